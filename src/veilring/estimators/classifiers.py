@@ -144,7 +144,9 @@ class RankSearchClassifier(SystemClassifier):
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
         setup, parts = self._setup, list(self._setup.parts.values())
         ranked = [setup.search(batch, parts) for batch in setup.batches(queries)]
-        costs = [found_cost(len(parts), each.found, setup.parameters) for each in ranked]
+        costs = [
+            found_cost(len(parts), each.found, setup.parameters, each.tied_rows) for each in ranked
+        ]
         return Answered(np.concatenate([each.votes.labels for each in ranked]), in_all(*costs))
 
     @override

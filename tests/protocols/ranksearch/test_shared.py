@@ -21,6 +21,7 @@ from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 from veilring.testing import ProtocolRunner
 
 CLASSES = 3
+REVEALS: tuple[Reveal, ...] = ("votes", "label")
 
 
 def parameters_of(
@@ -90,12 +91,13 @@ def in_one_place(parts: list[Rows], queries: np.ndarray, parameters: SearchParam
 
 @pytest.mark.parametrize(("parties", "k"), [(3, 1), (4, 20), (5, 2), (8, 5)])
 @pytest.mark.parametrize("grid", [None, 3], ids=["scattered", "ties"])
-def test_votes_are_those_of_the_pooled_rows(
-    run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None
+@pytest.mark.parametrize("reveal", REVEALS)
+def test_answers_are_those_of_the_pooled_rows(
+    run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None, reveal: Reveal
 ) -> None:
     """Labels, votes and intervals are the pooled ones, ties and empty parties included."""
     parts, queries = dealt(parties, grid=grid, seed=100 * parties + k)
-    parameters = parameters_of(k, "votes")
+    parameters = parameters_of(k, reveal)
     answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
     expected = in_one_place(parts, queries, parameters)
     pooled = Rows(
@@ -104,9 +106,16 @@ def test_votes_are_those_of_the_pooled_rows(
     )
     by_all = pooled_knn(queries, pooled.features, pooled.labels, CLASSES, k)
     assert answer.labels.tolist() == by_all.tolist()
-    assert answer.votes.tolist() == expected.votes.values.tolist()
+    if reveal == "label":
+        assert answer.votes is None
+        assert answer.tied_rows is not None
+        assert answer.tied_rows.tolist() == expected.tied_rows.tolist()
+    else:
+        assert answer.votes is not None
+        assert answer.votes.tolist() == expected.votes.values.tolist()
     assert answer.found.radii.tolist() == expected.found.radii.tolist()
     assert answer.found.ends.tolist() == expected.found.ends.tolist()
+    assert answer.found.shared == expected.found.shared
 
 
 @pytest.mark.parametrize("k", [1, 3, 30])
@@ -115,19 +124,23 @@ def test_weighted_votes_are_those_of_the_pooled_rows(run_protocol: ProtocolRunne
     parts, queries = dealt(4, grid=4, seed=k)
     parameters = parameters_of(k, "votes", "distance")
     answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
+    assert answer.votes is not None
     assert answer.votes.tolist() == in_one_place(parts, queries, parameters).votes.values.tolist()
     assert (k != 30) or (answer.found.ends == End.FEW).all()
 
 
 @pytest.mark.parametrize(("parties", "k"), [(3, 1), (4, 100), (8, 5)])
+@pytest.mark.parametrize("grid", [None, 2], ids=["scattered", "ties"])
+@pytest.mark.parametrize("reveal", REVEALS)
 def test_a_search_costs_what_its_closed_form_says(
-    run_protocol: ProtocolRunner, parties: int, k: int
+    run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None, reveal: Reveal
 ) -> None:
     """Messages, bytes and rounds equal the closed form, and lie in the range told before."""
-    parts, queries = dealt(parties, grid=None, seed=k)
-    parameters = parameters_of(k, "votes")
+    parts, queries = dealt(parties, grid=grid, seed=k)
+    parameters = parameters_of(k, reveal)
     run = asked(run_protocol, parts, queries, parameters)
-    expected = found_cost(parties, run.results["party-0"].found, parameters)
+    answer = run.results["party-0"]
+    expected = found_cost(parties, answer.found, parameters, answer.tied_rows)
     assert (expected.rounds, *expected.traffic) == (
         run.cost.rounds,
         run.cost.messages,
@@ -152,3 +165,10 @@ def test_totals_beyond_the_field_are_refused(k: int, parties: int) -> None:
     """Counts whose total could reach the prime are refused before anything is sent."""
     with pytest.raises(InputError):
         parameters_of(k, "votes").check_parties(parties)
+
+
+def test_weighted_votes_stay_no_secret() -> None:
+    """Weighted votes cannot be compared without showing them, and are refused by name."""
+    with pytest.raises(InputError) as caught:
+        parameters_of(5, "label", "distance")
+    assert caught.value.field == "weights"

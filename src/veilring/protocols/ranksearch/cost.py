@@ -4,19 +4,21 @@ The steps depend on the rows. Before anything is run the cost is a range: from a
 its first step to one that divides the widest interval down to single floats, with ties everywhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.batches import Queries
 from veilring.protocols.forecast import Forecast, in_all, repeated
-from veilring.protocols.masks import keys_cost, masked_cost
+from veilring.protocols.masks import Words, keys_cost, masked_cost
+from veilring.protocols.ranksearch.algorithm.argmax import ONE_HOT_MAX, VOTES_MAX, vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import Found, StepSizes, steps_at_most
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
-from veilring.protocols.ranksearch.shared import find_radii_cost
+from veilring.protocols.ranksearch.shared import find_labels_cost, find_radii_cost
 
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
@@ -28,17 +30,23 @@ def search_cost(parties: int, queries: int, parameters: SearchParameters) -> For
         parameters: The public parameters.
     """
     thresholds = [queries * each for each in steps_at_most(parameters.upper, parameters.arity)]
-    tied = np.ones(queries, dtype=np.bool_)
     first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
     first = first._replace(equalities=0)
-    few = [first]
     longest = [first, *others, StepSizes(queries, 0, 0, 0)]
-    least = _cost(parties, ~tied, thresholds[:1], few, parameters)
-    most = _cost(parties, tied, thresholds, longest, parameters)
-    return replace(least, most=most)
+    tied = np.ones(queries, dtype=np.bool_)
+    k = parameters.k
+    most_tied = {VOTES_MAX: queries, **dict.fromkeys({k, max(k, ONE_HOT_MAX)}, 1)}
+    least = _Searched(~tied, thresholds[:1], [first], {k: queries})
+    most = _Searched(tied, thresholds, longest, most_tied)
+    return replace(_cost(parties, least, parameters), most=_cost(parties, most, parameters))
 
 
-def found_cost(parties: int, found: Found, parameters: SearchParameters) -> Forecast:
+def found_cost(
+    parties: int,
+    found: Found,
+    parameters: SearchParameters,
+    tied_rows: NDArray[np.int64] | None = None,
+) -> Forecast:
     """Return the exact cost of a batch, given how its search went.
 
     With s steps, all-to-all takes s + 1 rounds of n(n - 1) messages, and a star 2(s + 1) rounds of
@@ -49,24 +57,40 @@ def found_cost(parties: int, found: Found, parameters: SearchParameters) -> Fore
         parties: The number of parties, n.
         found: What all parties know of the search.
         parameters: The public parameters.
+        tied_rows: The rows that vote on each query where rows tie; only `label` depends on them.
     """
-    return _cost(parties, found.tied, found.steps, found.shared, parameters)
+    rows = np.empty(0, dtype=np.int64) if tied_rows is None else tied_rows
+    bounds = vote_bounds(found.tied, rows, parameters.k) if parameters.reveal == "label" else rows
+    each, queries = np.unique(bounds, return_counts=True)
+    by_most = dict(zip(each.tolist(), queries.tolist(), strict=True))
+    return _cost(parties, _Searched(found.tied, found.steps, found.shared, by_most), parameters)
 
 
-def _cost(
-    parties: int,
-    tied: NDArray[np.bool_],
-    steps: Sequence[int],
-    shared: Sequence[StepSizes],
-    parameters: SearchParameters,
-) -> Forecast:
-    star, word = parameters.sum == "star", parameters.count_word(parties)
-    handed = Queries(features=np.zeros((len(tied), parameters.features)))
+class _Searched(NamedTuple):
+    """All that the cost of a batch depends on: how its search went, and bounds of the votes."""
+
+    tied: NDArray[np.bool_]
+    steps: Sequence[int]
+    shared: Sequence[StepSizes]
+    queries_by_most: Mapping[int, int]
+
+
+def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Forecast:
+    handed = Queries(features=np.zeros((len(searched.tied), parameters.features)))
     setup = repeated(parties - 1, handed).plus(keys_cost(parties))
+
+    def masked(*arrays: Words) -> Forecast:
+        return masked_cost(parties, arrays, star=parameters.sum == "star")
+
     if parameters.reveal == "totals":
-        counts = (np.zeros(thresholds, word) for thresholds in steps)
-        search = in_all(*(masked_cost(parties, (each,), star=star) for each in counts))
+        word = parameters.count_word(parties)
+        search = in_all(*(masked(np.zeros(count, word)) for count in searched.steps))
     else:
-        search = find_radii_cost(shared, parties, parameters)
-    votes = no_votes(len(tied), parameters.classes, parameters.weights).arrays(tied, parameters.k)
-    return replace(in_all(search, masked_cost(parties, votes, star=star)), setup=setup)
+        search = find_radii_cost(searched.shared, parties, parameters)
+    if parameters.reveal == "label":
+        tied = int(searched.tied.sum())
+        counted = [masked(np.zeros(tied, np.uint32))] if tied else []
+        labels = find_labels_cost(parties, parameters.classes, searched.queries_by_most)
+        return replace(in_all(search, *counted, labels), setup=setup)
+    votes = no_votes(len(searched.tied), parameters.classes, parameters.weights)
+    return replace(in_all(search, masked(*votes.arrays(searched.tied, parameters.k))), setup=setup)

@@ -15,6 +15,8 @@ from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.batches import check_queries, check_rows
 from veilring.protocols.digests import digest_of
+from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, label_scheme
+from veilring.protocols.ranksearch.algorithm.comparing import levels_of
 from veilring.protocols.ranksearch.algorithm.search import (
     ARITY_MAX,
     ARITY_MIN,
@@ -26,8 +28,8 @@ from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-Reveal = Literal["totals", "votes"]
-"""What all parties learn: totals of counts and of votes, or of votes alone."""
+Reveal = Literal["totals", "votes", "label"]
+"""What all parties learn: totals of counts and of votes, of votes alone, or of neither."""
 Adding = Literal["all-to-all", "star"]
 """Whether each party adds up by itself, or the asker adds up and tells the others."""
 
@@ -37,6 +39,8 @@ K_MAX: Final = 2**16 - 2
 # A hash each, some 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
 # queries no longer notices when they are asked again with other parties.
 REMEMBERED_MAX: Final = 2**18
+# Of what a party deals at once, 8 bytes for each party and word: 64 MB with 8 parties.
+SHARED_WORDS_MAX: Final = 2**20
 
 _CHOICES: Final = {
     "reveal": get_args(Reveal),
@@ -82,6 +86,12 @@ class SearchParameters:
             raise InputError("classes", self.classes, "at least 1")
         if not 1 <= self.k <= self._k_max:
             raise InputError("k", self.k, f'1 to {self._k_max:,} with reveal = "{self.reveal}"')
+        if self.reveal == "label" and self.weights == "distance":
+            raise InputError.because(
+                'weights = "distance" needs reveal = "totals" or "votes": only whole votes can be'
+                " compared without showing them",
+                field="weights",
+            )
         if not ARITY_MIN <= self.arity <= ARITY_MAX:
             raise InputError("arity", self.arity, f"{ARITY_MIN} to {ARITY_MAX}")
         for name, known in _CHOICES.items():
@@ -107,7 +117,13 @@ class SearchParameters:
         """The number of queries with which every message of a batch fits a frame."""
         votes = self.classes * (4 if self.weights == "uniform" else 4 + 8)
         widest = max(_FLOAT_BYTES * self.features, 4 * self.arity, votes)
-        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // widest
+        most = (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // widest
+        if self.reveal == "totals":
+            return most
+        words = self.arity * max(1, *levels_of(self.k))
+        if self.reveal == "label":
+            words = max(words, self.classes * WORDS_A_CLASS)
+        return max(1, min(most, SHARED_WORDS_MAX // words))
 
     def check_parties(self, parties: int) -> None:
         """Refuse a number of parties among which nothing is hidden, or totals do not fit a word.
@@ -118,6 +134,8 @@ class SearchParameters:
         most = self._total_max // (self.k + 1)
         if not PARTIES_MIN <= parties <= most:
             raise InputError("parties", parties, f"{PARTIES_MIN} to {most:,}")
+        if self.reveal == "label":
+            label_scheme(parties, self.classes, self.k)
 
     def check_queries(self, queries: NDArray[np.float64]) -> None:
         """Refuse queries that cannot be answered.

@@ -4,7 +4,8 @@ What all parties learn with `reveal = "totals"`: the queries, the total of clipp
 threshold that was asked, the radius, the vote totals and the labels. n - 2 colluders learn no more
 of the others than that; see the chapter on what it tells. With `votes` the counts stay shared, and
 only comparisons with k are opened: all parties learn the interval that ended the search, how it
-ended, the vote totals and the labels, and fewer than half of them learn no more together.
+ended, the vote totals and the labels, and fewer than half of them learn no more together. With
+`label` the votes stay shared as well: they learn the labels, and where rows tie how many vote.
 
 Every message carries the hash of all that its sender holds to be public: parties, parameters,
 queries and all totals so far. The masks of a sum are bound to it as well.
@@ -20,17 +21,20 @@ from veilring.nodes.party import Party
 from veilring.protocols.batches import hand_out
 from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.masks import MaskedSums, Public, agree_keys
+from veilring.protocols.ranksearch.algorithm.argmax import vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import (
+    TIED_ROWS,
     Nearest,
     Votes,
     could_be_votes,
     most_rows,
     nearest_rows,
     own_votes,
+    word_for,
 )
 from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
-from veilring.protocols.ranksearch.shared import SharedRounds, find_radii
+from veilring.protocols.ranksearch.shared import SharedRounds, find_labels, find_radii
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +43,16 @@ class SearchAnswer:
 
     Attributes:
         labels: Shape (Q,), the class with most votes, the lowest of them if several have.
-        votes: Shape (Q, classes), the total of all parties' votes.
+        votes: Shape (Q, classes), the total of all parties' votes; none with `reveal = "label"`.
         found: The radii, and how they were found.
+        tied_rows: With `reveal = "label"` the number of rows that vote on each query where rows
+            tie, shape (tied,); none otherwise, where the votes tell it.
     """
 
     labels: NDArray[np.int64]
-    votes: NDArray[np.float64]
+    votes: NDArray[np.float64] | None
     found: Found
+    tied_rows: NDArray[np.int64] | None = None
 
 
 async def rank_search(
@@ -91,14 +98,14 @@ async def rank_search(
     public = digest_of(written(parameters).encode())
     told = public, digest_of_names(party.parties), batch.tobytes()
     own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
-    adder, at_radius = asker if parameters.sum == "star" else None, None
+    adder = asker if parameters.sum == "star" else None
     if parameters.reveal == "totals":
         sums = MaskedSums(party, keys, adder, teller=asker)
         sums.bind(*told)
         found, at_radius = await _find_radii(party, sums, nearest, parameters)
     else:
         rounds = SharedRounds(party, Public(digest_of(*told), (asker,)))
-        found = await find_radii(party, rounds, nearest, parameters)
+        found, at_radius = await find_radii(party, rounds, nearest, parameters), None
         sums = MaskedSums(party, keys, adder, rounds.next_round)
         sums.bind(rounds.public.digest)
     votes = own_votes(
@@ -109,6 +116,11 @@ async def rank_search(
         classes=parameters.classes,
         weights=parameters.weights,
     )
+    if parameters.reveal == "label":
+        tied_rows = await _count_tied(party, sums, votes, found, parameters)
+        rounds = SharedRounds(party, Public(sums.digest, party.parties), sums.next_round)
+        most = vote_bounds(found.tied, tied_rows, parameters.k)
+        return SearchAnswer(await find_labels(rounds, party, votes, most), None, found, tied_rows)
     arrays = await sums.add(votes.arrays(found.tied, parameters.k))
     totals = Votes.of(arrays, found.tied)
     if at_radius is None:
@@ -135,3 +147,21 @@ async def _find_radii(
             party.accuse(Tampered(party.peers, "made totals that no honest counts have"))
         search.take(asked, totals)
     return search.found(), search.at_radius
+
+
+async def _count_tied(
+    party: Party, sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters
+) -> NDArray[np.int64]:
+    """Return the number of rows within the radius of each query where rows tie, shape (tied,)."""
+    own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS - 1))
+    if not len(own):
+        return np.empty(0, dtype=np.int64)
+    (totals,) = await sums.add((own,))
+    if not ((totals >= own) & (totals > parameters.k)).all():
+        party.accuse(Tampered(party.peers, "made totals of tied rows that no honest rows have"))
+    return np.asarray(totals, dtype=np.int64)
+    (added,) = await sums.add((own.astype(word_for(TIED_ROWS - 1)),))
+    totals[:] = added
+    if not ((totals >= own) & (totals > parameters.k)).all():
+        party.accuse(Tampered(party.peers, "made totals of tied rows that no honest rows have"))
+    return totals

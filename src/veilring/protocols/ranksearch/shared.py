@@ -4,7 +4,7 @@ Every message carries the hash of all that its sender holds to be public: partie
 queries and all words told to all. A party that receives another hash opens nothing more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
@@ -15,6 +15,12 @@ from veilring.nodes.party import Party
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.forecast import Forecast, in_all, repeated
 from veilring.protocols.masks import Public
+from veilring.protocols.ranksearch.algorithm.argmax import (
+    NO_LABEL,
+    label_play,
+    label_rounds,
+    label_scheme,
+)
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search, step_rounds
 from veilring.protocols.ranksearch.algorithm.search import (
     Asked,
@@ -31,7 +37,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Sizes,
     summed,
 )
-from veilring.protocols.ranksearch.algorithm.votes import Nearest
+from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.transport.frames import FRAME_BYTES_MAX
 from veilring.transport.messages import Array, Message
@@ -159,6 +165,51 @@ def find_radii_cost(
     scheme = parameters.scheme(parties)
     rounds = [sizes for step in steps for sizes in step_rounds(step, parameters.k, scheme)]
     return rounds_cost(rounds, scheme)
+
+
+async def find_labels(
+    rounds: SharedRounds, party: Party, votes: Votes, most: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the labels; nothing else is opened.
+
+    Args:
+        rounds: The session's.
+        party: This participant.
+        votes: Its votes, each of weight 1.
+        most: A public bound of all parties' votes on each query, shape (Q,), at least 1; queries
+            with one bound are labelled together, one bound after another.
+
+    Raises:
+        InputError: If more votes would have to be compared than can be.
+        ProtocolViolation: If a peer sent other words than are due.
+        Tampered: If parties hold different things to be public, or no honest parties could have
+            this outcome together.
+    """
+    labels = np.empty(len(most), dtype=np.int64)
+    parties, classes = party.parties, votes.counts.shape[1]
+    for bound in np.unique(most).tolist():
+        scheme = label_scheme(len(parties), classes, bound)
+        dealer = Dealer(scheme, parties.position(party.me), party.rng)
+        play = label_play(dealer, votes.counts[most == bound], bound)
+        labels[most == bound] = await rounds.play(play, scheme)
+    if (labels == NO_LABEL).any():
+        party.accuse(Tampered(party.peers, "made labels that no honest votes have"))
+    return labels
+
+
+def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, int]) -> Forecast:
+    """Forecast the labels of queries.
+
+    Args:
+        parties: The number of parties, n.
+        classes: The number of classes.
+        queries_by_most: For each bound of all parties' votes on a query the number of queries.
+    """
+    costs = []
+    for most, queries in queries_by_most.items():
+        scheme = label_scheme(parties, classes, most)
+        costs.append(rounds_cost(label_rounds(queries, classes, most, scheme), scheme))
+    return in_all(*costs)
 
 
 def rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:

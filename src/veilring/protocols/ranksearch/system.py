@@ -25,7 +25,7 @@ from veilring.protocols.ranksearch.parameters import (
     SearchedRows,
     SearchParameters,
 )
-from veilring.protocols.ranksearch.roles import rank_search
+from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import (
@@ -49,10 +49,14 @@ _LEARNED: Final[Mapping[Reveal, str]] = {
     " the label",
     "votes": "between which distances the k-th nearest row lies, whether several rows tie there,"
     " the votes and the label",
+    "label": "between which distances the k-th nearest row lies, how many rows tie there if several"
+    " do, and the label",
 }
 _SHOWN: Final[Mapping[Reveal, str]] = {
     "totals": "Nothing but totals is shown.",
     "votes": "Counts stay shared: only comparisons with k and vote totals are shown.",
+    "label": "Counts and votes stay shared: only comparisons with k, and the class with most votes,"
+    " are shown.",
 }
 _SIMULATED: Final = "a view is simulated from what is published"
 _PUBLISHED: Final[Mapping[str, Measure]] = MappingProxyType(
@@ -107,7 +111,9 @@ class RankSearch(System):
         le=ARITY_MAX,
         description=f"a whole number from {ARITY_MIN} to {ARITY_MAX}",
     )
-    reveal: Literal["totals", "votes"] = Field("totals", description="totals or votes")
+    reveal: Literal["totals", "votes", "label"] = Field(
+        "totals", description="totals, votes or label"
+    )
     sum: Literal["all-to-all", "star"] = Field("all-to-all", description="all-to-all or star")
     weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
     again: bool = Field(default=False, description="true or false")
@@ -218,8 +224,11 @@ class SearchSetup(PeerSetup):
         count, client = len(play.learners), play.learners[0]
         return replace(
             play,
-            forecast=lambda run: found_cost(count, run.results[client].found, self.parameters),
+            forecast=lambda run: self._cost(count, run.results[client]),
         )
+
+    def _cost(self, parties: int, answer: SearchAnswer) -> Forecast:
+        return found_cost(parties, answer.found, self.parameters, answer.tied_rows)
 
     @override
     def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:

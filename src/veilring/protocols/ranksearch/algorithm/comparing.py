@@ -13,7 +13,7 @@ Near the next power of 2 that would take a round more; then b is smaller, and pr
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -119,11 +119,11 @@ def shared_search(
         refuse: Called if no honest parties could have what was opened.
     """
     nothing = np.empty(0, dtype=np.int64)
-    before, sizes = _Equalities(nothing, nothing, nothing), list[StepSizes]()
+    before = _Equalities(nothing, nothing, nothing)
     while True:
         asked = search.ask() or Asked(nothing, nothing, nothing)
         if not asked and not len(before.queries):
-            return replace(search.found(), shared=tuple(sizes))
+            return search.found()
         own, queries = count(asked), len(asked.queries)
         drawn = Nonzero.to_draw(len(asked) + queries, dealer.scheme.p)
         opened, total, *nonzero, zeros, equal_zeros = yield [
@@ -138,10 +138,9 @@ def shared_search(
         search.end(before.queries[opened == 0])
         is_open = ~np.isin(asked.queries, before.queries[opened == 0])
         tested = is_open[asked.owner]
-        sizes.append(StepSizes(len(opened), len(asked), queries, int(tested.sum())))
         asked, own = asked.only(is_open), own[tested]
         if not asked:
-            return replace(search.found(), shared=tuple(sizes))
+            return search.found()
         step = yield from _compare(dealer, total[tested], Nonzero(*nonzero), zeros, asked, k)
         if not _could_be(asked, step.below, own, k):
             refuse()

@@ -122,7 +122,11 @@ class Reach:
 
 
 class StepSizes(NamedTuple):
-    """How much a step deals and opens whose counts stay shared, in all queries together."""
+    """How much a step deals and opens whose counts stay shared, in all queries together.
+
+    Whether T = k is opened together with the counts of the next step, dealt of all queries that may
+    go on: a round less.
+    """
 
     equalities: int
     """Queries of the step before of which it is opened whether T = k."""
@@ -143,14 +147,14 @@ class Found:
         lower: Shape (Q,): the greatest threshold that was asked with T < k; -1 if there is none.
         ends: Shape (Q,), of `End`.
         steps: The number of thresholds that each step asked, in all queries together.
-        shared: The words of each step, if counts stayed shared; see `StepSizes`.
+        shared: What each step deals and opens if counts stay shared.
     """
 
     radii: NDArray[np.float64]
     lower: NDArray[np.float64]
     ends: NDArray[np.uint8]
     steps: tuple[int, ...]
-    shared: tuple[StepSizes, ...] = ()
+    shared: tuple[StepSizes, ...]
 
     @property
     def tied(self) -> NDArray[np.bool_]:
@@ -179,6 +183,8 @@ class IntervalSearch:
         self._hi = np.full(queries, pattern_of(upper))
         self._ends = np.full(queries, End.SEARCHING, dtype=np.uint8)
         self._steps: list[int] = []
+        self._shared: list[StepSizes] = []
+        self._next = StepSizes(0, queries * len(first_cuts(upper, arity)), queries, 0)
 
     @property
     def is_first(self) -> bool:
@@ -214,6 +220,11 @@ class IntervalSearch:
         alone = self._hi[open_] - self._lo[open_] == 1
         self._ends[open_] = np.select([few, alone], [End.FEW, End.TIED], End.SEARCHING)
         self._steps.append(len(asked))
+        self._shared.append(self._next._replace(tests=len(asked)))
+        going_on = np.flatnonzero(self._ends == End.SEARCHING)
+        dealt = np.minimum(self._hi[going_on] - self._lo[going_on], self._arity) - 1
+        reached = int(reach.is_reached.sum())
+        self._next = StepSizes(reached, int(dealt.sum()), len(going_on), 0)
         return reach
 
     def end(self, queries: NDArray[np.int64]) -> None:
@@ -222,11 +233,13 @@ class IntervalSearch:
 
     def found(self) -> Found:
         """Return the radii, once `ask` has returned None."""
+        last = [self._next] if self._next.equalities else []
         return Found(
             self._hi.view(np.float64).copy(),
             _lower(self._lo),
             self._ends.copy(),
             tuple(self._steps),
+            (*self._shared, *last),
         )
 
 

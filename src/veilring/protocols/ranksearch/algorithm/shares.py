@@ -21,7 +21,7 @@ products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
 
 import math
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -231,8 +231,18 @@ def summed(part: Part, words: Ints, p: int) -> Ints:
     return total
 
 
-def play_together(plays: Sequence[Play[_R]], p: int) -> list[_R]:
-    """Play all parties in this process, round by round, and return what each has at the end."""
+def play_together(
+    plays: Sequence[Play[_R]],
+    p: int,
+    watch: Callable[[Sequence[Sequence[Part]]], object] | None = None,
+) -> list[_R]:
+    """Play all parties in this process, round by round, and return what each has at the end.
+
+    Args:
+        plays: What each party does.
+        p: The prime.
+        watch: Called with the parts that each party sends in a round.
+    """
     results: list[_R] = []
     told: list[Sequence[Ints] | None] = [None] * len(plays)
     while True:
@@ -244,6 +254,8 @@ def play_together(plays: Sequence[Play[_R]], p: int) -> list[_R]:
                 results.append(end.value)
         if results:
             return results
+        if watch is not None:
+            watch(sent)
         together = list(zip(*sent, strict=True))
         told = [
             [summed(parts[me], received(parts, me), p) for parts in together]

@@ -246,6 +246,11 @@ class Ranked:
     found: Found
     votes: Votes
 
+    @property
+    def tied_rows(self) -> NDArray[np.int64]:
+        """The rows that vote on each query where rows tie, shape (tied,), each with weight 1."""
+        return np.asarray(self.votes.counts[self.found.tied].sum(axis=1), dtype=np.int64)
+
 
 def count_rows(near: Sequence[Nearest], asked: Asked) -> NDArray[np.int64]:
     """Return the total of all parties' clipped counts at each threshold, shape (thresholds,)."""

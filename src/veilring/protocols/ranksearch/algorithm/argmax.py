@@ -1,0 +1,362 @@
+"""The class with most votes, of vote totals that stay shared; nothing else is opened.
+
+Votes are whole numbers up to a public K. Up to `ONE_HOT_MAX` of them each total v has a one-hot:
+`v + r` is opened for an unknown uniform r, whose shared powers give those of v, and these give
+[v = j] for each j, linearly. Whether one class beats another is a product of one-hots, and `L_c`,
+the number of classes that beat c, a sum of such, with one product dealt again a class. Exactly one
+L_c is 0, that of the class with most votes, or of the lowest of several; `R_c · L_c` is opened,
+with R_c never 0.
+
+With more votes, two of them are compared by bits, in a tournament of classes. As |d| < p/2, the
+difference d = v_a - v_b is negative iff 2d mod p is odd; that is the lowest bit of `2d + r`, which
+is opened, of r, and whether the sum passed p, xored. The bits of r are known to nobody: each is the
+sign of a random element whose square is opened, and what makes r >= p is thrown away.
+
+Sources: Damgård, Fitzi, Kiltz, Nielsen and Toft, TCC 2006, for random bits; Nishide and Ohta, PKC
+2007, for comparisons by the lowest bit.
+"""
+
+import math
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.protocols.ranksearch.algorithm.shares import (
+    PRIMES,
+    Dealer,
+    Ints,
+    Nonzero,
+    Part,
+    Play,
+    Scheme,
+    Sizes,
+    drawn,
+    kept_nonzero,
+    prime_above,
+    product_mod,
+)
+
+ONE_HOT_MAX: Final = 64
+"""The most votes that have a one-hot, of as many products a class; beyond, bits cost less."""
+WORDS_A_CLASS: Final = ONE_HOT_MAX // 2
+"""The most words that a party deals at once of a query's class."""
+VOTES_MAX: Final = (PRIMES[-1] - 1) // 2
+"""The most votes that can be compared: twice their difference is below the greatest prime."""
+NO_LABEL: Final = -1
+"""The label where no honest votes have what was opened."""
+
+_TABLES: Final = 8  # of numbers that depend on public parameters alone
+
+
+def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return a bound of the votes on each query, shape (Q,), one of three at most.
+
+    Queries with one bound are labelled together, so that few bounds take few rounds.
+
+    Args:
+        tied: Whether more than k rows vote, shape (Q,).
+        tied_rows: The number of rows that vote on each of these.
+        k: The bound of the others.
+    """
+    has_one_hot = tied_rows <= ONE_HOT_MAX
+    bounds = np.full(len(tied_rows), tied_rows.max(initial=0))
+    bounds[has_one_hot] = tied_rows[has_one_hot].max(initial=0)
+    most = np.full(len(tied), k)
+    most[tied] = bounds
+    return most
+
+
+def label_scheme(parties: int, classes: int, most: int) -> Scheme:
+    """Return the sharing in which up to `most` votes a query are compared.
+
+    Raises:
+        InputError: If the numbers are too large.
+    """
+    if most > VOTES_MAX:
+        raise InputError.because(
+            f"{most:,} rows would vote on a query, and at most {VOTES_MAX:,} votes can be compared"
+            ' without showing them; take reveal = "votes"',
+            field="reveal",
+        )
+    votes = most if most <= ONE_HOT_MAX else 2 * most
+    return Scheme(prime_above(max(parties, classes, votes)), parties)
+
+
+def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[NDArray[np.int64]]:
+    """Play a party that learns the class with most votes of each query, and nothing else.
+
+    Args:
+        dealer: The party, with the scheme of `label_scheme`.
+        votes: Its own votes, shape (Q, classes).
+        most: A bound of the total of all parties' votes for a query, at least 1.
+
+    Returns:
+        Shape (Q,): the labels; `NO_LABEL` where no honest votes have what was opened.
+    """
+    own = votes.astype(np.int64)
+    if own.shape[1] == 1:
+        return _alone(len(own))
+    return _by_one_hots(dealer, own, most) if most <= ONE_HOT_MAX else _by_bits(dealer, own)
+
+
+def label_rounds(queries: int, classes: int, most: int, scheme: Scheme) -> list[Sizes]:
+    """Return the parts of each round in which the labels of queries are found."""
+    if classes == 1:
+        return []
+    if most <= ONE_HOT_MAX:
+        return _one_hot_rounds(queries * classes, most, scheme)
+    return _bit_rounds(queries, classes, scheme)
+
+
+def _alone(queries: int) -> Play[NDArray[np.int64]]:
+    yield from ()
+    return np.zeros(queries, dtype=np.int64)
+
+
+def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[NDArray[np.int64]]:
+    shape, p = own.shape, dealer.scheme.p
+    pads = dealer.pads(own.size)
+    mask, *dealt, zeros = yield [
+        dealer.summed(pads),
+        *Nonzero.dealt(dealer, Nonzero.to_draw(own.size, p)),
+        dealer.zeros(own.size),
+    ]
+    nonzero = Nonzero(*dealt)
+    along = [nonzero.checked(dealer), dealer.told_sum(own.ravel() + pads)]
+    powers, (products, masked) = yield from _powers(dealer, mask, most, along)
+    hot = _one_hots(powers, masked, p).reshape(most + 1, *shape)
+    (beaten,) = yield [dealer.reshared(_beaten_by(hot).ravel())]
+    factors = yield from kept_nonzero(dealer, own.size, nonzero, products)
+    (opened,) = yield [dealer.opened(factors * beaten + zeros, product=True)]
+    wins = opened.reshape(shape) == 0
+    return np.where(wins.sum(axis=1) == 1, wins.argmax(axis=1), NO_LABEL)
+
+
+def _one_hot_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
+    every, few, many = scheme.parties, scheme.drawing, scheme.multiplying
+    spare = Nonzero.to_draw(totals, scheme.p)
+    levels = [[(totals * products, many)] for products in _power_levels(most)]
+    return [
+        [(totals, every), (3 * spare + totals, few)],
+        [(spare, many), (totals, every), *levels[0]],
+        *levels[1:],
+        [(totals, many)],
+        [(totals, many)],
+    ]
+
+
+def _power_levels(most: int) -> list[int]:
+    """Return how many powers up to a bound each round adds, from one."""
+    known = [min(2**level, most) for level in range(math.ceil(math.log2(most)) + 1)]
+    return list(map(int, np.diff(known))) or [0]
+
+
+def _powers(
+    dealer: Dealer, base: Ints, most: int, along: list[Part]
+) -> Play[tuple[Ints, list[Ints]]]:
+    """Return the powers of a shared number up to a bound, and the sums of what went along."""
+    powers, opened = base[None, :], list[Ints]()
+    for products in _power_levels(most):
+        raised = (powers[-1] * powers[:products]).ravel()
+        *others, dealt = yield [*along, dealer.reshared(raised)]
+        opened, along = [*opened, *others], []
+        powers = np.vstack([powers, dealt.reshape(-1, len(base))])
+    return powers, opened
+
+
+def _one_hots(powers: Ints, masked: Ints, p: int) -> Ints:
+    """Return shares of [v = j], shape (K + 1, totals), of v = masked - r and the powers of r.
+
+    By the binomial theorem `v^m / m!` is the sum of `masked^i / i! · (-r)^(m-i) / (m-i)!`.
+    """
+    degree = len(powers)
+    signs = np.where(np.arange(degree + 1) % 2, p - 1, 1)
+    inverse = np.array([pow(math.factorial(i), -1, p) for i in range(degree + 1)])
+    ones = np.ones_like(masked)
+    minus = np.vstack([ones, powers]) * (signs * inverse % p)[:, None] % p
+    known = [ones]
+    for _ in range(degree):
+        known.append(known[-1] * masked % p)
+    plus = np.array(known) * inverse[:, None] % p
+    raised = np.array([(plus[: m + 1] * minus[m::-1]).sum(axis=0) % p for m in range(degree + 1)])
+    weights = _indicators(degree, p) * np.array([math.factorial(i) % p for i in range(degree + 1)])
+    return product_mod(weights % p, raised, p)
+
+
+@lru_cache(maxsize=_TABLES)
+def _indicators(degree: int, p: int) -> Ints:
+    """Return the polynomials that are 1 at one of 0 … K and 0 at the others, one in each row."""
+    rows = []
+    for point in range(degree + 1):
+        polynomial, below = [1], 1
+        for other in range(degree + 1):
+            if other != point:
+                shifted = zip([0, *polynomial], [*polynomial, 0], strict=True)
+                polynomial = [(raised - other * same) % p for raised, same in shifted]
+                below = below * (point - other) % p
+        rows.append([coefficient * pow(below, -1, p) % p for coefficient in polynomial])
+    table = np.array(rows)
+    table.setflags(write=False)
+    return table
+
+
+def _beaten_by(hot: Ints) -> Ints:
+    """Return products of degree 2t: by how many classes each is beaten, shape (Q, classes).
+
+    Args:
+        hot: One-hots, shape (K + 1, Q, classes). A class is beaten by a lower one with as many
+            votes, and by a higher one with more.
+    """
+    at_least = np.cumsum(hot[::-1], axis=0)[::-1]
+    more = np.concatenate([at_least[1:], np.zeros_like(at_least[:1])])
+    lower = np.cumsum(at_least, axis=2) - at_least
+    higher = more.sum(axis=2, keepdims=True) - np.cumsum(more, axis=2)
+    beaten: Ints = (hot * (lower + higher)).sum(axis=0)
+    return beaten
+
+
+def _by_bits(dealer: Dealer, own: Ints) -> Play[NDArray[np.int64]]:
+    queries, classes = own.shape
+    scheme, games = dealer.scheme, queries * (classes - 1)
+    masks, elements = _to_draw(games, scheme.p)
+    total, element, zeros = yield [
+        dealer.summed(own.ravel()),
+        dealer.random(elements),
+        dealer.zeros(elements),
+    ]
+    bits = yield from _random_bits(dealer, masks * _width(scheme.p), element, zeros)
+    bits = yield from _below_prime(dealer, games, bits.reshape(_width(scheme.p), masks))
+    votes = total.reshape(queries, classes)
+    index = np.broadcast_to(np.arange(classes), votes.shape)
+    while votes.shape[1] > 1:
+        size = queries * (votes.shape[1] // 2)
+        votes, index = yield from _play_off(dealer, votes, index, bits[:, :size])
+        bits = bits[:, size:]
+    (opened,) = yield [dealer.opened(index.ravel())]
+    labels: Ints = np.where(opened < classes, opened, NO_LABEL)
+    return labels
+
+
+def _bit_rounds(queries: int, classes: int, scheme: Scheme) -> list[Sizes]:
+    linear, square, p = scheme.drawing, scheme.multiplying, scheme.p
+    masks, elements = _to_draw(queries * (classes - 1), p)
+    rounds: list[Sizes] = [
+        [(queries * classes, scheme.parties), (2 * elements, linear)],
+        [(elements, square)],
+        *([(masks * products, square)] for products in _tree_levels(p)),
+        [(masks, linear)],
+    ]
+    left = classes
+    while left > 1:
+        size = queries * (left // 2)
+        rounds += [
+            [(size, linear)],
+            *([(size * products, square)] for products in _tree_levels(p)),
+            [(size, square)],
+            [(2 * size, square)],
+        ]
+        left -= left // 2
+    return [*rounds, [(queries, linear)]]
+
+
+def _width(p: int) -> int:
+    """Return the bits of an element, a power of 2."""
+    return p.bit_length()
+
+
+def _to_draw(games: int, p: int) -> tuple[int, int]:
+    """Return how many masks to draw for comparisons, and how many elements for their bits."""
+    masks = drawn(games, 1 - p / 2 ** _width(p))
+    return masks, drawn(masks * _width(p), 1 / p)
+
+
+def _random_bits(dealer: Dealer, needed: int, elements: Ints, zeros: Ints) -> Play[Ints]:
+    """Return shares of random bits: the signs of elements whose squares are opened."""
+    p = dealer.scheme.p
+    roots = _half_roots(p)
+    bits = np.empty(0, dtype=np.int64)
+    while True:
+        (squares,) = yield [dealer.opened(elements**2 + zeros, product=True)]
+        kept = squares != 0
+        signs = elements[kept] * roots[squares[kept]] + (p + 1) // 2
+        bits = np.append(bits, signs % p)
+        if len(bits) >= needed:
+            return bits[:needed]
+        elements, zeros = yield [dealer.random(len(zeros)), dealer.zeros(len(zeros))]
+
+
+@lru_cache(maxsize=_TABLES)
+def _half_roots(p: int) -> Ints:
+    """Return 1/(2√x) of each square x, for one of its two roots, shape (p,)."""
+    table = np.zeros(p, dtype=np.int64)
+    halves = np.arange(1, (p + 1) // 2)
+    table[halves**2 % p] = [pow(2 * half, -1, p) for half in halves.tolist()]
+    table.setflags(write=False)
+    return table
+
+
+def _below_prime(dealer: Dealer, needed: int, bits: Ints) -> Play[Ints]:
+    """Return the bits of masks below p, shape (width, needed), the lowest first."""
+    p = dealer.scheme.p
+    kept = bits[:, :0]
+    while True:
+        greatest = np.full(bits.shape[1], p - 1)
+        passed = yield from _is_less(dealer, greatest, bits)
+        (opened,) = yield [dealer.opened(passed)]
+        kept = np.hstack([kept, bits[:, opened == 0]])
+        if kept.shape[1] >= needed:
+            return kept[:, :needed]
+        elements, zeros = yield [dealer.random(2 * bits.size), dealer.zeros(2 * bits.size)]
+        more = yield from _random_bits(dealer, bits.size, elements, zeros)
+        bits = more.reshape(bits.shape)
+
+
+def _tree_levels(p: int) -> list[int]:
+    """Return the products of a comparison of bits in each round."""
+    pairs = [2**level for level in reversed(range(_width(p).bit_length() - 1))]
+    return [2 * number for number in pairs[:-1]] + [1]
+
+
+def _is_less(dealer: Dealer, known: Ints, bits: Ints) -> Play[Ints]:
+    """Return shares of [known < number], of public numbers and shared bits, the lowest first."""
+    digits = known >> np.arange(len(bits))[:, None] & 1
+    less, equal = bits * (1 - digits), 1 - digits - bits + 2 * digits * bits
+    while len(less) > 1:
+        low, high = slice(0, None, 2), slice(1, None, 2)
+        below, same = equal[high] * less[low], equal[high] * equal[low]
+        products = below if len(below) == 1 else np.vstack([below, same])
+        (dealt,) = yield [dealer.reshared(products.ravel())]
+        halves = dealt.reshape(-1, *below.shape)
+        less, equal = less[high] + halves[0], halves[-1]
+    return np.asarray(less[0], dtype=np.int64)
+
+
+def _play_off(dealer: Dealer, votes: Ints, index: Ints, bits: Ints) -> Play[tuple[Ints, Ints]]:
+    """Return the votes and the classes that win against their neighbours, the lower if equal.
+
+    Args:
+        dealer: The party.
+        votes: Shares, shape (Q, classes left).
+        index: Shares of their classes, of the same shape; ascending in each query.
+        bits: The bits of a mask for each pair, shape (width, pairs), the lowest first.
+    """
+    p, pairs = dealer.scheme.p, votes.shape[1] // 2
+    lower, upper = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    differences = (votes[:, lower] - votes[:, upper]).ravel() % p
+    (mask,) = product_mod(2 ** np.arange(len(bits))[None, :] % p, bits, p)
+    (opened,) = yield [dealer.opened(2 * differences + mask)]
+    passed = yield from _is_less(dealer, opened, bits)
+    odd = np.where(opened % 2, 1 - bits[0], bits[0])
+    (both,) = yield [dealer.reshared(odd * passed)]
+    wins = (1 - odd - passed + 2 * both) % p
+    steps = (index[:, lower] - index[:, upper]).ravel() % p
+    (dealt,) = yield [dealer.reshared(np.concatenate([wins * differences, wins * steps]))]
+    gained, stepped = dealt.reshape(2, len(votes), pairs)
+    rest = slice(2 * pairs, None)
+    return (
+        np.hstack([votes[:, upper] + gained, votes[:, rest]]),
+        np.hstack([index[:, upper] + stepped, index[:, rest]]),
+    )
