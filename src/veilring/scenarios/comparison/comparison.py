@@ -319,7 +319,10 @@ def _worst(leakage: Leakage) -> float:
 
 def _leaks(leakage: Leakage) -> str:
     if not _worst(leakage):
-        return "all parties learn totals over the rows of all, though nothing of any other party"
+        return (
+            "totals that all parties learn locate rows, given enough queries, though they do not"
+            " say whose rows these are"
+        )
     exposure, claim = (percent(leakage.estimates[name].value) for name in ("exposure", "claim"))
     return (
         f"{exposure} of the messages contain a distance from the sender's own rows, and a successor"

@@ -1,0 +1,92 @@
+"""What the totals of rank search tell of distances, and of one party.
+
+A total is of all parties outside a coalition. The more of them there are, the less it tells of one;
+two totals that differ by one party, or by a party from what is known, tell all of it.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+import veilring as vr
+from veilring.data.table import scale_to_unit
+from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
+from veilring.protocols.ranksearch.attacks import counts_of_missing
+from veilring.protocols.ranksearch.leakage import Opened, open_totals, told_of_one
+
+K, ARITY = 5, 16
+UPPER = 13**0.5  # of distances between rows of 13 features
+
+
+def tell_of_one() -> None:
+    """Print how much of a party's count a total tells, by the number of honest parties."""
+    print("rows a party   honest   its count   the total   whether it reaches k")
+    for rows in (0.5, 2.0, 5.0):
+        for honest in (1, 2, 3, 7):
+            told = told_of_one(honest, K, rows)
+            bits = f"{told.whole:>8.2f}   {told.by_total:>9.2f}   {told.by_reaching:>9.2f}"
+            print(f"{rows:>12g}   {honest:>6}    {bits}")
+
+
+def width(counts: Mapping[tuple[int, int], int], queries: int) -> float:
+    """Return the mean width of what counts tell of the nearest row, as a share of the range."""
+    low, high = np.zeros(queries), np.full(queries, UPPER)
+    for (query, pattern), count in counts.items():
+        threshold = float(np.int64(pattern).view(np.float64))
+        if count:
+            high[query] = min(high[query], threshold)
+        else:
+            low[query] = max(low[query], threshold)
+    return float(np.mean(high - low) / UPPER)
+
+
+def tell_of_distances() -> None:
+    """Print what is published of the k-th smallest distances, table by table."""
+    print("table             k   radius known to    ties   totals above k")
+    for name in ("iris", "wine", "breast-cancer", "digits"):
+        for k in (1, 5):
+            changed = [f"data.source={name}", "protocol.name=rank-search", f"protocol.k={k}"]
+            report = vr.run_scenario(vr.load_scenario("wine", changed), runtime="memory", seed=1)
+            told = report.leakage.published if report.leakage else {}
+            radius, ties, above = (
+                f"{told[each].value:.1%}" for each in ("radius", "tied", "above")
+            )
+            print(f"{name:<15}{k:>4}   {radius:>15}   {ties:>5}   {above:>14}")
+
+
+def tell_of_the_last() -> None:
+    """Print what the other parties learn of one, together, or when it is missing from a search."""
+    train, test = scale_to_unit(vr.load("wine")).split(test_share=0.25, seed=1)
+    parts = [vr.Rows(part.X, part.y) for part in train.deal(8, seed=1)]
+    near = [nearest_rows(test.X, rows, K) for rows in parts]
+
+    def search(parties: int) -> Opened:
+        return open_totals(test.X, parts[:parties], k=K, upper=UPPER, arity=ARITY)
+
+    everyone, others = search(8), search(7)
+    left = [
+        totals - count_rows(near[:-1], asked)
+        for asked, totals in zip(everyone.asked, everyone.totals, strict=True)
+    ]
+    colluders = Opened(everyone.found, everyone.asked, tuple(left)).thresholds
+    missing = counts_of_missing(everyone, others)
+    print("wine, the last of 8 parties      counts known a query   its nearest row known to")
+    for known, how in (
+        (colluders, "all others pool what they see"),
+        (missing, "asked again without it"),
+    ):
+        each = len(known) / len(test)
+        print(f"{how:<29}   {each:>20.1f}   {width(known, len(test)):>23.1%}")
+
+
+def main() -> None:
+    """Tell of distances and of one party."""
+    tell_of_distances()
+    print()
+    tell_of_one()
+    print()
+    tell_of_the_last()
+
+
+if __name__ == "__main__":
+    main()
