@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ranksearch.algorithm.search import (
+    DISTANCES_AT_ONCE,
     Asked,
     End,
     Found,
@@ -33,8 +34,6 @@ WEIGHT_BITS: Final = 24
 WEIGHT_MAX: Final = 2.0**20
 TIED_ROWS: Final = 2**32
 """All parties together have at most this many rows: votes where rows tie are words of 32 bits."""
-# Distances of 32 MiB at once: all of 100,000 rows to 1,000 queries would take 800 MB.
-DISTANCES_AT_ONCE: Final = 2**22
 
 _NO_LABEL: Final = -1  # of what fills up the nearest rows of a party with fewer
 
@@ -149,14 +148,13 @@ def own_votes(
     """
     votes = no_votes(len(queries), classes, weights)
     few = np.flatnonzero(~found.tied)
-    _count(votes, few, nearest.distances[few], nearest.labels[few], found.radii[few])
-    if not len(rows):
-        return votes
-    tied = np.flatnonzero(found.tied)
-    for chunk in cut_rows(len(tied), len(rows), DISTANCES_AT_ONCE):
-        to_rows = pairwise_distances(queries[tied[chunk]], rows.features)
-        labels = np.broadcast_to(rows.labels, to_rows.shape)
-        _count(votes, tied[chunk], to_rows, labels, found.radii[tied[chunk]])
+    counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
+    at = few[:, None], nearest.labels[few]  # what fills up counts nothing, of whatever class
+    np.add.at(votes.counts, at, counts)
+    if votes.weighted is not None:
+        np.add.at(votes.weighted, at, weighted)
+    if len(rows):
+        _count_tied(votes, queries, rows, found, weights)
     return votes
 
 
@@ -167,34 +165,48 @@ def no_votes(queries: int, classes: int, weights: Weights) -> Votes:
     return Votes(np.zeros(shape, np.uint64), weighted)
 
 
-def _count(
-    votes: Votes,
-    queries: NDArray[np.int64],
-    distances: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    radii: NDArray[np.float64],
+def _count_tied(
+    votes: Votes, queries: NDArray[np.float64], rows: Rows, found: Found, weights: Weights
 ) -> None:
-    """Add the votes of rows, shape (queries, rows), to those of their queries."""
-    query, row = np.nonzero(distances <= radii[:, None])
-    at, of = (queries[query], labels[query, row]), distances[query, row]
-    if votes.weighted is None:
-        np.add.at(votes.counts, at, np.uint64(1))
-        return
-    np.add.at(votes.counts, at, (of == 0).astype(np.uint64))
-    np.add.at(votes.weighted, at, fixed_weights(radii[query], of))
+    """Add the votes of all rows within the radius, where rows tie."""
+    order = np.argsort(rows.labels, kind="stable")
+    features = rows.features[order]
+    present, starts = np.unique(rows.labels[order], return_index=True)
+    tied = np.flatnonzero(found.tied)
+    for chunk in cut_rows(len(tied), len(rows), DISTANCES_AT_ONCE):
+        asked = tied[chunk]
+        to_rows = pairwise_distances(queries[asked], features)
+        counts, weighted = _ballots(to_rows, found.radii[asked], weights)
+        at = np.ix_(asked, present)
+        votes.counts[at] = np.add.reduceat(counts, starts, axis=1, dtype=np.uint64)
+        if votes.weighted is not None:
+            votes.weighted[at] = np.add.reduceat(weighted, starts, axis=1, dtype=np.uint64)
+
+
+def _ballots(
+    distances: NDArray[np.float64], radii: NDArray[np.float64], weights: Weights
+) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
+    """Return which rows count by number, and which weight each has, both of shape (Q, rows)."""
+    if weights == "uniform":
+        return distances <= radii[:, None], np.zeros(0, np.uint64)
+    return distances == 0, fixed_weights(radii[:, None], distances)
 
 
 def fixed_weights(radii: NDArray[np.float64], distances: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return radius/distance in fixed point, at most `WEIGHT_MAX`; 0 for a distance of 0.
+    """Return radius/distance in fixed point, at most `WEIGHT_MAX`.
+
+    It is 0 for a distance of 0, and for one above the radius.
 
     Args:
-        radii: Shape (votes,).
-        distances: Shape (votes,), each at most the radius.
+        radii: Of a shape that goes with that of the distances.
+        distances: Of any shape, which is that of the weights.
     """
-    ratio = np.zeros(len(distances))
+    ratio = np.zeros_like(distances)
     with np.errstate(over="ignore"):  # by a subnormal; the limit holds it
-        np.divide(radii, distances, out=ratio, where=distances > 0)
-    return np.rint(np.minimum(ratio, WEIGHT_MAX) * 2.0**WEIGHT_BITS).astype(np.uint64)
+        np.divide(radii, distances, out=ratio, where=(distances > 0) & (distances <= radii))
+    np.minimum(ratio, WEIGHT_MAX, out=ratio)
+    ratio *= 2.0**WEIGHT_BITS
+    return np.rint(ratio, out=ratio).astype(np.uint64)
 
 
 def could_be_votes(totals: Votes, own: Votes, found: Found, at_radius: NDArray[np.int64]) -> bool:
