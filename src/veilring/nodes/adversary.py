@@ -12,8 +12,9 @@ unless given.
 import asyncio
 import copy
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from typing_extensions import override
@@ -47,11 +48,13 @@ class Adversary:
     Attributes:
         party: The honest party underneath: its name, its peers, its session, its randomness. What
             is sent through it goes out as it is, and may be more than the role ever says.
+        arguments: The keyword arguments of its role: what is public.
         round: The communication round in which the role is.
         called: Its name in traces; by default the name of its class.
     """
 
     party: Party
+    arguments: Mapping[str, object] = MappingProxyType({})
     called: str = ""
     round: int = SETUP_ROUND
 
@@ -118,6 +121,7 @@ def corrupt(
 
     async def play(party: Party, *given: object, **public: object) -> _R:
         mine = copy.deepcopy(adversary)
+        mine.arguments = public
         inputs = [mine.own(own) for own in given]
         return await role(Corrupted(party, mine), *inputs, **public)
 

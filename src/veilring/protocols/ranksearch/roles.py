@@ -98,14 +98,14 @@ async def rank_search(
     public = digest_of(written(parameters).encode())
     told = public, digest_of_names(party.parties), batch.tobytes()
     own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
-    adder = asker if parameters.sum == "star" else None
+    adder, at_radius, at_least = asker if parameters.sum == "star" else None, None, None
     if parameters.reveal == "totals":
         sums = MaskedSums(party, keys, adder, teller=asker)
         sums.bind(*told)
-        found, at_radius = await _find_radii(party, sums, nearest, parameters)
+        found, at_radius, at_least = await _find_radii(party, sums, nearest, parameters)
     else:
         rounds = SharedRounds(party, Public(digest_of(*told), (asker,)))
-        found, at_radius = await find_radii(party, rounds, nearest, parameters), None
+        found = await find_radii(party, rounds, nearest, parameters)
         sums = MaskedSums(party, keys, adder, rounds.next_round)
         sums.bind(rounds.public.digest)
     votes = own_votes(
@@ -125,15 +125,15 @@ async def rank_search(
     totals = Votes.of(arrays, found.tied)
     if at_radius is None:
         at_radius = most_rows(totals, found, parameters.k)
-    if not could_be_votes(totals, votes, found, at_radius):
+    if not could_be_votes(totals, votes, found, at_radius, at_least):
         party.accuse(Tampered(party.peers, "made vote totals that no honest votes have"))
     return SearchAnswer(totals.labels, totals.values, found)
 
 
 async def _find_radii(
     party: Party, sums: MaskedSums, nearest: Nearest, parameters: SearchParameters
-) -> tuple[Found, NDArray[np.int64]]:
-    """Return the radii, and the total of clipped counts at each."""
+) -> tuple[Found, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the radii, and the totals of clipped counts at each and at the lowest threshold."""
     parties = len(party.parties)
     search, word = (
         parameters.search(len(nearest.distances), parties),
@@ -146,7 +146,7 @@ async def _find_radii(
         if not search.could_be(asked, totals, nearest.distances):
             party.accuse(Tampered(party.peers, "made totals that no honest counts have"))
         search.take(asked, totals)
-    return search.found(), search.at_radius
+    return search.found(), search.at_radius, search.at_least
 
 
 async def _count_tied(
@@ -160,8 +160,3 @@ async def _count_tied(
     if not ((totals >= own) & (totals > parameters.k)).all():
         party.accuse(Tampered(party.peers, "made totals of tied rows that no honest rows have"))
     return np.asarray(totals, dtype=np.int64)
-    (added,) = await sums.add((own.astype(word_for(TIED_ROWS - 1)),))
-    totals[:] = added
-    if not ((totals >= own) & (totals > parameters.k)).all():
-        party.accuse(Tampered(party.peers, "made totals of tied rows that no honest rows have"))
-    return totals

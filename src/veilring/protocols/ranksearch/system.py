@@ -13,6 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.data.table import Features, Rows
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
@@ -195,6 +196,12 @@ class RankSearch(System):
     @override
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         return cls(k=k)
+
+    @override
+    def adversaries(self) -> Mapping[str, type[Adversary]]:
+        from veilring.protocols.ranksearch.adversaries import ADVERSARIES  # noqa: PLC0415  (for experiments)
+
+        return ADVERSARIES
 
 
 class SearchSetup(PeerSetup):

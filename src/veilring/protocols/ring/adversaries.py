@@ -4,8 +4,8 @@ The documentation measures what each of them gains, and which check finds which 
 the vector or only the sum is run, adversaries that touch the other are honest.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ _WORD: Final = 2**64
 
 @dataclass
 class InputSubstitution(Adversary):
-    """Claims in PP-kNN that all its rows are of one class: it lies about its input only.
+    """Claims that all its rows are of one class: it lies about its input only.
 
     Attributes:
         label: The class, from 0. No honest party checks it, so it has to be a known class.
@@ -44,7 +44,12 @@ class InputSubstitution(Adversary):
 
     @override
     def own(self, own: Any) -> Any:
-        return Rows(own.features, np.full_like(own.labels, self.label))
+        return with_rows(own, lambda r: Rows(r.features, np.full_like(r.labels, self.label)))
+
+
+def with_rows(own: Any, change: Callable[[Rows], Rows]) -> Any:  # noqa: ANN401  (what the role takes)
+    """Return a party's private input with other rows: it is them, or keeps them as `rows`."""
+    return change(own) if isinstance(own, Rows) else replace(own, rows=change(own.rows))
 
 
 @dataclass

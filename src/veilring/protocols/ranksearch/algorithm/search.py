@@ -264,16 +264,23 @@ class TotalsSearch(IntervalSearch):
         self._k, self._parties = k, parties
         self._floor = np.zeros(queries, dtype=np.int64)
         self._ceiling = np.full(queries, parties * (k + 1))
+        self._least = self._ceiling.copy()
 
     @property
     def at_radius(self) -> NDArray[np.int64]:
         """The total at each radius, shape (Q,): k if it is exact, fewer if there are few rows."""
         return np.where(self._ends == End.FEW, self._floor, self._ceiling)
 
+    @property
+    def at_least(self) -> NDArray[np.int64]:
+        """The total at the lowest threshold asked of each query, shape (Q,)."""
+        return self._least
+
     def take(self, asked: Asked, totals: NDArray[np.int64]) -> None:
         """Take the totals of a step, shape (thresholds,)."""
         open_ = asked.queries
         reach = self.narrow(asked, totals < self._k)
+        self._least[open_] = np.minimum(self._least[open_], totals[asked.starts[:-1]])
         self._floor[open_] = reach.under(totals, self._floor[open_])
         self._ceiling[open_] = reach.above(totals, self._ceiling[open_])
         self.end(open_[self._ceiling[open_] == self._k])

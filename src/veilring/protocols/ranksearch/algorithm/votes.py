@@ -209,17 +209,25 @@ def fixed_weights(radii: NDArray[np.float64], distances: NDArray[np.float64]) ->
     return np.rint(ratio, out=ratio).astype(np.uint64)
 
 
-def could_be_votes(totals: Votes, own: Votes, found: Found, at_radius: NDArray[np.int64]) -> bool:
+def could_be_votes(
+    totals: Votes,
+    own: Votes,
+    found: Found,
+    at_radius: NDArray[np.int64],
+    at_least: NDArray[np.int64] | None = None,
+) -> bool:
     """Say whether vote totals are those of honest parties, as far as one of them can tell.
 
     They are at least the party's own, and add up to the rows that the search found within the
-    radius: to more where rows tie, since its counts are clipped.
+    radius: to more where rows tie, since its counts are clipped. Rows at distance 0, which decide
+    weighted votes alone, are no more than those within the lowest threshold.
 
     Args:
         totals: The totals of all parties.
         own: The party's own votes.
         found: The radii.
         at_radius: The total of clipped counts at each radius, shape (Q,).
+        at_least: That at the lowest threshold asked, shape (Q,), if totals were opened.
     """
     if not (totals.counts >= own.counts).all():
         return False
@@ -230,6 +238,8 @@ def could_be_votes(totals: Votes, own: Votes, found: Found, at_radius: NDArray[n
     weight = totals.weighted.sum(axis=1, dtype=np.uint64) / 2.0**WEIGHT_BITS
     exact = (weighing >= 0) & (weight <= weighing * WEIGHT_MAX)
     bounded = (weighing <= weight) & (found.tied | exact)
+    if at_least is not None:  # where rows tie, it may be clipped
+        bounded &= found.tied | (rows <= at_least)
     return bool(bounded.all() and (totals.weighted >= own.weighted).all())
 
 

@@ -1,0 +1,227 @@
+"""Malicious parties of rank search: they lie in sums that are masked.
+
+A mask hides a lie as it hides the truth: one that adds to its masked words adds to the total. The
+documentation measures what each of them gains, and which check finds which of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.data.table import Rows
+from veilring.nodes.adversary import Adversary, Lines, Silent
+from veilring.privacy.checks import require
+from veilring.protocols.batches import Queries
+from veilring.protocols.masks import MaskedTotals, MaskedWords
+from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ring.adversaries import InputSubstitution, with_rows
+from veilring.transport.messages import Message
+
+_Unsigned = NDArray[np.unsignedinteger[Any]]
+_Words = tuple[_Unsigned, ...]
+_Masked = MaskedWords | MaskedTotals
+
+
+class _Liar(Adversary):
+    """Adds to sums as if it were its own; a subclass says what, to counts and to votes.
+
+    Its role has to go on with the total that the others have. So it hears the lie from a peer, too,
+    unless it lies to a victim alone.
+    """
+
+    victim: str = ""
+
+    def counts(self, words: _Unsigned) -> _Unsigned:
+        """Return the words of a step of the search with the lie, in the order of thresholds."""
+        return words
+
+    def votes(self, words: _Unsigned) -> _Unsigned:
+        """Return the words of votes with the lie, shape (queries, classes)."""
+        return words
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        lies = self.victim == to or (not self.victim and isinstance(message, MaskedWords))
+        if lies and isinstance(message, _Masked):
+            message = self._changed(message)
+        return [(to, message)]
+
+    @override
+    async def received(self, sender: str, message: Message) -> Message:
+        echoes = not self.victim and sender == self.party.peers[0]
+        return self._changed(message) if echoes and isinstance(message, MaskedWords) else message
+
+    def _changed(self, message: _Masked) -> _Masked:
+        if len(message.words) == 1:
+            words: _Words = (self.counts(message.words[0].copy()),)
+        else:
+            few, many, *weighted = message.words
+            words = self._voted(few), self._voted(many), *weighted
+        return type(message)(digest=message.digest, words=words)
+
+    def _voted(self, words: _Unsigned) -> _Unsigned:
+        classes = cast("SearchParameters", self.arguments["parameters"]).classes
+        return self.votes(words.reshape(-1, classes).copy()).ravel()
+
+
+@dataclass
+class WrongCounts(_Liar):
+    """Claims rows at distance 0 from each query, in place of its own, that cast no votes.
+
+    Attributes:
+        by: The number of rows; with up to k + 1 of them the totals are those of honest parties.
+        victim: The only party to which it lies; all unless given.
+    """
+
+    by: int = 1
+    victim: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.by >= 0, "by", self.by, "a number of rows from 0")
+
+    @override
+    def own(self, own: Any) -> Any:
+        return own if self.victim else with_rows(own, lambda r: Rows(r.features[:0], r.labels[:0]))
+
+    @override
+    def counts(self, words: _Unsigned) -> _Unsigned:
+        return words + words.dtype.type(self.by)
+
+
+@dataclass
+class TakeOver(WrongCounts):
+    """Claims rows at distance 0 from each query, all of one class: k of them decide every label.
+
+    Attributes:
+        by: The number of rows.
+        entry: Their class.
+    """
+
+    by: int = 5
+    entry: int = 0
+
+    @override
+    def votes(self, words: _Unsigned) -> _Unsigned:
+        words[:, self.entry] += words.dtype.type(self.by)
+        return words
+
+
+@dataclass
+class UnevenCounts(_Liar):
+    """Adds to every second threshold, so that totals fall from one to the next.
+
+    Attributes:
+        by: The number of rows that it adds.
+    """
+
+    by: int = 1
+
+    @override
+    def counts(self, words: _Unsigned) -> _Unsigned:
+        words[::2] += words.dtype.type(self.by)
+        return words
+
+
+@dataclass
+class WrongVotes(_Liar):
+    """Adds votes for a class to those of its rows, and may take as many from another class.
+
+    Attributes:
+        by: The number of votes for each query.
+        entry: The class that gets them; where votes are weighted, as rows at distance 0.
+        taken: The class that they are taken from; none if it is negative.
+        victim: The only party to which it lies; all unless given.
+    """
+
+    by: int = 1
+    entry: int = 0
+    taken: int = -1
+    victim: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.by >= 1, "by", self.by, "a number of votes from 1")
+        require(self.entry >= 0, "entry", self.entry, "a class from 0")
+
+    @override
+    def votes(self, words: _Unsigned) -> _Unsigned:
+        words[:, self.entry] += words.dtype.type(self.by)
+        if self.taken >= 0:
+            words[:, self.taken] -= words.dtype.type(self.by)
+        return words
+
+
+@dataclass
+class Replayer(Adversary):
+    """Sends its first masked words again in each later sum, as long as is due."""
+
+    _first: _Unsigned | None = field(default=None, init=False)
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskedWords):
+            self._first = message.words[0] if self._first is None else self._first
+            words = tuple(
+                np.resize(self._first, array.shape).astype(array.dtype) for array in message.words
+            )
+            message = MaskedWords(digest=message.digest, words=words)
+        return [(to, message)]
+
+
+@dataclass
+class AskTwice(Adversary):
+    """Asks a victim for other queries than all others: their mirror images.
+
+    Attributes:
+        victim: The party that is sent them.
+    """
+
+    victim: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if to == self.victim and isinstance(message, Queries):
+            message = Queries(features=1.0 - message.features)
+        return [(to, message)]
+
+
+@dataclass
+class MadeUpTotals(Adversary):
+    """Adds up, and tells all others that there are fewer rows within each threshold than there are.
+
+    Attributes:
+        factor: The share of the rows that it tells of, from 0 to 1.
+    """
+
+    factor: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(0 <= self.factor <= 1, "factor", self.factor, "a number from 0 to 1")
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        is_first = to == self.party.peers[0]
+        if is_first and isinstance(message, MaskedTotals) and len(message.words) == 1:
+            (totals,) = message.words
+            totals[:] = totals * self.factor  # its role goes on with this very array
+        return [(to, message)]
+
+
+ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
+    {
+        "ask-twice": AskTwice,
+        "made-up-totals": MadeUpTotals,
+        "replayer": Replayer,
+        "silent": Silent,
+        "substitute-input": InputSubstitution,
+        "take-over": TakeOver,
+        "uneven-counts": UnevenCounts,
+        "wrong-counts": WrongCounts,
+        "wrong-votes": WrongVotes,
+    }
+)
+"""The adversaries by the names that scenarios use."""

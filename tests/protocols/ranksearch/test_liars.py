@@ -1,0 +1,364 @@
+"""Malicious parties of rank search: what each gains, what is noticed, and who is named."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.ring.adversaries.hands import accusations, is_among
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.data.table import Rows
+from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
+from veilring.nodes.adversary import Adversary, Lines, Silent
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run, blamed_party
+from veilring.nodes.transcript import View
+from veilring.protocols.digests import DIGEST_BYTES
+from veilring.protocols.masks import MaskedTotals, MaskedWords, PairwiseKeys
+from veilring.protocols.ranksearch import SearchAnswer
+from veilring.protocols.ranksearch.adversaries import (
+    ADVERSARIES,
+    AskTwice,
+    MadeUpTotals,
+    Replayer,
+    TakeOver,
+    UnevenCounts,
+    WrongCounts,
+    WrongVotes,
+)
+from veilring.protocols.ranksearch.algorithm.search import clipped_counts
+from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
+from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.ring.adversaries import InputSubstitution
+from veilring.protocols.system import Facts
+from veilring.testing import ProtocolRunner
+from veilring.transport.messages import Message
+
+PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "rank-search.md"
+NAMES = tuple(f"party-{n}" for n in range(5))
+ASKER, OTHER, VICTIM = NAMES[0], NAMES[1], NAMES[3]
+EVERYWHERE = [("all-to-all", ASKER), ("all-to-all", OTHER), ("star", ASKER), ("star", OTHER)]
+K = 5
+
+RNG = np.random.default_rng(20)
+QUERIES = RNG.random((40, 3))
+ROWS = {name: Rows(RNG.random((30, 3)), RNG.integers(0, 3, 30)) for name in NAMES}
+
+
+def set_up(**settings: Any) -> SearchSetup:
+    """Return five parties that are ready to search."""
+    system = RankSearch(k=K, **settings)
+    return system.setup(ROWS, Facts(parties=len(NAMES), features=3, classes=3))
+
+
+async def label(
+    setup: SearchSetup, liars: Mapping[str, Adversary], queries: NDArray[np.float64] = QUERIES
+) -> Run[SearchAnswer]:
+    """Label queries with some parties in an adversary's hands."""
+    play = setup.play(queries)
+    async with Cluster(NAMES, own=setup.resident, seed=5) as cluster:
+        return await cluster.run(setup.role, only=play.only, adversaries=liars, **play.public)
+
+
+def honest_labels(run: Run[SearchAnswer], liar: str) -> NDArray[np.int64]:
+    """Return the labels of all parties but the liar, shape (parties, queries)."""
+    return np.stack([answer.labels for name, answer in run.results.items() if name != liar])
+
+
+async def found_out(setup: SearchSetup, liars: Mapping[str, Adversary], why: str) -> RunFailed:
+    """Require that an honest party finds a liar out, and that each accusation has the liar."""
+    with pytest.raises(RunFailed) as caught:
+        await label(setup, liars)
+    (liar,) = liars
+    found = accusations(caught.value, liar)
+    assert any(why in str(error) for error in found), caught.value.errors
+    assert all(is_among(liar, error) for error in found)
+    return caught.value
+
+
+@dataclass
+class OneMore(Adversary):
+    """Adds up, and tells a victim of one row more wherever there are k or more."""
+
+    victim: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if to == self.victim and isinstance(message, MaskedTotals) and len(message.words) == 1:
+            (totals,) = message.words
+            more = totals + ((totals >= K) & (totals < len(NAMES) * (K + 1)))
+            message = MaskedTotals(digest=message.digest, words=(more.astype(totals.dtype),))
+        return [(to, message)]
+
+
+class TestLies:
+    """The lies that are found, and those that are not."""
+
+    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
+    @pytest.mark.parametrize("weights", ["uniform", "distance"])
+    async def test_k_claimed_rows_decide_every_label(
+        self, adding: str, liar: str, weights: str
+    ) -> None:
+        """Rows at distance 0 from each query cannot be told from rows, and nobody notices."""
+        setup = set_up(sum=adding, weights=weights)
+        run = await label(setup, {liar: TakeOver(by=K, entry=2)})
+        assert (honest_labels(run, liar) == 2).all()
+
+    async def test_one_claimed_row_decides_all_votes_by_distance_and_some_of_others(self) -> None:
+        """A row at distance 0 decides weighted votes alone; else it has one vote of k."""
+        run = await label(set_up(weights="distance"), {OTHER: TakeOver(by=1, entry=2)})
+        assert (honest_labels(run, OTHER) == 2).all()
+        setup = set_up()
+        run = await label(setup, {OTHER: TakeOver(by=1, entry=2)})
+        agreement = np.mean(honest_labels(run, OTHER) == setup.reference(QUERIES))
+        assert 0.5 < agreement < 1.0
+
+    @pytest.mark.parametrize("lie", [InputSubstitution(label=1), WrongCounts(by=0)], ids=repr)
+    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
+    async def test_a_lie_about_its_own_rows_is_never_found(
+        self, adding: str, liar: str, lie: Adversary
+    ) -> None:
+        """Rows of another class, or none, are an input like any other."""
+        setup = set_up(sum=adding)
+        labels = honest_labels(await label(setup, {liar: lie}), liar)
+        assert (labels == labels[0]).all()
+        assert 0.5 < np.mean(labels == setup.reference(QUERIES)) < 1.0
+
+    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
+    async def test_counts_without_votes_are_found_by_the_votes(
+        self, adding: str, liar: str
+    ) -> None:
+        """Totals of claimed rows are those of honest parties; the votes that are due are not."""
+        await found_out(set_up(sum=adding), {liar: WrongCounts(by=3)}, "made vote totals")
+
+    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
+    @pytest.mark.parametrize("lie", [WrongCounts(by=K + 2), UnevenCounts()], ids=repr)
+    async def test_totals_that_nobody_can_make_are_found(
+        self, adding: str, liar: str, lie: Adversary
+    ) -> None:
+        """More rows than are counted of a party, and totals that fall."""
+        await found_out(set_up(sum=adding), {liar: lie}, "made totals that no honest counts")
+
+    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
+    async def test_words_that_are_sent_again_are_found(self, adding: str) -> None:
+        """Their masks are those of another sum, so that the total is noise."""
+        await found_out(set_up(sum=adding), {OTHER: Replayer()}, "made totals")
+
+    @pytest.mark.parametrize("weights", ["uniform", "distance"])
+    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
+    async def test_votes_that_are_added_are_found(
+        self, adding: str, liar: str, weights: str
+    ) -> None:
+        """They do not add up to the rows that were found, nor does a row more at distance 0."""
+        setup = set_up(sum=adding, weights=weights)
+        await found_out(setup, {liar: WrongVotes(entry=1)}, "made vote totals")
+
+    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
+    async def test_votes_that_change_their_class_are_found_where_somebody_misses_its_own(
+        self, adding: str, liar: str
+    ) -> None:
+        """Nothing else keeps a party from moving a vote of another one."""
+        setup, lie = set_up(sum=adding), WrongVotes(entry=1, taken=0)
+        await found_out(setup, {liar: lie}, "made vote totals")
+        kept, turned = 0, 0
+        for query, expected in zip(QUERIES[:, None], setup.reference(QUERIES), strict=True):
+            try:
+                run = await label(setup, {liar: lie}, query)
+            except RunFailed:
+                continue
+            kept += 1
+            turned += (honest_labels(run, liar) != expected).any()
+        assert 0 < turned < kept < len(QUERIES)
+
+    async def test_two_stories_of_counts_name_the_one_that_tells_them(self) -> None:
+        """A victim with another total has another hash; it knows who told it all that it knows."""
+        setup, hashes = set_up(sum="star"), 0
+        for query in QUERIES[:, None]:
+            with pytest.raises(RunFailed) as caught:
+                await label(setup, {ASKER: OneMore(VICTIM)}, query)
+            found = accusations(caught.value, ASKER)
+            assert all(is_among(ASKER, error) for error in found)
+            named = [error for error in found if isinstance(error, ProtocolViolation)]
+            assert {error.culprit for error in named} <= {ASKER}
+            hashes += bool(named)
+        assert hashes > len(QUERIES) / 2
+
+    @pytest.mark.parametrize(("adding", "liar"), [("all-to-all", OTHER), ("star", ASKER)])
+    async def test_another_total_for_a_victim_is_found_unless_it_is_the_last(
+        self, adding: str, liar: str
+    ) -> None:
+        """After the votes nobody compares: a victim may end with other labels than all others."""
+        setup = set_up(sum=adding)
+        await found_out(setup, {liar: WrongCounts(victim=VICTIM)}, "made")
+        split = 0
+        for query in QUERIES[:, None]:
+            try:
+                run = await label(
+                    setup, {liar: WrongVotes(by=2, entry=1, taken=0, victim=VICTIM)}, query
+                )
+            except RunFailed:
+                continue
+            split += run.results[VICTIM].labels != run.results["party-4"].labels
+        assert split
+
+    @pytest.mark.parametrize("factor", [0.0, 0.5, 0.9])
+    async def test_totals_that_are_made_up_are_found(self, factor: float) -> None:
+        """What they leave to the others falls where a party's own count rises."""
+        lie = MadeUpTotals(factor)
+        await found_out(set_up(sum="star"), {ASKER: lie}, "made totals that no honest counts")
+
+    def test_a_silent_party_is_named(self) -> None:
+        """Nobody ends with a label."""
+        setup = set_up()
+        play = setup.play(QUERIES)
+
+        async def main() -> None:
+            silent = {OTHER: Silent(first_round=2)}
+            async with Cluster(NAMES, runtime="simulated", own=setup.resident, seed=5) as cluster:
+                await cluster.run(
+                    setup.role, only=play.only, adversaries=silent, seconds=60.0, **play.public
+                )
+
+        with pytest.raises(RunFailed) as caught:
+            simulation.simulate(main())
+        assert blamed_party(caught.value) == OTHER
+
+    def test_a_lie_travels_to_every_runtime(self, run_protocol: ProtocolRunner) -> None:
+        """The adversary goes to its process, and the accusation comes back."""
+        setup = set_up()
+        play = setup.play(QUERIES)
+        with pytest.raises(RunFailed) as caught:
+            run_protocol(
+                setup.role,
+                list(NAMES),
+                own=list(setup.resident),
+                only=play.only,
+                adversaries={OTHER: UnevenCounts()},
+                **play.public,
+            )
+        assert all(is_among(OTHER, error) for error in accusations(caught.value, OTHER))
+        assert accusations(caught.value, OTHER)
+
+
+class TestTwoTongues:
+    """An asker that asks a victim for other queries than all others."""
+
+    FAR, NEAR = np.zeros((40, 3)), np.ones((40, 3))
+    """What it asks all others, and their mirror images, which it asks the victim."""
+
+    @pytest.fixture
+    def setup(self, adding: Literal["all-to-all", "star"]) -> SearchSetup:
+        """Return parties whose rows are all near one corner of the cube."""
+        rng = np.random.default_rng(3)
+        parts = {name: Rows(1 - 0.3 * rng.random((30, 3)), np.zeros(30, int)) for name in NAMES}
+        system = RankSearch(k=K, sum=adding)
+        return system.setup(parts, Facts(parties=len(NAMES), features=3, classes=1))
+
+    @pytest.fixture
+    def unbound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let masks not depend on what was told."""
+        mask = PairwiseKeys.mask
+        monkeypatch.setattr(
+            PairwiseKeys, "mask", lambda keys, own, _digest: mask(keys, own, bytes(DIGEST_BYTES))
+        )
+
+    @pytest.mark.usefixtures("unbound")
+    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
+    async def test_masks_that_are_not_bound_would_show_the_victim_alone(
+        self, setup: SearchSetup
+    ) -> None:
+        """All others have no row within small radii, so that the total is the victim's count."""
+        opened, alone = await self.read(setup)
+        assert alone.any()
+        np.testing.assert_array_equal(opened, alone)
+
+    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
+    async def test_nothing_is_opened_by_masks_that_are_bound(self, setup: SearchSetup) -> None:
+        """A word is the victim's count with probability 1/256 only.
+
+        Of the 400 words or more one in ten is by chance with probability below 1e-30.
+        """
+        opened, alone = await self.read(setup)
+        assert opened.size >= 400
+        assert np.mean(opened == alone) < 0.1
+
+    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
+    async def test_the_victim_names_the_asker(self, setup: SearchSetup, adding: str) -> None:
+        """Its word for it and the asker's are all there is: others suspect the victim as well."""
+        errors = (await self.ask(setup))[0]
+        victim = errors[VICTIM]
+        assert isinstance(victim, ProtocolViolation)
+        assert victim.culprit == ASKER
+        for name in NAMES[1:]:
+            error = errors[name]
+            if adding == "all-to-all" and isinstance(error, Tampered):
+                assert error.suspects == (ASKER, VICTIM)
+
+    async def ask(self, setup: SearchSetup) -> tuple[dict[str, BaseException | None], View]:
+        """Return the error of each party, and what the asker saw."""
+        play = setup.play(self.FAR)
+        async with Cluster(NAMES, own=setup.resident, seed=5) as cluster:
+            outcomes = await cluster.play(
+                setup.role,
+                only=play.only,
+                watch=[ASKER],
+                adversaries={ASKER: AskTwice(VICTIM)},
+                **play.public,
+            )
+        view = next(outcome.view for outcome in outcomes if outcome.party == ASKER)
+        assert view is not None
+        return {outcome.party: outcome.error for outcome in outcomes}, view
+
+    async def read(self, setup: SearchSetup) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return what the asker makes of the first sum, and the victim's counts, where both are."""
+        _, view = await self.ask(setup)
+        sent = next(
+            seen.message
+            for seen in view.sent
+            if isinstance(seen.message, MaskedWords | MaskedTotals)
+        )
+        total = sent.words[0].copy()
+        if isinstance(sent, MaskedWords):
+            heard = {
+                seen.sender: seen.message.words[0]
+                for seen in reversed(view.received)
+                if isinstance(seen.message, MaskedWords)
+            }
+            assert set(heard) == set(NAMES[1:])
+            total += np.add.reduce(list(heard.values()))
+        asked = setup.parameters.search(len(self.FAR), len(NAMES)).ask()
+        assert asked is not None
+        near = nearest_rows(self.NEAR, setup.parts[VICTIM], K).distances
+        nobody_else = asked.values < 0.7 * np.sqrt(3)
+        return total[nobody_else], clipped_counts(near, asked)[nobody_else]
+
+
+class TestReady:
+    """The ready-made adversaries: what they refuse, and where they are described."""
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda: WrongCounts(by=-1), "by is -1"),
+            (lambda: TakeOver(by=-1), "by is -1"),
+            (lambda: WrongVotes(by=0), "by is 0"),
+            (lambda: WrongVotes(entry=-1), "entry is -1"),
+            (lambda: MadeUpTotals(1.5), "factor is 1.5"),
+        ],
+    )
+    def test_an_adversary_is_met_at_the_edge(
+        self, make: Callable[[], Adversary], message: str
+    ) -> None:
+        """What it cannot do is refused with what is allowed."""
+        with pytest.raises(InputError, match=message):
+            make()
+
+    def test_each_is_on_the_page(self) -> None:
+        """The page has a line for each name that a scenario can use."""
+        page = PAGE.read_text(encoding="utf-8")
+        assert {name for name in ADVERSARIES if f"| `{name}` |" not in page} == set()
