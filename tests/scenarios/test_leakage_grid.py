@@ -16,12 +16,15 @@ from veilring.cli.app import app
 from veilring.errors import InputError
 from veilring.protocols.ring import leakage
 from veilring.protocols.ring.leakage import sample_hop_leakage, uniform_values
+from veilring.protocols.system import Estimate
 from veilring.scenarios.leakage_grid import (
     GridPoint,
     LeakageGrid,
+    SearchGrid,
     exposure_at_most,
     exposure_without_noise,
     leakage_grid,
+    search_grid,
     write_grid,
 )
 
@@ -182,3 +185,52 @@ def test_wrong_input_exits_with_two(arguments: tuple[str, ...], named: str) -> N
     code, out, err = _invoke(*arguments)
     assert (code, out) == (2, "")
     assert named in err
+
+
+class TestRankSearch:
+    """The grid of rank search: nothing of a hop, and what totals tell."""
+
+    def test_nothing_of_a_hop_is_told_and_something_by_totals(self) -> None:
+        """0 without an error at each point; a radius known better than to the next of few rows."""
+        points = list(search_grid(SearchGrid([3, 8], [1, 5], trials=500), seed=2))
+        assert [(point.parties, point.k) for point in points] == [(3, 1), (3, 5), (8, 1), (8, 5)]
+        for point in points:
+            for hop in (point.exposure, point.claim, point.lop, point.lop_peak):
+                assert hop == Estimate(0.0, 0.0)
+            # The mean gap between neighbours of n times 100 uniform values, twice over.
+            assert 0 < point.radius.value < 2 / (100 * point.parties)
+            assert 0 < point.above.value < 1
+            assert point.thresholds >= 16
+
+    def test_a_point_depends_on_the_seed_and_on_itself(self) -> None:
+        """Not on the rest of the grid, nor on how searches are cut."""
+        alone = next(search_grid(SearchGrid([8], [5], trials=300), seed=2, clock=lambda: 0.0))
+        grid = search_grid(SearchGrid([3, 8], [1, 5], trials=300), seed=2, clock=lambda: 0.0)
+        assert list(grid)[-1] == alone
+
+    @pytest.mark.parametrize(
+        "wrong", [{"parties": [2]}, {"ks": [0]}, {"rows": 0}, {"trials": 1}], ids=str
+    )
+    def test_what_is_not_allowed_is_refused(self, wrong: dict[str, Any]) -> None:
+        """Before anything is estimated."""
+        with pytest.raises(InputError):
+            SearchGrid(**{"parties": [3], "ks": [1], **wrong})
+
+    def test_the_command_says_why_a_hop_leaks_nothing(self, tmp_path: Path) -> None:
+        """Zeros in the table, the reason below it, and numbers with errors in the file."""
+        runner, out = CliRunner(), tmp_path / "search.csv"
+        run = runner.invoke(
+            app, ["leakage", "rank-search", "--k", "1,5", "--trials", "100", "--out", str(out)]
+        )
+        assert run.exit_code == 0
+        assert "0 by argument: a view is simulated from the totals" in run.output
+        with out.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["k"] for row in rows] == ["1", "5"]
+        assert all(float(row["exposure"]) == 0 < float(row["radius_error"]) for row in rows)
+
+    def test_options_of_the_ring_are_refused(self) -> None:
+        """They would have no effect."""
+        run = CliRunner().invoke(app, ["leakage", "rank-search", "--rounds", "3"])
+        assert isinstance(run.exception, InputError) or "leave it out" in run.output
+        assert run.exit_code != 0

@@ -1,27 +1,38 @@
 """`veilring leakage`: what a protocol leaks, over a grid of parties and k."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
-    from veilring.scenarios.leakage_grid import GridPoint
+    from veilring.scenarios.leakage_grid import GridPoint, SearchPoint
+
+_P = TypeVar("_P", "GridPoint", "SearchPoint")
 
 
 def leakage(
-    protocol: Annotated[str, typer.Argument(help="Which: ring/pp-topk.", metavar="PROTOCOL")],
+    context: typer.Context,
+    protocol: Annotated[
+        str, typer.Argument(help="Which: ring/pp-topk or rank-search.", metavar="PROTOCOL")
+    ],
     *,
     parties: Annotated[str, typer.Option(metavar="VALUES", help="Such as 3,10,30.")] = "10",
     k: Annotated[str, typer.Option(metavar="VALUES", help="Such as 5, 1..10 or 1..100:10.")] = "5",
-    rounds: Annotated[int, typer.Option(help="How often the vector goes round.")] = 2,
-    P0: Annotated[float, typer.Option("--P0", help="Probability of noise in round 1.")] = 1.0,
-    d: Annotated[float, typer.Option("--d", help="Factor by which it falls each round.")] = 0.5,
-    delta: Annotated[float, typer.Option(help="Least range of noise; values are 0 to 1.")] = 0.1,
+    rounds: Annotated[int, typer.Option(help="PP-TopK: how often the vector goes round.")] = 2,
+    P0: Annotated[
+        float, typer.Option("--P0", help="PP-TopK: probability of noise in round 1.")
+    ] = 1.0,
+    d: Annotated[
+        float, typer.Option("--d", help="PP-TopK: factor by which it falls each round.")
+    ] = 0.5,
+    delta: Annotated[
+        float, typer.Option(help="PP-TopK: least range of noise; values are 0 to 1.")
+    ] = 0.1,
     rows: Annotated[int, typer.Option(help="Values that each party has.")] = 100,
     trials: Annotated[int, typer.Option(help="Independent runs at each point.")] = 100_000,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
@@ -37,15 +48,25 @@ def leakage(
 
     Values are uniform. Closed forms stand beside the estimates where they are known. The speed is
     that of all it takes on one core: drawing values, running the rings, counting what they show.
+    Of rank search these estimators are 0 by argument, and the grid has what its totals tell.
 
     For example:
 
         veilring leakage ring/pp-topk --parties 3,10,30,100 --k 1..100:9 --trials 10000
 
         veilring leakage ring/pp-topk --parties 5 --k 1..10 --P0 0 --rounds 1 --out honest.csv
+
+        veilring leakage rank-search --parties 3,8,30 --k 1,5,20 --trials 10000
     """
     from veilring.cli.console import show_progress
-    from veilring.scenarios.leakage_grid import SUBJECTS, LeakageGrid, leakage_grid, write_grid
+    from veilring.scenarios.leakage_grid import (
+        SEARCH,
+        SUBJECTS,
+        LeakageGrid,
+        SearchGrid,
+        leakage_grid,
+        search_grid,
+    )
 
     if protocol not in SUBJECTS:
         raise InputError("protocol", protocol, ", ".join(SUBJECTS))
@@ -53,17 +74,56 @@ def leakage(
         raise InputError(
             "out", out, "the path of a file that does not exist; nothing is overwritten"
         )
-    grid = LeakageGrid(
-        *_whole_numbers(parties, k), rounds, P0, d, delta=delta, rows=rows, trials=trials
-    )
+    numbers = _whole_numbers(parties, k)
+    if protocol == SEARCH:
+        _refuse_options_of_ring(context)
+        searches = SearchGrid(*numbers, rows=rows, trials=trials)
+        with show_progress(quiet=as_json) as progress:
+            found = list(search_grid(searches, seed=seed, progress=progress))
+        _tell(found, f"{protocol}: {trials:,} trials", _search_table, out=out, as_json=as_json)
+        return
+    grid = LeakageGrid(*numbers, rounds, P0, d, delta=delta, rows=rows, trials=trials)
     with show_progress(quiet=as_json) as progress:
         points = list(leakage_grid(grid, seed=seed, progress=progress))
+    title = f"{protocol}: {rounds} rounds, P0 = {P0:g}, d = {d:g}, {trials:,} trials"
+    _tell(points, title, _ring_table, out=out, as_json=as_json)
+
+
+def _refuse_options_of_ring(context: typer.Context) -> None:
+    for name in ("rounds", "P0", "d", "delta"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InputError.because(f"--{name} is of ring/pp-topk alone; leave it out", field=name)
+
+
+def _tell(
+    points: Sequence[_P],
+    title: str,
+    table: Callable[[Sequence[_P]], tuple[Sequence[str], Iterable[Sequence[str]], str]],
+    *,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from veilring.cli.console import make_console
+    from veilring.scenarios.leakage_grid import write_grid
+
     if out is not None:
         write_grid(points, out)
     if as_json:
         typer.echo(json.dumps([point.as_row() for point in points], indent=2))
-    else:
-        _show(points, f"{protocol}: {rounds} rounds, P0 = {P0:g}, d = {d:g}, {trials:,} trials")
+        return
+    headings, rows, closing = table(points)
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        shown.add_row(*row)
+    console = make_console()
+    console.print(shown)
+    console.print(closing, highlight=False, soft_wrap=True)
 
 
 def _whole_numbers(parties: str, ks: str) -> tuple[list[int], list[int]]:
@@ -77,30 +137,42 @@ def _whole_numbers(parties: str, ks: str) -> tuple[list[int], list[int]]:
     return [int(n) for n in grid["parties"]], [int(k) for k in grid["k"]]
 
 
-def _show(points: "Sequence[GridPoint]", title: str) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from veilring.cli.console import make_console
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("n", "k", "exposure", "known", "claim", "LoP", "LoP peak", "party-steps/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _ring_table(
+    points: "Sequence[GridPoint]",
+) -> tuple[Sequence[str], Iterable[Sequence[str]], str]:
+    rows = []
     for point in points:
         exact = point.exposure_exact
         known = f"<= {point.exposure_at_most:.4f}" if exact is None else f"= {exact:.4f}"
         claim, lop, peak = (f"{e.value:.4f}" for e in (point.claim, point.lop, point.lop_peak))
         exposure, speed = f"{point.exposure.value:.4f}", f"{point.party_steps_a_second:,.0f}"
-        table.add_row(
-            f"{point.parties:,}", f"{point.k:,}", exposure, known, claim, lop, peak, speed
-        )
-    console = make_console()
-    console.print(table)
+        at = f"{point.parties:,}", f"{point.k:,}"
+        rows.append([*at, exposure, known, claim, lop, peak, speed])
     steps, seconds = (sum(getattr(p, name) for p in points) for name in ("party_steps", "seconds"))
     worst = max(e.standard_error for p in points for e in (p.exposure, p.claim, p.lop, p.lop_peak))
-    console.print(
+    closing = (
         f"Standard errors are at most {worst:.4f}; --json and --out give each.\n"
-        f"{steps:,} party-steps in {seconds:.2f} s of one core: {steps / seconds:,.0f} a second.",
-        highlight=False,
-        soft_wrap=True,
+        f"{steps:,} party-steps in {seconds:.2f} s of one core: {steps / seconds:,.0f} a second."
     )
+    headings = ("n", "k", "exposure", "known", "claim", "LoP", "LoP peak", "party-steps/s")
+    return headings, rows, closing
+
+
+def _search_table(
+    points: "Sequence[SearchPoint]",
+) -> tuple[Sequence[str], Iterable[Sequence[str]], str]:
+    rows = [
+        [
+            *(f"{point.parties:,}", f"{point.k:,}", "0", "0", "0", "0"),
+            *(f"{point.radius.value:.4f}", f"{point.above.value:.4f}", f"{point.thresholds:.1f}"),
+        ]
+        for point in points
+    ]
+    worst = max(e.standard_error for point in points for e in (point.radius, point.above))
+    closing = (
+        "Exposure, claim and loss of privacy are 0 by argument: a view is simulated from the"
+        " totals.\nWhat totals tell has standard errors of at most"
+        f" {worst:.4f}; --json and --out give each."
+    )
+    headings = ("n", "k", "exposure", "claim", "LoP", "LoP peak", "radius", "above k", "thresholds")
+    return headings, rows, closing

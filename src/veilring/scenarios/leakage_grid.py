@@ -1,7 +1,8 @@
-"""What PP-TopK leaks over a grid of parties and k, with what is known in closed form beside it.
+"""What PP-TopK and rank search leak over a grid of parties and k.
 
-Values are independent and uniform on [0, 1], each party has equally many, and the runs are those
-that `veilring.protocols.ring.leakage` estimates from; nothing is networked.
+Values are independent and uniform on [0, 1], and each party has equally many. The runs are those
+that `veilring.protocols.ring.leakage` and `veilring.protocols.ranksearch.leakage` estimate from;
+nothing is networked. What is known of PP-TopK in closed form stands beside the estimates.
 """
 
 import csv
@@ -13,19 +14,33 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm.topk import SMALLEST_RING, TopKParameters, exactness_bound
+from veilring.protocols.ranksearch.algorithm.votes import Nearest
+from veilring.protocols.ranksearch.leakage import Opened, open_nearest, told_by_totals
+from veilring.protocols.ranksearch.system import RankSearch
+from veilring.protocols.ring.algorithm.topk import (
+    SMALLEST_RING,
+    TopKParameters,
+    cut_rows,
+    exactness_bound,
+)
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
+from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Progress
 
-SUBJECTS: Final = ("ring/pp-topk",)
+RING: Final = "ring/pp-topk"
+SEARCH: Final = "rank-search"
+SUBJECTS: Final = (RING, SEARCH)
 """The protocols that have such a table."""
 
 _TRIALS_MIN: Final = 2
+# Counts of all parties at once: 32 MB.
+_COUNTS_AT_ONCE: Final = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +72,9 @@ class LeakageGrid:
 
     def __post_init__(self) -> None:
         """Refuse what is outside the documented ranges."""
-        for n in self.parties:
-            if n < SMALLEST_RING:
-                raise InputError("parties", n, f"at least {SMALLEST_RING}")
+        _check(self.parties, self.rows, self.trials)
         for k in self.ks:
             self.parameters(k)
-        if self.rows < 1:
-            raise InputError("rows", self.rows, "at least 1")
-        if self.trials < _TRIALS_MIN:
-            raise InputError("trials", self.trials, f"at least {_TRIALS_MIN}")
 
     def parameters(self, k: int) -> TopKParameters:
         """Return the parameters of PP-TopK at a point."""
@@ -75,6 +84,32 @@ class LeakageGrid:
     def party_steps(self) -> int:
         """How many steps of a party all runs take together."""
         return len(self.ks) * sum(self.parties) * self.rounds * self.trials
+
+
+@dataclass(frozen=True, slots=True)
+class SearchGrid:
+    """What is to be estimated of rank search.
+
+    Attributes:
+        parties: The numbers of parties, each at least 3.
+        ks: The values of k, each at least 1.
+        rows: The number of values of each party.
+        trials: Independent searches at each point, at least 2.
+
+    Raises:
+        InputError: If a value is not allowed, before anything is estimated.
+    """
+
+    parties: Sequence[int]
+    ks: Sequence[int]
+    rows: int = 100
+    trials: int = 100_000
+
+    def __post_init__(self) -> None:
+        """Refuse what is outside the documented ranges."""
+        _check(self.parties, self.rows, self.trials)
+        for k in self.ks:
+            RankSearch(k=k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +150,60 @@ class GridPoint:
 
     def as_row(self) -> dict[str, Any]:
         """Return one flat row; an estimate becomes two columns, the second its standard error."""
-        row: dict[str, Any] = {}
-        for name, value in asdict(self).items():
-            if isinstance(value, dict):
-                row[name], row[f"{name}_error"] = value["value"], value["standard_error"]
-            else:
-                row[name] = value
-        return {**row, "party_steps_a_second": self.party_steps_a_second}
+        return {**_flat(asdict(self)), "party_steps_a_second": self.party_steps_a_second}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPoint:
+    """What was found of rank search at one point.
+
+    Attributes:
+        parties: n.
+        k: The rank that is sought.
+        exposure: 0 by argument, as are the next three: a view is simulated from the totals.
+        claim: As for PP-TopK.
+        lop: As for PP-TopK.
+        lop_peak: As for PP-TopK.
+        radius: The width of what is known of the k-th smallest value.
+        above: The share of opened totals above k.
+        thresholds: The mean number of thresholds that a search asks.
+        seconds: How long the estimates took a core, the drawing of values included.
+    """
+
+    parties: int
+    k: int
+    exposure: Estimate
+    claim: Estimate
+    lop: Estimate
+    lop_peak: Estimate
+    radius: Estimate
+    above: Estimate
+    thresholds: float
+    seconds: float
+
+    def as_row(self) -> dict[str, Any]:
+        """Return one flat row; an estimate becomes two columns, the second its standard error."""
+        return _flat(asdict(self))
+
+
+def _check(parties: Sequence[int], rows: int, trials: int) -> None:
+    for n in parties:
+        if n < SMALLEST_RING:
+            raise InputError("parties", n, f"at least {SMALLEST_RING}")
+    if rows < 1:
+        raise InputError("rows", rows, "at least 1")
+    if trials < _TRIALS_MIN:
+        raise InputError("trials", trials, f"at least {_TRIALS_MIN}")
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            row[name], row[f"{name}_error"] = value["value"], value["standard_error"]
+        else:
+            row[name] = value
+    return row
 
 
 def leakage_grid(
@@ -151,6 +233,59 @@ def leakage_grid(
             yield _point(grid, n, k, found, steps=steps, seconds=clock() - began)
 
 
+def search_grid(
+    grid: SearchGrid,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.process_time,
+) -> Iterator[SearchPoint]:
+    """Estimate what rank search tells at each point of the grid, as `leakage_grid` does.
+
+    Args:
+        grid: What is to be estimated.
+        seed: Of values.
+        progress: Told how many searches are done.
+        clock: Gives the seconds that are counted; by default those of this process on a core.
+    """
+    points = [(n, k) for n in grid.parties for k in grid.ks]
+    for done, (n, k) in enumerate(points):
+        if progress is not None:
+            progress(f"{n} parties, k = {k}", done * grid.trials, len(points) * grid.trials)
+        began, asked = clock(), 0
+        rng = Streams(seed).generator("leakage", "search", n, k)
+        told = []
+        for opened in _searches(grid, n, k, rng):
+            told.append(told_by_totals(opened, k, 1.0))
+            asked += sum(opened.found.steps)
+        radius, above = (
+            _mean(np.concatenate([each[name] for each in told])) for name in ("radius", "above")
+        )
+        none = Estimate(0.0, 0.0)
+        yield SearchPoint(
+            n,
+            k,
+            **dict.fromkeys(HOP_MEASURES, none),
+            radius=radius,
+            above=above,
+            thresholds=asked / grid.trials,
+            seconds=clock() - began,
+        )
+
+
+def _searches(grid: SearchGrid, n: int, k: int, rng: Generator) -> Iterator[Opened]:
+    arity = RankSearch(k=k).arity
+    for chunk in cut_rows(grid.trials, n * (k + 1) * arity, _COUNTS_AT_ONCE):
+        smallest = uniform_values(chunk.stop - chunk.start, n, k + 1, grid.rows, rng)
+        labels = np.zeros(smallest.shape[::2], np.int64)
+        near = [Nearest(smallest[:, party], labels) for party in range(n)]
+        yield open_nearest(near, k=k, upper=1.0, arity=arity)
+
+
+def _mean(values: NDArray[np.float64]) -> Estimate:
+    return Estimate(float(values.mean()), float(values.std() / math.sqrt(len(values))))
+
+
 def exposure_at_most(P0: float, d: float, rounds: int) -> float:
     """Return a bound on the exposure of a message, averaged over all messages of a run.
 
@@ -176,7 +311,7 @@ def exposure_without_noise(parties: int, rows: int, k: int, rounds: int) -> floa
     return (parties - math.fsum(none)) / (parties * rounds)
 
 
-def write_grid(points: Sequence[GridPoint], path: Path) -> None:
+def write_grid(points: Sequence[GridPoint] | Sequence[SearchPoint], path: Path) -> None:
     """Write a CSV file with one row for each point; an estimate has its standard error beside it.
 
     Raises:

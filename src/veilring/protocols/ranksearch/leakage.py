@@ -19,7 +19,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     TotalsSearch,
     run_search,
 )
-from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
+from veilring.protocols.ranksearch.algorithm.votes import Nearest, count_rows, nearest_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,14 +60,20 @@ def open_totals(
         upper: A bound that no distance exceeds.
         arity: The number of parts into which a step divides an interval.
     """
-    steps: list[tuple[Asked, NDArray[np.int64]]] = []
     near = [nearest_rows(queries, rows, k) for rows in parts]
+    return open_nearest(near, k=k, upper=upper, arity=arity)
+
+
+def open_nearest(near: Sequence[Nearest], *, k: int, upper: float, arity: int) -> Opened:
+    """Search as `open_totals` does, given the k + 1 nearest rows of each party."""
+    steps: list[tuple[Asked, NDArray[np.int64]]] = []
 
     def count(asked: Asked) -> NDArray[np.int64]:
         steps.append((asked, count_rows(near, asked)))
         return steps[-1][1]
 
-    search = TotalsSearch(len(queries), k=k, upper=upper, arity=arity, parties=len(parts))
+    queries = len(near[0].distances)
+    search = TotalsSearch(queries, k=k, upper=upper, arity=arity, parties=len(near))
     found = run_search(search, count)
     asked, totals = zip(*steps, strict=True)
     return Opened(found, asked, totals)
