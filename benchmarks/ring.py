@@ -65,9 +65,9 @@ def _compare(parties: int, at_least: float, repetitions: int) -> list[Measuremen
 
         def mpyc_by(method: str) -> float:
             start = time.perf_counter()
-            smallest = mpyc.smallest(method, values.tolist())
+            smallest = mpyc.smallest(method, values[:, None, :]).values
             seconds = time.perf_counter() - start
-            _check("MPyC", smallest, expected)
+            _check("MPyC", smallest[0].tolist(), expected)
             return seconds
 
         timed = {

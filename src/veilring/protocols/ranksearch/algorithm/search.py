@@ -28,16 +28,12 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.checks import require
-from veilring.protocols.ring.algorithm.topk import cut_rows
 
 ARITY_MIN: Final = 2  # a binary search
 ARITY_MAX: Final = 256  # then the first step asks one count for each byte of a word's range
 # Down to 1/4,096 of the bound. Over ten tables and k = 1, 5 and 50 a batch took 9.3 rounds and 67
 # thresholds a query with 12 octaves, 9.6 and 70 with 8, and 10.4 and 80 with cuts linear in value.
 OCTAVES: Final = 12
-# Distances of 16 MiB: all of 100,000 rows to 1,000 queries would take 800 MB. Weights and the words
-# of votes are as large again, each.
-DISTANCES_AT_ONCE: Final = 2**21
 _BELOW_ZERO: Final = -1
 _OCTAVE: Final = 2**52  # patterns from a float to its double
 
@@ -371,10 +367,10 @@ def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.in
     Returns:
         Shape (thresholds,), each from 0 to k + 1.
     """
-    near, counts = smallest[asked.queries], np.empty(len(asked), dtype=np.int64)
-    for chunk in cut_rows(len(asked), near.shape[1], DISTANCES_AT_ONCE):
-        within = near[asked.owner[chunk]] <= asked.values[chunk, None]
-        within.sum(axis=1, out=counts[chunk])
+    values, rows = asked.values, asked.queries[asked.owner]
+    counts = np.zeros(len(asked), dtype=np.int64)
+    for nearest in smallest.T:
+        counts += nearest[rows] <= values
     return counts
 
 

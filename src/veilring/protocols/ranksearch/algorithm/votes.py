@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ranksearch.algorithm.search import (
-    DISTANCES_AT_ONCE,
     Asked,
     End,
     Found,
@@ -34,6 +33,10 @@ WEIGHT_BITS: Final = 24
 WEIGHT_MAX: Final = 2.0**20
 TIED_ROWS: Final = 2**32
 """All parties together have at most this many rows: votes where rows tie are words of 32 bits."""
+
+# Distances of 16 MiB: all of 100,000 rows to 1,000 queries would take 800 MB. Weights and the words
+# of votes are as large again, each.
+DISTANCES_AT_ONCE: Final = 2**21
 
 _NO_LABEL: Final = -1  # of what fills up the nearest rows of a party with fewer
 

@@ -1,0 +1,60 @@
+"""The benchmarks of rank search: what they measure of a run is what the run cost."""
+
+import pytest
+from benchmarks.measurement import Measurement
+from benchmarks.ranksearch import ARITIES, WAYS, Dealt, measure_arity, measure_batch, simulate
+from benchmarks.ranksearch_mpyc import measure
+
+from veilring.protocols.ranksearch.system import RankSearch
+
+
+@pytest.fixture(scope="module")
+def batch() -> dict[str, Measurement]:
+    """Return what a small batch measures, by name."""
+    return {found.name: found for found in measure_batch(quick=True)}
+
+
+def test_each_way_is_measured(batch: dict[str, Measurement]) -> None:
+    """Rounds, payload and simulated seconds of every way; of rank search with ties, too."""
+    for way, kind in ((name, type(way.system)) for name, way in WAYS.items()):
+        for title in (way, f"{way}, ties") if kind is RankSearch else (way,):
+            for what in ("rounds", "payload", "links of 20 ms"):
+                assert batch[f"{title}: {what}"].median > 0
+
+
+def test_a_small_batch_is_held_to_nothing(batch: dict[str, Measurement]) -> None:
+    """Bounds are of 1,000 queries: a quick run neither holds nor misses them."""
+    assert {found.verdict for found in batch.values()} == {""}
+
+
+def test_links_are_waited_for_once_a_round(batch: dict[str, Measurement]) -> None:
+    """A batch takes its rounds, and two of set-up, times the latency of a link; little more."""
+    for title in ("rank search, totals", "rank search, totals, ties"):
+        rounds = batch[f"{title}: rounds"].median + 2
+        seconds = batch[f"{title}: links of 20 ms"].median
+        assert 0.02 * rounds <= seconds <= 0.021 * rounds
+
+
+def test_ties_take_more_rounds() -> None:
+    """The table with ties has them, and the other one has none."""
+    few, many = (
+        simulate(RankSearch(), Dealt.draw(3, 20, ties=ties), latency=0.0).result.found.tied.mean()
+        for ties in (False, True)
+    )
+    assert few == 0
+    assert many > 0.5
+
+
+def test_finer_cuts_take_no_more_rounds() -> None:
+    """From 4 parts to 64 the simulated seconds on slow links fall, or stay."""
+    seconds = [found.median for found in measure_arity(quick=True)]
+    assert len(seconds) == len(ARITIES)
+    assert seconds[0] > seconds[-1]
+
+
+def test_mpyc_finds_the_same_values() -> None:
+    """Beside MPyC there are seconds and bytes a query; it is checked against a plain sort."""
+    pytest.importorskip("mpyc")
+    found = measure(quick=True)
+    assert len(found) % 2 == 0
+    assert all(measured.unit == "x" and measured.median > 0 for measured in found)
