@@ -1,5 +1,7 @@
 """Labels and votes are those of all rows in one place, on every row of every table."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -139,3 +141,16 @@ def test_the_farthest_corner_is_within_the_bound() -> None:
         rows = Rows(np.ones((1, features)), np.array([1]))
         found = ranked(np.zeros((1, features)), [rows], 2, 1)
         assert found.votes.labels[0] == 1
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_memory_does_not_grow_with_rows_times_queries(weights: Weights) -> None:
+    """All rows tie for each query: distances and weights would take 320 MB at once."""
+    rows = Rows(np.full((50_000, 1), 0.5), np.arange(50_000) % 3)
+    ranked(np.zeros((1, 1)), [rows], 3, 5, weights)  # imports what it needs
+    tracemalloc.start()
+    found = ranked(np.linspace(0, 1, 400)[:, None], [rows], 3, 5, weights)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.found.tied.all()
+    assert peak < 80_000_000

@@ -1,5 +1,6 @@
 """PP-kNN without a network: it answers as the networked parties do."""
 
+import tracemalloc
 from itertools import permutations
 
 import numpy as np
@@ -116,3 +117,19 @@ def test_parties_that_do_not_fit_each_other_are_refused() -> None:
     even = [np.ones((2, 1))] * 3
     with pytest.raises(InputError, match="labels of 2 parties"):
         ring_knn(even, labels[:2], parameters.topk, rng, fixed=fixed, classes=2)
+
+
+def test_the_pooled_classifier_takes_queries_in_parts() -> None:
+    """Distances of 20,000 queries to 1,000 rows would take 160 MB at once; labels are the same."""
+    rng = np.random.default_rng(0)
+    rows, labels, queries = (
+        rng.random((1_000, 1)),
+        rng.integers(0, 2, 1_000),
+        rng.random((20_000, 1)),
+    )
+    tracemalloc.start()
+    found = pooled_knn(queries, rows, labels, 2, 5)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 150_000_000
+    np.testing.assert_array_equal(found[-9:], pooled_knn(queries[-9:], rows, labels, 2, 5))

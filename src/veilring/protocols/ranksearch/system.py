@@ -286,4 +286,5 @@ class SearchSetup(PeerSetup):
         rows, public = together(self.parts, among), self.parameters
         if public.weights == "uniform":
             return pooled_knn(queries, rows.features, rows.labels, public.classes, public.k)
-        return self.search(queries, [rows]).votes.labels
+        batches = self.batches(queries)
+        return np.concatenate([self.search(batch, [rows]).votes.labels for batch in batches])

@@ -27,7 +27,7 @@ Weights = Literal["uniform", "distance"]
 # times nearer than the public nearest outvotes any usual k by far.
 MOST_WEIGHT: Final = 1024.0
 
-# The k smallest of all parties take 32 MiB at this size; more queries are run one after another.
+# Distances take 32 MiB at this size; more queries are run one after another.
 INPUT_ENTRIES: Final = 2**22
 
 
@@ -134,8 +134,12 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
     Raises:
         InputError: As `pairwise_distances`, `own_smallest` and `local_votes` do.
     """
-    pooled = pairwise_distances(queries, rows)
-    return decide_labels(local_votes(pooled, labels, own_smallest(pooled, k), classes, weights))
+    found = np.empty(len(queries), dtype=np.int64)
+    for chunk in cut_rows(len(queries), max(1, len(rows)), INPUT_ENTRIES):
+        pooled = pairwise_distances(queries[chunk], rows)
+        votes = local_votes(pooled, labels, own_smallest(pooled, k), classes, weights)
+        found[chunk] = decide_labels(votes)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
