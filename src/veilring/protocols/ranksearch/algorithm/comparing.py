@@ -144,14 +144,9 @@ def shared_search(
         step = yield from _compare(dealer, total[tested], Nonzero(*nonzero), zeros, asked, k)
         if not _could_be(asked, step.below, own, k):
             refuse()
-        reach = search.narrow(asked, step.below)
-        at = reach.at[reach.is_reached]
-        differences = step.factors[reach.is_reached] * (total[tested][at] - k)
-        before = _Equalities(
-            asked.queries[reach.is_reached],
-            differences + equal_zeros[: len(at)],
-            own[at],
-        )
+        of, at = search.narrow(asked, step.below).lowest
+        products = step.factors[of] * (total[tested][at] - k) + equal_zeros[of]
+        before = _Equalities(asked.queries[of], products, own[at])
 
 
 def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:

@@ -111,6 +111,12 @@ class Reach:
     has_below: NDArray[np.bool_]
     is_reached: NDArray[np.bool_]
 
+    @property
+    def lowest(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The positions of the queries that reach k rows, and those of their lowest thresholds."""
+        reached = np.flatnonzero(self.is_reached)
+        return reached, self.at[reached]
+
     def above(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
         """Return the value at each lowest threshold with T >= k, or another if there is none."""
         at = np.minimum(self.at, len(at_thresholds) - 1)

@@ -1,0 +1,334 @@
+"""What a coalition sees of shared counts and votes follows from the output, exactly and at size.
+
+The simulator is given the output and what the coalition was dealt. What is opened is 0 where the
+output says so, and uniform on the other numbers elsewhere; of the words that are told all are
+uniform that make it so. Shares of random polynomials are uniform, by `test_shares`; the exact laws
+here are given those that were dealt, on tiny fields, over all that honest parties can have drawn.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.protocols.ranksearch.algorithm import argmax, comparing
+from veilring.protocols.ranksearch.algorithm.argmax import label_play
+from veilring.protocols.ranksearch.algorithm.comparing import shared_search
+from veilring.protocols.ranksearch.algorithm.search import (
+    Asked,
+    Found,
+    IntervalSearch,
+    pattern_of,
+)
+from veilring.protocols.ranksearch.algorithm.shares import (
+    Dealer,
+    Ints,
+    Nonzero,
+    Part,
+    Play,
+    Scheme,
+    kept_nonzero,
+    play_together,
+)
+
+FALSE_ALARM = 1e-6
+PARTIES = 3
+Sent = Sequence[Sequence[Part]]
+
+
+class Unmasked(Dealer):
+    """A dealer that adds nothing to what it opens."""
+
+    @override
+    def zeros(self, count: int) -> Part:
+        part = super().zeros(count)
+        words = None if part.words is None else np.zeros_like(part.words)
+        return Part(part.weights, count, words)
+
+
+def keep_all(
+    dealer: Dealer, needed: int, dealt: Nonzero, products: Ints
+) -> Play[Ints]:  # the signature of `kept_nonzero`
+    """Keep elements that may be 0."""
+    del dealer, products
+    yield from ()
+    return dealt.elements[:needed]
+
+
+class OneStep(IntervalSearch):
+    """A search that asks one threshold of each query, once."""
+
+    @override
+    def ask(self) -> Asked | None:
+        if not self.is_first:
+            return None
+        every = np.arange(len(self._ends))
+        return Asked(every, every, np.full(len(every), pattern_of(1.0)))
+
+
+class Script:
+    """Draws that are given beforehand, one array after another, and 0 from then on."""
+
+    def __init__(self, *arrays: Ints) -> None:
+        self._arrays = list(arrays)
+
+    def integers(self, _low: int, _high: int, shape: int | tuple[int, int]) -> Ints:
+        """Return the next array."""
+        size = np.zeros(shape, dtype=np.int64)
+        return size + self._arrays.pop(0) if self._arrays else size
+
+
+def dealer_of(kind: type[Dealer], scheme: Scheme, me: int, *arrays: Ints) -> Dealer:
+    """Return a dealer that draws what is given."""
+    return kind(scheme, me, cast("np.random.Generator", Script(*arrays)))
+
+
+def linear(value: Ints, share: Ints, point: int, p: int) -> Ints:
+    """Return the coefficient with which a value has a given share."""
+    return (share - value) * pow(point, -1, p) % p
+
+
+def through_zero(top: Ints, share: int, point: int, p: int) -> Ints:
+    """Return the coefficients of a sharing of zero of degree 2 with a given share."""
+    low = (share - top * point**2) * pow(point, -1, p) % p
+    return np.vstack([low, top])
+
+
+def are_uniform(keys: Sequence[Ints], p: int, allowed: int) -> bool:
+    """Say whether several elements take the given number of values together, all equally often."""
+    counts = np.bincount(np.ravel_multi_index(tuple(keys), (p,) * len(keys)))
+    often = counts[counts > 0]
+    return len(often) == allowed and np.ptp(often) == 0
+
+
+def told_words(told: list[Ints], count: int) -> Callable[[Sent], None]:
+    """Return what adds to a list the words that all parties tell in parts of a given size."""
+
+    def watch(sent: Sent) -> None:
+        told.extend(
+            np.array([cast("Ints", party[place].words) for party in sent])
+            for place, part in enumerate(sent[0])
+            if part.is_told and part.count == count
+        )
+
+    return watch
+
+
+def opened_by(words: Ints, p: int) -> Ints:
+    """Return what the words of three parties open, by Lagrange's polynomial of degree 2."""
+    return np.asarray((3 * words[0] - 3 * words[1] + words[2]) % p)
+
+
+def compared_law(
+    counts: Sequence[int],
+    coalition: int,
+    p: int,
+    seed: int,
+    *,
+    kind: type[Dealer] = Dealer,
+    lowest: int = 1,
+) -> bool:
+    """Say whether a step with k = 1 looks to a party exactly as the simulator says.
+
+    One honest dealer draws all that it can, the others what is fixed: the coalition knows it.
+
+    Args:
+        counts: Those of the three parties.
+        coalition: The party.
+        p: The prime.
+        seed: Of what is dealt to the party, and of what the other dealers draw.
+        kind: The class of dealers.
+        lowest: The least of the elements R.
+    """
+    scheme, total, point = Scheme(p, PARTIES), sum(counts), coalition + 1
+    free = min({0, 1} - {coalition})
+    ranges = [range(lowest, p), range(p), range(lowest, p), range(p)]
+    element, top, other, other_top = np.array(list(itertools.product(*ranges))).T
+    size = len(element)
+    spare = np.ones(Nonzero.to_draw(2 * size, p) - 2 * size, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    to_see, (fixed, known, *others) = rng.integers(0, p, 5), rng.integers(0, p, (8, PARTIES))
+    nothing, one = np.array(0), np.array(1)
+    scripts: dict[int, tuple[Ints, ...]] = {
+        me: (fixed[me], known[me], others[0][me], nothing, others[1][me], nothing, others[2][me])
+        for me in range(scheme.drawing)
+    } | {2: (fixed[2],)}
+    known_sum = sum(known[me] for me in range(scheme.drawing) if me != free)
+    own = (np.concatenate([element, other, spare]) - known_sum) % p
+    scripts[free] = (
+        linear(np.array(counts[free]), to_see[0], point, p),
+        own,
+        linear(own, np.append(np.repeat(to_see[1:3], size), 0 * spare), point, p),
+        one,
+        nothing,
+        nothing,
+        through_zero(top, to_see[3], point, p),
+        through_zero(other_top, to_see[4], point, p),
+    )
+
+    def play(me: int) -> Play[Found]:
+        dealer = kind(scheme, me, cast("np.random.Generator", Script(*scripts[me])))
+        search = OneStep(size, 1.0, 2)
+        return shared_search(
+            dealer, lambda asked: np.full(len(asked), counts[me]), search, 1, lambda: None
+        )
+
+    told: list[Ints] = []
+    play_together([play(me) for me in range(PARTIES)], p, told_words(told, size))
+    if len(told) != min(total, 1) + 1:
+        return False
+    keys, allowed = [], 1
+    for words, is_zero in zip(told, [total < 1, total == 1], strict=False):
+        keys += [opened_by(words, p), words[free]]
+        allowed *= p * (1 if is_zero else p - 1)
+        if (keys[-2] == 0).any() != is_zero or np.ptp(words[coalition]):
+            return False
+    return are_uniform(keys, p, allowed)
+
+
+WORLDS = [(0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (0, 2, 1), (2, 0, 2)]
+EVERY = list(itertools.product(WORLDS, range(PARTIES)))
+
+
+@pytest.mark.parametrize("p", [5, 7])
+def test_a_step_looks_as_its_output_says(p: int) -> None:
+    """Given the output, the words of T < k and of T = k have exactly the simulator's law."""
+    for counts, coalition in EVERY:
+        assert all(compared_law(counts, coalition, p, seed) for seed in range(3))
+
+
+def test_products_without_sharings_of_zero_are_caught() -> None:
+    """Words of a bare product have another law in every world: they tell of its factors."""
+    for counts, coalition in EVERY:
+        assert not compared_law(counts, coalition, 5, 0, kind=Unmasked)
+
+
+def test_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With R = 0 a comparison is wrong, and its law another, wherever T >= k."""
+    monkeypatch.setattr(comparing, "kept_nonzero", keep_all)
+    for counts, coalition in EVERY:
+        assert compared_law(counts, coalition, 5, 0, lowest=0) == (sum(counts) < 1)
+
+
+@pytest.mark.parametrize("p", [5, 7])
+def test_a_factor_that_is_kept_tells_nothing(p: int) -> None:
+    """Given all that is seen of it, an element that is kept is uniform on 1 … p - 1."""
+    scheme, draws = Scheme(p, PARTIES), range(p)
+    value, slope, partner, partner_slope, low, top = np.array(
+        list(itertools.product(draws, repeat=6))
+    ).T
+    script = value, slope, partner, partner_slope, np.vstack([low, top])
+    fixed = tuple(np.random.default_rng(p).integers(0, p, 5))
+    told: list[Ints] = []
+    seen: list[Ints] = []
+
+    def watch(sent: Sent) -> None:
+        told_words(told, len(value))(sent)
+        if not sent[1][0].is_told:
+            seen.extend(cast("Ints", part.words)[0] for part in sent[1])
+
+    def play(me: int, *arrays: Ints) -> Play[Ints]:
+        dealer = Dealer(scheme, me, cast("np.random.Generator", Script(*arrays)))
+        dealt = Nonzero(*(yield Nonzero.dealt(dealer, len(value))))
+        (products,) = yield [dealt.checked(dealer)]
+        kept = yield from kept_nonzero(dealer, int((products != 0).sum()), dealt, products)
+        (opened,) = yield [dealer.opened(kept)]
+        return opened
+
+    opened = play_together([play(0, *fixed), play(1, *script), play(2)], p, watch)[0]
+    (words,) = told
+    kept = opened_by(words, p) != 0
+    keys = [opened, *(each[kept] for each in (*seen, words[1], opened_by(words, p)))]
+    assert are_uniform(keys, p, (p - 1) ** 2 * p**4)
+
+
+def label_law(
+    votes: NDArray[np.uint64], coalition: int, kind: type[Dealer] = Dealer, lowest: int = 1
+) -> bool:
+    """Say whether labelling two classes by one vote looks to a party as the simulator says.
+
+    Args:
+        votes: Of the three parties, shape (3, 2), with a total of at most 1.
+        coalition: The party.
+        kind: The class of dealers.
+        lowest: The least of the elements R_c.
+    """
+    p, point = 5, coalition + 1
+    scheme = Scheme(p, PARTIES)
+    free = min({0, 1} - {coalition})
+    (second,) = {0, 1, 2} - {coalition, free}
+    of_both = np.indices((p, p, p - lowest, p) * 2).reshape(2, 4, -1)
+    pad, other_pad, element, top = of_both.transpose(1, 2, 0).reshape(4, -1)
+    element = element + lowest
+    spare = np.ones(Nonzero.to_draw(len(pad), p) - len(pad), dtype=np.int64)
+    rng = np.random.default_rng(coalition)
+    to_see, known = rng.integers(0, p, 4), rng.integers(0, p, (6, PARTIES))
+    nothing, one = np.array(0), np.array(1)
+    scripts: dict[int, tuple[Ints, ...]] = {
+        me: (known[0][me], known[1][me], *dealt)
+        for me in range(PARTIES)
+        for dealt in [
+            (known[2][me], known[3][me], nothing, known[4][me], nothing, known[5][me])
+            if me < scheme.drawing
+            else ()
+        ]
+    }
+    scripts[second] = (
+        other_pad,
+        linear(other_pad, to_see[0], point, p),
+        *scripts[second][2:],
+    )
+    own = (np.append(element, spare) - sum(known[2][me] for me in (0, 1) if me != free)) % p
+    scripts[free] = (
+        pad,
+        linear(pad, to_see[1], point, p),
+        own,
+        linear(own, to_see[2], point, p),
+        one,
+        nothing,
+        nothing,
+        through_zero(top, to_see[3], point, p),
+    )
+    told: list[Ints] = []
+
+    def play(me: int) -> Play[NDArray[np.int64]]:
+        dealer = kind(scheme, me, cast("np.random.Generator", Script(*scripts[me])))
+        every = np.repeat(votes[me][None], len(pad) // 2, axis=0)
+        return label_play(dealer, every, 1)
+
+    play_together([play(me) for me in range(PARTIES)], p, told_words(told, len(pad)))
+    masked, words = told
+    label, opened = int(votes.sum(axis=0).argmax()), opened_by(words, p).reshape(-1, 2)
+    if ((opened == 0).any(axis=0) != (np.arange(2) == label)).any():
+        return False
+    honest = [masked[free], masked[second], words[free]]
+    keys = [*(each.reshape(-1, 2)[:, c] for each in honest for c in range(2)), *opened.T]
+    return are_uniform(keys, p, p**6 * (p - 1))
+
+
+VOTES = [
+    np.array(each, dtype=np.uint64)
+    for each in ([[1, 0], [0, 0], [0, 0]], [[0, 0], [0, 1], [0, 0]], [[0, 0], [0, 0], [0, 1]])
+]
+
+
+@pytest.mark.parametrize("coalition", range(PARTIES))
+def test_a_label_looks_as_its_output_says(coalition: int) -> None:
+    """Given the label, all words that are told have exactly the simulator's law."""
+    assert all(label_law(votes, coalition) for votes in VOTES)
+    assert len({int(votes.sum(axis=0).argmax()) for votes in VOTES}) == 2
+
+
+def test_labels_without_sharings_of_zero_are_caught() -> None:
+    """Words of a bare product `R_c · L_c` have another law."""
+    assert not label_law(VOTES[1], 0, kind=Unmasked)
+
+
+def test_labels_with_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With R_c = 0 a class that is beaten looks as if it were not."""
+    monkeypatch.setattr(argmax, "kept_nonzero", keep_all)
+    assert not label_law(VOTES[1], 0, lowest=0)
