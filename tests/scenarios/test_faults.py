@@ -11,6 +11,7 @@ from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.network import make_faults
 from veilring.scenarios.prepare import prepare
+from veilring.scenarios.report import Findings
 from veilring.scenarios.reporting.summary import troubles
 from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults
 
@@ -208,8 +209,8 @@ class TestRepeatedQueries:
         """A crash late in PP-TopK shows distances twice; one before any vector shows none."""
         late = _run(_crash("party-3", 1.6), "run.retries=1", *self.COALITION).coalition
         early = _run(_crash("party-3", 0.05), "run.retries=1", *self.COALITION).coalition
-        assert late is not None
-        assert early is not None
+        assert isinstance(late, Findings)
+        assert isinstance(early, Findings)
         assert late.named.recurred >= late.named.recurred_hidden > 0
         assert early.named.recurred == 0
         assert early.named.with_retries == early.named.named
@@ -217,7 +218,7 @@ class TestRepeatedQueries:
     def test_a_member_may_be_the_one_that_is_lost(self) -> None:
         """The others of the coalition go on with what they have; a lone one leaves nobody."""
         report = _run(_crash("party-4", 1.6), "run.retries=1", *self.COALITION)
-        assert report.coalition is not None
+        assert isinstance(report.coalition, Findings)
         assert report.coalition.members == ("party-1", "party-4")
         assert report.coalition.exposed == 0
         alone = 'parties.coalition=["party-3"]'

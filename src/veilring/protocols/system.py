@@ -496,8 +496,6 @@ class System(Section, ABC):
     """The name of the system in a table or a heading."""
     summary: ClassVar[str]
     """One sentence on what it does."""
-    colludes: ClassVar[bool] = False
-    """Whether attacks on a coalition's views are known."""
     hides_rows: ClassVar[bool] = True
     """Whether rows are private; otherwise only queries are."""
     has_owner: ClassVar[bool] = False
@@ -522,6 +520,11 @@ class System(Section, ABC):
     # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
     # reported all together with their place in that file. This says that ours adds nothing to them.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # which pydantic reads
+
+    @property
+    def colludes(self) -> bool:
+        """Whether attacks on a coalition's views are known."""
+        return False
 
     @property
     def draws_ring(self) -> bool:

@@ -118,6 +118,29 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
+class TotalsFindings:
+    """What a semi-honest coalition read in the totals of a search, compared with the truth.
+
+    Attributes:
+        members: The parties that pooled their views.
+        outside: The number of parties outside, in the first batch.
+        totals: How many totals over the parties outside it knows, over all batches.
+        right: How many of them are exact.
+        alone: How many of them are counts of one party.
+        nearest: How many queries have their nearest row outside.
+        guessed: How many of its holders a guess names right, on average. No view tells more.
+    """
+
+    members: tuple[str, ...]
+    outside: int
+    totals: int
+    right: int
+    alone: int
+    nearest: int
+    guessed: float
+
+
+@dataclass(frozen=True, slots=True)
 class StruckFault:
     """A fault of the schedule, and whether a message or a party met it.
 
@@ -259,7 +282,7 @@ class Report:
     transcript: str
     seed: int
     secrets: Literal["seeded", "cryptographic"]
-    coalition: Findings | None = None
+    coalition: Findings | TotalsFindings | None = None
     faults: tuple[StruckFault, ...] = ()
     recovery: Recovery | None = None
 
@@ -321,7 +344,7 @@ def assemble(
     labelled: Labelled,
     struck: tuple[Fault, ...],
     leakage: Leakage | None,
-    findings: Findings | None,
+    findings: Findings | TotalsFindings | None,
     origin: RingOrigin | None,
     seed: int,
 ) -> Report:

@@ -17,6 +17,7 @@ from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
 from veilring.nodes.trace import Journal, Mark
+from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.system import Leakage, Play, Setup
 from veilring.randomness import Streams
 from veilring.scenarios.batches import (
@@ -32,8 +33,9 @@ from veilring.scenarios.batches import (
 from veilring.scenarios.coalition import find
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
-from veilring.scenarios.report import Report, RingOrigin, assemble
+from veilring.scenarios.report import Findings, Report, RingOrigin, TotalsFindings, assemble
 from veilring.scenarios.schema import Scenario, make_scenario
+from veilring.scenarios.search_coalition import find_in_totals
 from veilring.simulation.faults import Fault
 
 # Drawing a ring takes 128 messages a party, and each is simulated one by one: above this many
@@ -106,7 +108,7 @@ def run_scenario(
     found = None
     if prepared.coalition:
         tell("Attacking what the coalition saw", 0, 1)
-        found = find(prepared, labelled.batches, scenario.run.leakage_trials, streams)
+        found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
     return assemble(
         scenario=scenario,
         prepared=prepared,
@@ -176,6 +178,15 @@ def _origin(scenario: Scenario) -> RingOrigin | None:
     if scenario.network.runtime == "simulated" and parties > DRAWN_MAX:
         return "dealt from the seed"
     return "drawn by all" if parties <= COMMITTEE_SIZE else "drawn by a committee"
+
+
+def _attack(
+    prepared: Prepared, labelled: Labelled, trials: int, streams: Streams
+) -> Findings | TotalsFindings | None:
+    """Return what the coalition found, by the attacks that are known for its system."""
+    if isinstance(prepared.setup, SearchSetup):
+        return find_in_totals(prepared, labelled.batches)
+    return find(prepared, labelled.batches, trials, streams)
 
 
 def _leakage(

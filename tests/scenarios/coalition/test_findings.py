@@ -47,7 +47,7 @@ def _run(
 
 def _findings(*more: str, members: tuple[str, ...] = MEMBERS) -> Findings:
     found = _run(*more, members=members)[0].coalition
-    assert found is not None
+    assert isinstance(found, Findings)
     return found
 
 
@@ -191,7 +191,7 @@ class TestOwners:
         ]
         expected = sum(1 / len(_honest_run(ring, owner)) for ring, owner in others)
         found = report.coalition
-        assert found is not None
+        assert isinstance(found, Findings)
         assert found.named.values == len(others)
         assert found.named.named == pytest.approx(expected)
         assert found.named.guessed == pytest.approx(len(others) / len(OTHERS))
@@ -224,7 +224,7 @@ class TestOwners:
                     again += 1
                 expected += 1 / len(suspects)
         found = report.coalition
-        assert found is not None
+        assert isinstance(found, Findings)
         assert found.named.with_retries == pytest.approx(expected)
         assert found.named.with_retries > found.named.named
         assert found.named.recurred >= again > 0
@@ -282,7 +282,7 @@ def test_a_malicious_party_is_no_victim() -> None:
     )
     report = run_scenario(load_scenario("wine", settings), runtime="memory", seed=SEED)
     found = report.coalition
-    assert found is not None
+    assert isinstance(found, Findings)
     assert not {victim.party for victim in found.victims} & {"party-2", "party-5"}
     assert found.honest == 2 * 3
     assert found.groups_recovered == found.groups

@@ -8,6 +8,7 @@ import pytest
 from tests.scenarios.reporting.pages import Page
 
 from veilring.nodes.trace import Mark
+from veilring.scenarios.report import Findings
 from veilring.scenarios.reporting import RunFolder, read_folder
 from veilring.scenarios.reporting.page import render
 from veilring.scenarios.reporting.spacetime import ARROWS_MAX
@@ -140,8 +141,8 @@ class TestContents:
         run = read_folder(recovered)
         page, report = Page(render(run)), run.report
         assert report is not None
-        assert report.coalition is not None
         found = report.coalition
+        assert isinstance(found, Findings)
         told = {row[0]: row[1:] for row in page.tables["coalition-table"]}
         assert told["coalition"][0] == "4 parties"
         assert all(member in told["coalition"][1] for member in found.members)

@@ -120,6 +120,11 @@ class RankSearch(System):
     again: bool = Field(default=False, description="true or false")
     batch: int = Field(1024, ge=1, description="a whole number of at least 1")
 
+    @property
+    @override
+    def colludes(self) -> bool:
+        return self.reveal == "totals"
+
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         coalition = parties - 2 if self.reveal == "totals" else (parties - 1) // 2

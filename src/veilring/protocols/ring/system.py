@@ -87,7 +87,6 @@ class PrivateKNN(System):
 
     title: ClassVar[str] = "PP-kNN"
     summary: ClassVar[str] = "Peers in a ring find the nearest rows of all and add up their votes."
-    colludes: ClassVar[bool] = True
     aliases: ClassVar[Mapping[str, str]] = {"sum.name": "sum", "sum.cycles": "cycles"}
     measures: ClassVar[Mapping[str, Measure]] = HOP_MEASURES
 
@@ -181,6 +180,11 @@ class PrivateKNN(System):
     @override
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         return cls(k=k)
+
+    @property
+    @override
+    def colludes(self) -> bool:
+        return True
 
     @override
     def adversaries(self) -> Mapping[str, type[Adversary]]:

@@ -9,7 +9,7 @@ from veilring.data.sources import BUILTIN
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import NEIGHBOURS, Estimate, Leakage
 from veilring.scenarios.intervals import Interval
-from veilring.scenarios.report import Attack, Findings, Named, Report, StruckFault
+from veilring.scenarios.report import Attack, Findings, Named, Report, StruckFault, TotalsFindings
 from veilring.scenarios.schema import Scenario
 
 _SECOND: Final = 1.0
@@ -163,6 +163,8 @@ def found(report: Report) -> tuple[SummaryLine, ...]:
     if report.coalition is None:
         return ()
     findings = report.coalition
+    if isinstance(findings, TotalsFindings):
+        return tuple(_totals(findings))
     owners = _owners(findings.named, retried=report.recovery is not None)
     return (*_who_and_votes(findings), *_distances(findings), *owners)
 
@@ -212,10 +214,26 @@ def say(fault: StruckFault) -> str:
     return f"{fault.kind}{strength} of {whom} at {in_seconds(fault.start_seconds)}{until}"
 
 
-def _who_and_votes(found: Findings) -> Iterable[SummaryLine]:
+def _totals(found: TotalsFindings) -> Iterable[SummaryLine]:
+    yield _members(found)
+    whose = "the one party outside" if found.outside == 1 else f"{found.outside} parties together"
+    meaning = f"of the counts of {whose} at a threshold that it found exactly"
+    yield SummaryLine("totals read", _of(found.right, found.totals), meaning)
+    meaning = "of these totals are the counts of one party alone"
+    yield SummaryLine("counts exposed", _of(found.alone, found.totals), meaning)
+    meaning = "holders of nearest rows outside, named by a guess: no view tells more"
+    guessed = f"{_expected(found.guessed)} of {found.nearest:,}"
+    yield SummaryLine("owners named", guessed, meaning)
+
+
+def _members(found: Findings | TotalsFindings) -> SummaryLine:
     what = "it keeps what it sees" if len(found.members) == 1 else "they pool what they see"
     members = f"{', '.join(found.members)}: {what}"
-    yield SummaryLine("coalition", _times(len(found.members), "party", "parties"), members)
+    return SummaryLine("coalition", _times(len(found.members), "party", "parties"), members)
+
+
+def _who_and_votes(found: Findings) -> Iterable[SummaryLine]:
+    yield _members(found)
     expected = f"parties whose votes it found exactly; {found.exposed_expected:.2f} expected"
     yield SummaryLine("votes exposed", _of(found.exposed, found.honest), expected)
     sums = "sums of the votes of honest groups that it found exactly"
