@@ -1,7 +1,7 @@
 """Who is named when a run stands still: the party at fault or nobody, wherever it sits."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -9,15 +9,41 @@ import pytest
 
 from veilring import simulation
 from veilring.data.table import Rows
-from veilring.errors import Deadlock, RunFailed, VeilringError
-from veilring.nodes.adversary import Adversary, Delay, Drop, Forger, Reorder, Repeat, Silent
+from veilring.errors import (
+    Deadlock,
+    InputError,
+    ProtocolViolation,
+    RunFailed,
+    SessionAborted,
+    Tampered,
+    VeilringError,
+)
+from veilring.nodes.adversary import (
+    Adversary,
+    Alter,
+    Delay,
+    Drop,
+    Forger,
+    Reorder,
+    Repeat,
+    Silent,
+    Substitute,
+)
 from veilring.nodes.blame import Blame, Standing, Wait, find_fault
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run, blamed_party
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.digests import DIGEST_BYTES
+from veilring.protocols.masks import MaskedTotals, MaskedWords
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
+from veilring.protocols.ranksearch import SearchedRows, rank_search
+from veilring.protocols.ranksearch.adversaries import ADVERSARIES as SEARCH_ADVERSARIES
+from veilring.protocols.ranksearch.adversaries import AskTwice, WrongCounts
+from veilring.protocols.ranksearch.shared import Shares
+from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring import KNNParameters, SumMethod, nested_knn, private_knn
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
+from veilring.protocols.system import rows_alone
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -42,6 +68,8 @@ class Play:
     role: Callable[..., Awaitable[object]]
     parties: Sequence[str]
     public: Mapping[str, Any]
+    keep: Callable[[Rows], object] = rows_alone
+    adversaries: Mapping[str, type[Adversary]] = field(default_factory=lambda: ADVERSARIES)
 
 
 KNNS: Final = {
@@ -58,14 +86,33 @@ KNNS: Final = {
     ),
     "nested": Play(nested_knn, NINE, {"parameters": KNN, "rings": 3}),
 }
-PLAYS: Final = KNNS | {
-    "votes": Play(private_votes, NAMES, {"parameters": VOTES}),
-    "votes on a ring": Play(
-        private_votes,
+SEARCHES: Final = {
+    name: Play(
+        rank_search,
         NAMES,
-        {"parameters": NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5), sum=SumMethod())},
-    ),
+        {"parameters": system.bind(2, 2)},
+        SearchedRows,
+        SEARCH_ADVERSARIES,
+    )
+    for name, system in {
+        "search": RankSearch(k=3),
+        "search by one that adds up": RankSearch(k=3, sum="star"),
+        "search by shares": RankSearch(k=3, reveal="votes"),
+        "search for labels alone": RankSearch(k=3, reveal="label"),
+    }.items()
 }
+PLAYS: Final = (
+    KNNS
+    | SEARCHES
+    | {
+        "votes": Play(private_votes, NAMES, {"parameters": VOTES}),
+        "votes on a ring": Play(
+            private_votes,
+            NAMES,
+            {"parameters": NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5), sum=SumMethod())},
+        ),
+    }
+)
 
 SILENCES: Final = [Silent(first_round=first) for first in (0, 1, 2, 7, 12, 16, 19)]
 
@@ -78,7 +125,7 @@ async def run(
     watch: Sequence[str] = (),
 ) -> Run[object]:
     """Run a play; party-1 asks."""
-    own = own_rows(len(play.parties))
+    own = [play.keep(rows) for rows in own_rows(len(play.parties))]
     async with Cluster(play.parties, runtime=runtime, own=own, seed=3) as cluster:
         return await cluster.run(
             play.role,
@@ -148,12 +195,57 @@ def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
 def test_a_party_that_says_something_else_is_named_or_nobody_is(name: str) -> None:
     """What it repeats, swaps, forges or makes up never convicts another party by name."""
     play = PLAYS[name]
-    liars = [make() for make in ADVERSARIES.values() if make not in {Silent, Equivocate}]
-    others = (Equivocate("party-2"), Repeat(), Reorder(), Forger("party-2"), Drop(first=1))
+    kinds = play.adversaries.values()
+    liars = [make() for make in kinds if make not in {Silent, Equivocate, AskTwice}]
+    two_tongues = (Equivocate("party-2"), AskTwice("party-2"), WrongCounts(victim="party-2"))
+    others = (*two_tongues, Repeat(), Reorder(), Forger("party-2"), Drop(first=1))
     for lie in (*liars, *others):
         for faulty in play.parties:
             error = failure(play, {faulty: lie}, seconds=LIMIT_SECONDS)
             assert error is None or blamed_party(error) in {faulty, ""}, (lie, str(error))
+
+
+def other_hash(message: Message) -> Message:
+    """Return the message with another hash of what is public."""
+    return message.model_copy(update={"digest": bytes(DIGEST_BYTES)})
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None:
+    """In the first sum of all, where only the asker has told anything, it or the asker is at fault.
+
+    Where the asker adds up, each finds out that its peer alone can be.
+    """
+    for faulty in NAMES:
+        lie = Alter(other_hash, only=(MaskedWords, MaskedTotals, Shares))
+        error = failure(SEARCHES[name], {faulty: lie}, seconds=LIMIT_SECONDS)
+        assert isinstance(error, RunFailed)
+        found = [e for n, e in error.errors.items() if n != faulty]
+        violations = {e.culprit for e in found if isinstance(e, ProtocolViolation)}
+        tampered = {e.suspects for e in found if isinstance(e, Tampered)}
+        assert violations | tampered
+        assert violations <= {faulty}
+        assert all(
+            faulty in suspects and set(suspects) <= {faulty, "party-1"} for suspects in tampered
+        )
+        assert not (tampered and "adds up" in name)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_party_that_aborts_says_so_and_nobody_is_blamed(name: str) -> None:
+    """Rows of another schema end the run of the party that has them, and it tells all others."""
+    play = SEARCHES[name]
+    wrong = Substitute(SearchedRows(Rows(np.zeros((1, 7)), np.zeros(1, int))))
+    for faulty in NAMES:
+        error = failure(play, {faulty: wrong})
+        assert isinstance(error, RunFailed)
+        assert isinstance(error.root, InputError)
+        told = [e for n, e in error.errors.items() if n != faulty]
+        assert all(isinstance(e, SessionAborted) for e in told)
+        assert {(e.by, e.reason, e.culprit) for e in told if isinstance(e, SessionAborted)} == {
+            (faulty, "InputError", "")
+        }
+        assert blamed_party(error) == ""
 
 
 @pytest.mark.parametrize("name", PLAYS)

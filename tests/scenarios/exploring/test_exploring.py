@@ -3,16 +3,21 @@
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.roles import chat, pass_on
 from tests.scenarios.exploring import broken
 from typer.testing import CliRunner
 
 from veilring import simulation
 from veilring.cli.app import app
+from veilring.data.table import Rows
 from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError
 from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.ranksearch import roles
+from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario
 from veilring.scenarios.exploring import (
@@ -43,6 +48,41 @@ def test_honest_protocols_survive_and_every_fault_strikes(subject: Subject) -> N
     assert campaign.missing == ()
     assert campaign.seeds == SEEDS
     assert min(campaign.succeeded, campaign.failed) > SEEDS
+
+
+SEARCHES = [
+    [],
+    ["protocol.sum=star", "protocol.again=true"],
+    ["protocol.reveal=votes", "protocol.again=true"],
+    ["protocol.reveal=label", "protocol.sum=star"],
+]
+
+
+def explored_searches(settings: list[str]) -> Subject:
+    """Prepare rank search in the world of the built-in scenario."""
+    chosen = ["protocol.name=rank-search", "protocol.k=5", *settings]
+    return Subject(prepare(load_scenario("faults", chosen), Streams(0)))
+
+
+@pytest.mark.parametrize("settings", SEARCHES, ids=" ".join)
+def test_searches_survive(settings: list[str]) -> None:
+    """No world ends with a wrong label or a hang, and runs both succeed and fail."""
+    campaign = explore(explored_searches(settings), range(20))
+    assert campaign.failures == {}
+    assert min(campaign.succeeded, campaign.failed) > 20
+
+
+def test_a_search_that_mistakes_classes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its labels differ from the pooled classifier's in some world."""
+
+    def mistaken(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
+        near = nearest_rows(queries, rows, k)
+        return Nearest(near.distances, 2 - near.labels)
+
+    monkeypatch.setattr(roles, "nearest_rows", mistaken)
+    campaign = explore(explored_searches([]), range(5))
+    wrong = [sentence for found in campaign.failures.values() for sentence in found]
+    assert any("other labels than the pooled classifier" in sentence for sentence in wrong)
 
 
 @pytest.mark.parametrize(
