@@ -1,5 +1,7 @@
 """Attacks on what rank search publishes, against the rows that they look for."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.protocols.ranksearch.algorithm.search import Asked, clipped_counts
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch.algorithm.search import Asked, Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows, search_rows
 from veilring.protocols.ranksearch.attacks import (
     counts_of_missing,
@@ -17,6 +21,7 @@ from veilring.protocols.ranksearch.attacks import (
     locate,
 )
 from veilring.protocols.ranksearch.leakage import Opened, open_totals
+from veilring.protocols.ranksearch.parameters import Reveal
 
 K, ARITY = 3, 16
 UPPER = 3**0.5
@@ -85,6 +90,34 @@ class TestPlaces:
         nearest = np.linalg.norm(queries[:, None] - rows, axis=2).min(axis=1)
         found = distances_by_weight(answer.found.radii, answer.votes.values.max(axis=1))
         np.testing.assert_allclose(found, nearest, rtol=2.0**-25 * 1.01)
+
+
+@pytest.mark.parametrize("reveal", ["totals", "votes", "label"])
+def test_radii_are_published_whatever_is_revealed(reveal: Reveal) -> None:
+    """Each mode publishes the same intervals, so that lines are followed in each."""
+    tables, queries = deal(5, 12), draw(6)
+    public = SearchParameters(
+        features=3,
+        classes=2,
+        k=1,
+        arity=ARITY,
+        reveal=reveal,
+        sum="all-to-all",
+        weights="uniform",
+        again=False,
+    )
+
+    async def play() -> Found:
+        async with Cluster(5, own=[SearchedRows(rows) for rows in tables]) as cluster:
+            asker = {"party-0": {"queries": queries}}
+            run = await cluster.run(rank_search, asker="party-0", parameters=public, only=asker)
+        found: Found = run.result.found
+        return found
+
+    found = asyncio.run(play())
+    plain = open_totals(queries, tables, k=1, upper=UPPER, arity=ARITY).found
+    np.testing.assert_array_equal(found.radii, plain.radii)
+    np.testing.assert_array_equal(found.lower, plain.lower)
 
 
 class TestCounts:

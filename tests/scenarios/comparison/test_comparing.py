@@ -17,6 +17,7 @@ from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.radius.system import OwnerSetup, public_radius
+from veilring.protocols.registry import find_system
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.protocols.system import Play
 from veilring.scenarios.comparison import Line, Question, SystemComparison, compare, make_question
@@ -24,7 +25,7 @@ from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_splits, load_facts
 from veilring.scenarios.comparison.running import rules_said
 
-SYSTEMS = ("private-knn", "noisy-votes", "ldp-bayes", "radius", "prediction")
+SYSTEMS = ("private-knn", "rank-search", "noisy-votes", "ldp-bayes", "radius", "prediction")
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
 LATENCY = {"law": "constant", "seconds": 0.05}
 
@@ -49,7 +50,8 @@ class TestLines:
         found = [(line.system, line.epsilon) for line in comparison.lines]
         expected: list[tuple[str, float | None]] = [(POOLED, None), (MAJORITY, None)]
         for system in SYSTEMS:
-            expected += [(system, e) for e in ((None,) if system == "private-knn" else (1.0, 2.0))]
+            bounded = find_system(system).is_bounded()
+            expected += [(system, e) for e in ((1.0, 2.0) if bounded else (None,))]
         assert found == expected
 
     def test_accuracies_are_shares_of_the_queries(self, comparison: SystemComparison) -> None:
@@ -127,7 +129,7 @@ class TestCosts:
         """With one latency on all links, a run takes its rounds and the steps of its set-up."""
         asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
         found = compare(make_question(asked, {"runtime": "simulated", "latency": LATENCY}))
-        steps = {"private-knn": 3, "noisy-votes": 1}
+        steps = {"private-knn": 3, "rank-search": 2, "noisy-votes": 1}
         for line in found.lines:
             if line.cost is not None:
                 waits = line.cost.rounds + steps.get(line.system, 0)
