@@ -1,0 +1,156 @@
+"""What a party checks of totals and votes: no honest run fails, and a lie that shows is caught."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows
+from veilring.protocols.ranksearch.algorithm.search import (
+    End,
+    Found,
+    TotalsSearch,
+    clipped_counts,
+)
+from veilring.protocols.ranksearch.algorithm.votes import (
+    WEIGHT_BITS,
+    Votes,
+    could_be_votes,
+    nearest_rows,
+    no_votes,
+    own_votes,
+)
+from veilring.protocols.ring.algorithm.classify import Weights
+
+QUERY = np.zeros((1, 1))
+
+
+def search_of(parties: int, k: int, queries: int = 1) -> TotalsSearch:
+    """Return a search of one feature at its beginning."""
+    return TotalsSearch(queries, k=k, upper=1.0, arity=4, parties=parties)
+
+
+def at(*distances: float, label: int = 0) -> Rows:
+    """Return rows of one feature at distances from the query."""
+    return Rows(np.array(distances)[:, None], np.full(len(distances), label))
+
+
+def total(parts: list[Votes], k: int, tied: NDArray[np.bool_]) -> Votes:
+    """Add up votes in the words in which they are sent."""
+    arrays = zip(*(part.arrays(tied, k) for part in parts), strict=True)
+    return Votes.of([np.add.reduce(each) for each in arrays], tied)
+
+
+@given(st.data())
+def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
+    """Whatever the rows, the ties and the weights, totals and votes pass at every party."""
+    parties, k = data.draw(st.integers(3, 5)), data.draw(st.integers(1, 4))
+    steps = data.draw(st.integers(1, 4))  # few values, and so many ties
+    weights: Weights = data.draw(st.sampled_from(["uniform", "distance"]))
+    values = st.integers(0, steps).map(lambda value: value / steps)
+    rows = [
+        Rows(np.array(held)[:, None].reshape(-1, 1), np.arange(len(held)) % 2)
+        for held in data.draw(
+            st.lists(st.lists(values, max_size=8), min_size=parties, max_size=parties)
+        )
+    ]
+    queries = np.array(data.draw(st.lists(values, min_size=1, max_size=3)))[:, None]
+    near = [nearest_rows(queries, held, k) for held in rows]
+    search = search_of(parties, k, len(queries))
+    while (asked := search.ask()) is not None:
+        totals = sum(clipped_counts(own.distances, asked) for own in near)
+        assert all(search.could_be(asked, np.asarray(totals), own.distances) for own in near)
+        search.take(asked, np.asarray(totals))
+    found = search.found()
+    votes = [
+        own_votes(queries, held, own, found, classes=2, weights=weights)
+        for held, own in zip(rows, near, strict=True)
+    ]
+    both = total(votes, k, found.tied)
+    for own in votes:
+        assert could_be_votes(both, own, found, search.at_radius, search.at_least)
+
+
+class TestTotals:
+    """Totals of three parties, judged by one of them: what it leaves to the others has to rise."""
+
+    NEAR = nearest_rows(QUERY, at(0.3, 0.6), 2).distances
+    """The party's own, whose counts are clipped at 3."""
+
+    def verdict(self, others: Callable[[float], int], search: TotalsSearch | None = None) -> bool:
+        """Say whether the total could be honest, given what it leaves to the others by radius."""
+        search = search_of(parties=3, k=2) if search is None else search
+        asked = search.ask()
+        assert asked is not None
+        left = np.array([others(radius) for radius in asked.values.tolist()])
+        return search.could_be(asked, left + clipped_counts(self.NEAR, asked), self.NEAR)
+
+    def test_what_others_can_have_passes(self) -> None:
+        """None, all that are counted, and any number that rises from one to the other."""
+        for others in (lambda _: 0, lambda _: 6, lambda radius: int(6 * radius)):
+            assert self.verdict(others)
+
+    @pytest.mark.parametrize("others", [-1, 7])
+    def test_fewer_than_none_and_more_than_all_are_caught(self, others: int) -> None:
+        """Two others count three rows each at most."""
+        assert not self.verdict(lambda _: others)
+
+    def test_a_fall_that_own_rows_hide_is_caught(self) -> None:
+        """The total stays the same where the party's own count rises: the others' has fallen."""
+        assert not self.verdict(lambda radius: 2 - (radius >= 0.3) - (radius >= 0.6))
+
+    def test_what_leaves_the_interval_is_caught(self) -> None:
+        """Later steps ask between two radii, where the others' counts are known."""
+
+        def later(others: int) -> bool:
+            search = search_of(parties=3, k=2)
+            asked = search.ask()
+            assert asked is not None
+            search.take(asked, 4 * (asked.values == 1.0))  # two of its own, and two of others
+            return self.verdict(lambda _: others, search)
+
+        assert [later(others) for others in (-1, 0, 2, 3)] == [False, True, True, False]
+
+
+class TestVotes:
+    """Vote totals of three parties, judged by one without rows near the query."""
+
+    @pytest.fixture
+    def found(self) -> Found:
+        """Return a search that ended with two rows within 0.5, and one within 0.25."""
+        return Found(
+            np.array([0.5]), np.array([0.25]), np.array([End.EXACT], dtype=np.uint8), (), ()
+        )
+
+    def verdict(
+        self, found: Found, counts: list[int], weights: list[float] | None = None, least: int = 0
+    ) -> bool:
+        """Say whether totals could be honest, where two rows are within the radius."""
+        totals = Votes(np.array([counts], dtype=np.uint64))
+        if weights is not None:
+            fixed = np.array([weights]) * 2.0**WEIGHT_BITS
+            totals = Votes(totals.counts, fixed.astype(np.uint64))
+        own = no_votes(1, len(counts), "uniform" if weights is None else "distance")
+        return could_be_votes(totals, own, found, np.array([2]), np.array([least]))
+
+    def test_votes_add_up_to_the_rows(self, found: Found) -> None:
+        """Not to more nor fewer; where rows tie, to more at will, since counts are clipped."""
+        assert [self.verdict(found, [votes, 1]) for votes in (0, 1, 2)] == [False, True, False]
+        tied = replace(found, ends=np.array([End.TIED], dtype=np.uint8))
+        assert [self.verdict(tied, [votes, 1]) for votes in (0, 1, 9)] == [False, True, True]
+
+    def test_a_weight_is_at_least_one(self, found: Found) -> None:
+        """Of each row that has one, also where rows tie."""
+        for ends in (End.EXACT, End.TIED):
+            ended = replace(found, ends=np.array([ends], dtype=np.uint8))
+            assert self.verdict(ended, [0, 0], [1.0, 1.5])
+            assert not self.verdict(ended, [0, 0], [1.0, 0.5])
+
+    def test_rows_at_distance_0_lie_within_the_lowest_threshold(self, found: Found) -> None:
+        """A claimed one would decide alone, and is caught where the lowest total is 0."""
+        assert self.verdict(found, [1, 0], [0.0, 1.5], least=1)
+        assert not self.verdict(found, [1, 0], [0.0, 1.5], least=0)
