@@ -40,9 +40,9 @@ def test_labels_are_those_of_a_pooled_knn(
     assert len(model.parts_) == 5
 
 
-@pytest.mark.parametrize("name", ["ring", "cycles", "shares"])
+@pytest.mark.parametrize("name", ["ring", "cycles", "shares", "masks"])
 def test_a_batch_costs_and_says_what_a_real_ring_does(
-    name: Literal["ring", "cycles", "shares"],
+    name: Literal["ring", "cycles", "shares", "masks"],
 ) -> None:
     """Labels, messages, bytes and rounds are those of parties with the same rows."""
     cycles = 2 if name == "cycles" else 1
@@ -69,7 +69,7 @@ def test_what_does_not_fit_a_message_is_asked_in_several(monkeypatch: pytest.Mon
     """Labels stay the same, and each batch costs a ring."""
     model = PrivateKNNClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
     whole, cost = model.predict(QUERIES), model.cost_
-    monkeypatch.setattr("veilring.protocols.ring.roles.FRAME_BYTES_MAX", 128 + 8 * 5 * 20)
+    monkeypatch.setattr("veilring.protocols.ring.roles.FRAME_BYTES_MAX", 192 + 8 * 5 * 20)
     model.fit(ROWS, LABELS)
     np.testing.assert_array_equal(model.predict(QUERIES), whole)
     assert model.cost_.rounds == 3 * cost.rounds

@@ -84,6 +84,11 @@ KNNS: Final = {
         NAMES,
         {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("shares"))},
     ),
+    "masks": Play(
+        private_knn,
+        NAMES,
+        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("masks"))},
+    ),
     "nested": Play(nested_knn, NINE, {"parameters": KNN, "rings": 3}),
 }
 SEARCHES: Final = {

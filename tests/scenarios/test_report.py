@@ -42,7 +42,7 @@ class TestReport:
         assert report.rounds is not None
         assert report.cost.messages == 3 * (5 * (report.rounds + 3) - 2)
 
-    @pytest.mark.parametrize("total", ["shares", "cycles"])
+    @pytest.mark.parametrize("total", ["shares", "masks", "cycles"])
     def test_the_forecast_holds_for_every_sum(self, total: str) -> None:
         """So it does when votes are added up in another way."""
         overrides = [f"protocol.sum={total}", f"protocol.cycles={2 if total == 'cycles' else 1}"]

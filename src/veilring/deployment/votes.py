@@ -73,7 +73,7 @@ class VotesSection(Section):
     rows: int | None = Field(None, ge=1, description="a whole number above 0, if k is given")
     conversion_share: float = same_field(NoisyVotes, "conversion_share")
     tolerated: int = same_field(NoisyVotes, "tolerated")
-    sum: Literal["ring", "cycles", "shares"] = same_field(NoisyVotes, "sum")
+    sum: Literal["ring", "cycles", "shares", "masks"] = same_field(NoisyVotes, "sum")
     cycles: int = same_field(NoisyVotes, "cycles")
     batch: int = same_field(NoisyVotes, "batch")
 

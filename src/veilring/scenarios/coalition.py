@@ -244,7 +244,7 @@ def recover_votes(
 
 def exposure(parties: int, members: int, method: SumMethod) -> float:
     """Return the probability that an honest party's votes are exposed, in closed form."""
-    if method.name == "shares":
+    if not method.goes_round:
         return float(members == parties - 1)
     return exposure_probability(parties, members, method.cycles)
 

@@ -158,11 +158,13 @@ async def _play_sum(
 
 def _method(rng: Generator, parties: int) -> SumMethod:
     most = (parties - 1) // 2
-    match int(rng.integers(3)):
+    match int(rng.integers(4)):
         case 0 if most > 1:
             return SumMethod("cycles", int(rng.integers(2, most + 1)))
         case 1:
             return SumMethod("shares")
+        case 2:
+            return SumMethod("masks")
     return SumMethod()
 
 

@@ -82,7 +82,7 @@ def test_what_remains_is_worse_the_more_is_missing() -> None:
 
 def methods(parties: int) -> Iterator[SumMethod]:
     """Yield all methods that serve so many parties."""
-    yield from (RING, SHARES)
+    yield from (RING, SHARES, SumMethod("masks"))
     yield from (SumMethod("cycles", s) for s in range(2, (parties - 1) // 2 + 1))
 
 
@@ -103,7 +103,7 @@ def test_cycles_take_all_neighbours_of_a_party_to_cut(parties: int) -> None:
     """With s cycles a coalition of less than 2s leaves all honest parties' shares together."""
     for method in methods(parties):
         for size in range(parties):
-            whole = method.name == "shares" or size < 2 * method.cycles
+            whole = not method.goes_round or size < 2 * method.cycles
             expected = parties - size if whole else 1
             assert protecting_shares(parties, size, method) == expected
 

@@ -111,7 +111,7 @@ def parameters(draw: st.DrawFn) -> NoisyVotesParameters:
         WithinRadius(radius) if draw(st.booleans()) else nearest,
         tolerated=draw(st.integers(0, 2)),
         allocation=draw(st.sampled_from(get_args(AllocationRule))),
-        sum=draw(st.sampled_from([SumMethod("shares"), SumMethod()])),
+        sum=draw(st.sampled_from([SumMethod("shares"), SumMethod("masks"), SumMethod()])),
         work=draw(st.sampled_from([0, 10_000])),
     )
 

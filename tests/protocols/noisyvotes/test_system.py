@@ -20,6 +20,7 @@ QUERIES = np.random.default_rng(3).random((20, 2))
 WAYS = (
     ("radius=0.5",),
     ("radius=0.5", "sum=ring"),
+    ("radius=0.5", "sum=masks"),
     ("radius=0.5", "sum=cycles", "cycles=2"),
     ("k=5", "epsilon=100.0"),
 )
@@ -153,7 +154,7 @@ def test_parties_that_are_left_can_vote_if_they_make_enough_noise() -> None:
         ({"tolerated": 5}, "tolerated is 5; allowed: below the number of parties, 5"),
         ({"sum": "cycles"}, r"sum\.cycles is 1; allowed: 2 or more if sum"),
         ({"sum": "cycles", "cycles": 3}, r"sum\.cycles is 3; allowed: at most 2 for 5 parties"),
-        ({"sum": "star"}, "sum is .*star.*; allowed: ring, cycles or shares"),
+        ({"sum": "star"}, "sum is .*star.*; allowed: ring, cycles, shares or masks"),
         ({"batch": 0}, "batch is 0; allowed: a whole number from 1 to"),
         ({"count_share": 1.0}, r"count_share is 1\.0; allowed: a number from 0\.01 to 0\.99"),
         ({"radios": 0.1}, "radios"),

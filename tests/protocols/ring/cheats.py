@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.protocols.batches import Queries
+from veilring.protocols.masks import MaskedWords
 from veilring.protocols.ring.messages import (
     SumPart,
     SumPartial,
@@ -69,6 +70,8 @@ def _longer(message: Message) -> Message:
         return SumPart(cycle=message.cycle, values=np.vstack([message.values, message.values]))
     if isinstance(message, SumShare | SumPartial | SumTotal):
         return type(message)(values=np.vstack([message.values, message.values]))
+    if isinstance(message, MaskedWords):
+        return MaskedWords(digest=message.digest, words=message.words * 2)
     return message
 
 

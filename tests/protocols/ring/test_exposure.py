@@ -90,7 +90,9 @@ async def test_no_coalition_short_of_all_others_learns_from_shares(n: int) -> No
 
 
 @pytest.mark.parametrize(
-    "method", [SumMethod(), SumMethod("cycles", 2), SumMethod("shares")], ids=lambda m: m.name
+    "method",
+    [SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("masks")],
+    ids=lambda m: m.name,
 )
 async def test_all_others_learn_the_input_of_the_last(method: SumMethod) -> None:
     """No method hides a party from all others: the total gives it away."""

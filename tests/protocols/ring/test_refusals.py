@@ -63,7 +63,7 @@ def requests(draw: st.DrawFn) -> Asked:
         PrivateKNN,
         k=st.sampled_from([1, 3, 20]),
         weights=st.sampled_from(["uniform", "distance"]),
-        sum=st.sampled_from(["ring", "shares"]),
+        sum=st.sampled_from(["ring", "shares", "masks"]),
         rounds=st.just(6),
     ),
     asked=requests(),

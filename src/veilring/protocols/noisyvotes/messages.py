@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.digests import DIGEST_BYTES, Digest
 from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.masks import keys_cost
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     NearestRows,
     NoisyVotesParameters,
@@ -48,7 +49,7 @@ def votes_cost(
     """Forecast noisy votes on one batch.
 
     Each release, of which there are one to three, takes a round of `n (n - 1)` messages in which
-    all agree, and a secure sum: by shares two rounds of as many.
+    all agree, and a secure sum: by shares two rounds of as many, by masks one.
 
     Args:
         parties: The number of parties, n.
@@ -69,8 +70,10 @@ def votes_cost(
         radii=np.zeros(queries if own_radii else 0),
     )
     setup = repeated(parties - 1, batch)
-    if drawn and parameters.sum.name != "shares":
+    if drawn and parameters.sum.goes_round:
         setup = setup.plus(draw_cost(parties))
+    if parameters.sum.name == "masks":
+        setup = setup.plus(keys_cost(parties))
     agreeing = repeated(parties * (parties - 1), PublicDigest(digest=bytes(DIGEST_BYTES)))
     total = Forecast(0, repeated(0, batch), setup)
     for runs, entries in _shapes(queries, parameters, rows):

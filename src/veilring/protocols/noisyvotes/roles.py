@@ -20,6 +20,7 @@ from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.digests import digest_of, digest_of_names, written
+from veilring.protocols.masks import agree_keys
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -99,6 +100,7 @@ async def private_votes(
     parameters.check_rows(rows)
     batch = await _hand_out(party, asker, parameters, queries, radii)
     ring = await _ring_for(party, parameters) if ring is None else ring
+    keys = await agree_keys(party) if parameters.sum.name == "masks" else None
     given = batch.radii if batch.radii.size else None
     steps = batch_steps(batch.queries, parameters, given)
     digest = digest_of(
@@ -120,6 +122,8 @@ async def private_votes(
             ring=ring,
             method=parameters.sum,
             first_round=next_round + 1,
+            keys=keys,
+            digest=digest,
         )
         next_round += 1 + sum_rounds(parameters.sum, len(ring))
         digest = digest_of(digest, words.tobytes())
@@ -173,8 +177,8 @@ def check_batch(
 
 
 async def _ring_for(party: Party, parameters: NoisyVotesParameters) -> Ring:
-    """Return a ring to sum on; shares go to everybody, and need none."""
-    return Ring(party.parties) if parameters.sum.name == "shares" else await draw_ring(party)
+    """Return a ring to sum on; what goes to everybody needs none."""
+    return await draw_ring(party) if parameters.sum.goes_round else Ring(party.parties)
 
 
 async def _agree(party: Party, digest: bytes, number: int) -> None:

@@ -94,7 +94,9 @@ class NoisyVotes(System):
     count_share: float = Field(0.1, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
     conversion_share: float = Field(0.5, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
     tolerated: int = Field(1, ge=0, description="a whole number of at least 0")
-    sum: Literal["ring", "cycles", "shares"] = Field("shares", description="ring, cycles or shares")
+    sum: Literal["ring", "cycles", "shares", "masks"] = Field(
+        "shares", description="ring, cycles, shares or masks"
+    )
     cycles: int = Field(1, ge=1, description="a whole number of at least 1")
     batch: int = Field(
         1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
@@ -103,7 +105,7 @@ class NoisyVotes(System):
     @property
     @override
     def draws_ring(self) -> bool:
-        return self.sum != "shares"
+        return self.sum in {"ring", "cycles"}
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

@@ -16,6 +16,7 @@ from typing_extensions import override
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.privacy.checks import require
+from veilring.protocols.masks import MaskedWords
 from veilring.protocols.ring.messages import (
     SumPart,
     SumPartial,
@@ -126,6 +127,8 @@ class WrongSum(Adversary):
     by: float = 1.0
     entry: int = 0
     scale_bits: int = SCALE_BITS
+    _runs: int = field(default=1, init=False)
+    """The number of runs: masked words are sent flat."""
 
     def __post_init__(self) -> None:
         require(np.isfinite(self.by), "by", self.by, "a number")
@@ -137,7 +140,18 @@ class WrongSum(Adversary):
             return [(to, SumPart(cycle=1, values=self._added(message.values)))]
         if isinstance(message, SumPartial):
             return [(to, SumPartial(values=self._added(message.values)))]
+        if isinstance(message, MaskedWords):
+            runs = message.words[0].reshape(self._runs, -1)
+            return [(to, _with_words(message, self._added(runs)))]
+        if isinstance(message, TopKVector):
+            self._runs = len(message.values)
         return [(to, message)]
+
+    @override
+    def own(self, own: Any) -> Any:
+        if isinstance(own, np.ndarray):  # of a sum alone
+            self._runs = len(own)
+        return own
 
     def _added(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         added = values.copy()
@@ -161,7 +175,7 @@ class TakeOver(WrongSum):
     @override
     async def sending(self, to: str, message: Message) -> Lines:
         if isinstance(message, TopKVector):
-            return [(to, TopKVector(round=message.round, values=np.zeros_like(message.values)))]
+            message = TopKVector(round=message.round, values=np.zeros_like(message.values))
         return await super().sending(to, message)
 
 
@@ -170,7 +184,7 @@ class Equivocate(Adversary):
     """Publishes one thing to a victim and another to all other parties.
 
     A starter sends the victim another total, and a result of zeros; any party sends it another
-    partial sum of shares.
+    partial sum of shares, or other masked words.
 
     Attributes:
         victim: The party that is sent the wrong thing.
@@ -186,10 +200,17 @@ class Equivocate(Adversary):
     async def sending(self, to: str, message: Message) -> Lines:
         if to == self.victim and isinstance(message, TopKResult):
             message = TopKResult(values=np.zeros_like(message.values))
-        elif to == self.victim and isinstance(message, SumTotal | SumPartial):
-            words = np.uint64(round(self.by * 2**self.scale_bits) % _WORD)
-            message = type(message)(values=message.values + words)
+        elif to == self.victim and isinstance(message, SumTotal | SumPartial | MaskedWords):
+            more = np.uint64(round(self.by * 2**self.scale_bits) % _WORD)
+            if isinstance(message, MaskedWords):
+                message = _with_words(message, message.words[0] + more)
+            else:
+                message = type(message)(values=message.values + more)
         return [(to, message)]
+
+
+def _with_words(message: MaskedWords, words: NDArray[np.uint64]) -> MaskedWords:
+    return MaskedWords(digest=message.digest, words=(words.ravel(),))
 
 
 ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(

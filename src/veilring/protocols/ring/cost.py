@@ -9,7 +9,7 @@ takes no time, then a run takes exactly what its longest chain takes. The asker 
 starter, and the order was dealt.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from veilring.nodes.cost import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.batches import Queries
 from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.masks import keys_cost, masked_cost
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.messages import (
@@ -45,10 +46,12 @@ def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:
 def sum_cost(parties: int, runs: int, entries: int, method: SumMethod) -> Forecast:
     """Forecast a secure sum of arrays of shape (runs, entries).
 
-    `ring` takes `n` messages and `n - 1` for the result, `cycles` s times the first, and `shares`
-    `2n(n - 1)`.
+    `ring` takes `n` messages and `n - 1` for the result, `cycles` s times the first, `shares`
+    `2n(n - 1)`, and `masks` `n(n - 1)` and as many in set-up.
     """
     words = np.zeros((runs, entries), dtype=np.uint64)
+    if method.name == "masks":
+        return replace(masked_cost(parties, [words], star=False), setup=keys_cost(parties))
     if method.name == "shares":
         each = parties * (parties - 1)
         shares, partials = SumShare(values=words), SumPartial(values=words)
@@ -72,9 +75,9 @@ def knn_cost(
     """
     topk = topk_cost(parties, queries, parameters.topk)
     votes = sum_cost(parties, queries, parameters.classes, parameters.sum)
-    waits = parameters.sum.name == "shares"  # for the result; a ring's starter need not
-    rounds = topk.rounds - (not waits) + votes.rounds
-    setup = _setup(parties, queries, parameters, drawn=drawn)
+    # All wait for the result but the starter of a ring.
+    rounds = topk.rounds - parameters.sum.goes_round + votes.rounds
+    setup = _setup(parties, queries, parameters, drawn=drawn).plus(votes.setup)
     return Forecast(rounds, topk.traffic.plus(votes.traffic), setup)
 
 

@@ -5,10 +5,12 @@ Source: Xiong, Chitti and Liu, SAC 2007: Algorithm 2, Algorithm 3 and Section 4.
 What all parties learn of PP-kNN: the queries, the k smallest distances to each, the vote totals and
 the labels. What hides the rest is the semi-honest model; see the chapter on leakage.
 
-Secure sums have three methods behind one coroutine. `ring` is the paper's: a masked running sum.
+Secure sums have four methods behind one coroutine. `ring` is the paper's: a masked running sum.
 `cycles` splits each input into random shares and sums each along its own edge-disjoint Hamiltonian
 cycle (Clifton et al. 2002). `shares` gives one share to every other party and publishes what each
-was given: two rounds, and n - 2 colluders learn nothing.
+was given: two rounds, and n - 2 colluders learn nothing. `masks` hides each input by masks that
+cancel in the total (`veilring.protocols.masks`): one round, and n - 2 colluders learn nothing
+either, as far as ChaCha20 and X25519 hold.
 
 Each party checks what peers sent against what honest peers can send, and names whom a failed check
 convicts. The mathematics, and why no honest run fails a check, is in `algorithm.topk.highest_entry`
@@ -27,6 +29,8 @@ from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.batches import check_queries, check_rows, hand_out
+from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names, written
+from veilring.protocols.masks import PairwiseKeys, agree_keys, masked_rounds, masked_sum
 from veilring.protocols.ring.algorithm.classify import Weights, decide_labels, local_votes
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.sums import (
@@ -61,7 +65,7 @@ SCALE_BITS: Final = 24
 
 _FLOAT_BYTES: Final = 8
 
-_ENVELOPE_BYTES: Final = 128  # session, kind, round, array header: under 100 bytes
+_ENVELOPE_BYTES: Final = 192  # session, kind, round, digest, array header: under 150 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,10 @@ async def private_knn(
     """
     parameters.check_rows(rows)
     parameters.sum.check(len(party.parties))
-    batch = await hand_out(party, asker, queries, parameters.check_queries)
+    masked = parameters.sum.name == "masks"
+    due = -3 if masked else -2
+    batch = await hand_out(party, asker, queries, parameters.check_queries, due=due)
+    keys = await agree_keys(party, due=due + 1) if masked else None
     ring = await draw_ring(party) if ring is None else ring
     to_rows = pairwise_distances(batch, rows.features)
     own = own_smallest(to_rows, parameters.k)
@@ -196,6 +203,14 @@ async def private_knn(
         fixed=fixed,
         method=parameters.sum,
         first_round=_first_sum_round(len(ring), parameters),
+        keys=keys,
+        digest=digest_of(
+            written(parameters).encode(),
+            digest_of_names(party.parties),
+            digest_of_names(ring.order),
+            batch.tobytes(),
+            nearest.tobytes(),
+        ),
     )
     check_totals(
         party,
@@ -211,7 +226,7 @@ async def private_knn(
 def _first_sum_round(parties: int, parameters: KNNParameters) -> int:
     """Return when the votes start: the starter knows the result one round before the others."""
     known_to_starter = parties * parameters.rounds + 1
-    return known_to_starter + (parameters.sum.name == "shares")
+    return known_to_starter + (not parameters.sum.goes_round)
 
 
 async def pp_topk(
@@ -315,16 +330,20 @@ async def secure_sum(
     fixed: FixedPoint,
     method: SumMethod,
     first_round: int = 1,
+    keys: PairwiseKeys | None = None,
+    digest: bytes = bytes(DIGEST_BYTES),
 ) -> NDArray[np.float64]:
     """Add up one array of each party; nothing but the total is shown to anybody.
 
     Args:
         party: This participant.
         own: Its summand, shape (runs, entries), finite and at most `fixed.limit` in size.
-        ring: The order, the same at all parties; `shares` does not use it.
+        ring: The order, the same at all parties; `shares` and `masks` do not use it.
         fixed: The encoding of reals in Z_{2^64}.
         method: The method of the sum.
         first_round: The communication round in which the first message is sent.
+        keys: For `masks`: what `agree_keys` returned; agreed first, in set-up, if left out.
+        digest: For `masks`: the hash of what all parties hold to be public.
 
     Returns:
         The total, shape (runs, entries), the same at all parties.
@@ -335,13 +354,27 @@ async def secure_sum(
     """
     method.check(len(party.parties))
     words = fixed.encode(own)
-    return fixed.decode(
-        await sum_words(party, words, ring=ring, method=method, first_round=first_round)
+    total = await sum_words(
+        party,
+        words,
+        ring=ring,
+        method=method,
+        first_round=first_round,
+        keys=keys,
+        digest=digest,
     )
+    return fixed.decode(total)
 
 
 async def sum_words(
-    party: Party, words: NDArray[np.uint64], *, ring: Ring, method: SumMethod, first_round: int = 1
+    party: Party,
+    words: NDArray[np.uint64],
+    *,
+    ring: Ring,
+    method: SumMethod,
+    first_round: int = 1,
+    keys: PairwiseKeys | None = None,
+    digest: bytes = bytes(DIGEST_BYTES),
 ) -> NDArray[np.uint64]:
     """Add up one array of words of each party modulo 2^64, as `secure_sum` does with reals.
 
@@ -350,12 +383,16 @@ async def sum_words(
     method.check(len(party.parties))
     if method.name == "shares":
         return await _sum_by_shares(party, words, first_round)
+    if method.name == "masks":
+        return await masked_sum(party, words, keys=keys, digest=digest, first_round=first_round)
     return await _sum_along(party, words, sum_cycles(ring, method), first_round)
 
 
 def sum_rounds(method: SumMethod, parties: int) -> int:
     """Return the number of communication rounds of a sum."""
-    return 2 if method.name == "shares" else parties + 1
+    if method.goes_round:
+        return parties + 1
+    return masked_rounds(None) if method.name == "masks" else 2
 
 
 def sum_cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:

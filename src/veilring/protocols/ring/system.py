@@ -102,7 +102,9 @@ class PrivateKNN(System):
         0.1, gt=0, le=DELTA_MAX, description=f"a number above 0 and up to {DELTA_MAX:g}"
     )
     weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
-    sum: Literal["ring", "cycles", "shares"] = Field("ring", description="ring, cycles or shares")
+    sum: Literal["ring", "cycles", "shares", "masks"] = Field(
+        "ring", description="ring, cycles, shares or masks"
+    )
     cycles: int = Field(1, ge=1, description="a whole number of at least 1")
     batch: int = Field(1024, ge=1, description="a whole number of at least 1")
 

@@ -24,7 +24,7 @@ from veilring.protocols.ring import (
 NAMES = [f"party-{n}" for n in range(5)]
 RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 STARTER, LAST = RING.order[0], RING.order[-1]
-METHODS = [SumMethod(), SumMethod("cycles", 2), SumMethod("shares")]
+METHODS = [SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("masks")]
 
 RNG = np.random.default_rng(20)
 FEATURES, LABELS = RNG.random((150, 3)), RNG.integers(0, 3, 150)

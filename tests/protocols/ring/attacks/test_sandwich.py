@@ -1,5 +1,7 @@
 """The attack on secure sums, held against the truth of real runs."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -100,9 +102,12 @@ async def test_the_sums_of_honest_groups_are_recovered(n: int) -> None:
                 assert (found == fixed.decode(np.asarray(truth))).all()
 
 
-async def test_shares_leak_the_sum_of_all_honest_parties_and_no_more() -> None:
-    """With shares to all, the honest parties are one group whatever the coalition."""
-    method = SumMethod("shares")
+@pytest.mark.parametrize("name", ["shares", "masks"])
+async def test_shares_and_masks_leak_the_sum_of_all_honest_parties_and_no_more(
+    name: Literal["shares", "masks"],
+) -> None:
+    """With messages to all, the honest parties are one group whatever the coalition."""
+    method = SumMethod(name)
     ring, views, own, fixed = await watched_sum(6, method, seed=7)
     for c in range(1, 7):
         members = ring.order[:c]
@@ -158,5 +163,5 @@ async def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(InputError, match="victim is 'party-1'"):
         recover_input(view, "party-1", method=SumMethod(), fixed=fixed)
     empty = CoalitionView(ring, {"party-1": View("party-1")}, {"party-1": np.zeros((2, 3))})
-    with pytest.raises(InputError, match="views lack some partial sums"):
+    with pytest.raises(InputError, match="views lack some of what parties published"):
         recover_groups(empty, method=shares, fixed=fixed)

@@ -175,7 +175,7 @@ def guarantee_in_ring(
     _require_coalition(parties, len(members), method)
     inside = members <= set(range(parties))
     require_that(inside, "coalition", f"coalition must hold places from 0 to {parties - 1}")
-    if method.name == "shares":
+    if not method.goes_round:
         smallest = parties - len(members)
     else:
         smallest = min(map(len, leaked_groups(_cycles(parties, method), members)))
@@ -185,10 +185,10 @@ def guarantee_in_ring(
 def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     """Return the number of honest shares of noise that protect each honest row, in the worst case.
 
-    By `shares`, those of all honest parties. On cycles, too, as long as the coalition is too small
-    to cut the honest parties in two; else a victim's own, since its neighbours may be the
-    coalition. s edge-disjoint cycles of `walecki_cycles` take 2s colluders to cut, a party's own
-    neighbours, for every number of parties that was tried; here it is computed.
+    By `shares` and by `masks`, those of all honest parties. On cycles, too, as long as the
+    coalition is too small to cut the honest parties in two; else a victim's own, since its
+    neighbours may be the coalition. s edge-disjoint cycles of `walecki_cycles` take 2s colluders to
+    cut, a party's own neighbours, for every number of parties that was tried; here it is computed.
 
     Args:
         parties: The number of parties, n.
@@ -199,7 +199,7 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
         InputError: If a number is out of its range, or the method does not serve the parties.
     """
     _require_coalition(parties, coalition, method)
-    if method.name == "shares" or coalition < _PAIR:
+    if not method.goes_round or coalition < _PAIR:
         return parties - coalition
     if coalition >= 2 * method.cycles or coalition >= _connectivity(parties, method):
         return 1

@@ -44,7 +44,7 @@ class SumMethod:
     """The way in which a sum is computed.
 
     Attributes:
-        name: `ring`, `cycles` or `shares`.
+        name: `ring`, `cycles`, `shares` or `masks`.
         cycles: The number of edge-disjoint cycles that `cycles` uses: at least 2, and at most
             `(n - 1) // 2` for n parties. The others leave it at 1.
 
@@ -52,14 +52,19 @@ class SumMethod:
         InputError: If the two do not fit.
     """
 
-    name: Literal["ring", "cycles", "shares"] = "ring"
+    name: Literal["ring", "cycles", "shares", "masks"] = "ring"
     cycles: int = 1
 
     def __post_init__(self) -> None:
-        if self.name not in {"ring", "cycles", "shares"}:
-            raise InputError("sum.name", self.name, "ring, cycles or shares")
+        if self.name not in {"ring", "cycles", "shares", "masks"}:
+            raise InputError("sum.name", self.name, "ring, cycles, shares or masks")
         if (self.name == "cycles") != (self.cycles > 1) or self.cycles < 1:
             raise InputError("sum.cycles", self.cycles, '2 or more if sum is "cycles", otherwise 1')
+
+    @property
+    def goes_round(self) -> bool:
+        """Whether parts of the sum go round a ring; otherwise each party sends to each other."""
+        return self.name in {"ring", "cycles"}
 
     def check(self, parties: int) -> None:
         """Refuse a number of parties that the method cannot serve.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.nodes.transcript import View
+from veilring.protocols.masks import MaskedWords
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, leaked_groups
 from veilring.protocols.ring.algorithm.topk import TopKParameters, start_vector
 from veilring.protocols.ring.attacks.views import TopKView
@@ -102,11 +103,12 @@ def recover_groups(
     the shares and the masks cancel. In the starter's group each cycle began again, so that
     its whole total is missing: the public total makes up for it.
 
-    For `shares` the honest parties are one group: the total, less what the members put in.
+    For `shares` and `masks` the honest parties are one group: the total, less what the members put
+    in.
 
     Args:
-        view: The joint view of a run of the secure sum, alone or within PP-kNN. `shares` needs
-            every member's input in `own`, shape (runs, entries).
+        view: The joint view of a run of the secure sum, alone or within PP-kNN. `shares` and
+            `masks` need every member's input in `own`, shape (runs, entries).
         method: The method of the sum.
         fixed: The fixed point of the sum.
 
@@ -116,7 +118,7 @@ def recover_groups(
     Raises:
         InputError: If no total is in the view, or an input is missing.
     """
-    if method.name == "shares":
+    if not method.goes_round:
         return _all_but_own(view, fixed)
     total = _total(view)
     groups = _groups(view, method)
@@ -181,17 +183,23 @@ def _all_but_own(
         )
     saw = next(iter(view.views.values()))
     published = {
-        (way, seen.sender): seen.message.values
+        (way, seen.sender): _published(seen.message)
         for way, kept in (("in", saw.received), ("out", saw.sent[-1:]))
         for seen in kept
-        if isinstance(seen.message, SumPartial)
+        if isinstance(seen.message, SumPartial | MaskedWords)
     }
     if len(published) != len(view.ring):
         raise InputError.because(
-            "the views lack some partial sums of a sum by shares", field="views"
+            "the views lack some of what parties published for a sum", field="views"
         )
-    words = np.add.reduce([*published.values()], axis=0)
+    shape = next(iter(view.own.values())).shape
+    words = np.add.reduce([*published.values()], axis=0).reshape(shape)
     for values in view.own.values():
         words = words - fixed.encode(values)
     honest = frozenset(view.ring.order) - view.members
     return {honest: fixed.decode(words)} if honest else {}
+
+
+def _published(message: SumPartial | MaskedWords) -> NDArray[np.uint64]:
+    values = message.values if isinstance(message, SumPartial) else message.words[0]
+    return np.asarray(values, dtype=np.uint64)
