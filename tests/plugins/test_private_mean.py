@@ -133,10 +133,9 @@ def test_it_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> 
 def test_it_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
     """It has a line of its own, with its promise, and costs what was forecast."""
     options = ("--splits", "2", "--epsilon", "1", "--queries", "9", "--seed", "1", "--parties", "3")
-    compared = invoked("compare", "iris", *options)
-    (line,) = [line for line in compared.splitlines() if line.startswith(" Private mean")]
-    assert "no ε" in line
-    assert "all 3" in line
+    lines = json.loads(invoked("compare", "iris", *options, "--json"))["lines"]
+    (line,) = [line for line in lines if line["system"] == "private-mean"]
+    assert (line["guarantee"], line["trust"]) == ("exact sums, no ε", "all 3")
 
 
 def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
