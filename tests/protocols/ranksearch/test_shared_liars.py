@@ -1,0 +1,108 @@
+"""Malicious parties of a search by shares: what honest parties notice, and whom they name."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, pooled, set_up
+from tests.protocols.ring.adversaries.hands import accusations, is_among
+from typing_extensions import override
+
+from veilring.errors import ProtocolViolation, RunFailed
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
+from veilring.protocols.batches import Queries
+from veilring.protocols.ranksearch import SearchAnswer
+from veilring.protocols.ranksearch.shared import Shares
+from veilring.transport.messages import Message
+
+LIAR, VICTIM = NAMES[1], NAMES[3]
+# A step of a search with k = 3 deals, checks, multiplies and compares; then the next one deals.
+COMPARES = 4
+
+
+@dataclass
+class OtherWords(Adversary):
+    """Sends a victim other words than it should, in one round.
+
+    Attributes:
+        at: The round.
+        made: What is made of the words: `raised` by one in the field, `large`, or `short`.
+    """
+
+    at: int
+    made: str = "raised"
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if self.round != self.at or to != VICTIM or not isinstance(message, Shares):
+            return ((to, message),)
+        words = message.words
+        instead = {
+            "raised": ((words.astype(np.int64) + 1) % 251).astype(words.dtype),
+            "large": np.full_like(words, 251),
+            "short": words[1:],
+        }[self.made]
+        return ((to, Shares(digest=message.digest, words=instead)),)
+
+
+class TwoBatches(Adversary):
+    """Asks a victim other queries than all others."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if to == VICTIM and isinstance(message, Queries):
+            return ((to, Queries(features=1 - message.features)),)
+        return ((to, message),)
+
+
+async def label(reveal: str, liars: dict[str, Adversary]) -> Run[SearchAnswer]:
+    """Label the batch with some parties in an adversary's hands."""
+    setup = set_up(reveal=reveal)
+    async with Cluster(NAMES, own=setup.resident, seed=3) as cluster:
+        return await cluster.run(setup.role, adversaries=liars, **options(setup, NAMES))
+
+
+async def failed(reveal: str, liars: dict[str, Adversary]) -> RunFailed:
+    """Return how a run failed; each accusation names the liar or has it among its suspects."""
+    with pytest.raises(RunFailed) as caught:
+        await label(reveal, liars)
+    (liar,) = liars
+    found = accusations(caught.value, liar)
+    assert found
+    assert all(is_among(liar, error) for error in found)
+    return caught.value
+
+
+@pytest.mark.parametrize("reveal", ["votes", "label"])
+@pytest.mark.parametrize("at", [COMPARES, 2 * COMPARES, 3 * COMPARES])
+async def test_words_told_to_one_party_only_are_noticed(reveal: str, at: int) -> None:
+    """A party for which another comparison was opened has another hash, and nobody goes on."""
+    error = await failed(reveal, {LIAR: OtherWords(at)})
+    why = "different things to be public", "comparisons that no honest counts have"
+    assert any(part in str(each) for part in why for each in error.errors.values())
+
+
+@pytest.mark.parametrize("reveal", ["votes", "label"])
+async def test_queries_told_to_one_party_only_are_noticed(reveal: str) -> None:
+    """Nothing is opened about a batch of which one party was told another."""
+    await failed(reveal, {NAMES[0]: TwoBatches()})
+
+
+@pytest.mark.parametrize("made", ["large", "short"])
+@pytest.mark.parametrize("at", [1, 2, COMPARES])
+async def test_words_that_no_party_sends_are_refused(at: int, made: str) -> None:
+    """Words outside of the field, or fewer than are due, break the protocol; the victim says so."""
+    error = await failed("votes", {LIAR: OtherWords(at, made)})
+    assert isinstance(error.errors[VICTIM], ProtocolViolation)
+
+
+@pytest.mark.parametrize("reveal", ["votes", "label"])
+async def test_honest_parties_accuse_nobody(reveal: str) -> None:
+    """Without a liar the labels are the pooled ones."""
+    expected: NDArray[np.int64] = pooled(set_up(), NAMES)
+    run = await label(reveal, {})
+    assert run.results[NAMES[0]].labels.tolist() == expected.tolist()
+    assert len(QUERIES) == len(expected)
