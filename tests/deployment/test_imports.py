@@ -43,6 +43,7 @@ except Stopped:
 """
 SYSTEMS = {
     "ring": ["ring", "wine", "--set", "parties.count=3"],
+    "peers": ["peers", "wine", "--set", "parties.count=3", "--protocol", "rank-search"],
     "votes": ["votes", "iris", "--radius", "0.3"],
     "owner": ["owner", "iris", "--radius", "0.2"],
     "prediction": ["prediction", "iris"],
@@ -52,6 +53,8 @@ SYSTEMS = {
 PARTIES = [
     ("ring", "serve party-0.toml", "peers schema"),
     ("ring", "ask client.toml queries.csv", "peers schema"),
+    ("peers", "serve party-0.toml", "peers schema"),
+    ("peers", "ask client.toml queries.csv", "peers schema"),
     ("votes", "serve party-0.toml", "peers schema votes"),
     ("votes", "ask client.toml client.csv", "peers schema votes"),
     ("owner", "serve owner.toml", "schema owner"),

@@ -73,12 +73,13 @@ class Ring:
         )
 
 
-@pytest.fixture
-def ring(tmp_path: Path) -> Iterator[Ring]:
-    """Deploy and start a ring of three."""
+@pytest.fixture(params=["private-knn", "rank-search"])
+def ring(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ring]:
+    """Deploy and start three peers."""
     folder = tmp_path / "ring"
     options = ["--set", f"parties.count={PARTIES}", "--port", str(free_ports(PARTIES))]
-    deployed = CliRunner().invoke(app, ["deploy", "ring", "wine", *options, "--out", str(folder)])
+    deploy = ["deploy", "peers", "wine", "--protocol", request.param, *options]
+    deployed = CliRunner().invoke(app, [*deploy, "--out", str(folder)])
     assert deployed.exit_code == 0, deployed.output
     running = Ring(folder)
     try:
@@ -141,7 +142,9 @@ def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
     for number in range(PARTIES):
         ring.wait_for(number, "is ready")
     terms = ring.folder / "terms.toml"
-    terms.write_text(terms.read_text() + "\n[protocol]\nk = 7\n")
+    text = terms.read_text()
+    table = "" if "[protocol]" in text else "\n[protocol]\n"
+    terms.write_text(f"{text}{table}k = 7\n")
     refused = ring.ask()
     assert refused.returncode == 1
     assert "the terms differ: protocol.k: 7 at client, 5 at party-0" in refused.stderr

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.data.table import Rows, in_unit_cube
+from veilring.data.table import Rows
 from veilring.errors import (
     BudgetExhausted,
     InputError,
@@ -31,6 +31,7 @@ from veilring.nodes.service import Offer, opening
 from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import Charge
 from veilring.privacy.ledger import Ledger
+from veilring.protocols.batches import check_queries, check_rows
 from veilring.protocols.requests import ServerFailure, charging, content_key
 from veilring.protocols.system import Facts, Membership
 from veilring.randomness import Streams
@@ -178,13 +179,11 @@ class PeerMember:
     terms: bytes
     limits: SessionLimits = field(default_factory=SessionLimits)
     till: Till | None = None
+    _kept: object = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        width, classes = self.rows.features.shape[1], self.facts.classes
-        if width != self.facts.features:
-            raise InputError("rows", width, f"{self.facts.features} features")
-        if len(self.rows) and self.rows.labels.max() >= classes:
-            raise InputError("rows.labels", self.rows.labels.max(), f"classes below {classes}")
+        check_rows(self.rows, self.facts.features, self.facts.classes)
+        object.__setattr__(self, "_kept", self.membership.keep(self.rows))
 
     def offers(self) -> dict[str, Offer]:
         """Return the two services: other members may have it join, and anybody may ask it."""
@@ -254,7 +253,7 @@ class PeerMember:
     ) -> Any:  # noqa: ANN401  (the role's result)
         own = {} if queries is None else {"queries": queries}
         play = partial(
-            self.membership.role, party, self.rows, asker=asker, **own, **self.membership.public
+            self.membership.role, party, self._kept, asker=asker, **own, **self.membership.public
         )
         if self.till is None:
             return await play()
@@ -275,16 +274,7 @@ class PeerMember:
             _log.info(line, self.node.name, len(queries), client, price)
 
     def _check(self, queries: NDArray[np.float64]) -> None:
-        width, most = self.facts.features, self.membership.batch_max
-        if queries.shape[1:] != (width,):
-            raise InputError.because(
-                f"queries has the shape {queries.shape}; it must be (queries, {width})",
-                field="queries",
-            )
-        if not 1 <= len(queries) <= most:
-            raise InputError("queries", len(queries), f"1 to {most} in a batch")
-        if not in_unit_cube(queries):
-            raise InputError.because("queries must be numbers from 0 to 1", field="queries")
+        check_queries(queries, self.facts.features, self.membership.batch_max)
         if self.membership.check is not None:
             self.membership.check(queries)
 
