@@ -67,6 +67,7 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
         "rank search, totals": Way(RankSearch(), (9, 17), 3.5),
         "rank search, totals, star": Way(RankSearch(sum="star"), mb=1.0),
         "rank search, votes": Way(RankSearch(reveal="votes"), (30, None), 30.0),
+        "rank search, label": Way(RankSearch(reveal="label"), seconds=3.0),
     }
 )
 
