@@ -95,6 +95,7 @@ class RankSearch(System):
     """
 
     title: ClassVar[str] = "rank search"
+    trust: ClassVar[str] = "2 of {parties}"  # with `totals`, which is what is compared
     summary: ClassVar[str] = "Peers count under masks until they know the radius of the k nearest."
 
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType(

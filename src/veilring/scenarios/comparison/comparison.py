@@ -250,7 +250,7 @@ def _choose(private: Sequence[Line], pooled: Line, majority: Line) -> tuple[Line
             )
     if good and (owned := [line for line in good if line.trusted]):
         best = _first(owned)
-        leaking = "PP-kNN leaks too much, and " if measured else ""
+        leaking = f"{measured[0][1].name} leaks too much, and " if measured else ""
         return best, (
             f"{best.label}, if there is somebody whom all trust with their rows: {leaking}without"
             f" that no line is close, while for this one {_beside(best, pooled)}."

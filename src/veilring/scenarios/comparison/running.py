@@ -149,7 +149,10 @@ def rules_said(facts: TableFacts, k: int) -> tuple[tuple[str, str], ...]:
             "ranges",
             "features go into [0, 1] by public ranges; what lies outside is moved to an end",
         ),
-        ("pooled kNN and PP-kNN", f"k = {k}, as asked; exact but for one query in 10⁶"),
+        (
+            "pooled kNN, rank search and PP-kNN",
+            f"k = {k}, as asked; PP-kNN is exact but for one query in 10⁶",
+        ),
         ("r-N and noisy votes", f"{RADIUS_RULE}{least} = {value:.3g} for {numbers}"),
         ("LDP naive Bayes", f"{bayes.bins} equal parts of each range; {oracle}"),
         ("Ind-KNN", f"{rate}; the stream is as long as a batch"),
