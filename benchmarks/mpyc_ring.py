@@ -26,7 +26,7 @@ METHODS = ("sort", "merge")
 """How MPyC may find them; `mpyc_party` says what each does."""
 
 # Among more parties MPyC is faster without pseudo-random sharing: each of nine has 70 keys for it,
-# and finds the five smallest of ten batched queries in a quarter of the time without.
+# and finds the five smallest of batched queries in a quarter of the time without.
 _PRSS_PARTIES_MAX = 5
 _PARTY = Path(__file__).with_name("mpyc_party.py")
 _VALID = dt.timedelta(days=1)
