@@ -20,7 +20,7 @@ from veilring.nodes.party import Parties
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import open_ledger
-from veilring.privacy.noise import POLYA_SCALE_MAX
+from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

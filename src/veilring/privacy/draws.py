@@ -5,11 +5,11 @@ of 64 coins at a time, highest first, and stops for a coin at the first bit that
 the second on average: a million reports of a thousand coins take under a second, whatever the
 number of bits.
 
-`bernoulli_exp` and `geometric` draw against real thresholds. A uniform real number is an endless
-row of random bits. Whether it is below `e**-gamma` is settled by its first 53 bits and a float,
-unless the two are closer than the float can err: one case in 2**43. That case is computed with more
-and more digits, against more and more bits, until it is settled too. So the law is exact, and the
-price is one exponential a draw.
+`coins`, `bernoulli_exp` and `geometric` draw against real thresholds. A uniform real number is an
+endless row of random bits. Whether it is below `e**-gamma` is settled by its first 53 bits and a
+float, unless the two are closer than the float can err: one case in 2**43. That case is computed
+with more and more digits, against more and more bits, until it is settled too. So the law is exact,
+and the price is one exponential a draw.
 
 Canonne, Kamath and Steinke (2020, Algorithm 1) reach the same law by rows of rational coins; here
 it costs a tenth. What is relied on is that NumPy's `exp` and `log` err by less than 2**-48 of their
@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Final, Self, TypeAlias
 
 import numpy as np
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_that
-from veilring.privacy.exact import Dyadic, exp_bounds, log_bounds
+from veilring.privacy.exact import Dyadic, FractionBounds, exp_bounds, log_bounds
 
 # How far the computed and the true threshold may be apart: NumPy's error and that of `gamma`.
 _SLACK: Final = 2.0**-44
@@ -206,6 +207,31 @@ class UniformBits:
         return self.low + self.width
 
 
+def coins(
+    chances: NDArray[np.float64],
+    bounds: Callable[[int, int], FractionBounds],
+    rng: np.random.Generator,
+    *,
+    slack: float | NDArray[np.float64] = _SLACK,
+) -> NDArray[np.bool_]:
+    """Flip coins that show heads with probabilities that are known as closely as it takes.
+
+    Args:
+        chances: Of any shape: the probabilities, each off by less than `slack`.
+        bounds: Gives bounds of the probability of the entry with this flat index, computed to this
+            number of decimal digits. More digits bring them together.
+        rng: Source of the coins.
+        slack: At which distance floats decide, for all or each. A larger one changes nothing but
+            the speed.
+    """
+    draws = rng.random(chances.shape)
+    heads = np.asarray(draws < chances)
+    for index in np.flatnonzero(np.abs(draws - chances) < slack):
+        number = UniformBits(float(draws.flat[index]))
+        heads.flat[index] = _below(number, partial(bounds, int(index)), rng)
+    return heads
+
+
 def bernoulli_exp(
     gamma: NDArray[np.float64],
     exact: Callable[[int], Fraction],
@@ -221,23 +247,43 @@ def bernoulli_exp(
         rng: Source of the coins.
         slack: At which distance floats decide. A larger one changes nothing but the speed.
     """
-    thresholds, draws = np.exp(-gamma), rng.random(gamma.shape)
-    heads = np.asarray(draws < thresholds)
-    for index in np.flatnonzero(np.abs(draws - thresholds) < slack):
-        number = UniformBits(float(draws.flat[index]))
-        heads.flat[index] = _below(number, exact(int(index)), rng)
-    return heads
+
+    def bounds(index: int, digits: int) -> FractionBounds:
+        return exp_bounds(-exact(index), digits)
+
+    return coins(np.exp(-gamma), bounds, rng, slack=slack)
 
 
-def _below(number: UniformBits, gamma: Fraction, rng: np.random.Generator) -> bool:
-    """Return whether a uniform number is below `e**-gamma`."""
+def _below(
+    number: UniformBits, bounds: Callable[[int], FractionBounds], rng: np.random.Generator
+) -> bool:
+    """Return whether a uniform number is below a threshold that digits bound ever closer."""
     while True:
-        low, high = exp_bounds(-gamma, number.digits)
+        low, high = bounds(number.digits)
         if number.high <= low:
             return True
         if number.low >= high:
             return False
         number.refine(rng)
+
+
+def propose(
+    size: int,
+    proposals: Callable[[NDArray[np.intp]], tuple[NDArray[np.int64], NDArray[np.bool_]]],
+) -> NDArray[np.int64]:
+    """Return the first accepted proposal of each draw, shape (size,).
+
+    Args:
+        size: The number of draws.
+        proposals: Makes one proposal for each of these draws, and says which are accepted.
+    """
+    accepted = np.empty(size, dtype=np.int64)
+    missing = np.arange(size)
+    while missing.size:
+        proposed, kept = proposals(missing)
+        accepted[missing[kept]] = proposed[kept]
+        missing = missing[~kept]
+    return accepted
 
 
 def geometric(

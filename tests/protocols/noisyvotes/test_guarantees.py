@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
-from veilring.privacy.noise import polya_difference_pmf
+from veilring.privacy.polya import polya_difference_pmf
+from veilring.privacy.shares import count_loss
 from veilring.protocols.noisyvotes import (
     guarantee,
     guarantee_in_ring,
     protecting_shares,
     remaining_epsilon,
 )
-from veilring.protocols.noisyvotes.algorithm.guarantees import count_loss
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring import SumMethod
 

@@ -12,6 +12,7 @@ from tests.protocols.noisyvotes.worlds import deal
 from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
+from veilring.privacy.shares import count_loss
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,
@@ -22,7 +23,6 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
     worst_plans,
 )
-from veilring.protocols.noisyvotes.algorithm.guarantees import count_loss
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 
 QUERIES = np.random.default_rng(1).random((30, 2))

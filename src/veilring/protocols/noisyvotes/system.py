@@ -14,7 +14,7 @@ from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
-from veilring.privacy.noise import POLYA_SCALE_MAX
+from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.noisyvotes.algorithm.guarantees import guarantee, protecting_shares
 from veilring.protocols.noisyvotes.algorithm.parameters import (

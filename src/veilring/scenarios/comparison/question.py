@@ -27,7 +27,7 @@ QUERIES_DEFAULT: Final = 20
 # messages, which are played in seconds.
 PARTIES_MAX: Final = 100
 # Divided among the queries of the largest batch, it is still more than the noise of the parties'
-# shares is tabled for (`veilring.privacy.noise`).
+# shares is tabled for (`veilring.privacy.polya`).
 EPSILON_MIN: Final = 0.05
 # Ind-KNN declares its stream, and one shorter than this leaves nothing for a vote.
 QUERIES_MIN: Final = 4

@@ -1,21 +1,8 @@
 """The epsilon that remains when shares of the noise are missing, or known to a coalition.
 
 What one count loses
-    With total exponent A, the noise is the difference of two independent draws with weights
-    `w[j] = c[j] q**j`, `c[j] = A (A + 1) ... (A + j - 1) / j!`, so that for d >= 0
-
-        p(d) = sum over j of w[j] w[j + d],  up to a factor, and p(-d) = p(d).
-
-    For A < 1 the ratios `w[j + 1] / w[j] = q (j + A) / (j + 1)` rise with j: w is log-convex. So is
-    each `w[j + d]` as a function of d, and so are sums of log-convex sequences, by Cauchy and
-    Schwarz. Hence `p(d) / p(d + 1)` falls as d rises, and the greatest ratio of any two neighbours
-    is `p(0) / p(1)`: the loss is
-
-        g(epsilon) = ln(p(0) / p(1))
-                   = epsilon + ln(sum c[j]**2 x**j / sum c[j] c[j + 1] x**j),  x = e**(-2 epsilon),
-
-    which is at most `epsilon + ln(1 / A)`, since `c[j + 1] / c[j] >= A`. For A >= 1 the noise is
-    that of exponent 1 and more on top of it, which is post-processing: the loss is epsilon.
+    `g(epsilon)`: epsilon if the total exponent A of the noise is at least 1, and for A < 1 what
+    `privacy.shares` derives, with its p, c and `x = e**(-2 epsilon)`.
 
 What a batch loses
     A row's queries are a clique S, and `omega(i) >= |S|` for i in S. g rises with epsilon: a
@@ -48,53 +35,19 @@ Whose shares count
     party between them leave it alone with its own share.
 """
 
-import math
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-import numpy as np
-
 from veilring.extras import require_extra
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import float_ceil
-from veilring.privacy.noise import POLYA_SCALE_MAX
+from veilring.privacy.shares import count_loss
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
 
 _PAIR: Final = 2  # colluders that enclose a party of a ring
-_UNIT: Final = 2.0**-53
-# Terms fall as e**(-2 j / scale): what is left beyond this many scales is below 1e-21 of the sum.
-_REACH: Final = 26
-
-
-@lru_cache(maxsize=4096)
-def count_loss(epsilon: float, exponent: Fraction) -> float:
-    """Return the loss of a count whose noise has this total exponent, rounded up: g of epsilon.
-
-    Args:
-        epsilon: The loss if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
-        exponent: A, at least 0: infinite loss for 0, and `epsilon` from 1 on.
-
-    Raises:
-        InputError: If an argument is out of its range.
-    """
-    allowed = f"a finite number of at least 1/{POLYA_SCALE_MAX}"
-    require(1 / POLYA_SCALE_MAX <= epsilon < math.inf, "epsilon", epsilon, allowed)
-    require(exponent >= 0, "exponent", exponent, "at least 0")
-    if exponent >= 1:
-        return float(epsilon)
-    if exponent == 0:
-        return math.inf
-    terms = math.ceil(_REACH / epsilon) + 2
-    j = np.arange(terms)
-    factors = (j + float(exponent)) / (j + 1)  # c[j + 1] / c[j]
-    c = np.cumprod(np.concatenate([[1.0], factors[:-1]]))
-    weights = c * c * np.exp(-2 * epsilon * j)
-    ratio = weights.sum() / (weights * factors).sum()
-    # A term errs by some 10 roundings for each index; sums are no worse than their worst term.
-    return float(epsilon + math.log(ratio) + 32 * (terms + 32) * _UNIT * (1 + epsilon))
 
 
 def remaining_epsilon(

@@ -5,7 +5,7 @@ budget, is sent the noisy total of all parties, and goes on from there. The netw
 `noisy_votes`, which is all parties in one process, run the same one.
 
 All parties' shares of noise together are the discrete Laplace noise of one trusted owner, exactly:
-shares are differences of Pólya draws, whose exponents add up (see `privacy.noise`).
+shares are differences of Pólya draws, whose exponents add up (see `privacy.polya`).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows
 from veilring.privacy.checks import require_that
-from veilring.privacy.noise import POLYA_SCALE_MAX, polya
+from veilring.privacy.polya import POLYA_SCALE_MAX, polya_difference
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -232,7 +232,7 @@ def noise_share(
     for epsilon in np.unique(epsilons):
         those = epsilons == epsilon
         scale, shape = 1 / Fraction(float(epsilon)), (int(those.sum()), entries)
-        shares[those] = polya(exponent, scale, shape, rng) - polya(exponent, scale, shape, rng)
+        shares[those] = polya_difference(exponent, scale, shape, rng)
     return shares
 
 

@@ -1,0 +1,408 @@
+"""The noise of released sums: who draws which share, at what cost, and of what size.
+
+Of n parties c may pool what they see, the one that looks at the result among them, and l may be
+lost. Each party draws its share as one of m = n - c - l, so that the honest shares that are surely
+there make up all of the noise; the shares beyond these are post-processing. An owner is n = 1.
+
+Neighbouring tables differ by one row of one party, added or removed. A sum is one of vectors of
+whole numbers: a row's real vector times a public scale S, cut off toward zero, so that its L1 norm
+is at most S L1, or the square of its L2 norm at most S**2 L2**2. Everything here is in these whole
+numbers; divide by S for the units of the statistic.
+
+A release may be two sums, where the second is of rows about a centre that the first has told. The
+noise of both is fixed before the first: the Rényi curves add up, or the epsilons of pure ones.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.privacy.accounting import ZCDP, GaussianDP, PureDP, find_least
+from veilring.privacy.checks import (
+    require,
+    require_choice,
+    require_that,
+)
+from veilring.privacy.noise import discrete_gaussian, discrete_laplace_variance
+from veilring.privacy.poisson import SKELLAM_VARIANCE_MAX, skellam
+from veilring.privacy.polya import POLYA_SCALE_MAX, polya_difference
+from veilring.privacy.renyi import RenyiDP
+from veilring.privacy.shares import gaussian_shares, skellam_noise, vector_loss
+
+Law = Literal["gaussian", "skellam", "laplace"]
+"""The law of shares: discrete Gaussian, Skellam, or Pólya shares of discrete Laplace noise."""
+Account = ZCDP | RenyiDP | PureDP
+
+Norm = Literal["l1", "l2"]
+
+SIGMA_MIN: Final = 3
+"""The least standard deviation of a share: the account of their sum is near its ideal from here."""
+CENTRE_SHARE: Final = Fraction(3, 20)
+"""Of the budget, for a first sum: more hurts the second, and less misplaces the centre."""
+EPSILON_MAX: Final = 1000
+"""Beyond any meaning, and below where the accountants lose digits."""
+ROOM_DEVIATIONS: Final = 40
+"""How many standard deviations of the noise a word has room for beside the rows."""
+
+# Words are added modulo 2**64, and read with a sign.
+_WORD_MAX: Final = 2**63 - 1
+# All parties compute the same sigma, though the last bits of their logarithms may differ.
+_SIGMA_STEPS: Final = 2**16
+# The widest share that is drawn: a draw is many times as wide at most, and still a word.
+_SIGMA_MAX: Final[dict[str, float]] = {
+    "gaussian": 2.0**39,
+    "skellam": math.sqrt(SKELLAM_VARIANCE_MAX),
+}
+# What rounding up, and the account of a law over the ideal one, may add to its noise.
+_SPARE: Final = 2.0
+_WHOLE: Final = (Fraction(1),)
+
+
+def tolerated_default(parties: int) -> int:
+    """Return the number of colluders that a release tolerates unless told, below one half."""
+    return (parties - 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whose shares of the noise count.
+
+    Attributes:
+        parties: n, at least 1.
+        tolerated: c, how many may pool what they see: with the one that looks, unless an outsider.
+        lost: l, how many more may be missing when the sum is opened.
+
+    Raises:
+        InputError: If a number is out of range, or no share is left.
+    """
+
+    parties: int
+    tolerated: int
+    lost: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.parties >= 1, "parties", self.parties, "a whole number of at least 1")
+        require(self.tolerated >= 0, "tolerated", self.tolerated, "a whole number of at least 0")
+        require(self.lost >= 0, "lost", self.lost, "a whole number of at least 0")
+        require_that(
+            self.shares >= 1,
+            "tolerated",
+            f"{self.tolerated} colluding and {self.lost} lost of {self.parties} parties leave no "
+            "share of the noise; tolerate fewer, or release with more parties",
+        )
+
+    @property
+    def shares(self) -> int:
+        """The number of shares that make up all of the noise, m."""
+        return self.parties - self.tolerated - self.lost
+
+    @property
+    def factor(self) -> Fraction:
+        """The variance of all shares over that of an owner's noise, f = n / m."""
+        return Fraction(self.parties, self.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """By which vector of whole numbers one row changes a sum, at most.
+
+    Attributes:
+        norm: The norm that is bounded.
+        most: The greatest sum of absolute values (`"l1"`) or of squares (`"l2"`), at least 1.
+        dimensions: D, the number of coordinates, at least 1.
+
+    Raises:
+        InputError: If the norm is unknown, or a number is out of range.
+    """
+
+    norm: Norm
+    most: int
+    dimensions: int
+
+    def __post_init__(self) -> None:
+        require_choice("norm", self.norm, Norm)
+        require(self.most >= 1, "most", self.most, "a whole number of at least 1")
+        require(self.dimensions >= 1, "dimensions", self.dimensions, "a whole number of at least 1")
+
+    @property
+    def absolute(self) -> int:
+        """The sum of absolute values, at most; whole numbers have no more than their squares."""
+        if self.norm == "l1":
+            return self.most
+        return min(self.most, math.isqrt(self.most * self.dimensions))
+
+    @property
+    def squares(self) -> int:
+        """The sum of squares, at most."""
+        return self.most if self.norm == "l2" else self.most**2
+
+    @property
+    def length(self) -> float:
+        """The L2 norm, at most: rounded up."""
+        root = math.sqrt(self.squares)
+        return root if Fraction(root) ** 2 >= self.squares else math.nextafter(root, math.inf)
+
+    @property
+    def entry(self) -> int:
+        """The greatest absolute value of a coordinate."""
+        return math.isqrt(self.squares)
+
+
+@dataclass(frozen=True, slots=True)
+class SumNoise:
+    """The noise of one sum, of which each party draws a share; `plan_noise` chooses it.
+
+    Attributes:
+        law: The law of a share.
+        spread: A share's sigma, for Skellam the root of its variance; for Laplace the scale b of
+            the noise of m shares.
+        sensitivity: By how much a row changes the sum.
+        trust: Whose shares count.
+    """
+
+    law: Law
+    spread: Fraction
+    sensitivity: Sensitivity
+    trust: Trust
+
+    def share(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw a party's share, shape (dimensions,).
+
+        Args:
+            rng: The party's own randomness, a secret.
+        """
+        shape = self.sensitivity.dimensions
+        if self.law == "gaussian":
+            return discrete_gaussian(self.spread, shape, rng)
+        if self.law == "skellam":
+            return skellam(self.spread**2, shape, rng)
+        return polya_difference(Fraction(1, self.trust.shares), self.spread, shape, rng)
+
+    def account(self, missing: int | None = None) -> Account:
+        """Return what the sum guarantees to an observer who misses some shares of its noise.
+
+        Args:
+            missing: The number of shares that are not there or known to the observer's coalition,
+                from 0 to n - 1; c + l of them unless told.
+
+        Raises:
+            InputError: If the number is out of range.
+        """
+        n, m = self.trust.parties, self.trust.shares
+        there = m if missing is None else n - missing
+        require(1 <= there <= n, "missing", missing, f"from 0 to {n - 1}")
+        row = self.sensitivity
+        if self.law == "laplace":
+            exponent = Fraction(there, m)
+            return PureDP(vector_loss(1 / self.spread, exponent, row.absolute, row.dimensions))
+        if self.law == "skellam":
+            return skellam_noise(float(there * self.spread**2), row.length, row.absolute)
+        return gaussian_shares(float(self.spread), there, row.length, row.dimensions)
+
+    def deviation(self, shares: int | None = None) -> float:
+        """Return the standard deviation of a coordinate's noise.
+
+        Args:
+            shares: How many parties have added theirs; n unless told.
+        """
+        added = self.trust.parties if shares is None else shares
+        if self.law == "laplace":
+            return math.sqrt(added * discrete_laplace_variance(self.spread) / self.trust.shares)
+        return math.sqrt(added) * float(self.spread)
+
+    def require_room(self, rows: int) -> None:
+        """Refuse a sum that may not fit into words of 64 bits.
+
+        Args:
+            rows: The greatest number of rows of all parties together, a public number.
+
+        Raises:
+            InputError: If rows and noise may pass the greatest word.
+        """
+        require(rows >= 0, "rows", rows, "a whole number of at least 0")
+        noise = math.ceil(ROOM_DEVIATIONS * self.deviation())
+        most = rows * self.sensitivity.entry + noise
+        require_that(
+            most <= _WORD_MAX,
+            "rows",
+            f"a sum of {rows:,} rows and its noise may reach {most:.2g}, and a word of 64 bits "
+            f"holds {_WORD_MAX:.2g}: take fewer rows, or a smaller scale of the statistic",
+        )
+
+
+def plan_noise(
+    law: Law,
+    epsilon: float,
+    delta: float,
+    trust: Trust,
+    sums: Sequence[Sensitivity],
+    *,
+    weights: Sequence[Fraction] = _WHOLE,
+) -> tuple[SumNoise, ...]:
+    """Return the least noise with which some sums together are (epsilon, delta)-DP.
+
+    Args:
+        law: The law of a share; `"laplace"` is pure.
+        epsilon: The target, above 0 and at most `EPSILON_MAX`.
+        delta: The target, in (0, 1); 0 for `"laplace"`.
+        trust: Whose shares count.
+        sums: By how much a row changes each sum.
+        weights: The part of the budget for each sum, of 1 / sigma**2 or of epsilon; they add up
+            to 1.
+
+    Raises:
+        InputError: If a value is out of range, whole numbers are too coarse for the account or too
+            fine for the law, or a sensitivity is not of the norm that the law needs.
+    """
+    require_choice("law", law, Law)
+    require(0 < epsilon <= EPSILON_MAX, "epsilon", epsilon, f"above 0 and at most {EPSILON_MAX}")
+    require_that(
+        0 < len(sums) == len(weights) and min(weights) > 0 and sum(weights) == 1,
+        "weights",
+        f"each of {len(sums)} sums needs a part of the budget; the parts are above 0 and make 1",
+    )
+    if law == "laplace":
+        require(delta == 0, "delta", delta, "0, as Laplace noise is pure; or take another law")
+        parts = _parts(epsilon, weights)
+        return tuple(_laplace(part, trust, row) for part, row in zip(parts, sums, strict=True))
+    ideals = [_ideal_sigma(epsilon, delta, trust, weight) for weight in weights]
+    for ideal, row in zip(ideals, sums, strict=True):
+        _require_fine(ideal * row.length)
+
+    def noises(factor: float) -> tuple[SumNoise, ...]:
+        return tuple(
+            SumNoise(law, _rounded_up(factor * ideal * row.length), row, trust)
+            for ideal, row in zip(ideals, sums, strict=True)
+        )
+
+    found = noises(find_least(lambda more: account_of(noises(more)).epsilon(delta) <= epsilon))
+    for noise in found:
+        _require_drawn(noise)
+    return found
+
+
+def scale_for(
+    law: Law,
+    epsilon: float,
+    delta: float,
+    trust: Trust,
+    bound: Fraction,
+    *,
+    most: int,
+    weight: Fraction = _WHOLE[0],
+) -> int:
+    """Return the greatest power of two that a statistic may be scaled by for a law to be drawn.
+
+    Args:
+        law: The law of a share.
+        epsilon: The target of all sums.
+        delta: The target of all sums.
+        trust: Whose shares count.
+        bound: What a row's real vector has at most: the L1 norm for `"laplace"`, for the others the
+            square of the L2 norm.
+        most: The greatest scale that is wanted, at least 1.
+        weight: The part of the budget for this sum.
+
+    Raises:
+        InputError: If a value is out of range, or no scale of at least 1 can be drawn.
+    """
+    require(most >= 1, "most", most, "a whole number of at least 1")
+    require(bound > 0, "bound", bound, "above 0")
+    if law == "laplace":
+        limit = Fraction(epsilon) * weight * POLYA_SCALE_MAX / bound
+    else:
+        sigma = _ideal_sigma(epsilon, delta, trust, weight) * math.sqrt(bound)
+        limit = Fraction(_SIGMA_MAX[law] / (_SPARE * sigma))
+    whole = min(math.floor(limit), most)
+    require_that(
+        whole >= 1,
+        "epsilon",
+        f"epsilon = {epsilon:g} needs wider noise than {law} shares are drawn with: take a greater "
+        "epsilon, or a statistic whose rows are bounded more closely",
+    )
+    return 1 << (whole.bit_length() - 1)
+
+
+def account_of(noises: Sequence[SumNoise], missing: int | None = None) -> Account:
+    """Return what some sums guarantee together, of which the later may depend on the earlier.
+
+    Args:
+        noises: The noise of each, all of one law.
+        missing: As `SumNoise.account` takes it.
+
+    Raises:
+        InputError: If the number is out of range.
+    """
+    accounts: list[Any] = [each.account(missing) for each in noises]
+    first, *others = accounts
+    total: Account = first.compose(*others)
+    return total
+
+
+def rule_deviation(epsilon: float, delta: float, trust: Trust) -> float:
+    """Return the noise at L2 = 1 by which public rules choose a statistic, s.
+
+    It is that of the analytic Gaussian mechanism times the root of f: a yardstick, not an account.
+
+    Raises:
+        InputError: If epsilon or delta is outside its range.
+    """
+    return GaussianDP.calibrate(epsilon, delta).sigma() * math.sqrt(trust.factor)
+
+
+def _parts(epsilon: float, weights: Sequence[Fraction]) -> list[Fraction]:
+    """Divide epsilon into floats that add up to it, exactly."""
+    unit = Fraction(math.ulp(epsilon))
+    parts = [math.floor(weight * Fraction(epsilon) / unit) * unit for weight in weights[:-1]]
+    return [*parts, Fraction(epsilon) - sum(parts)]
+
+
+def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
+    require_that(row.norm == "l1", "law", "pure noise needs a bound of the L1 norm of a row")
+    spread = row.most / epsilon
+    require_that(
+        spread <= POLYA_SCALE_MAX,
+        "scale",
+        f"rows of L1 norm {row.most:,} need noise of scale {float(spread):,.0f} for epsilon = "
+        f"{float(epsilon):.3g}, and shares are tabled up to {POLYA_SCALE_MAX:,}: take a smaller "
+        "scale of the statistic, or a greater epsilon",
+    )
+    return SumNoise("laplace", spread, row, trust)
+
+
+def _ideal_sigma(epsilon: float, delta: float, trust: Trust, weight: Fraction) -> float:
+    """Return a share's sigma at L2 = 1 by the ideal account: that of the law is a little more."""
+    return ZCDP.calibrate(epsilon, delta).sigma() / math.sqrt(weight * trust.shares)
+
+
+def _rounded_up(sigma: float) -> Fraction:
+    return Fraction(math.ceil(sigma * _SIGMA_STEPS), _SIGMA_STEPS)
+
+
+def _require_fine(sigma: float) -> None:
+    """Refuse whole numbers that are too coarse for the account of a sum of shares."""
+    times = 1 << max(0, math.ceil(math.log2(SIGMA_MIN / sigma)))
+    require_that(
+        sigma >= SIGMA_MIN,
+        "scale",
+        f"a share of the noise has a standard deviation of {sigma:.2g} whole numbers, and the "
+        f"account of a sum of shares needs {SIGMA_MIN}: take {times} times the scale of the "
+        "statistic, or a smaller epsilon",
+    )
+
+
+def _require_drawn(noise: SumNoise) -> None:
+    """Refuse noise that is wider than its law is drawn."""
+    most = _SIGMA_MAX[noise.law]
+    require_that(
+        noise.spread <= most,
+        "scale",
+        f"a share of the noise has a standard deviation of {float(noise.spread):.3g} whole "
+        f"numbers, and {noise.law} shares are drawn up to {most:.3g}: take a smaller scale of the "
+        "statistic, or a greater epsilon",
+    )

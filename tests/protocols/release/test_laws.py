@@ -1,0 +1,384 @@
+"""The noise of released sums: exact losses on small tables, coalitions, targets and refusals."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.privacy.generators import follows, seeded
+
+from veilring.errors import InputError
+from veilring.privacy.accounting import ZCDP
+from veilring.privacy.noise import discrete_gaussian_pmf
+from veilring.privacy.poisson import skellam_pmf
+from veilring.privacy.polya import polya_difference_pmf
+from veilring.protocols.release.algorithm.laws import (
+    CENTRE_SHARE,
+    SIGMA_MIN,
+    Law,
+    Norm,
+    Sensitivity,
+    SumNoise,
+    Trust,
+    account_of,
+    plan_noise,
+    rule_deviation,
+    scale_for,
+    tolerated_default,
+)
+
+LAWS: tuple[Law, ...] = ("gaussian", "skellam", "laplace")
+EPSILON, DELTA = 1.0, 1e-5
+OWNER = Trust(1, 0)
+# Five parties, of whom two may collude and one may be lost: two shares make up all of the noise.
+FIVE = Trust(5, 2, 1)
+# Probabilities are right to 12 digits, and so are the sums of their logarithms.
+ROUNDING = 1e-9
+
+
+def delta_of(law: Law) -> float:
+    """Return the delta of a law's promise."""
+    return 0.0 if law == "laplace" else DELTA
+
+
+def small(law: Law, trust: Trust = FIVE) -> SumNoise:
+    """Return the noise of a sum in two coordinates, where a row is at most 4 long."""
+    row = Sensitivity("l1", 4, 2) if law == "laplace" else Sensitivity("l2", 16, 2)
+    (noise,) = plan_noise(law, EPSILON, delta_of(law), trust, [row])
+    return noise
+
+
+@lru_cache
+def law_of(law: Law, spread: Fraction, shares: int, one_of: int) -> NDArray[np.float64]:
+    """Return the exact law of the sum of some shares, with 0 in the middle."""
+    reach = 170
+    k = np.arange(-reach, reach + 1)
+    if law == "laplace":
+        return polya_difference_pmf(k, Fraction(shares, one_of), spread)
+    if law == "skellam":
+        return skellam_pmf(k, shares * spread**2)
+    total = one = discrete_gaussian_pmf(k, spread)
+    for _ in range(shares - 1):
+        total = np.convolve(total, one)
+    middle = len(total) // 2
+    return np.asarray(total[middle - reach : middle + reach + 1])
+
+
+def rows_of(row: Sensitivity) -> Iterator[tuple[int, ...]]:
+    """Yield all vectors that one row may add, in the first quadrant: laws are symmetric."""
+    for vector in product(range(row.entry + 1), repeat=row.dimensions):
+        power = sum(vector) if row.norm == "l1" else sum(entry**2 for entry in vector)
+        if power <= row.most:
+            yield vector
+
+
+def worst_delta(noise: SumNoise, shares: int, epsilon: float) -> float:
+    """Return the greatest hockey-stick divergence of totals on neighbouring tables.
+
+    What a coalition knows it takes off the total: what is left is the other rows, a constant, the
+    row in question, and the shares that it does not know.
+    """
+    law = law_of(noise.law, noise.spread, shares, noise.trust.shares)
+    worst = 0.0
+    for vector in rows_of(noise.sensitivity):
+        one, other = np.ones(()), np.ones(())
+        for step in vector:
+            padded = np.pad(law, step)
+            one, other = (
+                np.multiply.outer(one, padded),
+                np.multiply.outer(other, np.roll(padded, step)),
+            )
+        worst = max(worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()))
+    return worst
+
+
+def worst_loss(noise: SumNoise, shares: int) -> float:
+    """Return the greatest log-ratio of any total on neighbouring tables."""
+    logs = np.log(law_of(noise.law, noise.spread, shares, noise.trust.shares))
+    steps = range(noise.sensitivity.entry + 1)
+    losses = [float((logs[u:] - logs[: len(logs) - u]).max()) for u in steps]
+    return max(sum(losses[u] for u in vector) for vector in rows_of(noise.sensitivity))
+
+
+@pytest.mark.parametrize("missing", range(5))
+def test_pure_totals_cost_what_the_account_says(missing: int) -> None:
+    """No table shows a coalition more, with any number of shares missing, and one shows it all."""
+    noise = small("laplace")
+    claim = noise.account(missing).epsilon(0.0)
+    found = worst_loss(noise, 5 - missing)
+    assert found <= claim + ROUNDING
+    assert found > claim * (1 - 1e-6 if missing >= 3 else 0.9)
+    if missing <= 3:
+        assert claim <= EPSILON
+
+
+@pytest.mark.parametrize("law", ["gaussian", "skellam"])
+@pytest.mark.parametrize("missing", range(5))
+def test_totals_cost_no_more_than_the_account_says(law: Law, missing: int) -> None:
+    """The true delta on all tables is below the target at the epsilon that the account gives."""
+    noise = small(law)
+    claim = noise.account(missing).epsilon(DELTA)
+    found = worst_delta(noise, 5 - missing, claim)
+    assert DELTA / 20 < found <= DELTA
+    assert missing > 3 or claim <= EPSILON
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_what_is_drawn_is_what_is_accounted_for(law: Law) -> None:
+    """Sums of drawn shares of the parties that are surely honest follow the law of the account."""
+    noise, rng = small(law), seeded("drawn", law)
+    wide = replace(noise, sensitivity=replace(noise.sensitivity, dimensions=30_000))
+    total = np.sum([wide.share(rng) for _ in range(FIVE.shares)], axis=0)
+    exact = law_of(law, noise.spread, FIVE.shares, FIVE.shares)
+    counts = np.bincount(total[np.abs(total) <= 170] + 170, minlength=341)
+    assert follows(counts, exact, tests=3)
+    assert noise.share(rng).shape == (2,)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_deviations_are_those_of_the_sums(law: Law) -> None:
+    """The standard deviation is that of the exact law, for any number of shares."""
+    noise, k = small(law), np.arange(-170, 171)
+    for shares in (1, 2, 5):
+        exact = law_of(law, noise.spread, shares, noise.trust.shares)
+        assert noise.deviation(shares) == pytest.approx(math.sqrt(np.sum(k**2 * exact)), rel=1e-6)
+    assert noise.deviation() == noise.deviation(5)
+
+
+def test_shares_of_all_parties_are_too_small() -> None:
+    """If each share is one of n, a coalition that knows some of them learns more than epsilon."""
+    everybody = Trust(5, 0)
+    pure = small("laplace", everybody)
+    assert worst_loss(pure, FIVE.shares) > 1.5 * EPSILON
+    assert worst_loss(pure, 5) <= EPSILON + ROUNDING
+    for law in ("gaussian", "skellam"):
+        assert worst_delta(small(law, everybody), FIVE.shares, EPSILON) > 10 * DELTA
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_rows_that_are_one_step_longer_are_caught(law: Law) -> None:
+    """If the scale is off by one the loss passes the claim: at one order, or for pure anywhere."""
+    noise = small(law)
+    row = noise.sensitivity
+    longer = replace(noise, sensitivity=replace(row, most=5 if row.norm == "l1" else 25))
+    if law == "laplace":
+        assert worst_loss(longer, FIVE.shares) > 1.2 * EPSILON
+    else:
+        assert worst_delta(longer, FIVE.shares, EPSILON) > 3 * DELTA
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_noise_that_forgets_the_sensitivity_is_caught(law: Law) -> None:
+    """Noise for rows of length 1 loses several times epsilon for rows of length 4."""
+    short, true = (
+        [Sensitivity("l1", length, 2) if law == "laplace" else Sensitivity("l2", length**2, 2)]
+        for length in (1, 4)
+    )
+    (noise,) = plan_noise(law, EPSILON, delta_of(law), OWNER, short)
+    forgetful = replace(noise, sensitivity=true[0])
+    if law == "laplace":
+        assert worst_loss(forgetful, 1) > 3 * EPSILON
+    else:
+        assert worst_delta(forgetful, 1, 2 * EPSILON) > 100 * DELTA
+
+
+def test_noise_has_the_published_size() -> None:
+    """At L2 = 1 and (1, 1e-5) sigma is 4.045 by Rényi orders; the rule's yardstick is 3.73."""
+    scale = 2**16
+    (noise,) = plan_noise("gaussian", 1.0, 1e-5, OWNER, [Sensitivity("l2", scale**2, 50)])
+    assert float(noise.spread) / scale == pytest.approx(4.045, abs=5e-4)
+    assert rule_deviation(1.0, 1e-5, OWNER) == pytest.approx(3.73, abs=5e-3)
+    (wide,) = plan_noise("skellam", 1.0, 1e-5, OWNER, [Sensitivity("l2", 2**26, 50)])
+    assert float(wide.spread) / 2**13 == pytest.approx(4.045, abs=2e-3)
+
+
+def test_peers_have_more_noise_than_an_owner_by_f() -> None:
+    """Eight parties of whom three may collude have a variance of 8/5 of an owner's."""
+    eight = Trust(8, tolerated_default(8))
+    assert (eight.tolerated, eight.shares, eight.factor) == (3, 5, Fraction(8, 5))
+    assert rule_deviation(1.0, 1e-5, eight) == pytest.approx(3.7306 * math.sqrt(1.6), rel=1e-4)
+    for law in LAWS:
+        sums = [Sensitivity("l1", 2**12, 3)]
+        (own,), (theirs,) = (
+            plan_noise(law, 1.0, delta_of(law), trust, sums) for trust in (OWNER, eight)
+        )
+        ratio = (theirs.deviation() / own.deviation()) ** 2
+        assert ratio == pytest.approx(1.6, rel=1e-5)
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(LAWS),
+    st.floats(0.2, 20),
+    st.integers(1, 30),
+    st.integers(0, 10),
+    st.integers(1, 5000),
+)
+def test_plans_keep_their_promise_and_waste_nothing(
+    law: Law, epsilon: float, parties: int, lost: int, dimensions: int
+) -> None:
+    """Two sums together are (epsilon, delta)-DP, and with a little less noise they are not."""
+    colluding = tolerated_default(parties)
+    trust = Trust(parties, colluding, min(lost, parties - colluding - 1))
+    delta, weights = delta_of(law), (CENTRE_SHARE, 1 - CENTRE_SHARE)
+    norm: Norm = "l1" if law == "laplace" else "l2"
+    bounds = (Fraction(dimensions, 4), Fraction(158, 100))
+    sums = []
+    for bound, weight in zip(bounds, weights, strict=True):
+        scale = scale_for(law, epsilon, delta, trust, bound, most=2**14, weight=weight)
+        # A coarse scale of the L1 norm may leave a row no unit at all.
+        whole = max(1, int(scale ** (1 if norm == "l1" else 2) * bound))
+        sums.append(Sensitivity(norm, whole, dimensions))
+    noises = plan_noise(law, epsilon, delta, trust, sums, weights=weights)
+    found = account_of(noises).epsilon(delta)
+    assert epsilon * (1 - 1e-4) < found <= epsilon
+    less = [replace(each, spread=each.spread * Fraction(999, 1000)) for each in noises]
+    assert account_of(less).epsilon(delta) > epsilon
+    assert account_of(noises, 0).epsilon(delta) <= found
+
+
+def test_two_sums_add_up_as_curves() -> None:
+    """Of 1 / sigma**2 the first sum has its part, and the account of both is that of one alone."""
+    row = Sensitivity("l2", 2**30, 4)
+    weights = (CENTRE_SHARE, 1 - CENTRE_SHARE)
+    (alone,) = plan_noise("gaussian", 1.0, 1e-5, FIVE, [row])
+    first, second = plan_noise("gaussian", 1.0, 1e-5, FIVE, [row, row], weights=weights)
+    assert (alone.spread / first.spread) ** 2 == pytest.approx(float(CENTRE_SHARE), rel=1e-8)
+    both, one = account_of([first, second]), alone.account()
+    assert isinstance(both, ZCDP)
+    assert isinstance(one, ZCDP)
+    assert both.rho == pytest.approx(one.rho, rel=1e-8)
+    # Charged when the first vector is sent: that sum alone is far cheaper.
+    assert account_of([first]).epsilon(DELTA) < 0.4
+
+
+def test_pure_budgets_are_divided_without_a_rest() -> None:
+    """Two pure sums lose epsilon together to the last digit, and the first its part."""
+    weights = (CENTRE_SHARE, 1 - CENTRE_SHARE)
+    for epsilon in (0.1, 0.7, 1.0, 3.3):
+        noises = plan_noise(
+            "laplace", epsilon, 0.0, FIVE, [Sensitivity("l1", 100, 9)] * 2, weights=weights
+        )
+        assert account_of(noises).epsilon(0.0) == epsilon
+        assert noises[0].account().epsilon(0.0) == pytest.approx(0.15 * epsilon, rel=1e-12)
+
+
+def test_shares_that_are_too_small_for_their_account_are_refused() -> None:
+    """Counts at scale 1 have shares below sigma 3: the error names a scale that is taken."""
+    crowd = Trust(50, 3)
+    with pytest.raises(InputError, match=r"deviation of 0\.59.*take 8 times the scale"):
+        plan_noise("gaussian", 1.0, 1e-5, crowd, [Sensitivity("l2", 1, 3)])
+    (noise,) = plan_noise("gaussian", 1.0, 1e-5, crowd, [Sensitivity("l2", 64, 3)])
+    assert noise.spread >= SIGMA_MIN
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("epsilon", [0.01, 0.25, 1.0, 50.0])
+def test_scales_are_the_greatest_that_the_law_can_draw(law: Law, epsilon: float) -> None:
+    """The scale that is proposed is taken, and one four times as great is none or is refused."""
+    bound, most = Fraction(7, 5), 2**45
+    norm: Norm = "l1" if law == "laplace" else "l2"
+
+    def plan(scale: int) -> tuple[SumNoise, ...]:
+        whole = int(bound * (scale if norm == "l1" else scale**2))
+        return plan_noise(law, epsilon, delta_of(law), FIVE, [Sensitivity(norm, whole, 7)])
+
+    scale = scale_for(law, epsilon, delta_of(law), FIVE, bound, most=most)
+    assert scale & (scale - 1) == 0
+    assert plan(scale)
+    with pytest.raises(InputError, match="smaller scale"):
+        plan(8 * scale)
+    assert scale_for(law, epsilon, delta_of(law), FIVE, bound, most=100) == min(64, scale)
+
+
+def test_an_epsilon_that_no_scale_serves_is_refused() -> None:
+    """Pure noise of rows with a large norm is wider than its table at any scale."""
+    with pytest.raises(InputError, match="needs wider noise than laplace shares are drawn with"):
+        scale_for("laplace", 0.001, 0.0, FIVE, Fraction(100), most=2**14)
+
+
+def test_sums_that_pass_their_words_are_refused() -> None:
+    """Rows and 40 standard deviations have to fit into 63 bits and a sign."""
+    (noise,) = plan_noise("gaussian", 1.0, 1e-5, FIVE, [Sensitivity("l2", 2**40, 3)])
+    room = (2**63 - 1 - math.ceil(40 * noise.deviation())) // 2**20
+    noise.require_room(room)
+    with pytest.raises(InputError, match=r"a sum of .* rows and its noise may reach 9\.2e"):
+        noise.require_room(room + 1)
+    with pytest.raises(InputError, match="rows is -1"):
+        noise.require_room(-1)
+
+
+def test_a_sensitivity_bounds_all_norms() -> None:
+    """The other norms follow from the one that is stated, on all vectors of whole numbers."""
+    rows = (Sensitivity("l1", 5, 2), Sensitivity("l2", 13, 2), Sensitivity("l2", 3, 3))
+    for row in rows:
+        vectors = list(rows_of(row))
+        assert max(map(sum, vectors)) == row.absolute
+        assert max(sum(entry**2 for entry in vector) for vector in vectors) == row.squares
+        assert max(map(max, vectors)) == row.entry
+        assert Fraction(row.length) ** 2 >= row.squares
+        assert row.length == pytest.approx(math.sqrt(row.squares), rel=1e-15)
+
+
+def _plan(**changed: Any) -> None:
+    given: dict[str, Any] = {
+        "law": "gaussian",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "trust": FIVE,
+        "sums": [Sensitivity("l2", 2**20, 2)],
+    }
+    plan_noise(**(given | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"law": "cauchy"}, "law is 'cauchy'; allowed: gaussian, skellam, laplace"),
+        ({"epsilon": 0.0}, "epsilon is 0.0; allowed: above 0"),
+        ({"epsilon": math.nan}, "epsilon is nan"),
+        ({"epsilon": 1e6}, "at most 1000"),
+        ({"delta": 0.0}, "delta is 0.0"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"law": "laplace"}, "delta is 1e-05; allowed: 0, as Laplace noise is pure"),
+        ({"law": "laplace", "delta": 0.0}, "pure noise needs a bound of the L1 norm"),
+        ({"sums": []}, "each of 0 sums needs a part of the budget"),
+        ({"weights": (Fraction(1, 2),)}, "the parts are above 0 and make 1"),
+        ({"weights": (Fraction(3, 2), Fraction(-1, 2))}, "each of 1 sums"),
+    ],
+)
+def test_plans_out_of_range_are_refused(changed: dict[str, Any], message: str) -> None:
+    """Each value that makes no plan is refused with what is allowed."""
+    with pytest.raises(InputError, match=message):
+        _plan(**changed)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ((0, 0), "parties is 0"),
+        ((4, -1), "tolerated is -1"),
+        ((4, 1, -1), "lost is -1"),
+        ((4, 3, 1), "3 colluding and 1 lost of 4 parties leave no share of the noise"),
+    ],
+)
+def test_parties_that_leave_no_share_are_refused(numbers: Sequence[int], message: str) -> None:
+    """Colluding and lost parties together are fewer than all."""
+    with pytest.raises(InputError, match=message):
+        Trust(*numbers)
+    assert Trust(1, tolerated_default(1)).factor == 1
+
+
+def test_accounts_know_how_many_shares_may_be_missing() -> None:
+    """A party's own row is protected by its own share at least, and by no more than n."""
+    for missing in (-1, 5):
+        with pytest.raises(InputError, match=f"missing is {missing}; allowed: from 0 to 4"):
+            small("gaussian").account(missing)
