@@ -59,6 +59,11 @@ _SHOWN: Final[Mapping[Reveal, str]] = {
     "label": "Counts and votes stay shared: only comparisons with k, and the class with most votes,"
     " are shown.",
 }
+_OPENED: Final[Mapping[Reveal, str]] = {
+    "totals": "sums",
+    "votes": "comparisons and votes",
+    "label": "comparisons",
+}
 _SIMULATED: Final = "a view is simulated from what is published"
 _PUBLISHED: Final[Mapping[str, Measure]] = MappingProxyType(
     {
@@ -131,7 +136,7 @@ class RankSearch(System):
         coalition = parties - 2 if self.reveal == "totals" else (parties - 1) // 2
         weighted = (
             " A class with a single row within the radius shows its distance by its weighted total."
-            if self.weights == "distance"
+            if self.weights == "distance" and self.reveal != "label"
             else ""
         )
         return Promise(
@@ -142,7 +147,7 @@ class RankSearch(System):
             epsilon=None,
             delta=0.0,
             unit="query",
-            measure="sums only, no ε",
+            measure=f"{_OPENED[self.reveal]} only, no ε",
             learned=f"all parties: the queries, {_LEARNED[self.reveal]}",
             note=f"{_SHOWN[self.reveal]} What they tell adds up over queries: radii to chosen"
             " queries locate a row." + weighted,
