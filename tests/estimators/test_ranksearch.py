@@ -35,22 +35,30 @@ def test_labels_are_those_of_a_pooled_knn(
     np.testing.assert_array_equal(labels, theirs.predict(scaled(QUERIES)))
 
 
-@pytest.mark.parametrize("weights", ["uniform", "distance"])
-@pytest.mark.parametrize("name", ["all-to-all", "star"])
-def test_a_batch_costs_and_says_what_real_parties_do(
-    name: Literal["all-to-all", "star"], weights: Literal["uniform", "distance"]
-) -> None:
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {"sum": "all-to-all"},
+        {"sum": "star", "weights": "distance"},
+        {"reveal": "votes", "sum": "star"},
+        {"reveal": "label"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("digits", [0, 9], ids=["tied", "apart"])
+def test_a_batch_costs_and_says_what_real_parties_do(ways: dict[str, str], digits: int) -> None:
     """Labels, messages, bytes and rounds are those of parties with the same rows."""
-    model = RankSearchClassifier(5, 3, sum=name, weights=weights, ranges=RANGES, random_state=4)
-    labels = model.fit(ROWS, LABELS).predict(QUERIES)
+    model = RankSearchClassifier(5, 3, ranges=RANGES, random_state=4).set_params(**ways)
+    rows, queries = (np.round(features, digits) for features in (ROWS, QUERIES))
+    labels = model.fit(rows, LABELS).predict(queries)
     numbers = np.searchsorted(model.classes_, LABELS)
-    own = [SearchedRows(Rows(scaled(ROWS[part]), numbers[part])) for part in model.parts_]
+    own = [SearchedRows(Rows(scaled(rows[part]), numbers[part])) for part in model.parts_]
 
     async def main() -> None:
         async with Cluster(5, own=own, seed=1) as cluster:
             run = await cluster.run(
                 rank_search,
-                only={"party-0": {"queries": scaled(QUERIES)}},
+                only={"party-0": {"queries": scaled(queries)}},
                 asker="party-0",
                 parameters=model.parameters_,
             )
