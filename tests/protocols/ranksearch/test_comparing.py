@@ -1,18 +1,33 @@
 """Comparisons of shared totals with k, by all parties in one process."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.protocols.ranksearch.tables import TABLES, dealings, table
 
 from veilring.data.table import Rows
+from veilring.protocols.ranksearch.algorithm.argmax import label_play, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of, plan_of, shared_search
 from veilring.protocols.ranksearch.algorithm.search import Asked, Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.shares import Dealer, Ints, Play, play_together
-from veilring.protocols.ranksearch.algorithm.votes import nearest_rows, search_rows
+from veilring.protocols.ranksearch.algorithm.votes import nearest_rows, own_votes, search_rows
 from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ring.algorithm.classify import pooled_knn
+
+PARAMETERS = SearchParameters(
+    features=2,
+    classes=1,
+    k=1,
+    arity=16,
+    reveal="votes",
+    sum="all-to-all",
+    weights="uniform",
+    again=False,
+)
 
 
 def accuse() -> None:
@@ -63,16 +78,7 @@ def test_a_search_by_shares_finds_what_one_by_totals_finds(
     sizes = rng.integers(0, 9, parties)
     parts = [Rows(points(size), np.zeros(size, np.int64)) for size in sizes]
     queries = points(5)
-    parameters = SearchParameters(
-        features=2,
-        classes=1,
-        k=k,
-        arity=16,
-        reveal="votes",
-        sum="all-to-all",
-        weights="uniform",
-        again=False,
-    )
+    parameters = replace(PARAMETERS, k=k)
     scheme = parameters.scheme(parties)
     plays = [
         searching(rows, queries, parameters, Dealer(scheme, me, np.random.default_rng([seed, me])))
@@ -86,3 +92,32 @@ def test_a_search_by_shares_finds_what_one_by_totals_finds(
         assert found.lower.tolist() == expected.lower.tolist()
         assert found.ends.tolist() == expected.ends.tolist()
         assert found.steps == expected.steps
+
+
+@pytest.mark.parametrize("k", [1, 5, 100])
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_labelled_by_shares_as_by_the_pooled_classifier(name: str, k: int) -> None:
+    """On rows of real tables and of integers that tie, labels are the pooled ones, all dealings."""
+    rows, every, classes = table(name)
+    queries = every[:: len(every) // 10]
+    labels = pooled_knn(queries, rows.features, rows.labels, classes, k)
+    parameters = replace(PARAMETERS, features=queries.shape[1], classes=classes, k=k)
+    for dealt, parts in dealings(rows):
+        near = [nearest_rows(queries, part, k) for part in parts]
+        scheme = parameters.scheme(len(parts))
+        plays = [
+            searching(part, queries, parameters, Dealer(scheme, me, np.random.default_rng(me)))
+            for me, part in enumerate(parts)
+        ]
+        found = play_together(plays, scheme.p)[0]
+        votes = [
+            own_votes(queries, part, own, found, classes=classes, weights="uniform").counts
+            for part, own in zip(parts, near, strict=True)
+        ]
+        most = max(k, int(np.sum(votes, axis=0).sum(axis=1).max()))
+        scheme = label_scheme(len(parts), classes, most)
+        labelling = [
+            label_play(Dealer(scheme, me, np.random.default_rng(me)), own, most)
+            for me, own in enumerate(votes)
+        ]
+        np.testing.assert_array_equal(play_together(labelling, scheme.p)[0], labels, dealt)
