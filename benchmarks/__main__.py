@@ -268,6 +268,45 @@ def records(
     _study("records", lambda tell: study_records(table, counts, gib=gib, tell=tell), out)
 
 
+@app.command()
+def release(
+    *,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="May be given many times.", show_default="all at hand"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the tables that scikit-learn does not bring are: car.csv, banknote.csv, …",
+            show_default=False,
+        ),
+    ] = None,
+    splits: Annotated[int, typer.Option(help="Of each table.", min=2)] = 20,
+    epsilon: Annotated[float, typer.Option(help="Of a release.")] = 1.0,
+    statistic: Annotated[str, typer.Option(help="In place of the rule's.")] = "auto",
+    seed: _Seed = 0,
+) -> None:
+    """Measure how accurate a release is beside its targets: peers, an owner, with and without δ.
+
+    The noise is ideal: drawn at once with the law that all parties' shares have together. Each
+    table's own ranges stand in for declared ones. The same seed prints the same numbers.
+
+    For example:
+
+        python -m benchmarks release --table wine --table iris
+
+        python -m benchmarks release --data tables --splits 5
+    """
+    from benchmarks.releases import Trial, at_hand, format_line, header, measure_table  # noqa: PLC0415
+
+    trial = Trial(epsilon=epsilon, splits=splits, statistic=statistic, seed=seed)
+    typer.echo(header(epsilon))
+    for name in tables or at_hand(data):
+        typer.echo(format_line(name, measure_table(name, data, trial), epsilon))
+
+
 def _study(name: str, measure: Callable[[Progress | None], Study], out: Path | None) -> None:
     """Measure, print, and keep what was measured if that is wanted."""
     files = None if out is None else study_files(name, out)  # refused before anything is measured

@@ -1,0 +1,246 @@
+"""How accurate releases are under ideal noise, beside their targets.
+
+The noise is drawn at once with the law that the shares of all parties have together. Among n peers
+of whom c may collude, n - c shares make the noise that the account is of, and there are n of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import expm1, sqrt
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data.sources import load
+from veilring.data.table import Table, TrainTestSplit, scale_to_unit, split
+from veilring.errors import InputError
+from veilring.protocols.release.algorithm.classifiers import Classifier
+from veilring.protocols.release.algorithm.laws import SumNoise, Trust, plan_noise
+from veilring.protocols.release.algorithm.rule import (
+    Plan,
+    first_statistic,
+    main_statistic,
+    plan_release,
+)
+from veilring.protocols.release.algorithm.statistic import Statistic
+
+DELTA: Final = 1e-5
+PEERS, COLLUDING = 8, 3
+TEST_SHARE: Final = 0.25
+# Tables with more rows get half of the splits: their accuracy varies less.
+LARGE: Final = 4000
+# Rings of an abalone up to which it is young, and up to which it is adult: thirds of the table.
+_YOUNG, _ADULT = 8, 10
+
+TRUST: Final[Mapping[str, Trust]] = MappingProxyType(
+    {"peers": Trust(PEERS, COLLUDING), "owner": Trust(1, 0)}
+)
+_Decoded = TypeVar("_Decoded")
+
+
+class Targets(NamedTuple):
+    """The accuracies in per cent that releases at epsilon = 1 shall reach.
+
+    Attributes:
+        peers: With `DELTA`.
+        owner: The same, of one owner.
+        pure_peers: Without delta.
+        pure_owner: The same, of one owner.
+    """
+
+    peers: float
+    owner: float
+    pure_peers: float
+    pure_owner: float
+
+
+TARGETS: Final[Mapping[str, Targets]] = MappingProxyType(
+    {
+        "wine": Targets(87.2, 89.4, 88.5, 91.4),
+        "breast-cancer": Targets(93.0, 93.3, 90.0, 90.5),
+        "digits": Targets(86.0, 88.3, 66.0, 69.0),
+        "iris": Targets(91.7, 92.0, 91.2, 92.7),
+        "australian": Targets(85.2, 85.2, 85.0, 85.7),
+        "car": Targets(80.5, 81.5, 80.5, 81.5),
+        "mushroom": Targets(97.6, 97.9, 92.9, 93.2),
+        "banana": Targets(88.1, 88.0, 88.5, 88.2),
+        "banknote": Targets(95.6, 97.0, 95.1, 97.0),
+        "abalone": Targets(61.9, 62.1, 54.7, 54.5),
+        "glass": Targets(40.0, 43.0, 39.0, 39.0),
+        "agnews_minilm": Targets(84.4, 84.5, 71.0, 74.0),
+    }
+)
+"""By table; abalone in three classes of age, and news by its embeddings."""
+_SHIPPED: Final = ("wine", "breast-cancer", "digits", "iris")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is measured of each table.
+
+    Attributes:
+        epsilon: Of each release.
+        splits: Of each table; half of them for a table of more than `LARGE` rows.
+        statistic: As `plan_release` takes it.
+        seed: Of splits and noise.
+    """
+
+    epsilon: float = 1.0
+    splits: int = 20
+    statistic: Any = "auto"
+    seed: int = 0
+
+
+class Found(NamedTuple):
+    """The accuracy of one kind of release.
+
+    Attributes:
+        method: The statistic, and where its directions are looked at from.
+        mean: Over the splits, in per cent.
+        error: The standard error of the mean.
+    """
+
+    method: str
+    mean: float
+    error: float
+
+
+def at_hand(data: Path | None) -> list[str]:
+    """Return the names of the tables that can be read."""
+    return [name for name in TARGETS if name in _SHIPPED or (data and _file(name, data).exists())]
+
+
+def _file(name: str, data: Path) -> Path:
+    return data / f"{name}.{'npz' if name == 'agnews_minilm' else 'csv'}"
+
+
+def read_table(name: str, data: Path | None) -> Table:
+    """Return a table, scaled by its own ranges.
+
+    Raises:
+        InputError: If it is unknown, or its file cannot be read.
+    """
+    if name not in TARGETS:
+        raise InputError("--table", name, ", ".join(TARGETS))
+    if name in _SHIPPED:
+        return scale_to_unit(load(name))
+    if data is None:
+        raise InputError.because(f"{name} is read from a file; give its folder by --data")
+    table = load(str(_file(name, data)))
+    return scale_to_unit(_ages(table) if name == "abalone" else table)
+
+
+def _ages(table: Table) -> Table:
+    rings = np.array([int(each) for each in table.features.classes])[table.y]
+    ages = np.searchsorted((_YOUNG, _ADULT), rings).astype(np.int64)
+    return replace(
+        table, y=ages, features=replace(table.features, classes=("young", "adult", "old"))
+    )
+
+
+def draw_noise(noise: SumNoise, rng: Generator) -> NDArray[np.int64]:
+    """Return what the shares of all parties add up to, drawn at once, shape (dimensions,).
+
+    A Gaussian is rounded: at thousands of steps it is the sum of discrete ones to many digits.
+
+    Args:
+        noise: The noise of a sum.
+        rng: Its source.
+    """
+    shape = noise.sensitivity.dimensions
+    if noise.law == "laplace":
+        # Exponents of negative binomial numbers add up; those of m parties make 1.
+        success = -expm1(-1 / float(noise.spread))
+        drawn = rng.negative_binomial(float(noise.trust.factor), success, (2, shape))
+        return np.asarray(drawn[0] - drawn[1], dtype=np.int64)
+    return np.rint(rng.normal(0, noise.deviation(), shape)).astype(np.int64)
+
+
+def release_once(table: Table, plan: Plan, rng: Generator, public: Generator) -> Classifier:
+    """Return the classifier of a release with ideal noise.
+
+    Args:
+        table: In [0, 1].
+        plan: What is released.
+        rng: Source of the noise.
+        public: Source of public randomness.
+    """
+    features = table.features
+    first = first_statistic(plan, features)
+    main = main_statistic(plan, features, public)
+    sums = [each.sensitivity for each in (first, main) if each is not None]
+    noises = plan_noise(plan.law, plan.epsilon, plan.delta, plan.trust, sums, weights=plan.weights)
+    if first is not None:
+        frame = _noisy(first, table, noises[0], rng)
+        main = main_statistic(plan, features, public, frame)
+    return _noisy(main, table, noises[-1], rng)
+
+
+def _noisy(
+    statistic: Statistic[_Decoded], table: Table, noise: SumNoise, rng: Generator
+) -> _Decoded:
+    sums = statistic.sum(table.X, table.y) + draw_noise(noise, rng)
+    return statistic.decode(sums, noise.deviation())
+
+
+def measure_table(name: str, data: Path | None, trial: Trial) -> list[Found]:
+    """Return the accuracy of each kind of release, in the order of `Targets`.
+
+    Args:
+        name: The table.
+        data: The folder of files.
+        trial: What is measured.
+
+    Raises:
+        InputError: As `read_table` and `plan_release` do.
+    """
+    table = read_table(name, data)
+    splits = trial.splits if len(table) <= LARGE else max(2, trial.splits // 2)
+    parts = [
+        split(table, TEST_SHARE, np.random.default_rng([trial.seed, number]))
+        for number in range(splits)
+    ]
+    return [
+        _measure(parts, delta, trust, trial) for delta in (DELTA, 0.0) for trust in TRUST.values()
+    ]
+
+
+def _measure(parts: list[TrainTestSplit], delta: float, trust: Trust, trial: Trial) -> Found:
+    plan = plan_release(
+        parts[0].train.features,
+        rows=len(parts[0].train),
+        epsilon=trial.epsilon,
+        delta=delta,
+        trust=trust,
+        statistic=trial.statistic,
+    )
+    scores = []
+    for number, part in enumerate(parts):
+        rng, public = np.random.default_rng([trial.seed, number, 1]).spawn(2)
+        model = release_once(part.train, plan, rng, public)
+        scores.append(100 * np.mean(model.predict(part.held_out.X) == part.held_out.y))
+    about = "" if plan.reference == "middle" else f" {plan.reference}"
+    error = float(np.std(scores, ddof=1) / sqrt(len(scores)))
+    return Found(f"{plan.method}{about}", float(np.mean(scores)), error)
+
+
+_COLUMN: Final = 42
+
+
+def header(epsilon: float) -> str:
+    """Return the heading of the lines."""
+    kinds = [f"{trust}, {promise}" for promise in (f"δ = {DELTA:g}", "pure") for trust in TRUST]
+    return f"{f'ε = {epsilon:g}':<14}" + "".join(f"{kind:<{_COLUMN}}" for kind in kinds)
+
+
+def format_line(name: str, found: list[Found], epsilon: float) -> str:
+    """Return a line of the table: accuracy, standard error, target and statistic of each kind."""
+    cells = []
+    for each, target in zip(found, TARGETS[name], strict=True):
+        aim = f" (target {target:g})" if epsilon == 1 else ""
+        cells.append(f"{each.mean:.1f} ± {each.error:.1f}{aim} {each.method}")
+    return f"{name:<14}" + "".join(f"{cell:<{_COLUMN}}" for cell in cells).rstrip()

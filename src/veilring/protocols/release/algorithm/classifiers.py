@@ -1,0 +1,339 @@
+"""Released classifiers: plain arrays and names, which label any number of rows for free.
+
+Rows are encoded and scaled into [0, 1] by the public schema of the release. Each classifier gives a
+score for each class, and the label with the greatest. `as_document` turns one into values that JSON
+can hold, and `from_document` reads them back and refuses what does not fit.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.privacy.checks import require_that
+from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees, cell_of
+
+# Rows that are scored at once: their cells and scores stay within some tens of MiB.
+_BLOCK: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classifier(ABC):
+    """A classifier that was made of a released sum. Public.
+
+    Attributes:
+        classes: The names of the classes; labels are positions in it.
+    """
+
+    KIND: ClassVar[str]
+
+    classes: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of features of a row; rows may have more where only some are read."""
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether scores are estimates of log-probabilities, up to a constant for each row."""
+        return True
+
+    @abstractmethod
+    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]: ...
+
+    def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a score for each row and class, shape (rows, classes): the greatest wins.
+
+        Args:
+            rows: Shape (rows, features), in [0, 1], encoded by the public schema.
+
+        Raises:
+            InputError: If there are not as many features as the release had.
+        """
+        require_that(
+            rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (what a table is)
+            "rows",
+            f"rows has the shape {rows.shape}; it must be (rows, {self.width})",
+        )
+        step = max(1, _BLOCK // max(1, self.width, len(self.classes)))
+        blocks = [self._score(rows[i : i + step]) for i in range(0, len(rows), step)]
+        return np.vstack(blocks) if blocks else np.zeros((0, len(self.classes)))
+
+    def predict(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the label of each row, shape (rows,): of equal scores the first.
+
+        Args:
+            rows: As `scores` takes them.
+
+        Raises:
+            InputError: As `scores` does.
+        """
+        return np.asarray(self.scores(rows).argmax(axis=1))
+
+    def predict_proba(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return estimated probabilities, shape (rows, classes), each row with a sum of 1.
+
+        Args:
+            rows: As `scores` takes them.
+
+        Raises:
+            InputError: As `scores` does, or if scores are no log-probabilities.
+        """
+        require_that(
+            self.has_probabilities,
+            "predict_proba",
+            "class means have no probabilities: their scores are cosines; use `scores`",
+        )
+        found = self.scores(rows)
+        odds = np.exp(found - found.max(axis=1, keepdims=True))
+        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectionClassifier(Classifier):
+    """Linear in the direction of a row from the origin of a frame.
+
+    Attributes:
+        origin: Shape (features,), of the frame.
+        units: Shape (features,), of the frame.
+        weights: Shape (classes, features).
+        biases: Shape (classes,).
+        calibrated: Whether scores estimate log-probabilities, as those of a discriminant do.
+    """
+
+    KIND: ClassVar[str] = "directions"
+
+    origin: NDArray[np.float64]
+    units: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    biases: NDArray[np.float64]
+    calibrated: bool
+
+    def __post_init__(self) -> None:
+        Frame(self.origin, self.units)
+        _require_shape("weights", self.weights, (len(self.classes), len(self.origin)))
+        _require_shape("biases", self.biases, (len(self.classes),))
+
+    @property
+    @override
+    def width(self) -> int:
+        return len(self.origin)
+
+    @property
+    @override
+    def has_probabilities(self) -> bool:
+        return self.calibrated
+
+    @override
+    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        directions = Frame(self.origin, self.units).directions(rows)
+        return np.asarray(directions @ self.weights.T + self.biases)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountsClassifier(Classifier):
+    """Naive Bayes on the bins of columns.
+
+    Attributes:
+        features: The number of features of a row.
+        numbers: The positions of the features that are numbers.
+        cuts: The number of equal bins of each of them.
+        firsts: The first feature of each column of categories.
+        values: The number of values of each column of categories.
+        log_priors: Shape (classes,).
+        log_shares: Shape (classes, bins of all columns).
+    """
+
+    KIND: ClassVar[str] = "counts"
+
+    features: int
+    numbers: NDArray[np.int64]
+    cuts: int
+    firsts: NDArray[np.int64]
+    values: NDArray[np.int64]
+    log_priors: NDArray[np.float64]
+    log_shares: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name in ("numbers", "firsts"):
+            _require_shape(name, getattr(self, name), (getattr(self, name).size,))
+        _require_shape("values", self.values, self.firsts.shape)
+        starts, ends = (
+            np.append(self.numbers, self.firsts),
+            np.append(self.numbers + 1, self.firsts + self.values),
+        )
+        inside = bool(((starts >= 0) & (starts < ends) & (ends <= self.features)).all())
+        require_that(inside, "features", "each column must lie within the features of a row")
+        require_that(self.cuts >= 1, "cuts", f"cuts is {self.cuts}; it must be at least 1")
+        _require_shape("log_priors", self.log_priors, (len(self.classes),))
+        bins = (len(self.classes), sum(self._bins.sizes))
+        _require_shape("log_shares", self.log_shares, bins)
+
+    @property
+    def _bins(self) -> Bins:
+        categories = zip(self.firsts.tolist(), self.values.tolist(), strict=True)
+        return Bins(tuple(self.numbers.tolist()), self.cuts, tuple(categories))
+
+    @property
+    @override
+    def width(self) -> int:
+        return self.features
+
+    @override
+    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        bins = self._bins
+        placed = bins.place(rows)
+        starts = np.cumsum((0, *bins.sizes))[:-1]
+        scores = np.tile(self.log_priors, (len(rows), 1))
+        for column, start in enumerate(starts):
+            known = placed[:, column] >= 0
+            scores[known] += self.log_shares[:, start + placed[known, column]].T
+        return scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridClassifier(Classifier):
+    """The shares of classes in each cell of a grid.
+
+    Attributes:
+        features: The number of features of a row.
+        side: Cells on each side.
+        log_shares: Shape (side ** features, classes).
+    """
+
+    KIND: ClassVar[str] = "grid"
+
+    features: int
+    side: int
+    log_shares: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        sane = self.features >= 1 and self.side >= 1
+        require_that(sane, "side", "a grid needs at least one feature and one cell a side")
+        shape = (self.side**self.features, len(self.classes))
+        _require_shape("log_shares", self.log_shares, shape)
+
+    @property
+    @override
+    def width(self) -> int:
+        return self.features
+
+    @override
+    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        place = cell_of(rows, self.side)
+        cells = np.ravel_multi_index(tuple(place.T), (self.side,) * self.features)
+        return np.asarray(self.log_shares[cells])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreesClassifier(Classifier):
+    """The mean of what the leaves of several trees say.
+
+    Attributes:
+        features: The number of features of a row.
+        tested: Shape (trees, inner nodes), which feature each inner node tests.
+        cuts: The same shape: where it cuts.
+        log_shares: Shape (trees, leaves, classes).
+    """
+
+    KIND: ClassVar[str] = "trees"
+
+    features: int
+    tested: NDArray[np.int64]
+    cuts: NDArray[np.float64]
+    log_shares: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        trees = Trees(self.tested, self.cuts)
+        inside = bool(((self.tested >= 0) & (self.tested < self.features)).all())
+        require_that(inside, "tested", "each node must test a feature of a row")
+        shape = (len(self.tested), trees.leaves, len(self.classes))
+        _require_shape("log_shares", self.log_shares, shape)
+
+    @property
+    @override
+    def width(self) -> int:
+        return self.features
+
+    @override
+    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        leaves = Trees(self.tested, self.cuts).place(rows)
+        return np.asarray(self.log_shares[np.arange(leaves.shape[1]), leaves].mean(axis=1))
+
+
+def _require_shape(field: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
+    require_that(
+        values.shape == shape,
+        field,
+        f"{field} has the shape {values.shape}; it must be {shape}",
+    )
+    require_that(bool(np.isfinite(values).all()), field, f"{field} must hold finite numbers")
+
+
+_KINDS: Final[Mapping[str, type[Classifier]]] = MappingProxyType(
+    {
+        each.KIND: each
+        for each in (DirectionClassifier, CountsClassifier, GridClassifier, TreesClassifier)
+    }
+)
+
+
+def as_document(classifier: Classifier) -> dict[str, Any]:
+    """Return a classifier as values that JSON can hold: its kind, and its fields by their names."""
+    document: dict[str, Any] = {"kind": classifier.KIND}
+    for field in fields(classifier):
+        value = getattr(classifier, field.name)
+        document[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
+    return document | {"classes": list(classifier.classes)}
+
+
+def from_document(document: Mapping[str, Any]) -> Classifier:
+    """Return the classifier that `as_document` turned into a document.
+
+    Raises:
+        InputError: If the kind is unknown, a field is missing, unknown or of another type, or the
+            shapes do not fit together.
+    """
+    kind = document.get("kind")
+    found = _KINDS.get(kind) if isinstance(kind, str) else None
+    if found is None:
+        raise InputError("kind", kind, ", ".join(sorted(_KINDS)))
+    names = {field.name for field in fields(found)}
+    odd = sorted(names ^ (set(document) - {"kind"}))
+    require_that(
+        not odd,
+        "document",
+        f"a released classifier of kind {kind!r} has exactly the fields "
+        f"{', '.join(sorted(names))}; {', '.join(odd)} is missing or unknown",
+    )
+    return found(
+        **{each.name: _read(each.name, each.type, document[each.name]) for each in fields(found)}
+    )
+
+
+def _read(name: str, kind: object, value: object) -> Any:  # noqa: ANN401  (of any field)
+    if kind in (int, bool) and type(value) is kind:
+        return value
+    if kind == tuple[str, ...] and isinstance(value, list) and value:
+        if all(isinstance(each, str) for each in value):
+            return tuple(value)
+    elif isinstance(value, list):
+        with suppress(ValueError):  # what NumPy says of a ragged list
+            found = np.array(value)
+            if kind == NDArray[np.int64] and (found.dtype.kind == "i" or not value):
+                return found.astype(np.int64)
+            if kind == NDArray[np.float64] and found.dtype.kind in "if":
+                return found.astype(np.float64)
+    raise InputError.because(
+        f"the field {name!r} of the released classifier is missing or of another type; load the "
+        "file as it was written",
+        field=name,
+    )

@@ -1,0 +1,304 @@
+"""From a released sum to a classifier: how much of it is noise is known, and is used.
+
+All of this is post-processing: it costs no privacy. Sums are in units of a row, not of the scale of
+whole numbers, and `noise` is the standard deviation of each number in the same unit. With a noise
+of 0 each decoder is the textbook's: the nearest class mean, a linear discriminant with a ridge of
+one per cent of the mean eigenvalue, naive Bayes, the majority of a cell.
+"""
+
+from math import sqrt
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.release.algorithm.classifiers import (
+    CountsClassifier,
+    DirectionClassifier,
+    GridClassifier,
+    TreesClassifier,
+)
+from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees
+
+# Added to each eigenvalue, as a share of their mean: what a covariance without noise needs, too.
+RIDGE: Final = 0.01
+# Of the noise, added to each count of naive Bayes: more takes away what rare values tell.
+SMOOTHING: Final = 0.1
+# Without noise, what keeps a count of 0 from ruling a class out.
+SMOOTHING_MIN: Final = 1e-3
+# The least spread of a feature, as a share of the widest: constant features stay near 0.
+SPREAD_MIN: Final = 0.02
+# How counts around a cell of a grid decay with the distance, from the cell alone to all cells.
+DECAYS: Final = tuple(tenths / 10 for tenths in range(11))
+# The standard deviations by which a class must lead. Accuracy is flat between 1 and 2.
+LEAD: Final = 1.5
+# The least noise that is reckoned with, in rows: without any, an empty cell still has no leader.
+QUIET: Final = 0.01
+# Of the noise, added to each count of a leaf: twice or half of it is no better.
+LEAF_SMOOTHING: Final = 0.5
+
+
+def decode_centre(sums: NDArray[np.float64], middle: Frame, rows: int, noise: float) -> Frame:
+    """Return the frame about the released mean, which is nearer to the middle the noisier it is.
+
+    Args:
+        sums: Shape (features,), of rows about the middle.
+        middle: The frame in which rows were added up.
+        rows: The declared number of rows.
+        noise: The standard deviation of each sum.
+    """
+    return middle.about(_released_mean(sums, rows, noise))
+
+
+def _released_mean(sums: NDArray[np.float64], rows: int, noise: float) -> NDArray[np.float64]:
+    # The root keeps the length that the mean has without noise. Shortening it by the whole share
+    # leaves all rows to one side of the origin, which costs more than some noise does.
+    kept = np.sqrt(keep_share(sums, noise))
+    return np.asarray(np.clip(kept * sums / rows, -0.5, 0.5))
+
+
+def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+    """Return which share of each vector's square is not noise, from 0 to 1, shape (..., 1).
+
+    What a vector is multiplied by for the least expected error (James and Stein, positive part).
+
+    Args:
+        vectors: Shape (..., entries).
+        noise: The standard deviation of each entry.
+    """
+    squares = np.sum(vectors**2, axis=-1, keepdims=True)
+    spent = vectors.shape[-1] * noise**2
+    lost = np.divide(spent, squares, out=np.ones_like(squares), where=squares > 0)
+    return np.asarray(np.maximum(0.0, 1 - lost))
+
+
+def decode_moments(sums: NDArray[np.float64], middle: Frame, rows: int, noise: float) -> Frame:
+    """Return the frame about the released mean, in units of the released standard deviations.
+
+    A variance is at least the standard deviation of its own noise: below that nothing is known.
+
+    Args:
+        sums: Shape (2, features), of rows about the middle and of twice their squares.
+        middle: The frame in which rows were added up.
+        rows: The declared number of rows.
+        noise: The standard deviation of each sum.
+    """
+    mean = _released_mean(sums[0], rows, noise)
+    blur = np.hypot(noise / 2, 2 * mean * noise) / rows
+    variance = np.clip(sums[1] / (2 * rows) - mean**2, blur, 0.25)
+    spread = np.sqrt(variance)
+    return middle.about(mean, np.maximum(spread, SPREAD_MIN * max(spread.max(), SPREAD_MIN)))
+
+
+def decode_means(
+    sums: NDArray[np.float64], frame: Frame, classes: tuple[str, ...]
+) -> DirectionClassifier:
+    """Return the nearest class mean by cosine. A class whose sum is 0 has no direction, and 0.
+
+    Args:
+        sums: Shape (classes, features), of directions.
+        frame: Where rows were looked at from.
+        classes: The names of the classes.
+    """
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    weights = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
+    biases = np.zeros(len(classes))
+    return DirectionClassifier(
+        classes, frame.origin, frame.units, weights, biases, calibrated=False
+    )
+
+
+class DiscriminantNoise(NamedTuple):
+    """The standard deviation of each number of a discriminant's sums.
+
+    Attributes:
+        sums: Of the sums of directions by class.
+        counts: Of the numbers of rows.
+        second: Of the sum of u u^T: of its diagonal entries, the root of 2 times that of others.
+    """
+
+    sums: float
+    counts: float
+    second: float
+
+
+def decode_discriminant(
+    sums: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    second: NDArray[np.float64],
+    frame: Frame,
+    classes: tuple[str, ...],
+    *,
+    kappa: float,
+    noise: DiscriminantNoise,
+) -> DirectionClassifier:
+    """Return a linear discriminant: the nearest class mean after whitening, with priors.
+
+    Args:
+        sums: Shape (classes, features), of directions u.
+        counts: Shape (classes,), rows.
+        second: Shape (features, features), the sum of u u^T.
+        frame: Where rows were looked at from.
+        classes: The names of the classes.
+        kappa: How many spectral norms of the noise are added to each eigenvalue.
+        noise: Of what was released.
+    """
+    sizes = shrink_counts(counts, noise.counts)
+    rows = float(sizes.sum())
+    means = shrink_means(sums, sizes, noise.sums)
+    within = second / rows - (means.T * (sizes / rows)) @ means
+    edge = noise.second * sqrt(2 * sums.shape[1]) / rows
+    values, vectors = lift_eigenvalues(within, kappa * edge)
+    weights = (means @ vectors / values) @ vectors.T
+    biases = np.log(sizes / rows) - np.sum(weights * means, axis=1) / 2
+    return DirectionClassifier(classes, frame.origin, frame.units, weights, biases, calibrated=True)
+
+
+def shrink_counts(counts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+    """Return numbers of rows, each at least 1, nearer to their mean the more of them is noise.
+
+    The weight of their mean is the share of noise in their variance (James and Stein).
+
+    Args:
+        counts: Shape (classes,).
+        noise: The standard deviation of each.
+    """
+    mean = max(float(counts.mean()), 1.0)
+    spread = float(np.mean((counts - mean) ** 2))
+    weight = min(1.0, noise**2 / spread) if spread > 0 else 1.0
+    return np.maximum(mean + (1 - weight) * (counts - mean), 1.0)
+
+
+def shrink_means(
+    sums: NDArray[np.float64], sizes: NDArray[np.float64], noise: float
+) -> NDArray[np.float64]:
+    """Return class means, each nearer to 0 the more of its length is noise; at most 1 long.
+
+    Args:
+        sums: Shape (classes, features), of directions.
+        sizes: Shape (classes,), rows, at least 1.
+        noise: The standard deviation of each sum.
+    """
+    means = keep_share(sums, noise) * sums / sizes[:, None]
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    return np.asarray(means / np.maximum(lengths, 1.0))
+
+
+def lift_eigenvalues(
+    matrix: NDArray[np.float64], floor: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return eigenvalues above 0 and their vectors: of the same trace, with noise drowned.
+
+    Negative eigenvalues become 0; each gets the floor and `RIDGE` of their mean; all are then
+    scaled to the old trace, so that distances keep their size beside the priors.
+
+    Args:
+        matrix: Shape (features, features), symmetric.
+        floor: What is added to each eigenvalue, at least 0.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    trace = max(float(values.sum()), np.finfo(float).eps)
+    lifted = np.maximum(values, 0.0) + floor + RIDGE * trace / len(values)
+    return lifted * (trace / lifted.sum()), vectors
+
+
+def decode_counts(
+    counts: NDArray[np.float64], bins: Bins, classes: tuple[str, ...], noise: float
+) -> CountsClassifier:
+    """Return naive Bayes: shares of bins by class, smoothed towards those of all classes together.
+
+    Args:
+        counts: Shape (classes, bins of all columns).
+        bins: How each column is cut.
+        classes: The names of the classes.
+        noise: The standard deviation of each count.
+    """
+    alpha = max(SMOOTHING * noise, SMOOTHING_MIN)
+    blocks = np.split(counts, np.cumsum(bins.sizes)[:-1], axis=1)
+    sizes = np.mean([block.sum(axis=1) for block in blocks], axis=0)
+    sizes = np.maximum(sizes, max(noise, 1.0))
+    shares = []
+    for block in blocks:
+        width = block.shape[1]
+        pooled = np.maximum(block.sum(axis=0), 0.0) + alpha * sqrt(len(classes))
+        kept = np.maximum(block, 0.0) + alpha * width * pooled / pooled.sum()
+        shares.append(np.log(kept / kept.sum(axis=1, keepdims=True)))
+    return CountsClassifier(
+        classes,
+        sum(values for _, values in bins.categories) + len(bins.numbers),
+        np.array(bins.numbers, dtype=np.int64),
+        bins.cuts,
+        np.array([first for first, _ in bins.categories], dtype=np.int64),
+        np.array([values for _, values in bins.categories], dtype=np.int64),
+        np.log(sizes / sizes.sum()),
+        np.hstack(shares),
+    )
+
+
+def decode_grid(
+    counts: NDArray[np.float64], classes: tuple[str, ...], noise: float
+) -> GridClassifier:
+    """Return the shares of classes around each cell, as near to it as the noise allows.
+
+    Counts around a cell are added up with the weight `decay ** distance`, over growing decays,
+    until the first class leads the second by `LEAD` standard deviations of the noise on their
+    difference. If it never does, the decay with the greatest lead for its noise is taken.
+
+    Args:
+        counts: Shape (classes, side, side, …).
+        classes: The names of the classes.
+        noise: The standard deviation of each count.
+    """
+    side, columns = counts.shape[1], counts.ndim - 1
+    shares = np.zeros((len(classes), side**columns))
+    best = np.full(side**columns, -1.0)
+    apart = np.abs(np.subtract.outer(np.arange(side), np.arange(side)))
+    for decay in DECAYS:
+        weights = float(decay) ** apart
+        sums = _spread(counts, weights, 1).reshape(len(classes), -1)
+        squares = _spread(np.ones(counts.shape[1:]), weights**2, 0).ravel()
+        deviation = np.maximum(noise, QUIET) * np.sqrt(2 * squares)
+        leads = _leads(sums) / deviation
+        better = (best <= LEAD) & (leads > best)
+        kept = np.maximum(sums[:, better], 0.0) + deviation[better] / 2
+        shares[:, better] = kept / kept.sum(axis=0)
+        best[better] = leads[better]
+    return GridClassifier(classes, columns, side, np.log(shares.T))
+
+
+def _spread(
+    values: NDArray[np.float64], weights: NDArray[np.float64], first: int
+) -> NDArray[np.float64]:
+    """Return the weighted sums around each cell: the weights multiply along the grid's axes."""
+    for axis in range(first, values.ndim):
+        values = np.moveaxis(np.tensordot(weights, values, (1, axis)), 0, axis)
+    return values
+
+
+def _leads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return by how much the first class leads the second; all there is, if there is one class."""
+    if len(sums) == 1:
+        return np.asarray(sums[0])
+    second, first = np.partition(sums, -2, axis=0)[-2:]
+    return np.asarray(first - second)
+
+
+def decode_trees(
+    counts: NDArray[np.float64],
+    trees: Trees,
+    features: int,
+    classes: tuple[str, ...],
+    noise: float,
+) -> TreesClassifier:
+    """Return the shares of classes in each leaf, smoothed by the noise.
+
+    Args:
+        counts: Shape (trees, leaves, classes).
+        trees: The trees.
+        features: The number of features of a row.
+        classes: The names of the classes.
+        noise: The standard deviation of each count.
+    """
+    kept = np.maximum(counts, 0.0) + max(LEAF_SMOOTHING * noise, SMOOTHING_MIN)
+    shares = kept / kept.sum(axis=2, keepdims=True)
+    return TreesClassifier(classes, features, trees.tested, trees.cuts, np.log(shares))

@@ -1,0 +1,324 @@
+"""Which statistic is released: a rule of public numbers alone, so that the choice costs nothing.
+
+It knows the declared number of rows, the schema, epsilon and delta, and by its `Trust` how much
+more noise peers make than an owner (f). Its thresholds compare what a class, a feature or a leaf
+adds up to with the noise on it: where noise wins, the statistic with fewer numbers is taken.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import sqrt
+from typing import Final, Literal, NamedTuple, get_args
+
+from numpy.random import Generator
+
+from veilring.data.table import Features
+from veilring.privacy.checks import (
+    require,
+    require_delta,
+    require_positive,
+    require_that,
+)
+from veilring.privacy.polya import POLYA_SCALE_MAX
+from veilring.protocols.release.algorithm.classifiers import Classifier
+from veilring.protocols.release.algorithm.columns import (
+    DEPTH,
+    TREES,
+    Frame,
+    Trees,
+    count_columns,
+)
+from veilring.protocols.release.algorithm.directions import (
+    L1_SCALE,
+    L2_SCALE,
+    Centre,
+    ClassMeans,
+    Discriminant,
+    Moments,
+)
+from veilring.protocols.release.algorithm.laws import (
+    CENTRE_SHARE,
+    Law,
+    Norm,
+    Trust,
+    rule_deviation,
+    scale_for,
+)
+from veilring.protocols.release.algorithm.statistic import SCALE_MAX, Bound, Statistic
+from veilring.protocols.release.algorithm.tallies import (
+    ClassCounts,
+    LabelledGrid,
+    RandomTrees,
+    fits_grid,
+    grid_side,
+)
+
+Method = Literal["means", "lda", "counts", "grid", "trees"]
+"""Class means, linear discriminant, naive Bayes counts, labelled grid, random trees."""
+Reference = Literal["middle", "centre", "moments"]
+"""Where directions are looked at from: the middle of the ranges, the released centre, or the
+released centre in units of the released standard deviations."""
+
+DISCRIMINANT_FEATURES_MAX: Final = 150
+"""With more features the second moment has more than 11,000 numbers, and its noise a spectral norm
+that buries all but the largest eigenvalues."""
+# The rows of a class by the noise of one number: below, class means have errors of their own size,
+# and a discriminant, whose noise is a quarter more, does not pay.
+_CLASS_MIN: Final = 20.0
+# n / (sqrt(2) s d**1.5) compares a mean eigenvalue of the covariance, n / d, with the spectral norm
+# of its noise, of about s sqrt(2 d). From 2 on most eigenvalues are seen, spreads are released with
+# few per cent of error, and little is left to add to them.
+_EIGENVALUES_MIN: Final = 2.0
+_KAPPA_SEEN: Final = 0.3
+_KAPPA_BURIED: Final = 1.0
+# n epsilon / (8 sqrt(2 f) 128 C) is the mean count of a leaf by its noise. From a half on, since
+# rows are in few leaves, trees tell what no product of columns does.
+_LEAF_MIN: Final = 0.5
+# The tests of a row in all trees by the number of columns. With fewer, most columns go unread.
+_TESTS_MIN: Final = 2.0
+# n epsilon 0.15 / (sqrt(2 f) d) is half the range of a column by the noise of the released centre:
+# with less, the centre is lost in it, and the middle of the ranges is the better origin.
+_CENTRE_MIN: Final = 1.15
+# The least steps in 1 of a pure first release, whose scale has to shrink with epsilon: with fewer,
+# what is cut off toward zero is as large as what centres differ by.
+_CENTRE_STEPS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is released, and with which noise. Public.
+
+    Attributes:
+        method: The statistic.
+        law: The law of the noise: `"laplace"` for a pure guarantee.
+        epsilon: The whole budget.
+        delta: 0 for a pure guarantee.
+        trust: Whose shares of the noise count.
+        rows: The declared number of rows.
+        reference: Where directions are looked at from: not the middle if there is a first release.
+        kappa: Of the discriminant.
+        side: Of the grid.
+    """
+
+    method: Method
+    law: Law
+    epsilon: float
+    delta: float
+    trust: Trust
+    rows: int
+    reference: Reference = "middle"
+    kappa: float = 0.0
+    side: int = 1
+
+    @property
+    def norm(self) -> Norm:
+        """The norm of the bound that the noise hides."""
+        return "l1" if self.law == "laplace" else "l2"
+
+    @property
+    def weights(self) -> tuple[Fraction, ...]:
+        """The part of the budget of each sum, in their order."""
+        whole = Fraction(1)
+        return (whole,) if self.reference == "middle" else (CENTRE_SHARE, whole - CENTRE_SHARE)
+
+
+def plan_release(
+    features: Features,
+    *,
+    rows: int,
+    epsilon: float,
+    delta: float,
+    trust: Trust,
+    statistic: Method | Literal["auto"] = "auto",
+    law: Literal["gaussian", "skellam"] = "gaussian",
+) -> Plan:
+    """Return the plan of a release: a pure function of public values.
+
+    Args:
+        features: The public schema.
+        rows: n, the declared number of rows, at least 1.
+        epsilon: The budget, above 0.
+        delta: In [0, 1); 0 for a pure guarantee. A tally may be pure, and so better, also above 0.
+        trust: Whose shares of the noise count.
+        statistic: The statistic, or `"auto"` for the rule's.
+        law: The law of noise that is not pure.
+
+    Raises:
+        InputError: If a number is out of range, or the statistic does not fit delta.
+    """
+    require_positive("epsilon", epsilon)
+    require_delta(delta, zero=True)
+    require(rows >= 1, "rows", rows, "a whole number of at least 1")
+    methods = get_args(Method)
+    require(statistic in ("auto", *methods), "statistic", statistic, f"auto, {', '.join(methods)}")
+    rule = _Rule(features, rows, epsilon, delta, trust)
+    chosen = rule.choose() if statistic == "auto" else statistic
+    found = rule.shape(chosen)
+    pure = found.norm == "l1"
+    return Plan(
+        chosen,
+        "laplace" if pure else law,
+        epsilon,
+        0.0 if pure else delta,
+        trust,
+        rows,
+        found.reference,
+        found.kappa,
+        found.side,
+    )
+
+
+class _Shape(NamedTuple):
+    """What follows from the choice of a statistic: see `Plan`."""
+
+    norm: Norm
+    reference: Reference = "middle"
+    kappa: float = 0.0
+    side: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """The public numbers of a release, and what the rule makes of them."""
+
+    features: Features
+    rows: int
+    epsilon: float
+    delta: float
+    trust: Trust
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation s of Gaussian noise at an L2 bound of 1 and the whole budget."""
+        return rule_deviation(self.epsilon, self.delta, self.trust)
+
+    @property
+    def laplace(self) -> float:
+        """The standard deviation of Laplace noise at an L1 bound of 1 and the whole budget."""
+        return sqrt(2 * self.trust.factor) / self.epsilon
+
+    def choose(self) -> Method:
+        classes, columns = len(self.features.classes), count_columns(self.features)
+        if fits_grid(self.features):
+            return "grid"
+        if self.delta:
+            many = len(self.features) > DISCRIMINANT_FEATURES_MAX
+            few = self.rows / (classes * self.deviation) < _CLASS_MIN
+            return "means" if many or few else "lda"
+        leaf = self.rows / (2**DEPTH * classes * TREES * self.laplace)
+        if leaf >= _LEAF_MIN and _TESTS_MIN * columns <= TREES * DEPTH:
+            return "trees"
+        return "counts" if 2 * len(self.features.categories) >= columns else "means"
+
+    def shape(self, method: Method) -> _Shape:
+        match method:
+            case "lda":
+                return self._discriminant()
+            case "means":
+                if self.delta:
+                    return _Shape("l2", "centre")
+                return _Shape("l1", "centre" if self._finds_centre() else "middle")
+            case "grid":
+                factor = float(self.trust.factor)
+                return _Shape(
+                    "l1", side=grid_side(self.rows, len(self.features), self.epsilon, factor)
+                )
+            case "counts":
+                return _Shape(self._quieter(count_columns(self.features)))
+            case "trees":
+                return _Shape(self._quieter(TREES))
+
+    def _discriminant(self) -> _Shape:
+        require_that(
+            self.delta > 0,
+            "statistic",
+            "a linear discriminant has only an L2 bound: choose a delta above 0, or another "
+            "statistic",
+        )
+        columns = count_columns(self.features)
+        eigenvalues = self.rows / (sqrt(2 * columns) * self.deviation * columns)
+        if eigenvalues >= _EIGENVALUES_MIN:
+            return _Shape("l2", "moments", _KAPPA_SEEN)
+        return _Shape("l2", "centre", _KAPPA_BURIED)
+
+    def _finds_centre(self) -> bool:
+        """Say whether Laplace noise leaves a centre to see, and whole numbers to release it in."""
+        columns, share = count_columns(self.features), float(CENTRE_SHARE)
+        seen = self.rows * share / (self.laplace * columns) >= _CENTRE_MIN
+        return seen and _CENTRE_STEPS * columns <= POLYA_SCALE_MAX * self.epsilon * share
+
+    def _quieter(self, places: int) -> Norm:
+        """Return the norm with less noise if a row adds 1 at some places; of equal ones L1."""
+        louder = self.delta > 0 and places * self.laplace > sqrt(places) * self.deviation
+        return "l2" if louder else "l1"
+
+
+def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
+    """Return the statistic of the first release, or none if there is only one release.
+
+    Args:
+        plan: The plan.
+        features: The public schema.
+
+    Raises:
+        InputError: If no scale of at least 1 can be drawn at the budget.
+    """
+    if plan.reference == "middle":
+        return None
+    kind = Centre if plan.reference == "centre" else Moments
+    made = kind(features, plan.rows, plan.norm, SCALE_MAX)
+    return replace(made, scale=_scale(plan, made.bound, plan.weights[0]))
+
+
+def main_statistic(
+    plan: Plan, features: Features, public: Generator, frame: Frame | None = None
+) -> Statistic[Classifier]:
+    """Return the statistic that a classifier is made of; its bound does not depend on the frame.
+
+    Args:
+        plan: The plan.
+        features: The public schema.
+        public: A source of public randomness, equal at all parties, of which trees are drawn.
+        frame: What the first release was decoded to; by default the middle of the ranges.
+
+    Raises:
+        InputError: If the statistic does not fit the schema, or no scale of at least 1 can be drawn
+            at the budget.
+    """
+    about = Frame.middle(features) if frame is None else frame
+    made = _made(plan, features, public, about)
+    # Pure noise is exact at any scale, and tallies are whole numbers as they are.
+    if plan.law == "laplace" and plan.method != "means":
+        return replace(made, scale=1)
+    return replace(made, scale=_scale(plan, made.bound, plan.weights[-1]))
+
+
+def _made(
+    plan: Plan, features: Features, public: Generator, frame: Frame
+) -> ClassMeans | Discriminant | ClassCounts | LabelledGrid | RandomTrees:
+    """Return the statistic at the finest scale."""
+    match plan.method:
+        case "means":
+            return ClassMeans(features, frame, plan.norm, SCALE_MAX)
+        case "lda":
+            return Discriminant(features, frame, plan.kappa, SCALE_MAX)
+        case "counts":
+            return ClassCounts(features, plan.norm, SCALE_MAX)
+        case "grid":
+            return LabelledGrid(features, plan.side, plan.norm, SCALE_MAX)
+        case "trees":
+            return RandomTrees(features, Trees.draw(features, public), plan.norm, SCALE_MAX)
+
+
+def _scale(plan: Plan, finest: Bound, weight: Fraction) -> int:
+    """Return the scale of a statistic, of which the bound at `SCALE_MAX` is given."""
+    steps = SCALE_MAX if plan.norm == "l1" else SCALE_MAX**2
+    return scale_for(
+        plan.law,
+        plan.epsilon,
+        plan.delta,
+        plan.trust,
+        Fraction(finest.most + 1, steps),
+        most=L1_SCALE if plan.norm == "l1" else L2_SCALE,
+        weight=weight,
+    )

@@ -1,0 +1,286 @@
+"""A statistic: what each row adds to the one sum that is released, and by how much at most.
+
+A row adds whole numbers, so that noise on whole numbers hides it exactly (`veilring.privacy.noise`
+says what floats give away). A real vector is multiplied by a public scale and cut off toward zero.
+A float that should have norm 1 may have a little more: the bound is therefore checked in whole
+numbers, and a vector beyond it is shortened until it holds. So rounding is part of the bound.
+
+Neighbouring tables differ by one row that is there or not: the bound of one row is the sensitivity
+of the sum. Replacing a row costs twice that.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt, sqrt
+from typing import Final, Generic, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import is_table
+from veilring.errors import InputError
+from veilring.privacy.checks import require, require_choice, require_that
+from veilring.protocols.release.algorithm.laws import Norm, Sensitivity
+
+# Squares of a million entries still fit 63 bits, and the noise hides every finer step.
+SCALE_MAX: Final = 2**20
+# The numbers of one block of rows: 32 MiB of positions and values.
+_BLOCK: Final = 2**21
+
+Decoded_co = TypeVar("Decoded_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The greatest vector of whole numbers that one row may add.
+
+    Attributes:
+        norm: The norm that is bounded.
+        most: A whole number of at least 1 that the sum of absolute values must not exceed (`"l1"`),
+            or the sum of squares (`"l2"`), so that no root is rounded.
+
+    Raises:
+        InputError: If the norm is unknown or `most` is out of range.
+    """
+
+    norm: Norm
+    most: int
+
+    def __post_init__(self) -> None:
+        require_choice("norm", self.norm, Norm)
+        allowed = "a whole number from 1 to 2**62"
+        require(1 <= self.most <= 1 << 62, "most", self.most, allowed)
+
+    @classmethod
+    def scaled(cls, norm: Norm, scale: int, value: float | Fraction) -> Self:
+        """Return the bound of real vectors that are multiplied by a scale and cut off, at least 1.
+
+        Args:
+            norm: The norm of the real vectors.
+            scale: The number of steps in 1.
+            value: The greatest norm (`"l1"`), or its square (`"l2"`).
+        """
+        return cls(norm, max(1, int(Fraction(value) * (scale if norm == "l1" else scale**2))))
+
+    @property
+    def value(self) -> float:
+        """The greatest norm: the sensitivity of the sum."""
+        return float(self.most) if self.norm == "l1" else sqrt(self.most)
+
+    def measure(self, vectors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum of absolute values or squares of each vector, exactly, shape (rows,).
+
+        Args:
+            vectors: Shape (rows, entries), no entry beyond the bound's own value.
+        """
+        return np.asarray(np.sum(np.abs(vectors) if self.norm == "l1" else vectors**2, axis=1))
+
+    def holds(self, vectors: NDArray[np.int64]) -> bool:
+        """Say whether each vector is within the bound, whatever its entries are.
+
+        Args:
+            vectors: Shape (rows, entries).
+        """
+        reach = self.most if self.norm == "l1" else isqrt(self.most)
+        # An entry beyond the bound is found before its square, or the sum, could overflow.
+        inside = (vectors <= reach) & (vectors >= -reach)
+        if not inside.all():
+            return False
+        exact = vectors.shape[1] * (reach if self.norm == "l1" else reach**2) < 1 << 63
+        found = self.measure(vectors if exact else vectors.astype(object))
+        return bool((found <= self.most).all())
+
+
+class Entries(NamedTuple):
+    """What each of several rows adds to the sum: values at positions, and 0 elsewhere.
+
+    Attributes:
+        positions: Shape (rows, entries), ascending in each row without repetition.
+        values: Shape (rows, entries), whole numbers.
+    """
+
+    positions: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+    @classmethod
+    def dense(cls, vectors: NDArray[np.int64]) -> Self:
+        """Return the entries of whole vectors, shape (rows, length)."""
+        return cls(np.broadcast_to(np.arange(vectors.shape[1]), vectors.shape), vectors)
+
+
+class Statistic(ABC, Generic[Decoded_co]):
+    """A sum over rows that is released with noise: implement it for a release of your own.
+
+    `sum` refuses rows whose vectors exceed the stated bound, so that a mistake in `entries` ends in
+    an error and not in a promise that does not hold.
+    """
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The number of whole numbers that are released, at least 1."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> Bound:
+        """The bound of what one row adds. It depends on public values alone."""
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """By how much one row changes the sum: what the noise is planned by."""
+        return Sensitivity(self.bound.norm, self.bound.most, self.length)
+
+    @property
+    def support(self) -> int:
+        """The greatest number of entries of one row: blocks of rows are cut by it."""
+        return self.length
+
+    @abstractmethod
+    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+        """Return what each row adds: a function of the row and its label alone, never of others.
+
+        Args:
+            rows: Shape (rows, features), in [0, 1]. Secret.
+            labels: Shape (rows,), positions of the public classes. Secret.
+        """
+
+    @abstractmethod
+    def decode(self, noisy: NDArray[np.int64], deviation: float) -> Decoded_co:
+        """Return what a released sum stands for, such as a classifier. Costs no privacy.
+
+        Args:
+            noisy: Shape (length,), the sum over all rows with its noise. Public.
+            deviation: The standard deviation of the noise on each number, from 0. Public.
+
+        Raises:
+            InputError: If a shape or the deviation does not fit.
+        """
+
+    def sum(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum over rows, shape (length,), exactly. Secret.
+
+        Args:
+            rows: Shape (rows, features), in [0, 1]; there may be none.
+            labels: Shape (rows,), positions of the public classes.
+
+        Raises:
+            InputError: If a shape does not fit, or `entries` exceeds the bound or has positions
+                that do not ascend. No value is shown.
+        """
+        require_that(
+            is_table(rows) and labels.shape == rows.shape[:1],
+            "rows",
+            f"rows has the shape {rows.shape} and labels has {labels.shape}; they must be "
+            "(rows, features) and (rows,)",
+        )
+        require_that(
+            len(rows) * self.bound.value < 2.0**62,
+            "rows",
+            "the rows are too many for a sum in 64 bits; choose a smaller scale",
+        )
+        total = np.zeros(self.length, dtype=np.int64)
+        step = max(1, _BLOCK // max(1, self.support))
+        for start in range(0, len(rows), step):
+            block = slice(start, start + step)
+            positions, values = self._checked(self.entries(rows[block], labels[block]))
+            np.add.at(total, positions, values)
+        return total
+
+    def _checked(self, found: Entries) -> Entries:
+        positions, values = found
+        whole = values.dtype == np.int64 and positions.shape == values.shape
+        ascending = whole and bool((np.diff(positions, axis=1) > 0).all())
+        inside = ascending and bool(((positions >= 0) & (positions < self.length)).all())
+        if not inside:
+            raise InputError.because(
+                "the statistic must place 64-bit whole numbers at ascending positions below its "
+                f"length of {self.length}; correct its `entries`",
+                field="statistic",
+            )
+        if not self.bound.holds(values):
+            raise InputError.because(
+                f"a row exceeds the stated {self.bound.norm.upper()} bound of the statistic; "
+                "shorten what `entries` returns, or state a greater bound",
+                field="statistic",
+            )
+        return found
+
+
+def require_released(noisy: NDArray[np.int64], deviation: float, length: int) -> None:
+    """Refuse a released sum of another length, or a deviation that is negative or not finite."""
+    require_that(
+        noisy.shape == (length,),
+        "noisy",
+        f"the released sum has the shape {noisy.shape}; its statistic has {length} numbers",
+    )
+    require(0 <= deviation < np.inf, "deviation", deviation, "a finite number of at least 0")
+
+
+def require_scale(scale: int) -> None:
+    """Refuse a scale out of range."""
+    require(1 <= scale <= SCALE_MAX, "scale", scale, f"a whole number from 1 to {SCALE_MAX}")
+
+
+def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[np.int64]:
+    """Return whole vectors: scaled, cut off toward zero, and shortened to an L2 or L1 bound.
+
+    Args:
+        vectors: Shape (rows, entries), finite.
+        scale: The number of steps in 1.
+        bound: The bound of the result, which holds exactly.
+    """
+    # Far beyond the bound a square could overflow; the direction is all that matters there.
+    reach = bound.value / scale
+    largest = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True)
+    capped = vectors * np.minimum(1.0, reach / np.maximum(largest, reach))
+    return shorten(np.trunc(capped * scale).astype(np.int64), bound)
+
+
+def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
+    """Return vectors within a bound, each unchanged if it was so, and otherwise nearly parallel.
+
+    A vector beyond the bound is first shortened in floats, and cut off toward zero; what rounding
+    may leave is taken off its largest entries, one step at a time.
+
+    Args:
+        vectors: Shape (rows, entries), no entry much beyond the bound's own value.
+        bound: The bound of the result.
+    """
+    measures = bound.measure(vectors)
+    beyond = np.flatnonzero(measures > bound.most)
+    if not beyond.size:
+        return vectors
+    mended = vectors.copy()
+    shares = bound.most / measures[beyond]
+    factors = shares if bound.norm == "l1" else np.sqrt(shares)
+    mended[beyond] = np.trunc(mended[beyond] * factors[:, None])
+    for row in beyond:
+        while bound.measure(mended[row : row + 1])[0] > bound.most:
+            largest = np.argmax(np.abs(mended[row]))
+            mended[row, largest] -= np.sign(mended[row, largest])
+    return mended
+
+
+def apportion(vectors: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
+    """Return whole vectors whose absolute values sum to the scale: shares of L1 norm 1.
+
+    Absolute values are rounded down, and the units that are missing go to the largest remainders,
+    of equal ones to the first. A zero vector stays zero.
+
+    Args:
+        vectors: Shape (rows, entries), finite.
+        scale: The sum of absolute values.
+    """
+    sizes = np.abs(vectors)
+    largest = sizes.max(axis=1, initial=0.0, keepdims=True)
+    # By the largest first: a sum of huge or tiny entries would overflow or lose its digits.
+    sizes = np.divide(sizes, largest, out=np.zeros_like(sizes), where=largest > 0)
+    totals = sizes.sum(axis=1, keepdims=True)
+    exact = np.divide(sizes * scale, totals, out=np.zeros_like(sizes), where=totals > 0)
+    whole = np.floor(exact).astype(np.int64)
+    missing = np.where(totals[:, 0] > 0, scale - whole.sum(axis=1), 0)
+    order = np.argsort(whole - exact, axis=1, kind="stable")
+    ranks = np.argsort(order, axis=1, kind="stable")
+    whole += ranks < missing[:, None]
+    return np.asarray(np.where(vectors < 0, -whole, whole))

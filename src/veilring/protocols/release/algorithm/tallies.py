@@ -1,0 +1,236 @@
+"""Tallies: how many rows of each class have a value, lie in a cell, or reach a leaf.
+
+Counts are whole numbers already. A row adds 1 at a fixed number of places, so that the same sum has
+an L1 bound, for pure epsilon, and a lesser L2 bound. A scale above 1 multiplies them: noise of a
+small deviation may need it to stay exact when several parties make it.
+
+Trees are drawn before any row is looked at: only the counts in their leaves cost privacy.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.data.table import Features
+from veilring.privacy.checks import require, require_that
+from veilring.protocols.release.algorithm.classifiers import (
+    CountsClassifier,
+    GridClassifier,
+    TreesClassifier,
+)
+from veilring.protocols.release.algorithm.columns import Bins, Trees, cell_of
+from veilring.protocols.release.algorithm.decoders import (
+    decode_counts,
+    decode_grid,
+    decode_trees,
+)
+from veilring.protocols.release.algorithm.directions import require_labels
+from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.statistic import (
+    Bound,
+    Entries,
+    Statistic,
+    require_released,
+    require_scale,
+)
+
+GRID_COLUMNS_MAX: Final = 4
+"""With more columns even 3 cells a side make more cells than most tables have rows."""
+SIDE_MIN: Final = 3
+SIDE_MAX: Final = 32
+"""The fewest and the most cells a side. With fewer than 3, classes that lie in the middle are cut
+apart; 32 in four columns are a million cells, and more make a sum that is too large to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts(Statistic[CountsClassifier]):
+    """How many rows of each class are in each bin of each column: for naive Bayes.
+
+    Attributes:
+        features: The public schema.
+        norm: The norm of the bound: d (`"l1"`) or its root (`"l2"`), for d columns.
+        scale: What a row adds at each place.
+
+    Raises:
+        InputError: If the scale is out of range.
+    """
+
+    features: Features
+    norm: Norm = "l1"
+    scale: int = 1
+
+    def __post_init__(self) -> None:
+        require_scale(self.scale)
+
+    @property
+    @override
+    def length(self) -> int:
+        return len(self.features.classes) * sum(Bins.of(self.features).sizes)
+
+    @property
+    @override
+    def bound(self) -> Bound:
+        return Bound.scaled(self.norm, self.scale, len(Bins.of(self.features).sizes))
+
+    @property
+    @override
+    def support(self) -> int:
+        return len(Bins.of(self.features).sizes)
+
+    @override
+    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+        require_labels(labels, self.features)
+        bins = Bins.of(self.features)
+        placed = bins.place(rows)
+        starts = np.cumsum((0, *bins.sizes))
+        positions = labels[:, None] * starts[-1] + starts[:-1] + np.maximum(placed, 0)
+        return Entries(positions, np.where(placed >= 0, self.scale, 0))
+
+    @override
+    def decode(self, noisy: NDArray[np.int64], deviation: float) -> CountsClassifier:
+        require_released(noisy, deviation, self.length)
+        counts = noisy.reshape(len(self.features.classes), -1) / self.scale
+        bins = Bins.of(self.features)
+        return decode_counts(counts, bins, self.features.classes, deviation / self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledGrid(Statistic[GridClassifier]):
+    """How many rows of each class lie in each cell of a grid over numeric columns.
+
+    Attributes:
+        features: The public schema: up to `GRID_COLUMNS_MAX` columns, all numbers.
+        side: Cells on each side, from 1 to `SIDE_MAX`.
+        norm: The norm of the bound, which is 1 in either.
+        scale: What a row adds to its cell.
+
+    Raises:
+        InputError: If a column is no number, there are too many, or a number is out of range.
+    """
+
+    features: Features
+    side: int
+    norm: Norm = "l1"
+    scale: int = 1
+
+    def __post_init__(self) -> None:
+        require_scale(self.scale)
+        require_that(
+            fits_grid(self.features),
+            "features",
+            f"a labelled grid needs up to {GRID_COLUMNS_MAX} columns, all of them numbers",
+        )
+        require(
+            1 <= self.side <= SIDE_MAX, "side", self.side, f"a whole number from 1 to {SIDE_MAX}"
+        )
+
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+        return int(self.side ** len(self.features))
+
+    @property
+    @override
+    def length(self) -> int:
+        return self.cells * len(self.features.classes)
+
+    @property
+    @override
+    def bound(self) -> Bound:
+        return Bound.scaled(self.norm, self.scale, 1)
+
+    @property
+    @override
+    def support(self) -> int:
+        return 1
+
+    @override
+    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+        require_labels(labels, self.features)
+        place = cell_of(rows, self.side)
+        cells = np.ravel_multi_index(tuple(place.T), (self.side,) * place.shape[1])
+        positions = labels * self.cells + cells
+        return Entries(positions[:, None], np.full((len(rows), 1), self.scale))
+
+    @override
+    def decode(self, noisy: NDArray[np.int64], deviation: float) -> GridClassifier:
+        require_released(noisy, deviation, self.length)
+        classes = self.features.classes
+        shape = (len(classes), *(self.side,) * len(self.features))
+        return decode_grid((noisy / self.scale).reshape(shape), classes, deviation / self.scale)
+
+
+def fits_grid(features: Features) -> bool:
+    """Say whether all columns are numbers, at least one and few enough for a grid."""
+    return not features.categories and 1 <= len(features) <= GRID_COLUMNS_MAX
+
+
+def grid_side(rows: int, columns: int, epsilon: float, factor: float = 1.0) -> int:
+    """Return how many cells a side there are: Su et al. (2016) with a smaller constant.
+
+    It is `clip((rows epsilon / (3 sqrt(f))) ** (2 / (2 + d)), 3, 32)`, rounded.
+
+    Args:
+        rows: The declared number of rows, at least 1.
+        columns: d, at least 1.
+        epsilon: What the grid spends, above 0.
+        factor: f, the variance of all noise by what epsilon needs, at least 1.
+    """
+    side = (rows * epsilon / (3 * factor**0.5)) ** (2 / (2 + columns))
+    return int(np.clip(round(side), SIDE_MIN, SIDE_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomTrees(Statistic[TreesClassifier]):
+    """How many rows of each class reach each leaf of each of several public trees.
+
+    Attributes:
+        features: The public schema.
+        trees: The trees, drawn from a public seed.
+        norm: The norm of the bound: the number of trees (`"l1"`), or its root (`"l2"`).
+        scale: What a row adds to its leaf in each tree.
+
+    Raises:
+        InputError: If the scale is out of range.
+    """
+
+    features: Features
+    trees: Trees
+    norm: Norm = "l1"
+    scale: int = 1
+
+    def __post_init__(self) -> None:
+        require_scale(self.scale)
+
+    @property
+    @override
+    def length(self) -> int:
+        return self.support * self.trees.leaves * len(self.features.classes)
+
+    @property
+    @override
+    def bound(self) -> Bound:
+        return Bound.scaled(self.norm, self.scale, self.support)
+
+    @property
+    @override
+    def support(self) -> int:
+        return len(self.trees.tested)
+
+    @override
+    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+        require_labels(labels, self.features)
+        starts = np.arange(self.support) * self.trees.leaves
+        leaves = starts + self.trees.place(rows)
+        positions = leaves * len(self.features.classes) + labels[:, None]
+        return Entries(positions, np.full(positions.shape, self.scale))
+
+    @override
+    def decode(self, noisy: NDArray[np.int64], deviation: float) -> TreesClassifier:
+        require_released(noisy, deviation, self.length)
+        counts = noisy.reshape(self.support, self.trees.leaves, -1) / self.scale
+        classes = self.features.classes
+        return decode_trees(counts, self.trees, len(self.features), classes, deviation / self.scale)

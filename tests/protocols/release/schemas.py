@@ -1,0 +1,74 @@
+"""Small schemas, tables of them, and every statistic of one schema."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data.table import Categories, Features, Ranges
+from veilring.protocols.release.algorithm.columns import Frame, Trees
+from veilring.protocols.release.algorithm.directions import (
+    Centre,
+    ClassMeans,
+    Discriminant,
+    Moments,
+)
+from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.statistic import Statistic
+from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
+
+NORMS: tuple[Norm, ...] = ("l1", "l2")
+
+
+def schema(numbers: int, sizes: tuple[int, ...] = (), classes: int = 3) -> Features:
+    """Return a schema: a number of numeric columns, then categories of the given sizes."""
+    categories, first = [], numbers
+    for column, size in enumerate(sizes):
+        values = tuple(f"value{value}" for value in range(size))
+        categories.append(Categories(f"category{column}", first, values))
+        first += size
+    return Features(
+        tuple(f"feature{number}" for number in range(first)),
+        Ranges.unit(first),
+        tuple(f"class{number}" for number in range(classes)),
+        tuple(categories),
+    )
+
+
+NUMERIC = schema(4)
+MIXED = schema(2, (3, 2))
+
+
+def draw_rows(features: Features, rows: int, rng: Generator) -> NDArray[np.float64]:
+    """Return random rows as a table has them: numbers in [0, 1], and one value of each category."""
+    drawn = rng.random((rows, len(features)))
+    for each in features.categories:
+        drawn[:, each.features] = np.eye(len(each.values))[
+            rng.integers(len(each.values), size=rows)
+        ]
+    return drawn
+
+
+def some_frame(features: Features) -> Frame:
+    """Return a frame away from the middle, with a different unit for each feature."""
+    rng = np.random.default_rng(3)
+    width = len(features)
+    centre = rng.uniform(-0.3, 0.3, width)
+    return Frame.middle(features).about(centre, rng.uniform(0.05, 2.0, width))
+
+
+def all_statistics(features: Features) -> Iterator[tuple[str, Statistic[object]]]:
+    """Yield each statistic of a schema in each norm, and what it is called."""
+    trees = Trees.draw(features, np.random.default_rng(5), trees=3, depth=4)
+    frame = some_frame(features)
+    yield "discriminant", Discriminant(features, frame, scale=500)
+    yield "centre within reach", Centre(features, 100, reach=0.25, scale=500)
+    for norm in NORMS:
+        yield f"centre {norm}", Centre(features, 100, norm, scale=500)
+        yield f"moments {norm}", Moments(features, 100, norm, scale=500)
+        yield f"means {norm}", ClassMeans(features, frame, norm, scale=500)
+        yield f"counts {norm}", ClassCounts(features, norm, scale=3)
+        yield f"trees {norm}", RandomTrees(features, trees, norm, scale=3)
+        if not features.categories:
+            yield f"grid {norm}", LabelledGrid(features, 3, norm, scale=3)

@@ -1,0 +1,269 @@
+"""Classifiers from sums: against direct formulas without noise, and what noise does to them."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, schema, some_frame
+
+from veilring.data.table import Features
+from veilring.errors import InputError
+from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees
+from veilring.protocols.release.algorithm.decoders import (
+    RIDGE,
+    SMOOTHING_MIN,
+    decode_grid,
+    keep_share,
+    lift_eigenvalues,
+    shrink_counts,
+    shrink_means,
+)
+from veilring.protocols.release.algorithm.directions import (
+    L1_SCALE,
+    L2_SCALE,
+    Centre,
+    ClassMeans,
+    Discriminant,
+    Moments,
+)
+from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.statistic import SCALE_MAX
+from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
+
+SCALES: dict[Norm, int] = {"l1": L1_SCALE, "l2": L2_SCALE}
+
+
+def classes_apart(
+    features: Features, rows: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return rows whose numbers depend on their class and on each other."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(len(features.classes), size=rows)
+    drawn = draw_rows(features, rows, rng)
+    numbers = len(features) - sum(len(each.values) for each in features.categories)
+    mixed = rng.normal(size=(rows, numbers)) @ rng.normal(0, 0.06, (numbers, numbers))
+    drawn[:, :numbers] = np.clip(0.5 + mixed + 0.12 * (labels[:, None] - 1), 0, 1)
+    return drawn, labels
+
+
+@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+def test_the_centre_is_the_mean_and_moments_have_the_spread(features: Features) -> None:
+    """Without noise, the frame's origin is the rows' mean and its units are 1 / their spread."""
+    rows, labels = classes_apart(features, 400, 1)
+    centre = Centre(features, 400)
+    frame = centre.decode(centre.sum(rows, labels), 0.0)
+    assert frame.origin == pytest.approx(rows.mean(axis=0), abs=2e-5)
+    assert frame.units == pytest.approx(Frame.middle(features).units)
+    moments = Moments(features, 400)
+    frame = moments.decode(moments.sum(rows, labels), 0.0)
+    assert frame.origin == pytest.approx(rows.mean(axis=0), abs=2e-5)
+    assert frame.place(rows).std(axis=0) == pytest.approx(1.0, abs=1e-2)
+
+
+def test_a_centre_that_is_all_noise_stays_in_the_middle() -> None:
+    """A released sum that is no longer than its noise is taken for noise."""
+    centre = Centre(NUMERIC, 100)
+    frame = centre.decode(np.full(4, 5 * L2_SCALE), 6.0 * L2_SCALE)
+    assert np.array_equal(frame.origin, np.full(4, 0.5))
+
+
+def test_a_constant_feature_has_a_finite_unit() -> None:
+    """A feature without spread gets that of a small share of the widest, also in noise."""
+    rows, labels = classes_apart(NUMERIC, 50, 2)
+    rows[:, 0] = 0.25
+    moments = Moments(NUMERIC, 50)
+    for deviation in (0.0, float(L2_SCALE)):
+        units = moments.decode(moments.sum(rows, labels), deviation).units
+        assert 0 < units[0] <= 50 * units.min() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -> None:
+    """Without noise, scores are the cosines with the mean direction of each class."""
+    rows, labels = classes_apart(features, 300, 3)
+    frame = some_frame(features)
+    means = ClassMeans(features, frame, norm, SCALES[norm])
+    model = means.decode(means.sum(rows, labels), 0.0)
+    placed = (rows - frame.origin) * frame.units
+    units = placed / np.linalg.norm(placed, ord=1 if norm == "l1" else 2, axis=1, keepdims=True)
+    sums = np.array([units[labels == label].sum(axis=0) for label in range(3)])
+    cosines = placed @ sums.T
+    cosines /= np.linalg.norm(placed, axis=1, keepdims=True) * np.linalg.norm(sums, axis=1)
+    assert model.scores(rows) == pytest.approx(cosines, abs=1e-3)
+    with pytest.raises(InputError, match="cosines"):
+        model.predict_proba(rows)
+
+
+@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+def test_a_discriminant_is_that_of_scikit_learn(features: Features) -> None:
+    """Without noise, probabilities are those of LDA on directions, shrunk by the same ridge.
+
+    Eigenvalues with `RIDGE` of their mean added, at the old trace, are a shrinkage of
+    RIDGE / (1 + RIDGE) towards the mean eigenvalue.
+    """
+    rows, labels = classes_apart(features, 500, 4)
+    frame = some_frame(features)
+    statistic = Discriminant(features, frame, kappa=1.0, scale=SCALE_MAX)
+    model = statistic.decode(statistic.sum(rows, labels), 0.0)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=RIDGE / (1 + RIDGE))
+    expected = theirs.fit(frame.directions(rows), labels)
+    assert model.predict_proba(rows) == pytest.approx(
+        expected.predict_proba(frame.directions(rows)), abs=2e-3
+    )
+
+
+def test_eigenvalues_are_lifted_at_the_old_trace() -> None:
+    """Negative eigenvalues become 0, all get the floor and the ridge, and their sum stays."""
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3))).Q
+    values, vectors = lift_eigenvalues((turn * np.array([-1.0, 2.0, 5.0])) @ turn.T, 0.5)
+    raised = np.array([0.0, 2.0, 5.0]) + 0.5 + RIDGE * 2.0
+    assert values == pytest.approx(raised * 6 / raised.sum())
+    assert np.abs(vectors.T @ turn) == pytest.approx(np.eye(3), abs=1e-9)
+
+
+def test_the_floor_is_the_spectral_norm_of_the_noise() -> None:
+    """Noise of s a number, off-diagonals by the root of 2, has a spectral norm near s sqrt(2 e).
+
+    The edge of the semicircle law; at 200 features it varies by a per cent, and 5 % are allowed.
+    """
+    width = 200
+    rng = np.random.default_rng(1)
+    matrix = np.triu(rng.normal(size=(width, width)), 1) / np.sqrt(2)
+    matrix += matrix.T + np.diag(rng.normal(size=width))
+    assert np.linalg.norm(matrix, 2) == pytest.approx(np.sqrt(2 * width), rel=0.05)
+
+
+def test_shrinking_is_none_without_noise_and_complete_in_noise() -> None:
+    """Counts move to their mean and means to 0, by the share of noise in what varies."""
+    counts, sums = np.array([10.0, 50.0, 90.0]), np.array([[3.0, 4.0], [0.0, 1.0]])
+    assert shrink_counts(counts, 0.0) == pytest.approx(counts)
+    assert shrink_counts(counts, 1e6) == pytest.approx(50.0)
+    weight = 100 / np.mean([1600, 0, 1600])
+    assert shrink_counts(counts, 10.0) == pytest.approx(50 + (1 - weight) * (counts - 50))
+    sizes = np.array([10.0, 2.0])
+    assert shrink_means(sums, sizes, 0.0) == pytest.approx(sums / sizes[:, None])
+    assert shrink_means(sums, sizes, 1.0)[1] == pytest.approx(0.0)
+    assert keep_share(sums, 1.0) == pytest.approx(np.array([[1 - 2 / 25], [0.0]]))
+
+
+@pytest.mark.parametrize("features", [NUMERIC, MIXED, schema(0, (3, 4))])
+def test_counts_are_naive_bayes(features: Features) -> None:
+    """Without noise, scores are log-priors and log-shares of bins, by a loop over columns."""
+    rows, labels = classes_apart(features, 300, 5)
+    statistic = ClassCounts(features)
+    model = statistic.decode(statistic.sum(rows, labels), 0.0)
+    placed = Bins.of(features).place(rows)
+    expected = np.log(np.bincount(labels, minlength=3) / len(labels)) + np.zeros((len(rows), 3))
+    for row, label, column in product(range(len(rows)), range(3), range(placed.shape[1])):
+        same = placed[labels == label, column] == placed[row, column]
+        expected[row, label] += np.log(same.mean()) if same.any() else -np.inf
+    possible = np.isfinite(expected)
+    assert model.scores(rows)[possible] == pytest.approx(expected[possible], abs=0.01)
+    assert (model.scores(rows)[~possible] < expected.max()).all()
+    assert model.predict(rows).tolist() == expected.argmax(axis=1).tolist()
+
+
+def test_a_value_that_is_not_public_says_nothing() -> None:
+    """A row without any value of a column is labelled by its other columns, and adds nothing."""
+    features = schema(0, (3, 2))
+    rows = np.array([[1.0, 0, 0, 1, 0], [0, 1, 0, 0, 1], [0, 0, 1, 0, 1]])
+    statistic = ClassCounts(features)
+    model = statistic.decode(statistic.sum(rows, np.arange(3)), 0.0)
+    unknown = np.zeros((1, 5))
+    assert statistic.sum(unknown, np.array([0])).tolist() == [0] * statistic.length
+    assert model.scores(unknown)[0] == pytest.approx(model.log_priors)
+
+
+@pytest.mark.parametrize("features", [schema(1), schema(2), schema(3)])
+def test_a_grid_without_noise_has_the_shares_of_each_cell(features: Features) -> None:
+    """Without noise, a cell with a leader has its own shares, counted by brute force."""
+    rows, labels = classes_apart(features, 200, 6)
+    statistic = LabelledGrid(features, 4)
+    model = statistic.decode(statistic.sum(rows, labels), 0.0)
+    cells = np.minimum((rows * 4).astype(int), 3)
+    for row, cell in zip(rows, cells, strict=True):
+        held = labels[(cells == cell).all(axis=1)]
+        counts = np.sort(np.bincount(held, minlength=3))
+        if counts[-1] > counts[-2]:
+            shares = np.bincount(held, minlength=3) / len(held)
+            assert model.predict_proba(row[None])[0] == pytest.approx(shares, abs=0.05)
+            assert model.predict(row[None])[0] == shares.argmax()
+
+
+def test_an_empty_cell_of_a_grid_is_labelled_by_those_around_it() -> None:
+    """Where a cell leads by less than its noise, neighbours decide, the nearest most."""
+    counts = np.zeros((2, 5, 5))
+    counts[0, :2], counts[1, 3:] = 20.0, 100.0
+    model = decode_grid(counts, ("upper", "lower"), noise=5.0)
+    centres = (np.arange(5) + 0.5) / 5
+    places = np.array([(x, 0.5) for x in centres])
+    assert model.predict(places)[[0, 1, 3, 4]].tolist() == [0, 0, 1, 1]
+    counts[0, 2, 2] = 4.0
+    assert decode_grid(counts, ("upper", "lower"), noise=5.0).predict(places)[2] == 1
+    assert decode_grid(counts, ("upper", "lower"), noise=1.0).predict(places)[2] == 0
+
+
+def test_trees_average_the_shares_of_their_leaves() -> None:
+    """Without noise, a score is the mean of the log-shares of the leaves that a row reaches."""
+    rows, labels = classes_apart(MIXED, 300, 7)
+    trees = Trees.draw(MIXED, np.random.default_rng(1), trees=4, depth=3)
+    statistic = RandomTrees(MIXED, trees)
+    model = statistic.decode(statistic.sum(rows, labels), 0.0)
+
+    def leaf_of(row: NDArray[np.float64], tree: int) -> int:
+        node = 0
+        while node < trees.leaves - 1:
+            feature, cut = trees.tested[tree, node], trees.cuts[tree, node]
+            node = 2 * node + (2 if row[feature] >= cut else 1)
+        return node - (trees.leaves - 1)
+
+    leaves = np.array([[leaf_of(row, tree) for tree in range(4)] for row in rows])
+    assert np.array_equal(trees.place(rows), leaves)
+    for row in range(0, len(rows), 29):
+        scores = np.zeros(3)
+        for tree in range(4):
+            held = labels[leaves[:, tree] == leaves[row, tree]]
+            kept = np.bincount(held, minlength=3) + SMOOTHING_MIN
+            scores += np.log(kept / kept.sum()) / 4
+        assert model.scores(rows[row][None])[0] == pytest.approx(scores)
+
+
+def test_trees_cut_what_is_left_of_a_range_and_test_every_column() -> None:
+    """Cuts of numbers lie strictly within the range left above them; the same seed draws them."""
+    trees = Trees.draw(NUMERIC, np.random.default_rng(8))
+    again = Trees.draw(NUMERIC, np.random.default_rng(8))
+    assert np.array_equal(trees.tested, again.tested)
+    assert np.array_equal(trees.cuts, again.cuts)
+    assert set(trees.tested.ravel().tolist()) == {0, 1, 2, 3}
+    for tree, node in product(range(len(trees.tested)), range(1, trees.tested.shape[1])):
+        child, cut = node, trees.cuts[tree, node]
+        while child:
+            parent = (child - 1) // 2
+            if trees.tested[tree, parent] == trees.tested[tree, node]:
+                assert (cut >= trees.cuts[tree, parent]) == (child == 2 * parent + 2)
+            child = parent
+
+
+@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+def test_any_released_sum_gives_a_classifier(features: Features) -> None:
+    """Sums that are nothing but noise, zero or absurd give finite scores for every row."""
+    rng = np.random.default_rng(9)
+    frame = some_frame(features)
+    rows = draw_rows(features, 20, rng)
+    trees = Trees.draw(features, rng, trees=2, depth=3)
+    statistics = [
+        Discriminant(features, frame),
+        ClassMeans(features, frame),
+        ClassCounts(features),
+        RandomTrees(features, trees),
+    ]
+    if not features.categories:
+        statistics.append(LabelledGrid(features, 3))
+    for statistic in statistics:
+        for size in (0, 10, 10**9):
+            noisy = np.rint(rng.normal(0, size, statistic.length)).astype(np.int64)
+            for deviation in (0.0, float(size)):
+                assert np.isfinite(statistic.decode(noisy, deviation).scores(rows)).all()
