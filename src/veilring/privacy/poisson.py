@@ -6,7 +6,7 @@ variances add up: shares of parties make the noise of one trusted party (Agarwal
 NeurIPS 2021). Its probabilities are `e**-v I_|k|(v)` with the modified Bessel function.
 
 A Poisson draw is exact by rejection. A proposal is the floor of m plus discrete Laplace noise x of
-scale s, about the standard deviation, and is accepted with probability
+scale s, about the standard deviation, and is accepted with probability::
 
     e**(|x| / s - c) P[floor(m) + x] / P[floor(m)],
 

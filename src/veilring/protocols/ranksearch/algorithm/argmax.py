@@ -7,7 +7,7 @@ the number of classes that beat c, a sum of such, with one product dealt again a
 L_c is 0, that of the class with most votes, or of the lowest of several; `R_c · L_c` is opened,
 with R_c never 0.
 
-With more votes, two of them are compared by bits, in a tournament of classes. As |d| < p/2, the
+With more votes, two of them are compared by bits, in a tournament of classes. As `|d| < p/2`, the
 difference d = v_a - v_b is negative iff 2d mod p is odd; that is the lowest bit of `2d + r`, which
 is opened, of r, and whether the sum passed p, xored. The bits of r are known to nobody: each is the
 sign of a random element whose square is opened, and what makes r >= p is thrown away.
