@@ -15,6 +15,7 @@ from veilring.protocols.release.algorithm.decoders import (
     RIDGE,
     SMOOTHING_MIN,
     decode_grid,
+    decode_moments,
     keep_share,
     lift_eigenvalues,
     shrink_counts,
@@ -79,6 +80,16 @@ def test_a_constant_feature_has_a_finite_unit() -> None:
         assert 0 < units[0] <= 50 * units.min() * (1 + 1e-9)
 
 
+def test_a_spread_that_is_lost_in_noise_is_that_of_its_noise() -> None:
+    """A variance below the deviation of its noise, from both of its moments, becomes that."""
+    sums = np.array([[20.0, 30.0, 0.0], [0.0, 0.0, 0.0]])
+    frame = decode_moments(sums, Frame.middle(schema(3)), rows=100, noise=4.0)
+    mean = np.sqrt(1 - 3 * 16 / 1300) * sums[0] / 100
+    blur = np.sqrt((4 / 200) ** 2 + (2 * mean * 4 / 100) ** 2)
+    assert frame.origin == pytest.approx(0.5 + mean)
+    assert frame.units == pytest.approx(blur**-0.5)
+
+
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("features", [NUMERIC, MIXED])
 def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -> None:
@@ -134,6 +145,42 @@ def test_the_floor_is_the_spectral_norm_of_the_noise() -> None:
     matrix = np.triu(rng.normal(size=(width, width)), 1) / np.sqrt(2)
     matrix += matrix.T + np.diag(rng.normal(size=width))
     assert np.linalg.norm(matrix, 2) == pytest.approx(np.sqrt(2 * width), rel=0.05)
+
+
+def test_a_noisy_discriminant_follows_its_formula() -> None:
+    """Scores are those of W = M/n - sum pi m m^T with its eigenvalues lifted, written out."""
+    rng = np.random.default_rng(10)
+    frame, classes, width, noise = Frame.middle(NUMERIC), 3, 4, 2.0
+    rows, labels = classes_apart(NUMERIC, 400, 10)
+    statistic = Discriminant(NUMERIC, frame, kappa=0.3)
+    drawn = np.rint(rng.normal(0, noise * L2_SCALE, statistic.length)).astype(np.int64)
+    released = statistic.sum(rows, labels) + drawn
+    model = statistic.decode(released, noise * L2_SCALE)
+
+    values = released / L2_SCALE
+    sums = values[: classes * width].reshape(classes, width)
+    counts = shrink_counts(values[classes * width : classes * (width + 1)] / 0.3, noise / 0.3)
+    moment, place = np.zeros((width, width)), classes * (width + 1)
+    for row in range(width):
+        for column in range(row, width):
+            entry = values[place] / 0.7 / (1 if row == column else np.sqrt(2))
+            moment[row, column] = moment[column, row] = entry
+            place += 1
+    n = counts.sum()
+    means = shrink_means(sums, counts, noise)
+    within = moment / n - sum(counts[c] / n * np.outer(means[c], means[c]) for c in range(classes))
+    raw, vectors = np.linalg.eigh(within)
+    edge = noise / 0.7 * np.sqrt(2 * width) / n
+    lifted = np.maximum(raw, 0) + 0.3 * edge + 0.01 * raw.sum() / width
+    inverse = vectors @ np.diag(lifted.sum() / raw.sum() / lifted) @ vectors.T
+    directions = frame.directions(rows)
+    expected = np.array(
+        [
+            directions @ inverse @ m - m @ inverse @ m / 2 + np.log(count / n)
+            for m, count in zip(means, counts, strict=True)
+        ]
+    ).T
+    assert model.scores(rows) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 def test_shrinking_is_none_without_noise_and_complete_in_noise() -> None:
@@ -206,9 +253,31 @@ def test_an_empty_cell_of_a_grid_is_labelled_by_those_around_it() -> None:
     assert decode_grid(counts, ("upper", "lower"), noise=1.0).predict(places)[2] == 0
 
 
+def test_a_noisy_grid_follows_its_formula() -> None:
+    """Each cell has the first decay whose lead exceeds the noise, or the best, by brute force."""
+    rng = np.random.default_rng(12)
+    side, noise = 4, 3.0
+    counts = rng.normal(2, noise, (3, side, side)) + 20 * np.eye(side) * np.eye(3)[0][:, None, None]
+    model = decode_grid(counts, ("a", "b", "c"), noise)
+    cells = list(product(range(side), repeat=2))
+    for index, cell in enumerate(cells):
+        best, expected = -1.0, np.zeros(3)
+        for decay in (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1):
+            apart = [abs(cell[0] - other[0]) + abs(cell[1] - other[1]) for other in cells]
+            weights = np.array([1.0 if not away else decay**away for away in apart])
+            sums = counts.reshape(3, -1) @ weights
+            deviation = noise * np.sqrt(2 * np.sum(weights**2))
+            lead = np.diff(np.sort(sums))[-1] / deviation
+            if best <= 1.5 and lead > best:
+                best, kept = lead, np.maximum(sums, 0) + deviation / 2
+                expected = np.log(kept / kept.sum())
+        assert model.log_shares[index] == pytest.approx(expected)
+
+
 def test_trees_average_the_shares_of_their_leaves() -> None:
     """Without noise, a score is the mean of the log-shares of the leaves that a row reaches."""
     rows, labels = classes_apart(MIXED, 300, 7)
+    rows[::3, 0] = 0.5  # on a cut, which is the second child's
     trees = Trees.draw(MIXED, np.random.default_rng(1), trees=4, depth=3)
     statistic = RandomTrees(MIXED, trees)
     model = statistic.decode(statistic.sum(rows, labels), 0.0)
