@@ -251,7 +251,7 @@ class MaskedSums:
         keys: What `agree_keys` returned.
         adder: The party that adds up, if one does; see `masked_sum`.
         first_round: The communication round of the first sum.
-        teller: The only party that tells what is bound before the first sum, if there is one.
+        public: What is public before it; nothing unless told.
     """
 
     def __init__(
@@ -261,16 +261,16 @@ class MaskedSums:
         adder: str | None = None,
         first_round: int = 1,
         *,
-        teller: str | None = None,
+        public: Public | None = None,
     ) -> None:
         self._party, self._keys, self._adder = party, keys, adder
-        tellers = party.parties if teller is None else (teller,)
-        self._public, self._round = Public(bytes(DIGEST_BYTES), tellers), first_round
+        self._public = public or Public(bytes(DIGEST_BYTES), party.parties)
+        self._round = first_round
 
     @property
-    def digest(self) -> bytes:
-        """The hash that the next sum is bound to."""
-        return self._public.digest
+    def public(self) -> Public:
+        """What the next sum is bound to."""
+        return self._public
 
     @property
     def next_round(self) -> int:
@@ -279,7 +279,7 @@ class MaskedSums:
 
     def bind(self, *public: bytes) -> None:
         """Bind all further sums to what is public from now on, equal at all parties."""
-        self._public = self._public._replace(digest=digest_of(self.digest, *public))
+        self._public = self._public._replace(digest=digest_of(self._public.digest, *public))
 
     async def add(self, own: Sequence[Words]) -> tuple[Words, ...]:
         """Add up arrays of each party, and bind what follows to their totals; see `masked_sum`."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names, written
+from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.masks import PairwiseKeys
 from veilring.protocols.ranksearch.algorithm.search import Asked, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import (
@@ -108,10 +108,7 @@ def simulate(
     public, parties = world.parameters, len(world.parts)
     near = {name: nearest_rows(world.queries, world.parts[name], public.k) for name in coalition}
     digest = digest_of(
-        bytes(DIGEST_BYTES),
-        digest_of(written(public).encode()),
-        digest_of_names(world.names),
-        world.queries.tobytes(),
+        written(public).encode(), digest_of_names(world.names), world.queries.tobytes()
     )
 
     def add(

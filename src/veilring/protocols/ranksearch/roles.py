@@ -22,7 +22,11 @@ from veilring.protocols.batches import hand_out
 from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.masks import MaskedSums, Public, agree_keys
 from veilring.protocols.ranksearch.algorithm.argmax import vote_bounds
-from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
+from veilring.protocols.ranksearch.algorithm.search import (
+    Found,
+    TotalsSearch,
+    clipped_counts,
+)
 from veilring.protocols.ranksearch.algorithm.votes import (
     TIED_ROWS,
     Nearest,
@@ -95,58 +99,70 @@ async def rank_search(
     batch = await hand_out(party, asker, queries, check, due=-1)
     nearest = nearest_rows(batch, own.rows, parameters.k)
     keys = await agree_keys(party)
-    public = digest_of(written(parameters).encode())
-    told = public, digest_of_names(party.parties), batch.tobytes()
+    parts = written(parameters).encode(), digest_of_names(party.parties), batch.tobytes()
+    told = Public(digest_of(*parts), (asker,))
+    adder = asker if parameters.sum == "star" else None
     own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
-    adder, at_radius, at_least = asker if parameters.sum == "star" else None, None, None
+
+    def count_votes(found: Found) -> Votes:
+        classes, weights = parameters.classes, parameters.weights
+        return own_votes(batch, own.rows, nearest, found, classes=classes, weights=weights)
+
     if parameters.reveal == "totals":
-        sums = MaskedSums(party, keys, adder, teller=asker)
-        sums.bind(*told)
-        found, at_radius, at_least = await _find_radii(party, sums, nearest, parameters)
-    else:
-        rounds = SharedRounds(party, Public(digest_of(*told), (asker,)))
-        found = await find_radii(party, rounds, nearest, parameters)
-        sums = MaskedSums(party, keys, adder, rounds.next_round)
-        sums.bind(rounds.public.digest)
-    votes = own_votes(
-        batch,
-        own.rows,
-        nearest,
-        found,
-        classes=parameters.classes,
-        weights=parameters.weights,
-    )
+        sums = MaskedSums(party, keys, adder, public=told)
+        found, checked = await _find_radii(party, sums, nearest, parameters)
+        return await _add_votes(party, sums, count_votes(found), found, checked, parameters)
+    rounds = SharedRounds(party, told)
+    found = await find_radii(party, rounds, nearest, parameters)
+    votes = count_votes(found)
+    sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)
     if parameters.reveal == "label":
-        tied_rows = await _count_tied(party, sums, votes, found, parameters)
-        rounds = SharedRounds(party, Public(sums.digest, party.parties), sums.next_round)
-        most = vote_bounds(found.tied, tied_rows, parameters.k)
-        return SearchAnswer(await find_labels(rounds, party, votes, most), None, found, tied_rows)
-    arrays = await sums.add(votes.arrays(found.tied, parameters.k))
-    totals = Votes.of(arrays, found.tied)
-    if at_radius is None:
-        at_radius = most_rows(totals, found, parameters.k)
+        return await _compare_votes(party, sums, votes, found, parameters)
+    return await _add_votes(party, sums, votes, found, None, parameters)
+
+
+async def _find_radii(
+    party: Party, sums: MaskedSums, nearest: Nearest, parameters: SearchParameters
+) -> tuple[Found, TotalsSearch]:
+    """Return the radii, and the search with the totals that were opened."""
+    parties = len(party.parties)
+    search = parameters.search(len(nearest.distances), parties)
+    word = parameters.count_word(parties)
+    while (asked := search.ask()) is not None:
+        own = clipped_counts(nearest.distances, asked)
+        (words,) = await sums.add((own.astype(word),))
+        totals = words.astype(np.int64)
+        if not search.could_be(asked, totals, nearest.distances):
+            party.accuse(Tampered(party.peers, "made totals that no honest counts have"))
+        search.take(asked, totals)
+    return search.found(), search
+
+
+async def _add_votes(  # noqa: PLR0917  (own votes, and what the search has told of all of them)
+    party: Party,
+    sums: MaskedSums,
+    votes: Votes,
+    found: Found,
+    search: TotalsSearch | None,
+    parameters: SearchParameters,
+) -> SearchAnswer:
+    """Add up the votes of all parties, and show their totals."""
+    totals = Votes.of(await sums.add(votes.arrays(found.tied, parameters.k)), found.tied)
+    at_radius = most_rows(totals, found, parameters.k) if search is None else search.at_radius
+    at_least = None if search is None else search.at_least
     if not could_be_votes(totals, votes, found, at_radius, at_least):
         party.accuse(Tampered(party.peers, "made vote totals that no honest votes have"))
     return SearchAnswer(totals.labels, totals.values, found)
 
 
-async def _find_radii(
-    party: Party, sums: MaskedSums, nearest: Nearest, parameters: SearchParameters
-) -> tuple[Found, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the radii, and the totals of clipped counts at each and at the lowest threshold."""
-    parties = len(party.parties)
-    search, word = (
-        parameters.search(len(nearest.distances), parties),
-        parameters.count_word(parties),
-    )
-    while (asked := search.ask()) is not None:
-        own = clipped_counts(nearest.distances, asked)
-        (sum_,) = await sums.add((own.astype(word),))
-        totals = sum_.astype(np.int64)
-        if not search.could_be(asked, totals, nearest.distances):
-            party.accuse(Tampered(party.peers, "made totals that no honest counts have"))
-        search.take(asked, totals)
-    return search.found(), search.at_radius, search.at_least
+async def _compare_votes(
+    party: Party, sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters
+) -> SearchAnswer:
+    """Compare the votes of all parties while they stay shared."""
+    tied_rows = await _count_tied(party, sums, votes, found, parameters)
+    rounds = SharedRounds(party, sums.public, sums.next_round)
+    most = vote_bounds(found.tied, tied_rows, parameters.k)
+    return SearchAnswer(await find_labels(rounds, party, votes, most), None, found, tied_rows)
 
 
 async def _count_tied(
