@@ -40,9 +40,9 @@ from veilring.protocols.release.algorithm.statistic import (
 GRID_COLUMNS_MAX: Final = 4
 """With more columns even 3 cells a side make more cells than most tables have rows."""
 SIDE_MIN: Final = 3
+"""With fewer cells a side, classes that lie in the middle are cut apart."""
 SIDE_MAX: Final = 32
-"""The fewest and the most cells a side. With fewer than 3, classes that lie in the middle are cut
-apart; 32 in four columns are a million cells, and more make a sum that is too large to send."""
+"""In four columns these are a million cells, and more make a sum that is too large to send."""
 
 
 @dataclass(frozen=True, slots=True)
