@@ -39,6 +39,7 @@ _NONCE: Final = bytes(16)  # a key of ChaCha20 makes one stream, so that its non
 _WORD_KINDS: Final = {"u", "i"}  # NumPy's letters for whole numbers of a fixed size
 
 _W = TypeVar("_W", bound=np.integer[Any])
+_B = TypeVar("_B", bound="Bound")
 _Unsigned = NDArray[np.unsignedinteger[Any]]
 Words = NDArray[np.integer[Any]]
 """Whole numbers, added modulo 2 to the number of their bits."""
@@ -54,22 +55,29 @@ class MaskKey(Message, kind="masks.key"):
     public: Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 
 
-class MaskedWords(Message, kind="masks.words"):
-    """A party's words under its masks, to all or to the one that adds up.
+class Bound(Message, kind="masks.bound"):
+    """The base class of messages that are bound to what is public; see `receive_bound`.
 
     Attributes:
-        digest: The hash that the masks are bound to.
-        words: One array for each that is added up, flattened.
+        digest: The hash of what the sender holds to be public.
     """
 
     digest: Digest
+
+
+class MaskedWords(Bound, kind="masks.words"):
+    """A party's words under its masks, to all or to the one that adds up.
+
+    Attributes:
+        words: One array for each that is added up, flattened.
+    """
+
     words: tuple[WordArray, ...]
 
 
-class MaskedTotals(Message, kind="masks.totals"):
+class MaskedTotals(Bound, kind="masks.totals"):
     """The totals, from the party that adds up to all others; the fields are `MaskedWords`'s."""
 
-    digest: Digest
     words: tuple[WordArray, ...]
 
 
@@ -91,6 +99,34 @@ class Public(NamedTuple):
         if len(suspects) == 1:
             return ProtocolViolation(sender, "holds other things to be public than it should")
         return Tampered(suspects, "made parties hold different things to be public")
+
+
+async def receive_bound(
+    party: Party, message_type: type[_B], *, sender: str, public: Public, due: int
+) -> _B:
+    """Wait for a message of a peer that holds the same to be public, as `Party.receive` does.
+
+    A peer that was told other things may be honest, and at another place of the protocol: so the
+    hash comes before the type.
+
+    Args:
+        party: This participant.
+        message_type: The type that is due.
+        sender: The peer.
+        public: What this participant holds to be public.
+        due: The round in which the peer sends it.
+
+    Raises:
+        ProtocolViolation: If it is of another type, or the peer alone can have lied.
+        Tampered: If the peer holds other things to be public.
+    """
+    message = await party.receive(Bound, sender=sender, due=due)
+    if message.digest != public.digest:
+        party.accuse(public.accusation(party, sender))
+    if not isinstance(message, message_type):
+        reason = f"sent {message.kind} where {message_type.kind} was due"
+        raise ProtocolViolation(sender, reason)
+    return message
 
 
 def chacha20_stream(key: bytes, info: bytes, size: int) -> memoryview:
@@ -363,9 +399,7 @@ async def _receive(  # noqa: PLR0917  (which message, and what it has to hold)
     public: Public,
     due: int,
 ) -> tuple[_Unsigned, ...]:
-    message = await party.receive(kind, sender=sender, due=due)
-    if message.digest != public.digest:
-        party.accuse(public.accusation(party, sender))
+    message = await receive_bound(party, kind, sender=sender, public=public, due=due)
     if [(a.dtype, a.size) for a in message.words] != [(a.dtype, a.size) for a in shaped]:
         raise ProtocolViolation(sender, "sent other arrays of masked words than are due")
     return message.words

@@ -16,6 +16,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import ForwardingParty, Party
 from veilring.protocols.batches import Queries
 from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, Votes
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.system import Facts
 from veilring.testing import ProtocolRunner
@@ -108,6 +109,16 @@ async def test_more_rows_than_may_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their votes would not fit a word if all of them tied."""
     monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 3)
     assert "rows is 2; allowed: at most 1 among 3 parties" in await refusal()
+
+
+@pytest.mark.parametrize("parties", [3, 4, 8])
+def test_as_many_rows_as_may_tie_fit_a_word(parties: int) -> None:
+    """All rows of all parties may tie and be of one class: their total is below 2^32."""
+    each = np.array([[TIED_ROWS // parties]], dtype=np.uint64)
+    tied = np.array([True])
+    arrays = zip(*(Votes(each).arrays(tied, 1) for _ in range(parties)), strict=True)
+    total = Votes.of([np.add.reduce(words, dtype=words[0].dtype) for words in arrays], tied)
+    assert total.counts.tolist() == (each * parties).tolist()
 
 
 async def test_too_few_parties_or_too_many() -> None:

@@ -1,5 +1,6 @@
 """Asking again after a loss: what is refused, by whom, from which message on, and how it reads."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterable
@@ -22,6 +23,17 @@ from veilring.protocols.ranksearch import SearchedRows, parameters
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
+
+
+class Delayed(Adversary):
+    """Sends its keys a second late."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskKey):
+            await asyncio.sleep(1.0)
+        return [(to, message)]
+
 
 FOUR, THREE = Parties(NAMES), Parties(NAMES[:3])
 KILLS = [("star", at) for at in range(0, 16, 2)] + [("all-to-all", at) for at in range(0, 36, 3)]
@@ -74,6 +86,27 @@ def test_the_oldest_queries_are_forgotten_first(
     for kept in (0, 3, 4, 5):
         with pytest.raises(AskedBefore):
             memory.refuse(queries[kept : kept + 1], THREE)
+
+
+def test_sessions_at_once_do_not_pass_one_another() -> None:
+    """Of two askings that begin together among other parties, the later one sends no value."""
+
+    async def main() -> None:
+        setup = set_up()
+        slow = {"party-0": Delayed()}
+        resident = setup.resident
+        async with (
+            Cluster(NAMES, runtime="simulated", own=resident, seed=1) as four,
+            Cluster(THREE, runtime="simulated", own=resident[:3], seed=2) as three,
+        ):
+            later = four.run(setup.role, adversaries=slow, **options(setup, NAMES))
+            waiting = asyncio.create_task(later)
+            await three.run(setup.role, **options(setup, THREE))
+            with pytest.raises(RunFailed) as caught:
+                await waiting
+        assert any(isinstance(error, AskedBefore) for error in caught.value.errors.values())
+
+    simulation.simulate(main())
 
 
 @pytest.mark.parametrize("adding", ["all-to-all", "star"])

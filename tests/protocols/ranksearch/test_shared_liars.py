@@ -19,6 +19,8 @@ from veilring.protocols.ranksearch.shared import Shares
 from veilring.transport.messages import Message
 
 LIAR, VICTIM = NAMES[1], NAMES[3]
+# Of the queries, one that the first step ends.
+EXACT = 0
 # A step of a search with k = 3 deals, checks, multiplies and compares; then the next one deals.
 COMPARES = 4
 
@@ -29,7 +31,8 @@ class OtherWords(Adversary):
 
     Attributes:
         at: The round.
-        made: What is made of the words: `raised` by one in the field, `large`, or `short`.
+        made: What is made of the words: `raised` by one in the field, or the `first` of them alone;
+            `large`, or `short`.
     """
 
     at: int
@@ -40,8 +43,10 @@ class OtherWords(Adversary):
         if self.round != self.at or to != VICTIM or not isinstance(message, Shares):
             return ((to, message),)
         words = message.words
+        raised = ((words.astype(np.int64) + 1) % 251).astype(words.dtype)
         instead = {
-            "raised": ((words.astype(np.int64) + 1) % 251).astype(words.dtype),
+            "raised": raised,
+            "first": np.append(raised[:1], words[1:]),
             "large": np.full_like(words, 251),
             "short": words[1:],
         }[self.made]
@@ -97,6 +102,20 @@ async def test_words_that_no_party_sends_are_refused(at: int, made: str) -> None
     """Words outside of the field, or fewer than are due, break the protocol; the victim says so."""
     error = await failed("votes", {LIAR: OtherWords(at, made)})
     assert isinstance(error.errors[VICTIM], ProtocolViolation)
+
+
+async def test_a_party_for_which_the_search_goes_on_is_not_convicted() -> None:
+    """It deals while all others vote, since a liar told it alone that T is not k."""
+    liars = {LIAR: OtherWords(COMPARES + 1, "first")}
+    setup = set_up(reveal="votes")
+    async with Cluster(NAMES, own=setup.resident, seed=3) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(
+                setup.role, adversaries=liars, **options(setup, NAMES, QUERIES[EXACT : EXACT + 1])
+            )
+    found = accusations(caught.value, LIAR)
+    assert found
+    assert all(is_among(LIAR, error) for error in found)
 
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])

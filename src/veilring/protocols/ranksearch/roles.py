@@ -102,6 +102,7 @@ async def rank_search(
     parts = written(parameters).encode(), digest_of_names(party.parties), batch.tobytes()
     told = Public(digest_of(*parts), (asker,))
     adder = asker if parameters.sum == "star" else None
+    check(batch)  # once more: another session may have sent values since
     own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
 
     def count_votes(found: Found) -> Votes:
@@ -169,7 +170,7 @@ async def _count_tied(
     party: Party, sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters
 ) -> NDArray[np.int64]:
     """Return the number of rows within the radius of each query where rows tie, shape (tied,)."""
-    own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS - 1))
+    own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS))
     if not len(own):
         return np.empty(0, dtype=np.int64)
     (totals,) = await sums.add((own,))

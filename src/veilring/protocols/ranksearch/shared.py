@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from veilring.errors import ProtocolViolation, Tampered
 from veilring.nodes.party import Party
-from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
+from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.forecast import Forecast, in_all, repeated
-from veilring.protocols.masks import Public
+from veilring.protocols.masks import Bound, Public, receive_bound
 from veilring.protocols.ranksearch.algorithm.argmax import (
     NO_LABEL,
     label_play,
@@ -40,7 +40,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.transport.frames import FRAME_BYTES_MAX
-from veilring.transport.messages import Array, Message
+from veilring.transport.messages import Array
 
 _ENVELOPE_BYTES: Final = 256  # session, kind, digest and header of an array: under 150 bytes
 PIECE_BYTES: Final = FRAME_BYTES_MAX - _ENVELOPE_BYTES
@@ -50,15 +50,13 @@ _R = TypeVar("_R")
 _Words = Annotated[NDArray[np.unsignedinteger[Any]], Array("|u1 <u2", 1)]
 
 
-class Shares(Message, kind="ranksearch.shares"):
+class Shares(Bound, kind="ranksearch.shares"):
     """Shares that a party deals, and words that it tells, from each to each.
 
     Attributes:
-        digest: The hash of what the sender holds to be public.
         words: Elements of the field, part by part.
     """
 
-    digest: Digest
     words: _Words
 
 
@@ -119,9 +117,9 @@ class SharedRounds:
     async def _receive(self, sender: str, count: int, scheme: Scheme, due: int) -> Ints:
         received: list[Ints] = []
         for size in _piece_sizes(count, scheme.word):
-            message = await self._party.receive(Shares, sender=sender, due=due)
-            if message.digest != self.public.digest:
-                self._party.accuse(self.public.accusation(self._party, sender))
+            message = await receive_bound(
+                self._party, Shares, sender=sender, public=self.public, due=due
+            )
             words = message.words
             if (words.dtype, len(words)) != (scheme.word, size) or words.max() >= scheme.p:
                 raise ProtocolViolation(sender, "sent other shares than are due")

@@ -31,7 +31,7 @@ WEIGHT_BITS: Final = 24
 # A row may be a subnormal distance away. k of these weights, and 2^32 rows that tie with weight 1,
 # stay below 2^64 together for any k that fits a batch.
 WEIGHT_MAX: Final = 2.0**20
-TIED_ROWS: Final = 2**32
+TIED_ROWS: Final = 2**32 - 1
 """All parties together have at most this many rows: votes where rows tie are words of 32 bits."""
 
 # Distances of 16 MiB: all of 100,000 rows to 1,000 queries would take 800 MB. Weights and the words
@@ -97,7 +97,7 @@ class Votes:
             k: The most rows that vote otherwise.
         """
         few = self.counts[~tied].astype(word_for(k))
-        words = few, self.counts[tied].astype(word_for(TIED_ROWS - 1))
+        words = few, self.counts[tied].astype(word_for(TIED_ROWS))
         return words if self.weighted is None else (*words, self.weighted)
 
     @classmethod
