@@ -26,6 +26,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     prime_above,
     product_mod,
 )
+from veilring.protocols.ranksearch.algorithm.votes import Votes
 
 FALSE_ALARM = 1e-6
 
@@ -153,3 +154,14 @@ def test_no_kept_element_is_zero_even_if_too_few_were_drawn() -> None:
     assert set(opened.tolist()) == {1, 2, 3, 4}
     assert all((other == opened).all() for other in others)
     assert stats.chisquare(np.bincount(opened, minlength=5)[1:]).pvalue > FALSE_ALARM
+
+
+def test_own_words_are_not_shown() -> None:
+    """What a party deals, draws or votes is in no text that a log could take."""
+    secret = np.array([123])
+    for held in (
+        dealers(Scheme(251, 3))[0].told_sum(secret),
+        Nonzero(secret, secret, secret),
+        Votes(secret[None].astype(np.uint64)),
+    ):
+        assert "123" not in repr(held)

@@ -84,7 +84,7 @@ def levels_of(k: int) -> tuple[int, ...]:
     return tuple(levels)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Equalities:
     """What is to be opened: whether T = k at the lowest thresholds with T >= k.
 

@@ -126,7 +126,7 @@ class Scheme:
         return product_mod(powers, np.vstack([values, random]), self.p)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
     """What the first parties send in a round, and the sum that a party makes of what it gets.
 
@@ -286,7 +286,7 @@ def drawn(needed: int, chance: float) -> int:
     return counts[bisect_left(counts, x=True, key=is_enough)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nonzero:
     """Shares of random elements and of their partners, before it is known which are not 0.
 

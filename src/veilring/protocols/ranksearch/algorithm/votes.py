@@ -76,7 +76,7 @@ def nearest_rows(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
     return Nearest(distances, labels)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Votes:
     """The votes of one party, or their totals.
 
