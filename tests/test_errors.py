@@ -42,7 +42,7 @@ def test_a_system_reports_all_parameters_that_are_not_allowed() -> None:
         PrivateKNN(**wrong)
     assert str(caught.value).splitlines() == [
         "k is 0; allowed: a whole number of at least 1",
-        "sum is 'star'; allowed: ring, cycles or shares",
+        "sum is 'star'; allowed: ring, cycles, shares or masks",
         f"kk: there is no such key; allowed: {known} (did you mean k?)",
     ]
     with pytest.raises(ScenarioError) as filed, as_scenario_errors({"sum": "votes"}, "protocol"):

@@ -41,7 +41,7 @@ def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sum", "star"], "votes.sum is 'star'; allowed: ring, cycles or shares"),
+        (["--sum", "star"], "votes.sum is 'star'; allowed: ring, cycles, shares or masks"),
         (["--set", "votes.summ=ring"], "votes.summ: there is no such key"),
         (["--set", "ring"], "--set is 'ring'; allowed: table.key=value"),
         (["--budget", "1"], "votes.budget is 1.0; allowed: at least epsilon"),

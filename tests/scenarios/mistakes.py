@@ -25,7 +25,7 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["protocol.delta=0"], "protocol.delta", "0", "above 0"),
     (["protocol.delta=1e300"], "protocol.delta", "1e+300", "up to 1e+06"),
     (["protocol.weights=none"], "protocol.weights", "none", "uniform or distance"),
-    (["protocol.sum=star"], "protocol.sum", "star", "ring, cycles or shares"),
+    (["protocol.sum=star"], "protocol.sum", "star", "ring, cycles, shares or masks"),
     (["protocol.sum=cycles"], "protocol.cycles", "1", "2 or more"),
     (["protocol.sum=cycles", "protocol.cycles=4"], "protocol.cycles", "4", "at most 3"),
     (["protocol.cycles=2"], "protocol.cycles", "2", "otherwise 1"),
