@@ -104,18 +104,21 @@ async def test_words_that_no_party_sends_are_refused(at: int, made: str) -> None
     assert isinstance(error.errors[VICTIM], ProtocolViolation)
 
 
-async def test_a_party_for_which_the_search_goes_on_is_not_convicted() -> None:
-    """It deals while all others vote, since a liar told it alone that T is not k."""
-    liars = {LIAR: OtherWords(COMPARES + 1, "first")}
-    setup = set_up(reveal="votes")
+@pytest.mark.parametrize(("liar", "adding"), [(LIAR, "all-to-all"), (NAMES[0], "star")])
+async def test_a_party_for_which_the_search_goes_on_is_not_convicted(
+    liar: str, adding: str
+) -> None:
+    """It deals while all others vote, since a liar, or who asks, told it alone that T is not k."""
+    liars = {liar: OtherWords(COMPARES + 1, "first")}
+    setup = set_up(reveal="votes", sum=adding)
     async with Cluster(NAMES, own=setup.resident, seed=3) as cluster:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(
                 setup.role, adversaries=liars, **options(setup, NAMES, QUERIES[EXACT : EXACT + 1])
             )
-    found = accusations(caught.value, LIAR)
+    found = accusations(caught.value, liar)
     assert found
-    assert all(is_among(LIAR, error) for error in found)
+    assert all(is_among(liar, error) for error in found)
 
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])

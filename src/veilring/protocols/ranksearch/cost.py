@@ -49,9 +49,10 @@ def found_cost(
 ) -> Forecast:
     """Return the exact cost of a batch, given how its search went.
 
-    With s steps, all-to-all takes s + 1 rounds of n(n - 1) messages, and a star 2(s + 1) rounds of
-    n - 1. A step whose counts stay shared takes ⌈log2(k + 1)⌉ + 1 rounds, one more where k + 1 is a
-    power of 2; and the last is followed by one more, unless no query has k rows.
+    With s steps, all-to-all takes s + 1 rounds of n(n - 1) messages, and a star, for totals only,
+    2(s + 1) rounds of n - 1. A step whose counts stay shared takes ⌈log2(k + 1)⌉ + 1 rounds, one
+    more where k + 1 is a power of 2; and the last is followed by one more, unless no query has k
+    rows.
 
     Args:
         parties: The number of parties, n.
@@ -80,7 +81,7 @@ def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Fo
     setup = repeated(parties - 1, handed).plus(keys_cost(parties))
 
     def masked(*arrays: Words) -> Forecast:
-        return masked_cost(parties, arrays, star=parameters.sum == "star")
+        return masked_cost(parties, arrays, star=parameters.has_adder)
 
     if parameters.reveal == "totals":
         word = parameters.count_word(parties)

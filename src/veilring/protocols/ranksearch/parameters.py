@@ -61,7 +61,7 @@ class SearchParameters:
         k: The number of nearest neighbours that vote.
         arity: The number m of parts into which a step divides an interval.
         reveal: What all parties learn besides the labels.
-        sum: Who adds up.
+        sum: Who adds up totals; what follows shared counts is sent to all.
         weights: `uniform`, or `distance` for votes in proportion to 1/distance.
         again: Whether the same queries may be asked again with other parties, so that the
             difference of two totals is known.
@@ -111,6 +111,15 @@ class SearchParameters:
     def upper(self) -> float:
         """The bound of a distance: none in the unit cube exceeds the root of its dimension."""
         return math.sqrt(self.features)
+
+    @property
+    def has_adder(self) -> bool:
+        """Whether the asker adds up.
+
+        Not after counts that stay shared: what was opened last would be confirmed to the asker
+        alone, and one that has lied to a party could have the others blame that party.
+        """
+        return self.sum == "star" and self.reveal == "totals"
 
     @property
     def queries_max(self) -> int:

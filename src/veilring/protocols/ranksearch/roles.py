@@ -101,7 +101,7 @@ async def rank_search(
     keys = await agree_keys(party)
     parts = written(parameters).encode(), digest_of_names(party.parties), batch.tobytes()
     told = Public(digest_of(*parts), (asker,))
-    adder = asker if parameters.sum == "star" else None
+    adder = asker if parameters.has_adder else None
     check(batch)  # once more: another session may have sent values since
     own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
 

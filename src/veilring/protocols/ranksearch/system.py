@@ -92,7 +92,7 @@ class RankSearch(System):
         k: The number of nearest rows that vote; all rows that tie at the k-th place do.
         arity: The number of parts into which a step of the search divides an interval.
         reveal: What all parties learn besides the labels.
-        sum: Who adds up: each party by itself, or the one that asks, which tells the others.
+        sum: Who adds up totals: each party by itself, or the one that asks, which tells the others.
         weights: How a row's vote counts.
         again: Whether the same queries may be asked again with other parties: the difference of
             two totals shows the rows of one.
