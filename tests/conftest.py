@@ -25,10 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the collector of garbage from all that is imported and collected: it stays for good."""
+    """Look for no garbage while tests are imported and collected: all of that stays."""
     gc.disable()
     yield
-    gc.freeze()
     gc.enable()
 
 
