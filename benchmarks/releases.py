@@ -143,7 +143,7 @@ def _ages(table: Table) -> Table:
 
 
 def draw_noise(noise: SumNoise, rng: Generator) -> NDArray[np.int64]:
-    """Return what the shares of all parties add up to, drawn at once, shape (dimensions,).
+    """Return the sum of the shares of all parties, drawn at once, shape (dimensions,).
 
     A Gaussian is rounded: at thousands of steps it is the sum of discrete ones to many digits.
 

@@ -1,4 +1,4 @@
-"""What distances tell: f + 1 queries near each other locate the nearest row, whoever holds it.
+"""What distances tell: f + 1 queries near each other locate the nearest row of all parties.
 
 All parties of PP-kNN learn the k smallest distances to each query, as the protocol intends. In f
 dimensions the distances of one row to f + 1 queries are linear equations for its place.

@@ -1,4 +1,4 @@
-"""What the totals of rank search tell: chosen queries locate the nearest row, whoever holds it.
+"""What the totals of rank search tell: chosen queries locate the nearest row of all parties.
 
 All parties learn an interval for the distance of the k-th nearest row to each query. Intervals of
 queries around a row intersect. Queries that are chosen by the answers to earlier ones halve what is

@@ -172,7 +172,7 @@ class PoissonLaw:
 
 
 def _stirling_rest(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what Stirling's formula leaves out of `ln(gamma(z))` for whole numbers from 1 on."""
+    """Return the error of Stirling's formula for `ln(gamma(z))` for whole numbers from 1 on."""
     inverse = 1 / np.maximum(z, _SERIES_FROM)
     square = inverse**2
     series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

@@ -67,7 +67,7 @@ _REACH: Final = 26
 
 
 def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: int) -> ZCDP:
-    """Return what the sum of discrete Gaussian shares guarantees: its Rényi curve is a line.
+    """Return the guarantee of a sum of discrete Gaussian shares: its Rényi curve is a line.
 
     Args:
         sigma: Of each share, in whole numbers; at least `GAUSSIAN_SIGMA_MIN`.
@@ -100,7 +100,7 @@ def skellam_noise(
     sensitivity_l1: float,
     orders: tuple[float, ...] = SKELLAM_ORDERS,
 ) -> RenyiDP:
-    """Return what Skellam noise guarantees, of one party or as a sum of shares.
+    """Return the guarantee of Skellam noise, of one party or as a sum of shares.
 
     Args:
         variance: Of all shares together that nobody knows.

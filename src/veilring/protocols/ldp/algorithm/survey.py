@@ -80,7 +80,7 @@ class Survey(ABC):
         classes: NDArray[np.int64],  # noqa: ARG002  (a subclass's own)
         question: int,  # noqa: ARG002  (likewise)
     ) -> NDArray[Any]:
-        """Return what each client would answer to a question if it had nothing to hide: its row.
+        """Return each client's true answer to a question: its row.
 
         Args:
             values: One row a client, from `validated`.

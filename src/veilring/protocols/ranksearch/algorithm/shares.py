@@ -221,7 +221,7 @@ class Dealer:
 
 
 def received(sent: Iterable[Part], to: int) -> Ints:
-    """Return what the senders of a part send to a party, shape (senders, m)."""
+    """Return the words that the senders of a part send to a party, shape (senders, m)."""
     return np.array([part.to(to) for part in sent if part.words is not None])
 
 
@@ -236,7 +236,7 @@ def play_together(
     p: int,
     watch: Callable[[Sequence[Sequence[Part]]], object] | None = None,
 ) -> list[_R]:
-    """Play all parties in this process, round by round, and return what each has at the end.
+    """Play all parties in this process, round by round, and return the result of each.
 
     Args:
         plays: What each party does.
