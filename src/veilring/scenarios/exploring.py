@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -283,13 +284,9 @@ def _chunks(seeds: list[int]) -> Iterator[list[int]]:
 def _results(subject: Subject, chunks: list[list[int]], workers: int) -> Iterable[list[Explored]]:
     if workers == 1:
         return (_explore_chunk(subject, chunk) for chunk in chunks)
-    import joblib  # noqa: PLC0415  (for many workers only)
+    from veilring.scenarios.sweep import engine  # noqa: PLC0415  (for many workers only)
 
-    parallel = joblib.Parallel(n_jobs=workers, return_as="generator")
-    results: Iterable[list[Explored]] = parallel(
-        joblib.delayed(_explore_chunk)(subject, chunk) for chunk in chunks
-    )
-    return results
+    return engine.in_order(partial(_explore_chunk, subject), chunks, workers)
 
 
 def _explore_chunk(subject: Subject, chunk: list[int]) -> list[Explored]:

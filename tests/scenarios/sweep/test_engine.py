@@ -77,6 +77,20 @@ def test_every_item_is_called_once(workers: int) -> None:
         assert sorted(results) == sorted(map(abs, items))
 
 
+def test_no_worker_outlives_its_sweep() -> None:
+    """One that left while the next sweep gives it a call would leave that call undone."""
+    with each_done(_own_process, list(range(8)), Engine(workers=2)) as results:
+        workers = set(results)
+    assert workers
+    for worker in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
+
+
+def _own_process(_: int) -> int:
+    return os.getpid()
+
+
 def test_leaving_early_ends_what_still_runs() -> None:
     """Whoever takes one result and goes is not warned of the others."""
     with each_done(abs, list(range(-200, 0)), Engine(workers=2)) as results:

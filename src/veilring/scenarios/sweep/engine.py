@@ -26,11 +26,24 @@ _PAUSE_SECONDS: Final = 0.001
 
 
 class LocalBackend(LokyBackend):  # type: ignore[misc]  # joblib is not typed
-    """joblib's own backend, loky, which may trip over a call that it was given as it is stopped.
+    """joblib's own backend, loky, stopped so that its manager does not trip over a call.
 
     loky's manager forgets all calls when it has to kill its workers, and then fails on one that it
     had not yet handed on: its thread ends with a `KeyError`, shown to whoever pressed Ctrl-C.
+
+    joblib keeps the workers for the next sweep. One that leaves, having been idle, just as it is
+    given a call makes the manager warn; where warnings are errors, that ends the manager's thread,
+    and the sweep waits for ever.
     """
+
+    _workers: Any  # loky's executor, or `None`
+
+    @override
+    def terminate(self) -> None:
+        if self._workers is not None:
+            self._workers.terminate()
+            self._workers = None
+        super().terminate()
 
     @override
     def abort_everything(self, ensure_ready: bool = True) -> None:
@@ -119,11 +132,25 @@ def each_done(
                 results.close()
 
 
+def in_order(
+    function: Callable[[_Item], _Result], items: Sequence[_Item], processes: int
+) -> Iterator[_Result]:
+    """Yield the result of a function for each item, in order, from processes of this machine.
+
+    Args:
+        function: At the top level of a module, where every process finds it.
+        items: What it is called with, each once.
+        processes: How many, at least 1; one is this process.
+    """
+    calls = [joblib.delayed(function)(item) for item in items]
+    yield from _on_this_machine(processes, "generator")(calls)
+
+
 @contextmanager
 def _local(engine: Engine, items: int) -> Iterator[_Parallel]:
     workers = joblib.cpu_count() if engine.workers is None else engine.workers
     processes = max(1, min(workers, items))
-    yield _unordered(backend=LocalBackend(), n_jobs=processes, idle_worker_timeout=IDLE_SECONDS)
+    yield _on_this_machine(processes, "generator_unordered")
 
 
 @contextmanager
@@ -133,7 +160,7 @@ def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
 
     local_workers = min(engine.workers or joblib.cpu_count(), items)
     with dask_backend.connect(engine.dask_address, local_workers) as backend:
-        yield _unordered(backend=backend, n_jobs=-1)
+        yield _parallel("generator_unordered", backend=backend, n_jobs=-1)
 
 
 @contextmanager
@@ -160,9 +187,15 @@ _START: Final[Mapping[str, Callable[[Engine, int], AbstractContextManager[_Paral
 }
 
 
-def _unordered(**backend: object) -> _Parallel:
+def _on_this_machine(processes: int, return_as: str) -> _Parallel:
+    return _parallel(
+        return_as, backend=LocalBackend(), n_jobs=processes, idle_worker_timeout=IDLE_SECONDS
+    )
+
+
+def _parallel(return_as: str, **backend: object) -> _Parallel:
     # One call a batch: a result is there when its cell is finished, not when others are.
-    parallel: _Parallel = joblib.Parallel(batch_size=1, return_as="generator_unordered", **backend)
+    parallel: _Parallel = joblib.Parallel(batch_size=1, return_as=return_as, **backend)
     return parallel
 
 
