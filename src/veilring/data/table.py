@@ -135,6 +135,17 @@ class Features:
                 field="ranges",
             )
 
+    @classmethod
+    def of_numbers(cls, features: int, classes: int | tuple[str, ...]) -> Self:
+        """Return a schema of numbers in [0, 1] whose names are their positions.
+
+        Args:
+            features: The number of features.
+            classes: The number of classes, or their names.
+        """
+        names = classes if isinstance(classes, tuple) else tuple(map(str, range(classes)))
+        return cls(tuple(map(str, range(features))), Ranges.unit(features), names)
+
     def __len__(self) -> int:
         return len(self.names)
 

@@ -24,7 +24,7 @@ from veilring.config import Section
 from veilring.data.csv import read_cells
 from veilring.data.csv_checks import cell_at
 from veilring.data.npz import NPZ
-from veilring.data.table import Rows, Table
+from veilring.data.table import Categories, Features, Ranges, Rows, Table
 from veilring.deployment.config import Terms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.system import Facts
@@ -289,7 +289,24 @@ class Schema(Terms):
 
     def facts(self, parties: int) -> Facts:
         """Return the public facts of the data of the given number of parties."""
-        return Facts(parties=parties, features=self.width, classes=len(self.classes))
+        return Facts(parties, self.width, len(self.classes), schema=self.encoded)
+
+    @property
+    def encoded(self) -> Features:
+        """The schema of rows once categories are several 0 and 1."""
+        names: list[str] = []
+        ranges: list[tuple[float, float]] = []
+        categories: list[Categories] = []
+        for each in self.features:
+            if each.categories:
+                categories.append(Categories(each.name, len(names), each.categories))
+                names += [f"{each.name}={value}" for value in each.categories]
+                ranges += [(0.0, 1.0)] * each.width
+            else:
+                names.append(each.name)
+                ranges.append((each.low, each.high))
+        lows, highs = zip(*ranges, strict=True)
+        return Features(tuple(names), Ranges(lows, highs), self.classes, tuple(categories))
 
     @classmethod
     def of_table(cls, table: Table, **tables: Any) -> Self:

@@ -25,6 +25,7 @@ BUILT_IN: Final = MappingProxyType(
     {
         "private-knn": "veilring.protocols.ring.system:PrivateKNN",
         "rank-search": "veilring.protocols.ranksearch.system:RankSearch",
+        "release": "veilring.protocols.release.system:Release",
         "noisy-votes": "veilring.protocols.noisyvotes.system:NoisyVotes",
         "ldp-bayes": "veilring.protocols.ldp.system:LDPBayes",
         "radius": "veilring.protocols.radius.system:DataOwner",

@@ -52,7 +52,7 @@ class Facts:
         classes: The number of classes.
         rows: The number of rows of all parties together, if that is public.
         queries: The number of queries that will be asked in all, if that is known.
-        categorical: Whether all features come from categories.
+        schema: The public schema of the rows, if there is one beyond these numbers.
     """
 
     parties: int
@@ -60,7 +60,12 @@ class Facts:
     classes: int
     rows: int | None = None
     queries: int | None = None
-    categorical: bool = False
+    schema: Features | None = None
+
+    @property
+    def categorical(self) -> bool:
+        """Whether all features come from categories."""
+        return self.schema is not None and self.schema.is_categorical
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,10 +503,6 @@ class System(Section, ABC):
     """One sentence on what it does."""
     hides_rows: ClassVar[bool] = True
     """Whether rows are private; otherwise only queries are."""
-    has_owner: ClassVar[bool] = False
-    """Whether one party has to be trusted with all rows."""
-    trust: ClassVar[str] = "all {parties}"
-    """Which parties are trusted, in a few words that may hold `{parties}` and `{honest}`."""
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Where errors of the code below have another name for a parameter: the parameter by it."""
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
@@ -520,6 +521,16 @@ class System(Section, ABC):
     # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
     # reported all together with their place in that file. This says that ours adds nothing to them.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # which pydantic reads
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether one party has to be trusted with all rows."""
+        return False
+
+    @property
+    def trust(self) -> str:
+        """Which parties are trusted, in a few words that may hold `{parties}` and `{honest}`."""
+        return "all {parties}"
 
     @property
     def colludes(self) -> bool:

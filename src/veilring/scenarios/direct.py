@@ -318,7 +318,7 @@ def _prepare(
         classes=len(classes),
         rows=sum(map(len, rows.values())),
         queries=len(asked),
-        categorical=features is not None and features.is_categorical,
+        schema=features,
     )
     return _Prepared(system.setup(rows, facts), asked, truth, classes)
 

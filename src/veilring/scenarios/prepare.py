@@ -72,7 +72,8 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     with as_scenario_errors({"name": "parties.names"}, "parties"):
         for party in parties:
             check_name(party)
-    table = scale_to_unit(load_rows(scenario.data))
+    loaded = load_rows(scenario.data)
+    table = scale_to_unit(loaded)
     with as_scenario_errors({"table": "data.source"}, "data"):
         train, held_out = split(table, scenario.data.test_share, streams.generator("split"))
     if scenario.data.queries != "all":
@@ -85,7 +86,7 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         classes=len(table.features.classes),
         rows=len(train),
         queries=len(held_out),
-        categorical=table.features.is_categorical,
+        schema=loaded.features,
     )
     with as_scenario_errors({**_KEYS, "parties": "parties.count"}, "protocol"):
         setup = scenario.protocol.setup(parts, facts)

@@ -25,7 +25,15 @@ from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_splits, load_facts
 from veilring.scenarios.comparison.running import rules_said
 
-SYSTEMS = ("private-knn", "rank-search", "noisy-votes", "ldp-bayes", "radius", "prediction")
+SYSTEMS = (
+    "private-knn",
+    "rank-search",
+    "release",
+    "noisy-votes",
+    "ldp-bayes",
+    "radius",
+    "prediction",
+)
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
 LATENCY = {"law": "constant", "seconds": 0.05}
 
@@ -129,7 +137,7 @@ class TestCosts:
         """With one latency on all links, a run takes its rounds and the steps of its set-up."""
         asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
         found = compare(make_question(asked, {"runtime": "simulated", "latency": LATENCY}))
-        steps = {"private-knn": 3, "rank-search": 2, "noisy-votes": 1}
+        steps = {"private-knn": 3, "rank-search": 2, "noisy-votes": 1, "release": 1}
         for line in found.lines:
             if line.cost is not None:
                 waits = line.cost.rounds + steps.get(line.system, 0)

@@ -75,7 +75,6 @@ class LDPBayes(System):
         variance_floor: For `gaussian-bayes`: the least variance of a feature scaled to [-1, 1].
     """
 
-    trust: ClassVar[str] = "nobody"
     title: ClassVar[str] = "LDP naive Bayes"
     summary: ClassVar[str] = "Each row is a client that sends one noisy report to a server."
 
@@ -103,6 +102,11 @@ class LDPBayes(System):
     variance_floor: float = Field(
         VARIANCE_FLOOR, gt=0, le=1, description="a number above 0 and up to 1"
     )
+
+    @property
+    @override
+    def trust(self) -> str:
+        return "nobody"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

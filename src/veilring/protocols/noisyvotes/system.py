@@ -74,7 +74,6 @@ class NoisyVotes(System):
     """
 
     title: ClassVar[str] = "noisy votes"
-    trust: ClassVar[str] = "{honest} of {parties}"
     summary: ClassVar[str] = "Peers add up votes near a query, each with its share of the noise."
 
     name: Literal["noisy-votes"] = Field("noisy-votes", description="noisy-votes")
@@ -101,6 +100,11 @@ class NoisyVotes(System):
     batch: int = Field(
         1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
     )
+
+    @property
+    @override
+    def trust(self) -> str:
+        return "{honest} of {parties}"
 
     @property
     @override

@@ -87,8 +87,6 @@ class IndKNN(System):
         block_max: The most queries of one request.
     """
 
-    has_owner: ClassVar[bool] = True
-    trust: ClassVar[str] = "a server"
     title: ClassVar[str] = "Ind-KNN, server"
     summary: ClassVar[str] = (
         "A server labels a stream of queries by noisy votes that each record pays for."
@@ -116,6 +114,16 @@ class IndKNN(System):
     block_max: int = Field(
         BLOCK, ge=1, le=BLOCK_MAX, description=f"a whole number from 1 to {BLOCK_MAX:,}"
     )
+
+    @property
+    @override
+    def has_owner(self) -> bool:
+        return True
+
+    @property
+    @override
+    def trust(self) -> str:
+        return "a server"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

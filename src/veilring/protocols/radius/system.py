@@ -111,8 +111,6 @@ class DataOwner(System):
         batch: The most queries that are asked at once.
     """
 
-    has_owner: ClassVar[bool] = True
-    trust: ClassVar[str] = "an owner"
     title: ClassVar[str] = "r-N, owner"
     summary: ClassVar[str] = "A data owner labels queries by noisy votes and charges each answer."
 
@@ -138,6 +136,16 @@ class DataOwner(System):
     batch: int = Field(
         1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
     )
+
+    @property
+    @override
+    def has_owner(self) -> bool:
+        return True
+
+    @property
+    @override
+    def trust(self) -> str:
+        return "an owner"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

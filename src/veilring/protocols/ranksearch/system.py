@@ -100,7 +100,6 @@ class RankSearch(System):
     """
 
     title: ClassVar[str] = "rank search"
-    trust: ClassVar[str] = "2 of {parties}"  # with `totals`, which is what is compared
     summary: ClassVar[str] = "Peers count under masks until they know the radius of the k nearest."
 
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType(
@@ -125,6 +124,11 @@ class RankSearch(System):
     weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
     again: bool = Field(default=False, description="true or false")
     batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+
+    @property
+    @override
+    def trust(self) -> str:
+        return "2 of {parties}"  # with `totals`, which is what is compared
 
     @property
     @override

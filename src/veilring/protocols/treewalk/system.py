@@ -224,7 +224,6 @@ class TreeWalk(System):
     """
 
     hides_rows: ClassVar[bool] = False
-    trust: ClassVar[str] = "nobody"
     title: ClassVar[str] = "tree walk"
     summary: ClassVar[str] = "A client finds public rows near a query that it does not reveal."
 
@@ -245,6 +244,11 @@ class TreeWalk(System):
         "auto", description='a number above 0, or "auto"'
     )
     batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+
+    @property
+    @override
+    def trust(self) -> str:
+        return "nobody"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

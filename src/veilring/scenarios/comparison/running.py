@@ -242,7 +242,7 @@ def _answer(system: System, question: Question, split: DealtSplit) -> Iterator[_
             classes=len(features.classes),
             rows=len(split.train),
             queries=len(asked),
-            categorical=features.is_categorical,
+            schema=features,
         )
         setup = system.setup(split.parts, facts)
         name = ("comparison", system.name, str(epsilon), split.number, number)

@@ -8,11 +8,12 @@ adds up to with the noise on it: where noise wins, the statistic with fewer numb
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from numpy.random import Generator
 
 from veilring.data.table import Features
+from veilring.errors import InputError
 from veilring.privacy.checks import (
     require,
     require_delta,
@@ -89,7 +90,7 @@ class Plan:
     """What is released, and with which noise. Public.
 
     Attributes:
-        method: The statistic.
+        method: The statistic; `"own"` for one that is not of this package.
         law: The law of the noise: `"laplace"` for a pure guarantee.
         epsilon: The whole budget.
         delta: 0 for a pure guarantee.
@@ -100,7 +101,7 @@ class Plan:
         side: Of the grid.
     """
 
-    method: Method
+    method: Method | Literal["own"]
     law: Law
     epsilon: float
     delta: float
@@ -166,6 +167,40 @@ def plan_release(
         found.kappa,
         found.side,
     )
+
+
+def plan_own(
+    statistic: Statistic[Any],
+    *,
+    rows: int,
+    epsilon: float,
+    delta: float,
+    trust: Trust,
+    law: Literal["gaussian", "skellam"] = "gaussian",
+) -> Plan:
+    """Return the plan of a statistic of one's own; it is pure if its bound is one of the L1 norm.
+
+    Args:
+        statistic: It says by how much a row changes it at most.
+        rows: As `plan_release` takes it, and so all others.
+        epsilon: The budget.
+        delta: The other part of it.
+        trust: Whose shares of the noise count.
+        law: The law of noise that is not pure.
+
+    Raises:
+        InputError: If a number is out of range, or delta is 0 and the bound is of the L2 norm.
+    """
+    require_positive("epsilon", epsilon)
+    require_delta(delta, zero=True)
+    require(rows >= 1, "rows", rows, "a whole number of at least 1")
+    pure = statistic.bound.norm == "l1"
+    require_that(
+        pure or delta > 0,
+        "delta",
+        "the statistic has an L2 bound, which needs a delta above 0; or bound its L1 norm",
+    )
+    return Plan("own", "laplace" if pure else law, epsilon, 0.0 if pure else delta, trust, rows)
 
 
 class _Shape(NamedTuple):
@@ -308,6 +343,8 @@ def _made(
             return LabelledGrid(features, plan.side, plan.norm, SCALE_MAX)
         case "trees":
             return RandomTrees(features, Trees.draw(features, public), plan.norm, SCALE_MAX)
+        case "own":
+            raise InputError("statistic", "own", ", ".join(get_args(Method)))
 
 
 def _scale(plan: Plan, finest: Bound, weight: Fraction) -> int:

@@ -1,0 +1,203 @@
+"""A release step by step: the sums that are made, their noise, and the model that follows.
+
+The parties of a network, an owner alone and a simulation in one process all drive the same
+generator. It yields what is added up next, and is sent the noisy total. The model is a function of
+the totals and of what is public, so that everybody who has them has the same model.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Features, Rows
+from veilring.privacy.checks import require_that
+from veilring.protocols.digests import digest_of, written
+from veilring.protocols.release.algorithm.classifiers import Classifier
+from veilring.protocols.release.algorithm.laws import Account, SumNoise, account_of, plan_noise
+from veilring.protocols.release.algorithm.rule import Plan, first_statistic, main_statistic
+from veilring.protocols.release.algorithm.statistic import Statistic
+from veilring.randomness import Streams
+
+_SEED_BYTES: Final = 8
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseParameters:
+    """All that is public before a release; the parties hold the same.
+
+    Attributes:
+        features: The schema of rows.
+        plan: What is released, and with which noise.
+        own: A statistic of one's own, in place of the plan's.
+
+    Raises:
+        InputError: If no noise is drawn at the budget, or a statistic is too large for its words.
+    """
+
+    features: Features
+    plan: Plan
+    own: Statistic[Classifier] | None = None
+
+    def __post_init__(self) -> None:
+        for noise in self.noises:
+            noise.require_room(self.plan.rows)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The hash of it."""
+        own = "" if self.own is None else written(self.own)
+        return digest_of(written(self.features).encode(), written(self.plan).encode(), own.encode())
+
+    @cached_property
+    def first(self) -> Statistic[Any] | None:
+        """The statistic of the first of two sums; none if there is only one."""
+        return None if self.own else first_statistic(self.plan, self.features)
+
+    def main(self, frame: Any = None) -> Statistic[Classifier]:  # noqa: ANN401  (what the first sum is decoded to)
+        """Return the statistic that the model is made of.
+
+        Args:
+            frame: What the first sum was decoded to, if there was one.
+        """
+        if self.own:
+            return self.own
+        # Trees are drawn by it, which need not be secret: only the same at all parties.
+        public = Streams(int.from_bytes(self.digest[:_SEED_BYTES])).generator("release")
+        return main_statistic(self.plan, self.features, public, frame)
+
+    @cached_property
+    def noises(self) -> tuple[SumNoise, ...]:
+        """The noise of each sum, all of it fixed before the first."""
+        plan, sums = self.plan, [each for each in (self.first, self.main()) if each is not None]
+        rows = [each.sensitivity for each in sums]
+        return plan_noise(
+            plan.law, plan.epsilon, plan.delta, plan.trust, rows, weights=plan.weights
+        )
+
+    @property
+    def account(self) -> Account:
+        """What all sums together guarantee."""
+        return account_of(self.noises)
+
+
+class Total(NamedTuple):
+    """A noisy total, as everybody may know it.
+
+    Attributes:
+        sums: Shape (length,).
+        shares: How many parties' rows and shares of the noise it has.
+    """
+
+    sums: NDArray[np.int64]
+    shares: int
+
+
+class Step(NamedTuple):
+    """What is added up next."""
+
+    statistic: Statistic[Any]
+    noise: SumNoise
+
+    def draw(self, rows: Rows, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return a party's summand, shape (length,): its rows and its share of the noise. Secret.
+
+        Args:
+            rows: The party's rows.
+            rng: Its own randomness.
+        """
+        return self.statistic.sum(rows.features, rows.labels) + self.noise.share(rng)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Released:
+    """A release, the same at all who have its totals.
+
+    Attributes:
+        model: What labels rows.
+        totals: The noisy total of each sum, in order.
+    """
+
+    model: Classifier
+    totals: tuple[Total, ...]
+
+
+Steps = Generator[Step, Total, Released]
+
+
+def release_steps(parameters: ReleaseParameters) -> Steps:
+    """Yield each step of a release, take its noisy total, and return the release.
+
+    Args:
+        parameters: What all parties hold.
+    """
+    totals, noises, frame = [], parameters.noises, None
+    if parameters.first is not None:
+        step = Step(parameters.first, noises[0])
+        totals.append((yield step))
+        frame = _decoded(step, totals[-1])
+    step = Step(parameters.main(frame), noises[-1])
+    totals.append((yield step))
+    return Released(_decoded(step, totals[-1]), tuple(totals))
+
+
+def simulate_release(
+    parts: Sequence[Rows], parameters: ReleaseParameters, rngs: Sequence[np.random.Generator]
+) -> Released:
+    """Release the rows of all parties in one process, by the very steps that they run.
+
+    Args:
+        parts: The rows of each party.
+        parameters: What all parties hold.
+        rngs: The randomness of each party.
+    """
+    steps, total = release_steps(parameters), None
+    for _ in parameters.noises:
+        step = next(steps) if total is None else steps.send(total)
+        drawn = [step.draw(rows, rng) for rows, rng in zip(parts, rngs, strict=True)]
+        total = Total(np.sum(drawn, axis=0), len(parts))
+    return finish_release(steps, cast("Total", total))
+
+
+def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Released:
+    """Return the release that some totals make.
+
+    Args:
+        parameters: What all parties held.
+        totals: The noisy total of each sum, in order.
+
+    Raises:
+        InputError: If they are more or fewer than the release has, or of other lengths.
+    """
+    require_that(
+        len(totals) == len(parameters.noises),
+        "totals",
+        f"there are {len(totals)} totals; the release has {len(parameters.noises)} sums",
+    )
+    steps = release_steps(parameters)
+    next(steps)
+    for total in totals[:-1]:
+        steps.send(total)
+    return finish_release(steps, totals[-1])
+
+
+def finish_release(steps: Steps, total: Total) -> Released:
+    """Return the release that ends with its last total.
+
+    Args:
+        steps: Where it stands, before that total.
+        total: The total.
+    """
+    try:
+        steps.send(total)
+    except StopIteration as done:
+        released: Released = done.value
+        return released
+    raise AssertionError("a release has more sums than its parameters say")
+
+
+def _decoded(step: Step, total: Total) -> Any:  # noqa: ANN401  (a frame or a classifier)
+    return step.statistic.decode(total.sums, step.noise.deviation(total.shares))

@@ -1,0 +1,252 @@
+"""The parties of a release: peers that add up under masks, an owner, and a client without rows.
+
+Each peer adds to the sum of its own rows a share of the noise, and nobody sees more than the noisy
+total. So the total protects every row, also against the peers: from a coalition of `tolerated`
+parties, and the parties that may be lost, enough noise stays hidden.
+
+A client gets the totals, and makes the model by itself. Its queries stay with it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from veilring.data.table import Rows
+from veilring.errors import InputError, ProtocolViolation
+from veilring.nodes.cost import Traffic
+from veilring.nodes.party import Party
+from veilring.protocols.batches import check_rows
+from veilring.protocols.digests import digest_of, digest_of_names
+from veilring.protocols.forecast import Forecast, in_all, repeated
+from veilring.protocols.masks import MaskedSums, agree_keys, keys_cost, masked_cost
+from veilring.protocols.release.algorithm.laws import Account
+from veilring.protocols.release.algorithm.steps import (
+    Released,
+    ReleaseParameters,
+    Total,
+    finish_release,
+    release_steps,
+    released_by,
+)
+from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.messages import Array, Message
+
+Adding = Literal["all-to-all", "star"]
+
+_WORD_BYTES: Final = 8
+_ENVELOPE_BYTES: Final = 256  # session, kind, round, digest, header of an array: under 150
+PIECE_WORDS: Final = (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // _WORD_BYTES
+"""The words of a total that fit a frame; longer totals go in several pieces, a round each."""
+Charge = Callable[[Account], object]
+"""Called with the guarantee of the whole release, before anything of it is sent."""
+
+
+class ReleaseRequest(Message, kind="release.request"):
+    """Asks for the next piece of the totals, so that no more than one is ever under way."""
+
+
+class ReleasedWords(Message, kind="release.words"):
+    """A piece of a total, to a client.
+
+    Attributes:
+        shares: How many parties' rows and noise the total has.
+        words: Shape (entries,), at most `PIECE_WORDS`.
+    """
+
+    shares: Annotated[int, Field(ge=1)]
+    words: Annotated[NDArray[np.int64], Array("<i8", 1)]
+
+
+def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> None:
+    """Refuse rows of another schema, and another number of parties than the noise is planned for.
+
+    Args:
+        rows: A party's rows.
+        parameters: What it holds.
+        parties: The number of parties that take part.
+
+    Raises:
+        InputError: If the rows have other features or a class that is not public, or the plan is
+            for more or fewer parties.
+    """
+    check_rows(rows, len(parameters.features), len(parameters.features.classes))
+    planned = parameters.plan.trust.parties
+    if parties != planned:
+        raise InputError.because(
+            f"the noise is planned for {planned} parties, and {parties} take part; plan it for as "
+            "many as there are",
+            field="parties",
+        )
+
+
+async def release_rows(
+    party: Party,
+    rows: Rows,
+    *,
+    asker: str,
+    parameters: ReleaseParameters,
+    adding: Adding = "all-to-all",
+    charge: Charge | None = None,
+) -> Released:
+    """Release the rows of all parties once, each hidden by the noise of all.
+
+    Args:
+        party: This participant; alone it is an owner, and its own noise is all that there is.
+        rows: The party's private rows; it may have none.
+        asker: With `star` the participant that adds up.
+        parameters: What all parties hold; its plan is made for as many.
+        adding: Whether each party adds up, or one of them does and tells the others.
+        charge: Called before this party sends any of its rows: from then on others may have the
+            total, and the release is spent, however the run ends. If it raises, nothing is sent.
+
+    Returns:
+        The same release at every party.
+
+    Raises:
+        InputError: If own rows do not fit, or the plan is for another number of parties; nothing
+            was sent then.
+        ProtocolViolation: If a peer sent what no honest party sends.
+        Tampered: If parties hold different things to be public.
+    """
+    require_ready(rows, parameters, len(party.parties))
+    sums = await _agree(party, asker, parameters, adding) if party.peers else None
+    if charge is not None:
+        charge(parameters.account)
+    steps = release_steps(parameters)
+    step = next(steps)
+    for _ in parameters.noises[:-1]:
+        step = steps.send(await _add(sums, step.draw(rows, party.rng), len(party.parties)))
+    last = await _add(sums, step.draw(rows, party.rng), len(party.parties))
+    return finish_release(steps, last)
+
+
+async def _agree(
+    party: Party, asker: str, parameters: ReleaseParameters, adding: Adding
+) -> MaskedSums:
+    """Agree on keys, and bind all sums to what is public."""
+    keys = await agree_keys(party)
+    sums = MaskedSums(party, keys, asker if adding == "star" else None)
+    sums.bind(digest_of(digest_of_names(party.parties), parameters.digest))
+    return sums
+
+
+async def _add(sums: MaskedSums | None, own: NDArray[np.int64], parties: int) -> Total:
+    """Return the total of all parties' summands; an owner's is its own."""
+    if sums is None:
+        return Total(own, parties)
+    words = own.view(np.uint64)
+    found = [(await sums.add((piece,)))[0] for piece in pieces_of(words)]
+    return Total(np.concatenate(found).view(np.int64), parties)
+
+
+def pieces_of(words: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield a vector in pieces that fit a frame."""
+    for start in range(0, len(words), PIECE_WORDS):
+        yield words[start : start + PIECE_WORDS]
+
+
+async def release_by_owner(
+    party: Party, rows: Rows | None, *, parameters: ReleaseParameters
+) -> Released:
+    """Release all rows at the party that has them; its peer asks for the totals.
+
+    Args:
+        party: This participant: the owner, or its client.
+        rows: The owner's.
+        parameters: Public; its plan is one owner's.
+
+    Returns:
+        The same release at both.
+
+    Raises:
+        InputError: If the rows do not fit, or the plan is for several parties.
+        ProtocolViolation: If the peer sent what no honest party sends.
+    """
+    (other,) = party.peers
+    if rows is None:
+        return await receive_release(party, other, parameters)
+    require_ready(rows, parameters, 1)
+    steps = release_steps(parameters)
+    step = next(steps)
+    for _ in parameters.noises[:-1]:
+        step = steps.send(Total(step.draw(rows, party.rng), 1))
+    released = finish_release(steps, Total(step.draw(rows, party.rng), 1))
+    await send_release(party, other, released.totals)
+    return released
+
+
+async def send_release(party: Party, client: str, totals: Sequence[Total]) -> None:
+    """Send the totals of a release to a client, piece by piece as it asks for them.
+
+    Args:
+        party: This participant.
+        client: The client.
+        totals: The noisy total of each sum, in order.
+    """
+    pieces = ((total.shares, piece) for total in totals for piece in pieces_of(total.sums))
+    for number, (shares, piece) in enumerate(pieces):
+        await party.receive(ReleaseRequest, sender=client, due=2 * number + 1)
+        party.round(2 * number + 2)
+        await party.send(client, ReleasedWords(shares=shares, words=piece))
+
+
+async def receive_release(party: Party, sender: str, parameters: ReleaseParameters) -> Released:
+    """Return a release from the totals that a party sends.
+
+    Args:
+        party: This participant.
+        sender: The party that has the totals.
+        parameters: What it should have released.
+
+    Raises:
+        ProtocolViolation: If it sent totals of other lengths, or of other numbers of parties.
+    """
+    trust, totals, number = parameters.plan.trust, [], 0
+    for noise in parameters.noises:
+        words, shares = np.zeros(noise.sensitivity.dimensions, np.int64), set()
+        for piece in pieces_of(words):
+            party.round(2 * number + 1)
+            await party.send(sender, ReleaseRequest())
+            party.round(2 * number + 2)
+            message = await party.receive(ReleasedWords, sender=sender, due=2 * number + 2)
+            if message.words.shape != piece.shape:
+                raise ProtocolViolation(sender, "sent another number of words than a total has")
+            piece[:] = message.words
+            shares.add(message.shares)
+            number += 1
+        (least, *more) = sorted(shares)
+        if more or not trust.shares <= least <= trust.parties:
+            raise ProtocolViolation(sender, "sent a total of another number of parties")
+        totals.append(Total(words, least))
+    return released_by(parameters, totals)
+
+
+def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) -> Forecast:
+    """Forecast a release of peers: a masked sum for each piece of each of its totals.
+
+    Args:
+        parties: The number of parties, n, at least 3.
+        parameters: What they hold.
+        adding: Whether each party adds up, or one of them does.
+    """
+    sums = [masked_cost(parties, (piece,), star=adding == "star") for piece in _pieces(parameters)]
+    total = in_all(*sums)
+    return Forecast(total.rounds, total.traffic, keys_cost(parties))
+
+
+def owner_cost(parameters: ReleaseParameters) -> Forecast:
+    """Forecast an owner's release to one client: a request and an answer for each piece."""
+    rounds, traffic = 0, Traffic()
+    for piece in _pieces(parameters):
+        answer = ReleasedWords(shares=1, words=piece.view(np.int64))
+        traffic = traffic.plus(repeated(1, ReleaseRequest())).plus(repeated(1, answer))
+        rounds += 2
+    return Forecast(rounds, traffic)
+
+
+def _pieces(parameters: ReleaseParameters) -> Iterator[NDArray[np.uint64]]:
+    for noise in parameters.noises:
+        yield from pieces_of(np.zeros(noise.sensitivity.dimensions, np.uint64))

@@ -1,0 +1,323 @@
+"""Release as a system: its parameters, its promise, and how peers or an owner release once."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import ClassVar, Final, Literal, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+from veilring.data.table import Features, Rows
+from veilring.errors import InputError
+from veilring.nodes.ring import PARTIES_MIN, Ring
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.release.algorithm.classifiers import Classifier
+from veilring.protocols.release.algorithm.laws import (
+    EPSILON_MAX,
+    Account,
+    Trust,
+    tolerated_default,
+)
+from veilring.protocols.release.algorithm.rule import plan_own, plan_release
+from veilring.protocols.release.algorithm.statistic import Statistic
+from veilring.protocols.release.algorithm.steps import (
+    Released,
+    ReleaseParameters,
+    simulate_release,
+)
+from veilring.protocols.release.roles import (
+    owner_cost,
+    release_by_owner,
+    release_cost,
+    release_rows,
+    require_ready,
+)
+from veilring.protocols.system import (
+    PARTIES,
+    SERVER,
+    Facts,
+    Play,
+    Promise,
+    Setup,
+    Spent,
+    System,
+    together,
+)
+
+ROWS_MAX: Final = 1_000_000_000
+"""More than any parties have together."""
+_DELTA_MAX: Final = 0.01
+"""With more, the worst that delta allows happens to too many."""
+# All queries of a client are labelled by one release: no batch is too large.
+_QUERIES_MAX: Final = 2**62
+
+
+class Release(System):
+    """Peers release one noisy sum of their rows, and a model that is made of it labels all queries.
+
+    Each party adds a share of the noise to a statistic of its rows; a masked sum adds up. What is
+    computed from the total costs nothing more, so that queries are free and stay with who asks.
+
+    Attributes:
+        name: `release`.
+        epsilon: The price of the release.
+        delta: The probability that comes with it; 0 for a pure guarantee.
+        tolerated: The number of parties that may pool what they see, the one that looks among them.
+            `auto` is fewer than half of them.
+        statistic: What is added up; `auto` follows from public numbers by a rule.
+        law: The law of noise that is not pure.
+        rows: The declared number of rows of all parties together, which counts as public; 0 where
+            it is known, as it is in an experiment.
+        trusted: Whether one owner holds all rows and makes the noise alone.
+        sum: Who adds up: each party by itself, or the one that asks, which tells the others.
+    """
+
+    title: ClassVar[str] = "release"
+    summary: ClassVar[str] = "Peers release one noisy sum; a model made of it labels all queries."
+
+    name: Literal["release"] = Field("release", description="release")
+    epsilon: float = Field(
+        1.0, gt=0, le=EPSILON_MAX, description=f"a number above 0, up to {EPSILON_MAX:,}"
+    )
+    delta: float = Field(1e-5, ge=0, le=_DELTA_MAX, description=f"a number from 0 to {_DELTA_MAX}")
+    tolerated: Literal["auto"] | int = Field(
+        "auto", description='a whole number of at least 0, or "auto"'
+    )
+    statistic: Literal["auto", "means", "lda", "counts", "grid", "trees"] = Field(
+        "auto", description="auto, means, lda, counts, grid or trees"
+    )
+    law: Literal["gaussian", "skellam"] = Field("gaussian", description="gaussian or skellam")
+    rows: int = Field(0, ge=0, le=ROWS_MAX, description=f"a whole number from 0 to {ROWS_MAX:,}")
+    trusted: bool = Field(default=False, description="true or false")
+    sum: Literal["all-to-all", "star"] = Field("all-to-all", description="all-to-all or star")
+
+    @property
+    @override
+    def has_owner(self) -> bool:
+        return self.trusted
+
+    @property
+    @override
+    def trust(self) -> str:
+        return "an owner" if self.trusted else "{honest} of {parties}"
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> Promise:
+        pooling = self.trust_among(parties).tolerated
+        owner = "an owner that is trusted with all rows; clients may do anything"
+        peers = (
+            f"semi-honest parties: all add their noise, and no more than {pooling} of the"
+            f" {parties} pool what they see"
+        )
+        return Promise(
+            protects="the owner's rows" if self.trusted else "each party's rows",
+            against="everybody who sees the release"
+            + ("" if self.trusted else ", the other parties too"),
+            threat_model=owner if self.trusted else peers,
+            adjacency="one row added or removed",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit="release",
+            measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
+            learned="everybody: the noisy totals, and the model made of them; queries stay with"
+            " those who ask",
+            note="The declared number of rows counts as public.",
+        )
+
+    def trust_among(self, parties: int) -> Trust:
+        """Return whose shares of the noise count among the given number of parties.
+
+        Raises:
+            InputError: If there are too few of them.
+        """
+        if self.trusted:
+            return Trust(1, 0)
+        if parties < PARTIES_MIN:
+            raise InputError("parties", parties, f"at least {PARTIES_MIN}, or `trusted = true`")
+        automatic = self.tolerated == "auto"
+        return Trust(parties, tolerated_default(parties) if automatic else int(self.tolerated))
+
+    def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier] | None:  # noqa: ARG002  (a subclass's own)
+        """Return a statistic to release in place of those that `statistic` names.
+
+        Override it for a statistic of your own; the release, its promise and its cost follow.
+
+        Args:
+            features: The public schema.
+            rows: The declared number of rows.
+        """
+        return None
+
+    def bind(self, features: Features, parties: int, rows: int | None) -> ReleaseParameters:
+        """Return the parameters that all parties hold.
+
+        Args:
+            features: The public schema.
+            parties: The number of parties that hold rows.
+            rows: The number of rows of all of them, where it is known and none is declared.
+
+        Raises:
+            InputError: If they do not go together, or the number of rows is missing.
+        """
+        declared = self.rows or rows
+        if declared is None:
+            raise InputError.because(
+                "the noise and the statistic follow from the number of rows of all parties"
+                " together, which has to be declared; give protocol.rows",
+                field="protocol.rows",
+            )
+        trust = self.trust_among(parties)
+        own = self.own_statistic(features, declared)
+        if own is not None:
+            plan = plan_own(
+                own,
+                rows=declared,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                trust=trust,
+                law=self.law,
+            )
+            return ReleaseParameters(features, plan, own)
+        plan = plan_release(
+            features,
+            rows=declared,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            trust=trust,
+            statistic=self.statistic,
+            law=self.law,
+        )
+        return ReleaseParameters(features, plan)
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int | Features,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> Forecast:
+        """Return what a release costs, however many queries there are.
+
+        Raises:
+            InputError: If `rows` is needed and missing: the statistic depends on it.
+        """
+        schema = Features.of_numbers(features, classes) if isinstance(features, int) else features
+        return self.cost(self.bind(schema, parties, rows), parties)
+
+    def cost(self, parameters: ReleaseParameters, parties: int) -> Forecast:
+        """Return the closed form of the cost of a release.
+
+        Args:
+            parameters: What all parties hold.
+            parties: Their number.
+        """
+        if self.trusted:
+            return owner_cost(parameters)
+        return release_cost(parties, parameters, self.sum)
+
+    @classmethod
+    @override
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
+        return cls(epsilon=1.0 if epsilon is None else epsilon, tolerated=tolerated)
+
+    @override
+    def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "ReleaseSetup":
+        return ReleaseSetup(self, parts, facts)
+
+
+class ReleaseSetup(Setup):
+    """Parties that are ready to release: peers, or an owner of all rows and a client.
+
+    Attributes:
+        parameters: What all parties hold.
+    """
+
+    def __init__(self, system: Release, parts: Mapping[str, Rows], facts: Facts) -> None:
+        super().__init__(system, parts, facts)
+        self._release = system
+        self.parameters = self._bind(len(parts))
+        for rows in parts.values():
+            require_ready(rows, self.parameters, self.parameters.plan.trust.parties)
+
+    @property
+    @override
+    def parties(self) -> tuple[str, ...]:
+        return (SERVER, next(iter(self.parts))) if self._release.trusted else tuple(self.parts)
+
+    @property
+    @override
+    def resident(self) -> tuple[object, ...]:
+        if self._release.trusted:
+            return together(self.parts), None
+        return tuple(self.parts.values())
+
+    @property
+    @override
+    def role(self) -> Callable[..., Awaitable[Released]]:
+        return release_by_owner if self._release.trusted else release_rows
+
+    @property
+    @override
+    def batch_max(self) -> int:
+        return _QUERIES_MAX
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        if self._release.trusted:
+            return set(parties) == set(self.parties)
+        try:
+            self._bind(len(parties))
+        except InputError:
+            return False
+        return True
+
+    @override
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        parties = self.parties if among is None else tuple(among)
+        parameters = self._bind(len(parties))
+        cost = self._release.cost(parameters, len(parties))
+        roles = {"asker": parties[0], "adding": self._release.sum}
+        return Play(
+            forecast=lambda _run: cost,
+            labels=lambda released: released.model.predict(queries),
+            learners=parties,
+            public={"parameters": parameters, **({} if self._release.trusted else roles)},
+        )
+
+    @override
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        return self.release(rng).model.predict(queries)
+
+    def release(self, rng: Generator) -> Released:
+        """Release the rows in this process, by the very steps that the parties run.
+
+        Args:
+            rng: The randomness of all parties.
+        """
+        trusted = self._release.trusted
+        parts = [together(self.parts)] if trusted else list(self.parts.values())
+        return simulate_release(parts, self.parameters, rng.spawn(len(parts)))
+
+    @override
+    def spent(self, batches: int) -> Spent:
+        plan, account = self.parameters.plan, self.parameters.account
+        if batches <= 1:
+            return Spent(plan.epsilon * batches, plan.delta, batches, "release")
+        total: Account = account.compose(*[account] * (batches - 1))  # type: ignore[arg-type]  # all of one law
+        return Spent(total.epsilon(plan.delta), plan.delta, batches, "release")
+
+    def _bind(self, parties: int) -> ReleaseParameters:
+        facts = self.facts
+        schema = facts.schema or Features.of_numbers(facts.features, facts.classes)
+        return self._release.bind(schema, parties, facts.rows)
