@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from veilring.errors import InputError as InputError
     from veilring.errors import MissingExtra as MissingExtra
     from veilring.errors import PeerLost as PeerLost
+    from veilring.errors import PrivacyLeakWarning as PrivacyLeakWarning
     from veilring.errors import ProtocolViolation as ProtocolViolation
     from veilring.errors import RunFailed as RunFailed
     from veilring.errors import ScenarioError as ScenarioError
@@ -89,6 +90,7 @@ _WHERE: Final = {
         "InputError",
         "MissingExtra",
         "PeerLost",
+        "PrivacyLeakWarning",
         "ProtocolViolation",
         "RunFailed",
         "ScenarioError",

@@ -17,6 +17,8 @@ somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`, `UnforeseenCost`
 a mistake in the program    `InternalError`
 ==========================  ==============================================================
+
+Nothing has failed where a `PrivacyLeakWarning` is shown: less is protected than was asked for.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,6 +33,10 @@ class VeilringError(Exception):
     Subclasses pass their fields to `Exception.__init__`, which is what makes them picklable, and
     build their message in `__str__`.
     """
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Shown where an estimator reveals more than its ε says: by its ranges, a seed, or a δ."""
 
 
 class TransportError(VeilringError):

@@ -168,6 +168,7 @@ def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:
     bound.predict(QUERIES)
     assert SEED_SAID in bound.privacy_.note
     assert bound.privacy_.epsilon is None
+    assert bound.privacy_.guarantee == "no ε: seeded noise"
     assert bound.deployment_privacy_ == free.deployment_privacy_
 
 
@@ -183,6 +184,8 @@ def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) 
         model.fit(ROWS, LABELS)
     model.predict(QUERIES)
     assert model.privacy_.epsilon is None
+    if named(estimator) not in EXACT:
+        assert model.privacy_.guarantee == "no ε: ranges of private rows"
     public = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
     public.predict(QUERIES)
     promised = public.privacy_.epsilon

@@ -12,11 +12,12 @@ from private rows, or a seed, no ε holds, and `fit` warns; `deployment_privacy_
 would promise without them.
 """
 
+from veilring.errors import PrivacyLeakWarning
 from veilring.extras import name_missing_extras
 from veilring.protocols.system import Promise
 
 with name_missing_extras():
-    from veilring.estimators.base import PrivacyLeakWarning, RangesLike, Seed, SystemClassifier
+    from veilring.estimators.base import RangesLike, Seed, SystemClassifier
     from veilring.estimators.classifiers import (
         IndKNNClassifier,
         LDPGaussianNaiveBayes,

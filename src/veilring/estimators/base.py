@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from veilring.config import DescribedKey, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
-from veilring.errors import InputError
+from veilring.errors import InputError, PrivacyLeakWarning
 from veilring.privacy.checks import require_that
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.system import PARTIES, Facts, Promise, Spent, System
@@ -40,10 +40,6 @@ SEED_TELLS: Final = (
     "leave out random_state."
 )
 """A sentence of a note, where an ε would rest on seeded noise."""
-
-
-class PrivacyLeakWarning(UserWarning):
-    """Shown where an estimator reveals more than its ε says: by its ranges, a seed, or a δ."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,13 +218,16 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def privacy_(self) -> Promise:
         """The guarantee of this model, and what has been spent since `fit`.
 
-        Its ε is none where ranges of private rows or a seed reveal more than any ε allows.
+        Its ε is none where ranges of private rows or a seed reveal more than any ε allows, and its
+        guarantee says which of them do.
         """
         promised = self.deployment_privacy_
         told = self._told(promised)
-        holds = promised.epsilon if not told or promised.epsilon == inf else None
-        note = " ".join([promised.note, *told]).strip()
-        return replace(promised, epsilon=holds, note=note)
+        note = " ".join([promised.note, *told.values()]).strip()
+        if not told or promised.epsilon in {None, inf}:
+            return replace(promised, note=note)
+        measure = f"no ε: {' and '.join(told)}"
+        return replace(promised, epsilon=None, adjacency="", measure=measure, note=note)
 
     @property
     @abstractmethod
@@ -259,7 +258,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self._begin(rows, numbers, generator_of(self.random_state))
             promised = self.deployment_privacy_
             if promised.epsilon != inf and (told := self._told(promised)):
-                warnings.warn(" ".join(told), PrivacyLeakWarning, stacklevel=2)
+                warnings.warn(" ".join(told.values()), PrivacyLeakWarning, stacklevel=2)
         except BaseException:
             self.__dict__ = before
             raise
@@ -293,11 +292,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             )
         return given
 
-    def _told(self, promised: Promise) -> list[str]:
-        """Return by which ways more is revealed than is promised, a sentence each."""
-        told = [RANGES_TELL] if self.ranges_origin_ == _TAKEN else []
+    def _told(self, promised: Promise) -> dict[str, str]:
+        """Return what reveals more than is promised, and a sentence on each."""
+        told = {"ranges of private rows": RANGES_TELL} if self.ranges_origin_ == _TAKEN else {}
         if self._is_seeded and promised.epsilon not in {None, inf}:
-            told.append(SEED_TELLS)
+            told["seeded noise"] = SEED_TELLS
         return told
 
     def _is_noisy(self) -> bool:

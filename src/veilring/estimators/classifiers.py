@@ -20,10 +20,9 @@ from typing_extensions import override
 
 from veilring.config import DescribedKey
 from veilring.data.table import Rows
-from veilring.errors import InputError
+from veilring.errors import InputError, PrivacyLeakWarning
 from veilring.estimators.base import (
     Answered,
-    PrivacyLeakWarning,
     PrivateClassifier,
     SystemClassifier,
     names_of,
