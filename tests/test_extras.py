@@ -83,7 +83,7 @@ SINGLE: Final = {
 PACKAGES: Final = (
     "veilring.estimators",
     "veilring.scenarios.comparison",
-    "veilring.scenarios.exploring",
+    "veilring.testing.exploring",
     "veilring.scenarios.reporting.page",
     "veilring.scenarios.runner",
     "veilring.scenarios.sweep",

@@ -8,7 +8,7 @@ import typer
 from veilring.cli.options import ProtocolName, Settings, protocol_settings
 
 if TYPE_CHECKING:
-    from veilring.scenarios.exploring import Campaign
+    from veilring.testing.exploring import Campaign
 
 
 def explore_command(
@@ -35,12 +35,14 @@ def explore_command(
 ) -> None:
     """Run protocols under faults, one seed after the other, and look for wrong results and hangs.
 
-    Each seed is a world on the simulated clock: random links, and a schedule of stalls, delays,
-    partitions, resets, half-open connections, crashes, restarts, pauses and skewed clocks. In it
-    private kNN and secure sums run again and again. Checked: no party ever has a wrong result, each
-    failure is a named error, all ends soon after the faults have stopped, and no task is left.
+    Each seed is a world on the simulated clock: random links, a schedule of stalls, delays,
+    partitions, resets, half-open connections, crashes, restarts, pauses and skewed clocks, and an
+    order in which tasks take turns. In it the protocol of a scenario runs again and again. Checked:
+    no party ever has a wrong result, each failure is a named error, all ends soon after the faults
+    have stopped, no task is left, and the same seed makes the same world.
 
-    It fails if anything was wrong, and if a class of fault had no effect in any seed.
+    It fails if anything was wrong, and if a class of fault had no effect or a mark that worlds have
+    to reach was reached in no seed.
 
     For example:
 
@@ -49,15 +51,12 @@ def explore_command(
         veilring explore --seed 1234
     """
     from veilring.cli.console import show_progress
-    from veilring.randomness import Streams
     from veilring.scenarios import load_scenario
-    from veilring.scenarios.exploring import Subject, known_failures, remember_failures
-    from veilring.scenarios.exploring import explore as run
-    from veilring.scenarios.prepare import prepare
+    from veilring.testing.exploring import SystemSubject, explore_subject
+    from veilring.testing.exploring.campaign import known_failures, remember_failures
 
-    # The world's seed decides what happens in it; who holds which rows is the same in all of them.
     settings = [*protocol_settings(protocol), *(overrides or ())]
-    subject = Subject(prepare(load_scenario(scenario, settings), Streams(0)))
+    subject = SystemSubject(load_scenario(scenario, settings))
     known = known_failures(failures) if failures is not None else []
     chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
     distinct = list(dict.fromkeys(chosen))
@@ -67,7 +66,7 @@ def explore_command(
             if progress is not None:
                 progress("Exploring", campaign.seeds, len(distinct))
 
-        campaign = run(subject, distinct, workers=workers, progress=tell)
+        campaign = explore_subject(subject, distinct, workers=workers, progress=tell)
     if failures is not None:
         remember_failures(failures, campaign.failures)
     _show(campaign)
@@ -79,9 +78,14 @@ def explore_command(
         given = "".join(f" --set {setting!r}" for setting in settings)
         typer.echo(f"replay it: veilring explore {scenario} --seed {worst}{given}", err=True)
         raise typer.Exit(1)
-    if seed is None and campaign.missing:
-        missing = ", ".join(campaign.missing)
-        typer.echo(f"\nno fault of these classes had an effect: {missing}", err=True)
+    if seed is None:
+        _require_reached("no fault of these classes had an effect", campaign.missing)
+        _require_reached("no seed has reached these marks", campaign.unreached)
+
+
+def _require_reached(said: str, missing: tuple[str, ...]) -> None:
+    if missing:
+        typer.echo(f"\n{said}: {', '.join(missing)}", err=True)
         raise typer.Exit(1)
 
 

@@ -22,6 +22,7 @@ with name_missing_extras():
         wait_event,
     )
     from veilring.simulation.network import Routes, SimulatedEndpoint, SimulatedNetwork, Topology
+    from veilring.simulation.orders import Order
 
 __all__ = (
     "Constant",
@@ -32,6 +33,7 @@ __all__ = (
     "LogNormal",
     "LoopTrace",
     "Normal",
+    "Order",
     "Routes",
     "SimulatedEndpoint",
     "SimulatedLoop",

@@ -28,6 +28,7 @@ from simpy.events import Event, Timeout
 from typing_extensions import TypeVarTuple, Unpack, override
 
 from veilring.errors import Deadlock, InputError, SimulationError
+from veilring.simulation.orders import Order
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -105,10 +106,14 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     Args:
         environment: The SimPy environment; by default a new one.
+        order: The order in which ready tasks take turns; as they became ready unless given.
     """
 
-    def __init__(self, environment: Environment | None = None) -> None:
+    def __init__(
+        self, environment: Environment | None = None, *, order: Order | None = None
+    ) -> None:
         self.environment = Environment() if environment is None else environment
+        self._order = order
         self._task_numbers = itertools.count(1)
         self._future_numbers = itertools.count(1)
         self._waits: list[Callable[[], Iterable[str]]] = []
@@ -120,6 +125,14 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def _step(self) -> None:
         self.environment.step()
+        if self._order is not None:  # what comes at one instant is ready at one instant
+            while self.environment.peek() == self.environment.now:
+                self.environment.step()
+
+    def _run_once(self) -> None:
+        if self._order is not None:
+            self._order.arrange(self._ready)  # type: ignore[attr-defined]  # likewise
+        super()._run_once()  # type: ignore[misc]  # asyncio's own; its types lack it
 
     @override
     def run_forever(self) -> None:
@@ -291,11 +304,18 @@ class TracedLoop(SimulatedLoop):
     Args:
         environment: The SimPy environment; by default a new one.
         trace: The record; programs may add entries of their own.
+        order: As in a `SimulatedLoop`.
     """
 
-    def __init__(self, environment: Environment | None = None, *, trace: LoopTrace) -> None:
+    def __init__(
+        self,
+        environment: Environment | None = None,
+        *,
+        trace: LoopTrace,
+        order: Order | None = None,
+    ) -> None:
         self.trace = trace
-        super().__init__(environment)
+        super().__init__(environment, order=order)
 
     @override
     def _step(self) -> None:
@@ -326,6 +346,7 @@ def simulate(
     env: Environment | None = None,
     debug: bool = False,
     trace: LoopTrace | None = None,
+    order: Order | None = None,
 ) -> _T:
     """Run `main` on a simulated clock and return its result.
 
@@ -337,6 +358,7 @@ def simulate(
         env: The SimPy environment to run in; a new one, at 0 s, if none is given.
         debug: Whether to set asyncio's debug mode.
         trace: The record of events, if wanted.
+        order: The order in which ready tasks take turns; as they became ready unless given.
 
     Raises:
         SimulationError: If an event loop already runs in this thread.
@@ -345,7 +367,11 @@ def simulate(
     if _current_loop() is not None:
         main.close()
         raise SimulationError("an event loop runs here already; await the coroutine instead")
-    loop = SimulatedLoop(env) if trace is None else TracedLoop(env, trace=trace)
+    loop = (
+        SimulatedLoop(env, order=order)
+        if trace is None
+        else TracedLoop(env, trace=trace, order=order)
+    )
     results = list[_T]()
 
     async def keep_result() -> None:

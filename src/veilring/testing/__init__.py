@@ -1,4 +1,4 @@
-"""The pytest plugin: run a protocol on a cluster inside a test, and assert what it cost.
+"""Tests of protocols: run one on a cluster inside a test, and assert what it cost.
 
 ::
 
@@ -9,21 +9,23 @@
 The fixture `run_protocol` runs the test once on each runtime that the ini option
 `veilring_runtimes` lists (default: `memory simulated`), with the same seed, so that one test says
 the same of tasks, of real processes over TLS, and of the simulated clock.
+
+The fixture `explore` plays a protocol in many worlds with faults, and fails if anything is wrong in
+one of them: see `veilring.testing.exploring`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import pytest
-
 if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
     from veilring.nodes.adversary import Adversary
     from veilring.nodes.run import Run
 
 _R = TypeVar("_R")
-_INI: Final = "veilring_runtimes"
-_FIXTURE: Final = "veilring_runtime"
+
+pytest_plugins: Final = ("veilring.testing.plugin",)
+"""The fixtures. What else is here needs no pytest."""
 
 
 class ProtocolRunner:
@@ -65,25 +67,6 @@ class ProtocolRunner:
                 )
 
         return simulation.simulate(main()) if self._runtime == "simulated" else asyncio.run(main())
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the ini option."""
-    parser.addini(
-        _INI, "where run_protocol runs a test", type="args", default=["memory", "simulated"]
-    )
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that asks for a runtime once on each of those that the ini option lists."""
-    if _FIXTURE in metafunc.fixturenames:
-        metafunc.parametrize(_FIXTURE, metafunc.config.getini(_INI))
-
-
-@pytest.fixture
-def run_protocol(veilring_runtime: str) -> ProtocolRunner:
-    """Run a protocol on a fresh cluster, once on each runtime."""
-    return ProtocolRunner(veilring_runtime)
 
 
 def assert_cost(

@@ -1,0 +1,193 @@
+"""Campaigns: many seeds explored, by one process or several, and what they found together."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from veilring.errors import InputError, ScenarioError
+from veilring.simulation import LoopTrace
+from veilring.simulation.faults import FAULT_CLASSES
+from veilring.testing.exploring.subjects import Invariant, Public, Role, RoleSubject
+from veilring.testing.exploring.worlds import Explored, Subject, draw_world, play_world
+
+SEEDS: Final = 100
+"""How many worlds are explored unless something else is said: in so many each fault strikes."""
+
+# A worker's task: long enough that handing it out does not count, short enough for a smooth bar.
+_SEEDS_AT_ONCE: Final = 20
+# Each seed that this divides is played twice, which makes a campaign 2 % longer.
+_REPEATED: Final = 50
+
+
+@dataclass(slots=True)
+class Campaign:
+    """What many seeds found.
+
+    Attributes:
+        marks: The marks that worlds have to reach.
+        seeds: The number of seeds that were explored.
+        struck: The number of faults of each class that had an effect.
+        succeeded: The number of runs with a result.
+        failed: The number of runs that ended in named errors.
+        reached: How often each mark was passed.
+        failures: The seeds in which something was wrong, in order, with what it was.
+    """
+
+    marks: frozenset[str] = frozenset()
+    seeds: int = 0
+    struck: Counter[str] = field(default_factory=Counter)
+    succeeded: int = 0
+    failed: int = 0
+    reached: Counter[str] = field(default_factory=Counter)
+    failures: dict[int, list[str]] = field(default_factory=dict)
+
+    def add(self, explored: Explored) -> None:
+        """Take in what was found with a seed."""
+        self.seeds += 1
+        self.struck += explored.struck
+        self.succeeded += explored.succeeded
+        self.failed += explored.failed
+        self.reached += explored.marks
+        if explored.wrong:
+            self.failures = dict(sorted({**self.failures, explored.seed: explored.wrong}.items()))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The classes of fault that had no effect in any seed."""
+        return tuple(kind for kind in FAULT_CLASSES if not self.struck[kind])
+
+    @property
+    def unreached(self) -> tuple[str, ...]:
+        """The marks that no seed has reached."""
+        return tuple(sorted(self.marks - self.reached.keys()))
+
+    def check(self) -> None:
+        """Raise an `AssertionError` if anything was wrong, or a mark was never reached."""
+        if self.failures:
+            seed, wrong = next(iter(self.failures.items()))
+            raise AssertionError(
+                f"{len(self.failures)} of {self.seeds} seeds went wrong; in the world of seed "
+                f"{seed}: {'; '.join(wrong)}"
+            )
+        if self.unreached:
+            raise AssertionError(
+                f"no world of {self.seeds} seeds has reached: {'; '.join(self.unreached)}"
+            )
+
+
+def explore(
+    role: Role,
+    inputs: Mapping[str, object] | Sequence[object],
+    *,
+    invariant: Invariant,
+    seeds: int | Iterable[int] = SEEDS,
+    public: Mapping[str, object] | Public | None = None,
+    least: int = 2,
+    workers: int = 1,
+) -> Campaign:
+    """Explore a role of one's own: play it in many worlds with faults, and judge each run.
+
+    Args:
+        role: The role, as `Cluster.run` takes it.
+        inputs: Each party's private input, by its name; a sequence is of `party-0`, `party-1`, ….
+        invariant: Raises an `AssertionError` unless the results of a run are right; it is given the
+            inputs of those that took part and the results of those that have one, each by name.
+        seeds: How many, or which.
+        public: Public arguments of the role, or a function that returns them for those that take
+            part and a generator to draw from.
+        least: The smallest number of parties that the role can do with after others were lost.
+        workers: How many processes share the work; one is this process.
+
+    Raises:
+        InputError: If there are fewer parties than `least`.
+    """
+    if not isinstance(inputs, Mapping):
+        inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
+    if len(inputs) < max(2, least):
+        raise InputError("inputs", len(inputs), f"the inputs of at least {max(2, least)} parties")
+    subject = RoleSubject(role, inputs, invariant, public or {}, least)
+    return explore_subject(
+        subject, range(seeds) if isinstance(seeds, int) else seeds, workers=workers
+    )
+
+
+def explore_subject(
+    subject: Subject,
+    seeds: Iterable[int],
+    *,
+    workers: int = 1,
+    progress: Callable[[Campaign], None] | None = None,
+) -> Campaign:
+    """Explore seeds; the result does not depend on the number of workers.
+
+    Args:
+        subject: What is explored.
+        seeds: Which.
+        workers: How many processes share the work; one is this process.
+        progress: Told how far it is.
+    """
+    campaign = Campaign(subject.marks)
+    chunks = list(_chunks(list(seeds)))
+    for explored in _results(subject, chunks, workers):
+        for each in explored:
+            campaign.add(each)
+        if progress is not None:
+            progress(campaign)
+    return campaign
+
+
+def explore_seed(subject: Subject, seed: int) -> Explored:
+    """Explore the world of a seed; now and then twice, which must not differ in anything."""
+    world = draw_world(seed, subject.parties)
+    if seed % _REPEATED:
+        return play_world(subject, world)
+    explored = play_world(subject, world, trace=LoopTrace())
+    if explored != play_world(subject, world, trace=LoopTrace()):
+        explored.wrong.append("played again, the same seed made another world")
+    return explored
+
+
+def _chunks(seeds: list[int]) -> Iterator[list[int]]:
+    for first in range(0, len(seeds), _SEEDS_AT_ONCE):
+        yield seeds[first : first + _SEEDS_AT_ONCE]
+
+
+def _results(subject: Subject, chunks: list[list[int]], workers: int) -> Iterable[list[Explored]]:
+    if workers == 1:
+        return (_explore_chunk(subject, chunk) for chunk in chunks)
+    from veilring.scenarios.sweep import engine  # noqa: PLC0415  (for many workers only)
+
+    return engine.in_order(partial(_explore_chunk, subject), chunks, workers)
+
+
+def _explore_chunk(subject: Subject, chunk: list[int]) -> list[Explored]:
+    return [explore_seed(subject, seed) for seed in chunk]
+
+
+def known_failures(path: Path) -> list[int]:
+    """Read the seeds that failed once, from a file with one a line; `#` begins a comment.
+
+    Raises:
+        ScenarioError: If a line is no seed.
+    """
+    if not path.exists():
+        return []
+    seeds = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if text and not text.isdecimal():
+            raise ScenarioError(f"{path}, line {number}", text, "a seed: a whole number")
+        if text:
+            seeds.append(int(text))
+    return seeds
+
+
+def remember_failures(path: Path, failures: Iterable[int]) -> None:
+    """Add the seeds that the file does not have yet."""
+    new = sorted(set(failures) - set(known_failures(path)))
+    if new:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{seed}\n" for seed in new)

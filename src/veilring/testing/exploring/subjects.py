@@ -1,0 +1,257 @@
+"""What can be explored: a role of one's own with an invariant, and each system with its queries."""
+
+import copy
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import ScenarioError
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.nodes.ring import PARTIES_MIN, draw_ring
+from veilring.nodes.trace import Journal
+from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
+from veilring.protocols.system import Setup
+from veilring.randomness import Streams
+from veilring.reached import marks_below, marks_in
+from veilring.scenarios.prepare import Prepared, prepare
+from veilring.scenarios.schema import Scenario, make_scenario
+from veilring.testing.exploring import worlds
+from veilring.testing.exploring.worlds import Played, Subject, tell_results
+
+Role = Callable[..., Awaitable[Any]]
+Public = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
+"""Returns the public arguments of a run, given those that take part and what to draw from."""
+Invariant = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+"""Raises an `AssertionError` unless results are right.
+
+It is given the inputs of those that took part, and the results of those that have one, each by the
+party's name: some may have failed, and those that did not must be right all the same.
+"""
+
+
+@dataclass(eq=False)
+class RoleSubject(Subject):
+    """A role, explored by itself.
+
+    Attributes:
+        role: The role.
+        inputs: Each party's private input, by its name.
+        invariant: What must hold of every run.
+        public: The public arguments: the same ones always, or drawn for each run.
+        least: The smallest number of parties that the role can do with.
+    """
+
+    role: Role
+    inputs: Mapping[str, object]
+    invariant: Invariant
+    public: Mapping[str, object] | Public = field(default_factory=dict)
+    least: int = 2
+
+    def __post_init__(self) -> None:
+        self.parties = tuple(self.inputs)
+
+    @property
+    @override
+    def marks(self) -> frozenset[str]:
+        return marks_in([worlds]) | marks_below(self.role)
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        return len(parties) >= self.least
+
+    @override
+    def own(self) -> Sequence[object]:
+        return copy.deepcopy(tuple(self.inputs.values()))
+
+    @override
+    async def play(
+        self,
+        cluster: Cluster,
+        among: tuple[str, ...],
+        rng: Generator,
+        *,
+        seconds: float | None = None,
+        trace: bool | Journal = False,
+        adversaries: Mapping[str, Adversary] | None = None,
+    ) -> Played:
+        public: Mapping[str, Any] = (
+            self.public(among, rng) if callable(self.public) else self.public
+        )
+        outcomes = await cluster.play(
+            self.role,
+            among=among,
+            seconds=seconds,
+            trace=trace,
+            adversaries=adversaries,
+            **public,
+        )
+        honest = [outcome for outcome in outcomes if outcome.party not in (adversaries or {})]
+        inputs = {name: self.inputs[name] for name in among}
+        return Played(outcomes, self._judge(inputs, tell_results(honest)))
+
+    def _judge(self, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
+        try:
+            self.invariant(inputs, results)
+        except AssertionError as error:
+            return [str(error) or "the invariant does not hold"]
+        return []
+
+    @override
+    def smaller(self, parties: int) -> Self | None:
+        if not self.least <= parties < len(self.inputs):
+            return None
+        return replace(self, inputs=dict(list(self.inputs.items())[:parties]))
+
+
+@dataclass(eq=False)
+class SystemSubject(Subject):
+    """A system whose parties label the queries of a scenario.
+
+    In a ring the sum of the votes is explored as often by itself: there a wrong total shows all.
+
+    Attributes:
+        scenario: Who holds which rows, and what is asked.
+        secure_sum: The sum under test; another than the real one only to see whether it is caught.
+        prepared: The parties with their rows.
+    """
+
+    scenario: Scenario
+    secure_sum: Role = secure_sum
+    prepared: Prepared = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The world's seed decides what happens in it; who holds which rows is the same in all.
+        self.prepared = prepare(self.scenario, Streams(0))
+        self.parties = self._setup.parties
+
+    @property
+    def _setup(self) -> Setup:
+        return self.prepared.setup
+
+    @property
+    @override
+    def marks(self) -> frozenset[str]:
+        return marks_in([worlds, *_modules_beside(self._setup.role)])
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        return self._setup.can_do_with(parties)
+
+    @override
+    def own(self) -> Sequence[object]:
+        return self._setup.resident  # made afresh each time: it may keep what it was asked
+
+    @override
+    async def play(
+        self,
+        cluster: Cluster,
+        among: tuple[str, ...],
+        rng: Generator,
+        *,
+        seconds: float | None = None,
+        trace: bool | Journal = False,
+        adversaries: Mapping[str, Adversary] | None = None,
+    ) -> Played:
+        options = {"seconds": seconds, "trace": trace, "adversaries": adversaries}
+        if self._setup.system.draws_ring:
+            if rng.random() < 0.5:  # noqa: PLR2004  (either as often)
+                return await self._play_sum(cluster, among, rng, **options)
+            client = among[int(rng.integers(len(among)))]
+            among = (client, *(name for name in among if name != client))
+        return await self._play_batch(cluster, among, **options)
+
+    async def _play_sum(
+        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
+    ) -> Played:
+        """Sum distinct powers of two: a wrong total shows who was counted, and how often."""
+        method = _draw_method(rng, len(among))
+        own = [np.array([[float(2**place)]]) for place, _ in enumerate(cluster.parties)]
+        outcomes = await cluster.play(
+            _sum_on_a_drawn_ring,
+            own=own,
+            among=among,
+            method=method,
+            add=self.secure_sum,
+            **options,
+        )
+        expected = sum(2**place for place, name in enumerate(cluster.parties) if name in among)
+        wrong = [
+            f"{party} has the sum {result}, not {expected} ({method.name})"
+            for party, result in tell_results(outcomes).items()
+            if result != expected
+        ]
+        return Played(outcomes, wrong)
+
+    async def _play_batch(self, cluster: Cluster, among: tuple[str, ...], **options: Any) -> Played:
+        """Have the queries labelled, by the first of the parties."""
+        setup = self._setup
+        queries = self.prepared.held_out.X[: setup.batch_max]
+        played = setup.play(queries, among=among)
+        outcomes = await cluster.play(
+            setup.role, only=played.only, among=among, **options, **played.public
+        )
+        liars = options["adversaries"] or {}
+        labels = {
+            party: played.labels(result)
+            for party, result in tell_results(outcomes).items()
+            if party in played.learners and party not in liars
+        }
+        return Played(outcomes, setup.find_wrong(queries, labels, among))
+
+    @override
+    def smaller(self, parties: int) -> Self | None:
+        if not PARTIES_MIN <= parties < len(self.scenario.parties.all):
+            return None
+        return self._with("parties", {"count": parties, "names": ()})
+
+    @override
+    def simpler(self) -> Self | None:
+        queries = len(self.prepared.held_out)
+        return self._with("data", {"queries": queries // 2}) if queries > 1 else None
+
+    def _with(self, table: str, keys: Mapping[str, object]) -> Self | None:
+        """Return the subject with other keys in a table of its scenario, if that can be."""
+        tables = self.scenario.model_dump()
+        tables[table] |= keys
+        try:
+            return replace(self, scenario=make_scenario(tables))
+        except ScenarioError:
+            return None
+
+
+def _modules_beside(role: Role) -> list[ModuleType]:
+    """Return the modules of the package that a system's role is in, or its module alone."""
+    home = sys.modules[role.__module__]
+    package = home.__package__
+    if not package:
+        return [home]
+    return [module for name, module in sys.modules.items() if name.startswith(f"{package}.")]
+
+
+def _draw_method(rng: Generator, parties: int) -> SumMethod:
+    most = (parties - 1) // 2
+    match int(rng.integers(4)):
+        case 0 if most > 1:
+            return SumMethod("cycles", int(rng.integers(2, most + 1)))
+        case 1:
+            return SumMethod("shares")
+        case 2:
+            return SumMethod("masks")
+    return SumMethod()
+
+
+async def _sum_on_a_drawn_ring(
+    party: Party, own: NDArray[np.float64], *, method: SumMethod, add: Role
+) -> float:
+    ring = await draw_ring(party)
+    fixed = FixedPoint(0, len(ring))
+    return float((await add(party, own, ring=ring, fixed=fixed, method=method))[0, 0])

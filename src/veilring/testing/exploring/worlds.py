@@ -1,0 +1,322 @@
+"""Worlds: links, faults and an order of tasks, in which a subject's runs are played and judged.
+
+A world is drawn from a seed, or written out. While faults strike, runs follow each other; each has
+a number, which decides all that is drawn for it, and a start. Written out with fewer faults or
+fewer runs, a world is otherwise the same: that is how one that fails is made smaller.
+"""
+
+import asyncio
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from numpy.random import Generator
+
+from veilring import simulation
+from veilring.errors import VeilringError
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.cluster import Cluster, lost_parties
+from veilring.nodes.run import Outcome
+from veilring.nodes.runtimes import Simulated
+from veilring.nodes.trace import Journal
+from veilring.nodes.transcript import join_transcripts, transcript_hash
+from veilring.randomness import Streams
+from veilring.reached import count_marks, sometimes
+from veilring.simulation import (
+    Constant,
+    Exponential,
+    LinkModel,
+    LoopTrace,
+    Order,
+    Topology,
+    Uniform,
+)
+from veilring.simulation.faults import Fault, draw_faults
+
+# Long enough for several runs under several faults at once.
+FAULT_SECONDS: Final = 20.0
+# When the faults have stopped, everything has ended after this long.
+CALM_SECONDS: Final = 30.0
+# Of each run; with a clock that runs four times too slow it still ends within CALM_SECONDS.
+EXPLORED_SECONDS: Final = 6.0
+_PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike where nothing runs
+_PERMUTED_SHARE: Final = 0.5  # of all worlds: the others keep the order in which tasks were ready
+
+_node_log = logging.getLogger("veilring.node")
+
+
+class Start(NamedTuple):
+    """A run of a world."""
+
+    number: int
+    seconds: float
+    """When it starts, or later if the one before has not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All that happens to the runs of a subject.
+
+    Attributes:
+        seed: Decides all that is drawn: by the parties, for a run, of the jitter of links.
+        links: The properties of each link.
+        faults: What goes wrong.
+        order: The seed of the order in which ready tasks take turns; that in which they became
+            ready if it is none.
+        runs: The runs; none for as many as there is time for while faults strike, and one more.
+    """
+
+    seed: int
+    links: LinkModel
+    faults: tuple[Fault, ...] = ()
+    order: int | None = None
+    runs: tuple[Start, ...] | None = None
+
+    @property
+    def calm_from(self) -> float:
+        """The time from which on nothing goes wrong any more, in simulated seconds."""
+        ends = (fault.end if fault.end < math.inf else fault.start for fault in self.faults)
+        return FAULT_SECONDS if self.runs is None else max(ends, default=0.0)
+
+
+class Played(NamedTuple):
+    """A run that was played."""
+
+    outcomes: Sequence[Outcome]
+    wrong: Sequence[str]
+    """What must never happen and did, one sentence each."""
+
+
+class Subject(ABC):
+    """What is explored: parties that hold something, and a run that can be judged.
+
+    Attributes:
+        parties: The names of all parties.
+    """
+
+    parties: tuple[str, ...]
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """The marks that a campaign has to reach: see `veilring.reached.sometimes`."""
+        return frozenset()
+
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        """Say whether some of the parties are enough for a run, after others were lost."""
+        return len(parties) > 1
+
+    @abstractmethod
+    def own(self) -> Sequence[object]:
+        """Return what each party holds at the start of a world, in the order of `parties`."""
+
+    @abstractmethod
+    async def play(
+        self,
+        cluster: Cluster,
+        among: tuple[str, ...],
+        rng: Generator,
+        *,
+        seconds: float | None = None,
+        trace: bool | Journal = False,
+        adversaries: Mapping[str, Adversary] | None = None,
+    ) -> Played:
+        """Play a run on a cluster of all parties, and judge it.
+
+        Args:
+            cluster: Where the parties are.
+            among: Those that take part.
+            rng: Source of what differs from run to run.
+            seconds: The limit on the run.
+            trace: As for `Cluster.play`.
+            adversaries: Who controls a party.
+        """
+
+    def smaller(self, parties: int) -> "Subject | None":  # noqa: ARG002  (a subclass's own)
+        """Return the subject with its first parties only, or none if it cannot be so small."""
+        return None
+
+    def simpler(self) -> "Subject | None":
+        """Return the subject with less to do, or none if there is no less."""
+        return None
+
+
+@dataclass(slots=True)
+class Explored:
+    """What was found in a world.
+
+    Attributes:
+        seed: The seed of the world.
+        struck: The number of faults of each class that had an effect.
+        succeeded: The number of runs with a result.
+        failed: The number of runs that ended in named errors.
+        wrong: What must never happen and did, one sentence each.
+        runs: The runs that were played.
+        marks: How often each mark was passed.
+        digest: The hash of all that the loop did and of all that was said, if it was recorded.
+    """
+
+    seed: int
+    struck: Counter[str] = field(default_factory=Counter)
+    succeeded: int = 0
+    failed: int = 0
+    wrong: list[str] = field(default_factory=list)
+    runs: list[Start] = field(default_factory=list)
+    marks: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+
+def draw_world(seed: int, parties: Sequence[str]) -> World:
+    """Draw the world of a seed for some parties.
+
+    In half of all worlds ready tasks take turns in another order; half of these have links that
+    take the same time always, so that many messages arrive at one instant.
+    """
+    streams = Streams(seed)
+    rng = streams.generator("world")
+    latency = float(rng.uniform(0.001, 0.1))
+    jitter, bandwidth = float(rng.uniform(0.0001, 0.02)), float(rng.uniform(1e5, 1e8))
+    links = LinkModel(Uniform(0.0, latency), Exponential(jitter), bandwidth)
+    order = None
+    if rng.random() < _PERMUTED_SHARE:
+        order = seed
+        if rng.random() < _PERMUTED_SHARE:
+            links = LinkModel(Constant(latency))
+    faults = draw_faults(parties, FAULT_SECONDS, streams.generator("faults"))
+    return World(seed, links, faults, order)
+
+
+def play_world(
+    subject: Subject,
+    world: World,
+    *,
+    trace: LoopTrace | None = None,
+    journal: Journal | None = None,
+) -> Explored:
+    """Play a subject's runs in a world and judge them.
+
+    Checked: every result of every party is right, even if others failed; every failure is a named
+    error; all ends within `CALM_SECONDS` after the faults; no task is left.
+
+    Args:
+        subject: What is explored.
+        world: Where.
+        trace: The record of all that the loop did and of all that was said, if wanted.
+        journal: Where to record which messages pass when, if anywhere.
+    """
+    explored, streams = Explored(world.seed), Streams(world.seed)
+    order = None if world.order is None else Order(Streams(world.order).generator("order"))
+    with count_marks() as explored.marks, _faults_expected():
+        try:
+            simulation.simulate(
+                _World(subject, world, explored, streams, trace, journal).live(),
+                trace=trace,
+                order=order,
+            )
+        except VeilringError as error:
+            explored.wrong.append(f"the run broke down: {type(error).__name__}: {error}")
+    return explored
+
+
+@contextmanager
+def _faults_expected() -> Iterator[None]:
+    """Let no node warn of a fault: thousands strike here, and they are counted."""
+    was, _node_log.disabled = _node_log.disabled, True
+    try:
+        yield
+    finally:
+        _node_log.disabled = was
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """A world while it is played."""
+
+    subject: Subject
+    world: World
+    explored: Explored
+    streams: Streams
+    trace: LoopTrace | None
+    journal: Journal | None
+
+    async def live(self) -> None:
+        subject, world, explored = self.subject, self.world, self.explored
+        clock = asyncio.get_running_loop().time
+        runtime = Simulated(Topology(world.links), world.faults)
+        parties = subject.parties
+        async with (
+            Cluster(parties, runtime=runtime, own=subject.own(), seed=world.seed) as cluster,
+            aclosing(self._numbers()) as numbers,
+        ):
+            alive = parties
+            async for number in numbers:
+                if clock() >= world.calm_from:
+                    alive = tuple(name for name in parties if name not in runtime.crashed)
+                if subject.can_do_with(alive):
+                    explored.runs.append(Start(number, clock()))
+                    alive = await self._run_once(cluster, number, alive)
+            if clock() > world.calm_from + CALM_SECONDS:
+                explored.wrong.append(f"not finished before {clock():.1f} s")
+        explored.struck.update(fault.kind for fault in runtime.struck)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            explored.wrong.append(f"{len(left)} tasks are left")
+        # Afterwards asyncio closes generators that the garbage collector has not come to.
+        explored.digest = "" if self.trace is None else self.trace.digest
+
+    async def _numbers(self) -> AsyncGenerator[int, None]:
+        """Yield the number of each run when it is to start."""
+        clock = asyncio.get_running_loop().time
+        if self.world.runs is not None:
+            for number, seconds in self.world.runs:
+                await asyncio.sleep(max(0.0, seconds - clock()))
+                yield number
+            return
+        pauses, number = self.streams.generator("pauses"), 0
+        while clock() < FAULT_SECONDS:
+            yield number
+            await asyncio.sleep(float(pauses.uniform(0.0, _PAUSE_MAX_SECONDS)))
+            number += 1
+        yield number
+
+    async def _run_once(
+        self, cluster: Cluster, number: int, alive: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Play a run among those that are thought to be alive; return who is after it."""
+        explored = self.explored
+        outcomes, wrong = await self.subject.play(
+            cluster,
+            alive,
+            self.streams.generator("run", number),
+            seconds=EXPLORED_SECONDS,
+            trace=self.journal or False,
+        )
+        explored.wrong += wrong
+        errors = [outcome for outcome in outcomes if outcome.error is not None]
+        for outcome in errors:
+            if not isinstance(outcome.error, VeilringError):
+                explored.wrong.append(f"{outcome.party} failed with {outcome.error!r}")
+        sometimes("a run has a result after one that failed", not errors and explored.failed > 0)
+        sometimes("a run fails at some parties only", 0 < len(errors) < len(outcomes))
+        explored.failed += bool(errors)
+        explored.succeeded += not errors
+        self._record(outcomes)
+        lost = lost_parties(outcomes)
+        left = tuple(name for name in alive if name not in lost)
+        # A party that was lost may be back: the next run but one takes all of them again.
+        return left if lost and self.subject.can_do_with(left) else tuple(cluster.parties)
+
+    def _record(self, outcomes: Sequence[Outcome]) -> None:
+        if self.trace is not None:
+            honest = (outcome.channels for outcome in outcomes if outcome.error is None)
+            said = transcript_hash(join_transcripts(honest))
+            self.trace.record(asyncio.get_running_loop().time(), said)
+
+
+def tell_results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the results of the parties that have one, by name."""
+    return {outcome.party: outcome.result for outcome in outcomes if outcome.error is None}

@@ -1,0 +1,149 @@
+"""Exploring a role of one's own: right ones survive, and mistakes of all kinds are found."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from veilring.errors import InputError
+from veilring.nodes.party import Party, broadcast
+from veilring.reached import count_marks, marks_in, sometimes
+from veilring.testing.exploring import Campaign, explore
+from veilring.transport import Message
+
+INPUTS = [3, 1, 4, 1]
+
+
+class Number(Message, kind="test.explored-number"):
+    """A number that all may know."""
+
+    number: int
+
+
+async def maximum(party: Party, own: int) -> int:
+    """Tell all the own number, and return the greatest."""
+    party.round(1)
+    await broadcast(party, Number(number=own))
+    told = [(await party.receive(Number, sender=peer)).number for peer in party.peers]
+    return max(own, *told)
+
+
+async def hasty_maximum(party: Party, own: int) -> int:
+    """Go on without those that were not heard within a second."""
+    party.round(1)
+    await broadcast(party, Number(number=own))
+    told = [own]
+    for peer in party.peers:
+        try:
+            async with asyncio.timeout(1.0):
+                told.append((await party.receive(Number, sender=peer)).number)
+        except TimeoutError:
+            continue
+    return max(told)
+
+
+async def failing_maximum(party: Party, own: int) -> int:
+    """Fail with an error that is no sentence for anybody."""
+    found = await maximum(party, own)
+    return found // (len(party.parties) - 3)
+
+
+_all_time = 0
+
+
+async def remembering_maximum(party: Party, own: int) -> int:
+    """Remember in the process what was told before: no seed gives the same again."""
+    global _all_time  # noqa: PLW0603  (the mistake)
+    _all_time += 1
+    if _all_time % 2:
+        await asyncio.sleep(0.5)
+    return await maximum(party, own)
+
+
+async def racing_maximum(party: Party, own: int) -> int:
+    """Rely on two tasks taking turns in the order in which they were started."""
+    await maximum(party, own)
+    found: list[int] = []
+
+    async def note(number: int) -> None:
+        found.append(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in (own, max(INPUTS)):
+            tasks.create_task(note(number))
+    return found[-1]
+
+
+async def marked_maximum(party: Party, own: int) -> int:
+    """Name a situation that is never reached, and one that always is."""
+    sometimes("a number is negative", own < 0)
+    sometimes("a number is positive", own > 0)
+    return await maximum(party, own)
+
+
+def is_greatest(inputs: Mapping[str, int], results: Mapping[str, int]) -> None:
+    """Require the greatest of the numbers of those that took part."""
+    for party, found in results.items():
+        assert found == max(inputs.values()), f"{party} found {found}"
+
+
+def said(campaign: Campaign) -> str:
+    """Return all that was wrong."""
+    return "\n".join(sentence for found in campaign.failures.values() for sentence in found)
+
+
+def test_a_right_role_survives_all_classes_of_fault() -> None:
+    """The greatest number of those that take part is found, or a named error."""
+    campaign = explore(maximum, INPUTS, invariant=is_greatest, seeds=40)
+    campaign.check()
+    assert campaign.missing == ()
+    assert min(campaign.succeeded, campaign.failed) > 40
+
+
+@pytest.mark.parametrize(
+    ("role", "sentence"),
+    [
+        (hasty_maximum, "found 1"),
+        (failing_maximum, "ZeroDivisionError"),
+        (remembering_maximum, "the same seed made another world"),
+        (racing_maximum, "found 1"),
+    ],
+)
+def test_a_mistake_is_found(role: object, sentence: str) -> None:
+    """A loss that is ignored, an unnamed error, a process's memory and an order of tasks."""
+    campaign = explore(role, [1, 1, 1, 4], invariant=is_greatest, seeds=20)  # type: ignore[arg-type]  # a role
+    assert sentence in said(campaign)
+    with pytest.raises(AssertionError, match="seeds went wrong"):
+        campaign.check()
+
+
+def test_marks_that_no_world_reaches_are_named() -> None:
+    """A campaign that never saw a situation does not pass for having tested it."""
+    campaign = explore(marked_maximum, INPUTS, invariant=is_greatest, seeds=5)
+    assert "a number is negative" in campaign.unreached
+    assert "a number is positive" not in campaign.unreached
+    with pytest.raises(AssertionError, match=r"has reached: .*a number is negative"):
+        campaign.check()
+
+
+def test_marks_are_counted_only_where_somebody_counts() -> None:
+    """Outside a campaign a mark does nothing."""
+    sometimes("nobody counts this")
+    with count_marks() as counted:
+        sometimes("somebody counts this")
+        sometimes("this is not so", happens=False)
+    assert counted == {"somebody counts this": 1}
+    assert marks_in([asyncio]) == frozenset()
+
+
+def test_the_fixture_fails_with_what_is_wrong(explore: object) -> None:
+    """It explores a role in one line, and says which seed goes wrong, and how."""
+    assert explore(maximum, INPUTS, invariant=is_greatest, seeds=20).seeds == 20  # type: ignore[operator]  # a fixture
+    with pytest.raises(AssertionError, match=r"in the world of seed \d+: party-\d found"):
+        explore(hasty_maximum, [1, 1, 1, 4], invariant=is_greatest, seeds=20)  # type: ignore[operator]  # likewise
+
+
+def test_too_few_parties_are_refused() -> None:
+    """A role among three is not explored among two."""
+    with pytest.raises(InputError, match="inputs"):
+        explore(maximum, [1, 2], invariant=is_greatest, least=3)
