@@ -62,8 +62,8 @@ PARTIES = [
     ("prediction", "serve server.toml", "schema prediction"),
     ("prediction", "ask querier-0.toml querier-0.csv", "schema prediction"),
     ("prediction", "records add registrar.toml records.csv", "schema prediction"),
-    ("survey", "serve collector.toml", "schema survey"),
-    ("survey", "submit submitter-0.toml submitter-0.csv", "schema submitter survey"),
+    ("survey", "serve collector.toml", "survey"),
+    ("survey", "submit submitter-0.toml submitter-0.csv", "submitter survey"),
     ("places", "serve server.toml", "places"),
     ("places", "ask seeker.toml --near 37.75,-122.35 --epsilon 4", "places"),
 ]

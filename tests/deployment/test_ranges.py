@@ -10,7 +10,8 @@ from tests.deployment.commands import SECONDS, Command, free_ports, start_servin
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment.schema import OUTSIDE_MAX, FeatureTerms, Schema
+from veilring.data.schema import OUTSIDE_MAX, FeatureTerms
+from veilring.deployment.schema import Schema
 from veilring.errors import InputError, ScenarioError
 
 LOG = logging.getLogger("veilring.tested")

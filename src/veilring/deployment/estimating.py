@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.deployment.schema import FeatureTerms
+from veilring.data.schema import FeatureTerms
 from veilring.deployment.survey import (
     CollectorConfig,
     SurveyTerms,

@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from veilring.config import Section
 from veilring.data.npz import NPZ, Vectors, write_vectors
+from veilring.data.schema import feature_terms
 from veilring.data.table import (
     Categories,
     Features,
@@ -35,7 +36,6 @@ from veilring.deployment.owner import LabellingSection, OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionSection, PredictionTerms
-from veilring.deployment.schema import features_of_table
 from veilring.deployment.survey import SurveySection, SurveyTerms
 from veilring.deployment.votes import VotesSection, VotesTerms
 from veilring.errors import InputError
@@ -342,7 +342,7 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
 
 def _only(table: Table, column: str) -> Table:
     """Return a table with one of its columns."""
-    kept = {feature.name: feature for feature in features_of_table(table)}
+    kept = {feature.name: feature for feature in feature_terms(table.features)}
     if column not in kept:
         raise InputError("--column", column, f"a column: {', '.join(kept)}")
     features, ranges = table.features, table.features.ranges
@@ -631,7 +631,9 @@ class SurveyExample(Example):
             for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
         ]
         if self.column is not None:
-            columns = [each.model_dump(exclude_defaults=True) for each in features_of_table(table)]
+            columns = [
+                each.model_dump(exclude_defaults=True) for each in feature_terms(table.features)
+            ]
         classes = () if self.kind in {"frequency", "means"} else features.classes
         tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon)
         return SurveyTerms.of(classes=classes, features=columns, **tables).checked()

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors, same_field
 from veilring.data.csv import read_cells
+from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.data.table import Rows
 from veilring.deployment.config import (
     AMOUNT_ALLOWED,
@@ -23,7 +24,7 @@ from veilring.deployment.config import (
     ServerConfig,
 )
 from veilring.deployment.connecting import Client, Server
-from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
+from veilring.deployment.schema import Schema
 from veilring.errors import ScenarioError
 from veilring.nodes.offload import Threads
 from veilring.privacy.budgets import Budgets

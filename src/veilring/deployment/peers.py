@@ -16,9 +16,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.config import as_scenario_errors, read_tables, read_toml
+from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import AskingConfig, FilePath, ServerConfig
 from veilring.deployment.connecting import Client, Server
-from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
+from veilring.deployment.schema import Schema
 from veilring.errors import ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties

@@ -18,18 +18,18 @@ from typing_extensions import override
 from veilring.config import as_scenario_errors
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, TermsConfig, Unfinished
-from veilring.deployment.connecting import Client, Server
-from veilring.deployment.schema import (
+from veilring.data.schema import (
     FEATURES_ALLOWED,
     OUTSIDE_MAX,
     FeatureTerms,
     OutsideMax,
-    Schema,
     Words,
     check_ranges,
     look_up,
 )
+from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, TermsConfig, Unfinished
+from veilring.deployment.connecting import Client, Server
+from veilring.deployment.schema import Schema
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.offload import Threads
 from veilring.privacy.checks import doubt_of_delta

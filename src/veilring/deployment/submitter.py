@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from veilring.data.csv import read_cells
+from veilring.data.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
 from veilring.deployment.config import Config, FilePath
 from veilring.deployment.connecting import Client, ClientConnection
-from veilring.deployment.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
     InputError,

@@ -17,10 +17,7 @@ from typing_extensions import override
 
 from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
-from veilring.data.table import Ranges
-from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
-from veilring.deployment.connecting import Server
-from veilring.deployment.schema import (
+from veilring.data.schema import (
     FEATURES_ALLOWED,
     FeatureList,
     FeatureTerms,
@@ -32,6 +29,9 @@ from veilring.deployment.schema import (
     read_numbers,
     require_different,
 )
+from veilring.data.table import Ranges
+from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
+from veilring.deployment.connecting import Server
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle

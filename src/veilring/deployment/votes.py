@@ -11,10 +11,11 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors, require_key, require_key_that, same_field
+from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import AMOUNT_ALLOWED, BudgetAmount, FilePath, ServerConfig
 from veilring.deployment.connecting import Server
 from veilring.deployment.peers import serve_peers
-from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
+from veilring.deployment.schema import Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.party import Parties
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets

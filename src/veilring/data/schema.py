@@ -1,0 +1,380 @@
+"""A public schema as files have it, and how a CSV file of rows is read and checked by it.
+
+An error names the column and the line, and no value but an unknown category's first characters, so
+that it can be found.
+
+A value outside of its range counts as the nearest bound, which no protocol notices: rows in another
+unit only make labels wrong. So each role that reads a file of its own counts such values first. The
+counts depend on private rows. They stand in the party's own log, and nothing of them is sent. A
+refusal can be noticed, because the party does not start: peers may conclude that its rows do not
+fit. `outside_max = 1` in the configuration starts the party whatever its rows are.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from veilring.config import Section
+from veilring.data.csv import read_cells
+from veilring.data.csv_checks import cell_at
+from veilring.data.npz import NPZ
+from veilring.data.table import Categories, Features, Ranges, Rows
+from veilring.errors import InputError, ScenarioError
+
+_log = logging.getLogger("veilring.rows")
+# Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
+# are in use, leave out 2 %. With more than this the unit, the column or the range is wrong.
+OUTSIDE_MAX: Final = 0.05
+# One value may be an outlier or a typing error, and one row may be all that a file has: a client's
+# own report, or a record that is added. To refuse it would reveal something about that row alone.
+OUTSIDE_SURE: Final = 2
+# Where different values take up less of their range than this, distances hardly see the column:
+# metres in a range of millimetres. Skewed columns look the same, so it is never refused.
+NARROW: Final = 0.01
+# A row of an image has hundreds of columns; the first are enough to find the mistake.
+_COLUMNS_SHOWN: Final = 8
+_UNKNOWN_SHOWN: Final = 40  # enough of a cell to find it in its file
+FEATURES_ALLOWED: Final = "a list of tables with the keys name, and low and high or categories"
+Words = Annotated[tuple[str, ...], Field(strict=False)]
+OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
+"""The share of a column's values that may lie outside of its range."""
+FileCells: TypeAlias = Mapping[str, NDArray[np.str_]]
+"""The cells of each column, by its header."""
+
+
+class FeatureTerms(Section):
+    """One column of everybody's rows: a number in a public range, or one of public categories.
+
+    Attributes:
+        name: Its header.
+        low: The least value; a lower one counts as this one.
+        high: The greatest value; a higher one counts as this one.
+        categories: Instead of a range, all that a cell may hold.
+    """
+
+    name: str = Field(description="the header of a column")
+    low: float = Field(0.0, description="a number")
+    high: float = Field(1.0, description="a number, at least low")
+    categories: Words = Field((), description="a list of different words, or none")
+
+    @property
+    def width(self) -> int:
+        """How many features the column becomes where a category is one of several 0 and 1."""
+        return len(self.categories) or 1
+
+
+FeatureList = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length=1)]
+
+
+def check_features(features: Sequence[FeatureTerms]) -> None:
+    """Refuse columns that do not go together.
+
+    Raises:
+        ScenarioError: It names the key, its value and what is allowed.
+    """
+    require_different("features", tuple(feature.name for feature in features))
+    for feature in features:
+        require_different(f"features.{feature.name}.categories", feature.categories)
+        if feature.low > feature.high:
+            raise ScenarioError(f"features.{feature.name}.high", feature.high, "at least low")
+
+
+def require_different(key: str, names: Sequence[str]) -> None:
+    """Refuse names that occur twice.
+
+    Raises:
+        ScenarioError: It names the key.
+    """
+    if len(set(names)) != len(names):
+        raise ScenarioError(key, list(names), "a list in which no name repeats")
+
+
+def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.int64]:
+    """Return the number of each cell's category.
+
+    Raises:
+        InputError: If the column is missing or a cell is none of them.
+    """
+    return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
+
+
+def read_numbers(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
+    """Return the cells as numbers; a value outside of the range becomes the nearest bound.
+
+    Raises:
+        InputError: As `numbers_of`.
+    """
+    return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
+
+
+def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
+    """Return the cells as numbers, also those outside of the range.
+
+    Raises:
+        InputError: If the column is missing or a cell is not a finite number.
+    """
+    column = _column(path, feature, cells)
+    numbers = np.array([_number(cell) for cell in column.tolist()], dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        row = int(np.argmin(np.isfinite(numbers)))
+        where = cell_at(path.name, feature.name, row)
+        allowed = f"a number ({feature.low} to {feature.high})"
+        raise InputError.because(
+            f"{where}: this is not a finite number; give {allowed}", field=where
+        )
+    return numbers
+
+
+def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of each row's class: the label is the last column.
+
+    Raises:
+        InputError: If a cell is none of them.
+    """
+    label = list(cells)[-1]
+    note = " (the last column is taken as the label)"
+    return look_up(path, label, cells[label], classes, note=note)
+
+
+def look_up(
+    path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
+) -> NDArray[np.int64]:
+    """Return the place of each cell among some names.
+
+    Args:
+        path: The file.
+        column: The header.
+        cells: Shape (rows,).
+        names: What a cell may be.
+        note: What an error adds.
+
+    Raises:
+        InputError: If a cell is none of them.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
+    if (found < 0).any():
+        row = int(np.argmax(found < 0))
+        where = cell_at(path.name, column, row)
+        if path.suffix.lower() == NPZ:  # where there are no lines
+            where = f"{path.name}, {column}, row {row + 1}"
+        cell = str(cells[row])[:_UNKNOWN_SHOWN]
+        raise InputError(where, cell, f"one of {', '.join(names)}{note}")
+    return found
+
+
+def _column(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.str_]:
+    if feature.name not in cells:
+        raise InputError.because(
+            f"{path.name} lacks the column {feature.name!r}; all columns of the terms are needed",
+            field=f"{path.name}",
+        )
+    return cells[feature.name]
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan")
+
+
+class _Fit(NamedTuple):
+    """How the values of one column fit its range."""
+
+    feature: FeatureTerms
+    rows: int
+    outside: int
+    narrow: bool
+
+    def __str__(self) -> str:
+        found = f"{self.outside} of {self.rows} outside of its range"
+        if not self.outside:
+            found = f"all values lie in {NARROW:.0%} of its range; check their unit"
+        return f"column {self.feature.name!r}: {found}"
+
+
+def check_ranges(
+    path: Path,
+    features: Sequence[FeatureTerms],
+    cells: FileCells,
+    outside_max: float,
+    log: logging.Logger,
+) -> int:
+    """Count the values outside of their public ranges, and log the counts.
+
+    Args:
+        path: The file of the rows.
+        features: The columns of the terms.
+        cells: The cells of the file, by column.
+        outside_max: The share of a column's values that may lie outside of its range.
+        log: The party's own log.
+
+    Returns:
+        How many rows there are, at least one.
+
+    Raises:
+        InputError: If there is no row, a column is missing, or a cell is no finite number.
+        ScenarioError: If more than `outside_max` of a column's values lie outside of its range, and
+            at least `OUTSIDE_SURE` of them. It names all such columns and their counts.
+    """
+    rows = len(next(iter(cells.values()), ()))
+    if not rows:
+        raise InputError.because(
+            f"{path.name} has no rows; add at least one below the header", field=path.name
+        )
+    fits = list(_fits(path, features, cells))
+    counted = f"{path.name}: {rows} {'row' if rows == 1 else 'rows'}"
+    if fits:
+        shown = "; ".join(map(str, fits[:_COLUMNS_SHOWN]))
+        more = len(fits) - _COLUMNS_SHOWN
+        log.warning("%s; %s%s", counted, shown, f"; {more} more columns" if more > 0 else "")
+    else:
+        log.info("%s; all values lie in their ranges", counted)
+    refused = [
+        fit for fit in fits if fit.outside >= OUTSIDE_SURE and fit.outside > outside_max * rows
+    ]
+    if refused:
+        first, *others = (_refusal(path, fit, outside_max) for fit in refused)
+        raise first.with_others(others)
+    return rows
+
+
+def _fits(path: Path, features: Sequence[FeatureTerms], cells: FileCells) -> Iterator[_Fit]:
+    """Yield the columns that do not fit their ranges well."""
+    for feature in features:
+        if feature.categories:
+            continue
+        numbers = numbers_of(path, feature, cells)
+        outside = int(((numbers < feature.low) | (numbers > feature.high)).sum())
+        narrow = 0 < float(np.ptp(numbers)) < NARROW * (feature.high - feature.low)
+        if outside or narrow:
+            yield _Fit(feature, len(numbers), outside, narrow)
+
+
+def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
+    low, high = fit.feature.low, fit.feature.high
+    return ScenarioError.because(
+        f"{fit.outside} of {fit.rows} rows are outside of the range ({low:g} to {high:g}); "
+        "allowed: "
+        f"at most {outside_max:.0%} of the rows; correct the unit or the column, or accept them by "
+        "a larger outside_max in the configuration",
+        field=f"{path.name}, column {fit.feature.name!r}",
+    )
+
+
+class RowSchema(Section):
+    """How a row is read.
+
+    Attributes:
+        classes: The names of all classes.
+        features: All columns but the label.
+    """
+
+    classes: Words = Field(min_length=1, description="a list of different names of classes")
+    features: FeatureList = Field(description=FEATURES_ALLOWED)
+
+    @property
+    def width(self) -> int:
+        """How many features a row has once categories are several 0 and 1."""
+        return sum(feature.width for feature in self.features)
+
+    @property
+    def encoded(self) -> Features:
+        """The schema of rows once categories are several 0 and 1."""
+        names: list[str] = []
+        ranges: list[tuple[float, float]] = []
+        categories: list[Categories] = []
+        for each in self.features:
+            if each.categories:
+                categories.append(Categories(each.name, len(names), each.categories))
+                names += [f"{each.name}={value}" for value in each.categories]
+                ranges += [(0.0, 1.0)] * each.width
+            else:
+                names.append(each.name)
+                ranges.append((each.low, each.high))
+        lows, highs = zip(*ranges, strict=True)
+        return Features(tuple(names), Ranges(lows, highs), self.classes, tuple(categories))
+
+    def require_sound(self) -> None:
+        """Refuse classes and columns that do not go together.
+
+        Raises:
+            ScenarioError: It names the key, its value and what is allowed.
+        """
+        require_different("classes", self.classes)
+        check_features(self.features)
+
+    def read_rows(self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log) -> Rows:
+        """Read a party's own rows, and log how they fit the public ranges.
+
+        Args:
+            path: A file with all columns of the terms, and the label as the last column.
+            outside_max: The share of a column's values that may lie outside of its range.
+            log: The party's own log.
+
+        Raises:
+            InputError: If a column is missing or a cell does not fit; it names both, and no value
+                but an unknown category's first characters.
+            ScenarioError: As `check_ranges`.
+        """
+        cells = read_cells(path)
+        if check_ranges(path, self.features, cells, outside_max, log) == 1:
+            log.warning("%s: 1 row; check that the file is complete", path.name)
+        return self.rows_of(path, cells)
+
+    def rows_of(self, path: Path, cells: FileCells) -> Rows:
+        """Return rows from the cells of a file that was read; as `read_rows`."""
+        labels = read_labels(path, cells, self.classes)
+        return Rows(self._encode(path, cells), labels)
+
+    def read_queries(
+        self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log
+    ) -> NDArray[np.float64]:
+        """Read queries as `read_rows` does; columns beside the terms, such as a label, are ignored.
+
+        Raises:
+            InputError: As `read_rows`.
+            ScenarioError: As `read_rows`.
+        """
+        cells = read_cells(path)
+        check_ranges(path, self.features, cells, outside_max, log)
+        return self._encode(path, cells)
+
+    def _encode(self, path: Path, cells: FileCells) -> NDArray[np.float64]:
+        return np.hstack([_encode(path, feature, cells) for feature in self.features])
+
+
+def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
+    """Return the columns of a schema of features: a category is one column again.
+
+    The ranges of a table are its own. In production they come from what a column *can* hold, since
+    a range that was taken from private rows gives their extremes away. So do categories.
+    """
+    ranges = features.ranges
+    columns: dict[int, FeatureTerms] = {
+        number: FeatureTerms(name=name, low=low, high=high)
+        for number, (name, low, high) in enumerate(
+            zip(features.names, ranges.lows, ranges.highs, strict=True)
+        )
+    }
+    for each in features.categories:
+        for number in range(each.features.start, each.features.stop):
+            del columns[number]
+        columns[each.first] = FeatureTerms(name=each.column, categories=each.values)
+    return tuple(columns[number] for number in sorted(columns))
+
+
+def _encode(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
+    """Return a column scaled into [0, 1], or as one of several 0 and 1."""
+    if feature.categories:
+        return np.eye(feature.width)[read_categories(path, feature, cells)]
+    numbers = read_numbers(path, feature, cells)
+    span = (feature.high - feature.low) or 1.0
+    scaled: NDArray[np.float64] = (numbers - feature.low) / span
+    return scaled[:, None]
