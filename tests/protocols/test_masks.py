@@ -5,6 +5,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from veilring.protocols.masks import (
     keys_cost,
     masked_cost,
     masked_sum,
+    neighbours_each_side,
 )
 from veilring.testing import assert_cost
 from veilring.transport.messages import Message
@@ -489,3 +491,63 @@ class TestDoor:
     def test_the_door_has_the_sum(self) -> None:
         """`veilring.masked_sum` is this module's."""
         assert vr.masked_sum is masked_sum
+
+
+def apart(honest: set[int], parties: int, each_side: int) -> bool:
+    """Say whether honest parties of a circle are not all linked by masks with each other."""
+    reached = {min(honest)}
+    edge = list(reached)
+    while edge:
+        at = edge.pop()
+        for step in (*range(-each_side, 0), *range(1, each_side + 1)):
+            other = (at + step) % parties
+            if other in honest and other not in reached:
+                reached.add(other)
+                edge.append(other)
+    return reached != honest
+
+
+class TestNeighbours:
+    """Masks with neighbours only, where there are many parties."""
+
+    @pytest.mark.parametrize("each_side", [1, 2])
+    @pytest.mark.parametrize("colluding", [2, 4, 6])
+    def test_honest_parties_fall_apart_as_seldom_as_stated(
+        self, colluding: int, each_side: int
+    ) -> None:
+        """Of all coalitions of eleven parties, no larger share parts the others than the bound."""
+        parties = 11
+        everybody = set(range(parties))
+        parted = [
+            apart(everybody - set(bad), parties, each_side)
+            for bad in combinations(range(parties), colluding)
+        ]
+        bound = parties**2 / 2 * (colluding / parties) ** (2 * each_side)
+        assert sum(parted) / len(parted) <= bound
+        assert any(parted) == (colluding >= 2 * each_side)
+
+    def test_few_parties_have_masks_with_all(self) -> None:
+        """With half of them colluding, fewer than 78 parties need all."""
+        assert neighbours_each_side(8, 3) is None
+        assert neighbours_each_side(74, 36) is None
+        assert neighbours_each_side(5000, 2499) == 44
+        for parties, colluding in ((100, 49), (1000, 300), (5000, 10)):
+            each = neighbours_each_side(parties, colluding)
+            assert each is not None
+            assert parties**2 / 2 * (colluding / parties) ** (2 * each) <= 2.0**-64
+
+    @pytest.mark.parametrize("adder", [None, "party-3"])
+    def test_sums_are_those_of_all_parties(self, adder: str | None) -> None:
+        """Masks of neighbours cancel, and keys cost what is forecast."""
+        run = run_on(
+            "simulated", add_as_neighbours, 9, own=[np.array([n]) for n in range(9)], adder=adder
+        )
+        assert [int(total[0]) for total in run.results.values()] == [36] * 9
+        assert run.cost.setup == keys_cost(9, 0)
+        assert keys_cost(9, 0).messages == 18
+
+
+async def add_as_neighbours(party: Party, own: Words, *, adder: str | None) -> Words:
+    """Add up with masks of neighbours, where nobody colludes."""
+    keys = await agree_keys(party, colluding=0)
+    return await masked_sum(party, own, keys=keys, adder=adder)

@@ -15,6 +15,7 @@ Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving ma
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import ceil, log2
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -35,6 +36,8 @@ from veilring.protocols.forecast import Forecast, repeated
 from veilring.transport.messages import Array, Message
 
 KEY_BYTES: Final = 32  # X25519's and ChaCha20's
+APART_BITS: Final = 64
+"""Masks with neighbours only leave honest parties apart with probability `2**-64` at most."""
 _NONCE: Final = bytes(16)  # a key of ChaCha20 makes one stream, so that its nonce may be constant
 _WORD_KINDS: Final = {"u", "i"}  # NumPy's letters for whole numbers of a fixed size
 
@@ -172,13 +175,63 @@ class PairwiseKeys:
         return masked
 
 
-async def agree_keys(party: Party, *, due: int = 0) -> PairwiseKeys:
-    """Agree on a key with each other party, as `agree_secrets` does."""
-    return PairwiseKeys(party.me, await agree_secrets(party, due=due))
+def neighbours_each_side(parties: int, colluding: int) -> int | None:
+    """Return with how many parties on either side a party has masks, or None for with all.
+
+    The parties stand in a circle, in an order that is drawn after the colluders are fixed, and each
+    has a mask with the h before it and the h behind it. The honest parties fall apart into groups,
+    whose sums the coalition learns, only where two runs of at least h colluders part them: with
+    probability at most `n**2 / 2 * (c / n)**(2 h)`. That is at most `2**-64` here.
+
+    Source: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS
+    2020, for the graph.
+
+    Args:
+        parties: The number of parties, n.
+        colluding: The number of them that may pool what they see, c, below n.
+    """
+    if colluding == 0:
+        return 1 if parties > PARTIES_MIN else None
+    needed = APART_BITS + 2 * log2(parties) - 1
+    each = ceil(needed / (2 * log2(parties / colluding)))
+    return each if 2 * each < parties - 1 else None
 
 
-async def agree_secrets(party: Party, *, due: int = 0) -> dict[str, bytes]:
-    """Agree on a secret with each other party, in one step of set-up.
+def neighbours_in_circle(party: Party, each_side: int) -> tuple[str, ...]:
+    """Return the parties that a party has masks with, in a circle that the session's name draws.
+
+    Whoever names a session could draw again and again, which is why the chance of a bad draw is as
+    small as `neighbours_each_side` says.
+
+    Args:
+        party: This participant.
+        each_side: The number of parties before it, and behind it.
+    """
+    lots = {name: digest_of(party.session, name.encode()) for name in party.parties}
+    circle = sorted(lots, key=lots.__getitem__)
+    at, n = circle.index(party.me), len(circle)
+    steps = (*range(-each_side, 0), *range(1, each_side + 1))
+    return tuple(circle[(at + step) % n] for step in steps)
+
+
+async def agree_keys(party: Party, *, due: int = 0, colluding: int | None = None) -> PairwiseKeys:
+    """Agree on a key with each other party, as `agree_secrets` does.
+
+    Args:
+        party: This participant.
+        due: As `agree_secrets` takes it.
+        colluding: The number of parties that may pool what they see, if it is bounded: then many
+            parties need keys with their neighbours only; see `neighbours_each_side`.
+    """
+    each = None if colluding is None else neighbours_each_side(len(party.parties), colluding)
+    among = party.peers if each is None else neighbours_in_circle(party, each)
+    return PairwiseKeys(party.me, await agree_secrets(party, due=due, among=among))
+
+
+async def agree_secrets(
+    party: Party, *, due: int = 0, among: Sequence[str] | None = None
+) -> dict[str, bytes]:
+    """Agree on a secret with each other party, or with some, in one step of set-up.
 
     X25519 with keys of this session alone, over connections that are authenticated. A secret also
     depends on the session, and on the names and the public keys of its two parties.
@@ -186,9 +239,10 @@ async def agree_secrets(party: Party, *, due: int = 0) -> dict[str, bytes]:
     Args:
         party: This participant.
         due: The step of set-up in which the keys are sent, from 0 backwards.
+        among: The peers; all of them unless given. Each of them has this party among its own.
 
     Returns:
-        A secret of `KEY_BYTES` for each peer, by its name.
+        A secret of `KEY_BYTES` for each of these peers, by its name.
 
     Raises:
         InputError: If there are fewer than `PARTIES_MIN` parties.
@@ -198,9 +252,10 @@ async def agree_secrets(party: Party, *, due: int = 0) -> dict[str, bytes]:
         raise InputError("parties", len(party.parties), f"at least {PARTIES_MIN}")
     private = X25519PrivateKey.from_private_bytes(party.rng.bytes(KEY_BYTES))
     own = private.public_key().public_bytes_raw()
-    await broadcast(party, MaskKey(public=own))
+    peers = party.peers if among is None else among
+    await broadcast(party, MaskKey(public=own), peers)
     keys = {}
-    for peer in party.peers:
+    for peer in peers:
         public = (await party.receive(MaskKey, sender=peer, due=due)).public
         try:
             secret = private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -339,9 +394,16 @@ def masked_rounds(adder: str | None) -> int:
     return 1 if adder is None else 2
 
 
-def keys_cost(parties: int) -> Traffic:
-    """Forecast the agreement on keys: n(n - 1) messages of set-up."""
-    return repeated(parties * (parties - 1), MaskKey(public=bytes(KEY_BYTES)))
+def keys_cost(parties: int, colluding: int | None = None) -> Traffic:
+    """Forecast the agreement on keys: n(n - 1) messages of set-up, or fewer with neighbours only.
+
+    Args:
+        parties: The number of parties, n.
+        colluding: As `agree_keys` takes it.
+    """
+    each = None if colluding is None else neighbours_each_side(parties, colluding)
+    peers = parties - 1 if each is None else 2 * each
+    return repeated(parties * peers, MaskKey(public=bytes(KEY_BYTES)))
 
 
 def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecast:

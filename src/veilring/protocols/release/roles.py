@@ -127,7 +127,7 @@ async def _agree(
     party: Party, asker: str, parameters: ReleaseParameters, adding: Adding
 ) -> MaskedSums:
     """Agree on keys, and bind all sums to what is public."""
-    keys = await agree_keys(party)
+    keys = await agree_keys(party, colluding=parameters.plan.trust.tolerated)
     sums = MaskedSums(party, keys, asker if adding == "star" else None)
     sums.bind(digest_of(digest_of_names(party.parties), parameters.digest))
     return sums
@@ -234,7 +234,8 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
     """
     sums = [masked_cost(parties, (piece,), star=adding == "star") for piece in _pieces(parameters)]
     total = in_all(*sums)
-    return Forecast(total.rounds, total.traffic, keys_cost(parties))
+    keys = keys_cost(parties, parameters.plan.trust.tolerated)
+    return Forecast(total.rounds, total.traffic, keys)
 
 
 def owner_cost(parameters: ReleaseParameters) -> Forecast:

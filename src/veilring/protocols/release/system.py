@@ -1,7 +1,7 @@
 """Release as a system: its parameters, its promise, and how peers or an owner release once."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -82,7 +82,7 @@ class Release(System):
         1.0, gt=0, le=EPSILON_MAX, description=f"a number above 0, up to {EPSILON_MAX:,}"
     )
     delta: float = Field(1e-5, ge=0, le=_DELTA_MAX, description=f"a number from 0 to {_DELTA_MAX}")
-    tolerated: Literal["auto"] | int = Field(
+    tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = Field(
         "auto", description='a whole number of at least 0, or "auto"'
     )
     statistic: Literal["auto", "means", "lda", "counts", "grid", "trees"] = Field(

@@ -1,0 +1,514 @@
+"""Release as a system: equal everywhere, at its forecast, paid before it is sent; refusals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.release.schemas import MIXED, draw_rows, schema
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.data.table import Features, Rows
+from veilring.errors import InputError, RunFailed, Tampered
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.cost import Cost, Traffic
+from veilring.nodes.run import Outcome, Run
+from veilring.nodes.runtimes import Simulated
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.masks import MaskedWords, MaskKey
+from veilring.protocols.release.algorithm.classifiers import GridClassifier
+from veilring.protocols.release.algorithm.laws import Account, Trust
+from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
+from veilring.protocols.release.algorithm.steps import (
+    Released,
+    ReleaseParameters,
+    Total,
+    released_by,
+    simulate_release,
+)
+from veilring.protocols.release.roles import (
+    PIECE_WORDS,
+    Adding,
+    ReleasedWords,
+    owner_cost,
+    release_by_owner,
+    release_cost,
+    release_rows,
+)
+from veilring.protocols.release.system import Release
+from veilring.protocols.system import Facts, Spent
+from veilring.testing import ProtocolRunner
+from veilring.transport.messages import Message
+
+NAMES = [f"party-{n}" for n in range(5)]
+ROWS = 150
+# One statistic with a first release, a pure one, one of a tally, and one with many numbers.
+RELEASES = {
+    "lda": Release(statistic="lda"),
+    "pure means": Release(statistic="means", delta=0.0),
+    "skellam": Release(statistic="means", law="skellam"),
+    "trees": Release(statistic="trees", delta=0.0),
+    "auto": Release(tolerated=1),
+}
+SUMS: tuple[Adding, ...] = ("all-to-all", "star")
+released_as = pytest.mark.parametrize("name", RELEASES)
+
+
+def rows_of(features: Features, rows: int = ROWS) -> Rows:
+    """Return random rows of a schema."""
+    rng = np.random.default_rng(6)
+    return Rows(draw_rows(features, rows, rng), rng.integers(0, len(features.classes), rows))
+
+
+def dealt(features: Features = MIXED) -> list[Rows]:
+    """Deal rows to all parties but one, which has none."""
+    rows = rows_of(features)
+    parts = [Rows(rows.features[n::4], rows.labels[n::4]) for n in range(4)]
+    return [*parts, Rows(np.zeros((0, len(features))), np.zeros(0, np.int64))]
+
+
+def bound(system: Release, parties: int = 5, features: Features = MIXED) -> ReleaseParameters:
+    """Return what the parties hold."""
+    return system.bind(features, parties, ROWS)
+
+
+def play(runner: ProtocolRunner, system: Release, adding: Adding = "all-to-all") -> Run[Released]:
+    """Have all parties release."""
+    return runner(
+        release_rows,
+        NAMES,
+        own=dealt(),
+        asker="party-2",
+        parameters=bound(system),
+        adding=adding,
+        seed=11,
+    )
+
+
+def measured(cost: Cost) -> Forecast:
+    """Return a measured cost in the form of a forecast."""
+    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+
+
+def the_same(released: Released, other: Released) -> bool:
+    """Say whether two releases are equal in every number, and label rows alike."""
+    rows = rows_of(MIXED).features
+    return all(
+        np.array_equal(one.sums, two.sums) and one.shares == two.shares
+        for one, two in zip(released.totals, other.totals, strict=True)
+    ) and np.array_equal(released.model.scores(rows), other.model.scores(rows))
+
+
+class TestPeers:
+    """Parties that release together."""
+
+    @released_as
+    def test_a_release_is_the_same_everywhere_at_its_forecast(
+        self, run_protocol: ProtocolRunner, name: str
+    ) -> None:
+        """Totals, models and transcripts are those in memory; the cost is the closed form."""
+        system = RELEASES[name]
+        run, here = play(run_protocol, system), play(ProtocolRunner("memory"), system)
+        assert run.transcript == here.transcript
+        expected = here.results["party-0"]
+        assert all(the_same(released, expected) for released in run.results.values())
+        assert measured(run.cost) == release_cost(5, bound(system), "all-to-all")
+        forecast = system.forecast(parties=5, queries=9, features=MIXED, rows=ROWS)
+        assert measured(run.cost) == forecast
+
+    def test_a_star_has_the_same_totals(self, run_protocol: ProtocolRunner) -> None:
+        """Noise is a party's own, so that the way of adding up does not change it."""
+        system = RELEASES["lda"]
+        run, here = play(run_protocol, system, "star"), play(ProtocolRunner("memory"), system)
+        expected = here.results["party-0"]
+        assert all(the_same(released, expected) for released in run.results.values())
+        assert measured(run.cost) == release_cost(5, bound(system), "star")
+
+    @released_as
+    def test_totals_are_the_sums_of_all_rows_and_their_noise(self, name: str) -> None:
+        """The first total is 40 deviations from the exact sum at most, and not equal to it."""
+        parameters = bound(RELEASES[name])
+        total = play(ProtocolRunner("memory"), RELEASES[name]).results["party-0"].totals[0]
+        rows, noise = rows_of(MIXED), parameters.noises[0]
+        exact = (parameters.first or parameters.main()).sum(rows.features, rows.labels)
+        away = np.abs(total.sums - exact)
+        assert 0 < away.max() <= 40 * noise.deviation()
+
+    def test_totals_that_pass_a_frame_go_in_pieces(self) -> None:
+        """Each piece is a masked sum of its own, and the pieces make the whole."""
+        features = schema(300, classes=450)
+        parts = [rows_of(features, 3), rows_of(features, 2), rows_of(features, 1)]
+        system = Release(statistic="means", delta=0.0)
+        parameters = system.bind(features, 3, 6)
+        assert PIECE_WORDS < 300 * 450 < 2 * PIECE_WORDS
+        run = ProtocolRunner("simulated")(
+            release_rows, NAMES[:3], own=parts, asker="party-0", parameters=parameters, seed=1
+        )
+        assert measured(run.cost) == release_cost(3, parameters, "all-to-all")
+        assert run.cost.rounds == 2
+        assert run.results["party-1"].totals[0].sums.shape == (300 * 450,)
+
+    def test_a_simulation_draws_the_noise_of_all_parties(self) -> None:
+        """Over 60 releases the mean square of the noise is within 6 deviations of its law's."""
+        parameters = bound(RELEASES["trees"])
+        parts, rng = dealt(), np.random.default_rng(2)
+        rows, noise = rows_of(MIXED), parameters.noises[-1]
+        exact = parameters.main().sum(rows.features, rows.labels)
+        drawn = [
+            simulate_release(parts, parameters, rng.spawn(5)).totals[-1].sums - exact
+            for _ in range(60)
+        ]
+        squares = np.square(np.array(drawn) / noise.deviation())
+        # A Laplace number's square has a deviation of the root of 5; of Pólya shares it is a little
+        # more, and 6 deviations of a mean are passed with a probability below 1e-8.
+        spread = squares.std() / np.sqrt(squares.size)
+        assert abs(squares.mean() - 1) < 6 * spread < 0.3
+
+
+class Recorder:
+    """A till that notes its charges; a party sends nothing before the first."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.charged: list[Account] = []
+        self._refuses = refuses
+
+    def __call__(self, account: Account) -> None:
+        """Note a charge."""
+        self.charged.append(account)
+        if self._refuses:
+            raise InputError.because("nothing is left", field="key")
+
+
+class TestPaying:
+    """When a release is paid for."""
+
+    def test_all_of_a_release_is_charged_once(self) -> None:
+        """Two sums are one charge, of the whole account."""
+        till, parameters = Recorder(), bound(RELEASES["lda"])
+        ProtocolRunner("simulated")(
+            release_rows,
+            NAMES,
+            own=dealt(),
+            only={"party-1": {"charge": till}},
+            asker="party-0",
+            parameters=parameters,
+            seed=1,
+        )
+        assert till.charged == [parameters.account]
+        assert till.charged[0].epsilon(1e-5) <= 1.0
+
+    def test_who_cannot_pay_sends_nothing_of_its_rows(self) -> None:
+        """A party whose till refuses has sent keys, and no masked words."""
+
+        async def refused() -> list[Outcome]:
+            async with Cluster(NAMES, runtime=Simulated(), own=dealt(), seed=1) as cluster:
+                return await cluster.play(
+                    release_rows,
+                    watch=NAMES,
+                    only={"party-1": {"charge": Recorder(refuses=True)}},
+                    asker="party-0",
+                    parameters=bound(RELEASES["lda"]),
+                )
+
+        view = simulation.simulate(refused())[1].view
+        assert view is not None
+        kinds = {type(seen.message) for seen in view.sent}
+        assert MaskKey in kinds
+        assert MaskedWords not in kinds
+
+
+@dataclass
+class Wrong(Adversary):
+    """An owner that sends fewer words, or says that the total has more shares."""
+
+    words: int | None
+    shares: int
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, ReleasedWords):
+            message = ReleasedWords(shares=self.shares, words=message.words[: self.words])
+        return [(to, message)]
+
+
+class TestOwner:
+    """An owner that holds all rows, and its client."""
+
+    @released_as
+    def test_an_owner_releases_the_same_everywhere(
+        self, run_protocol: ProtocolRunner, name: str
+    ) -> None:
+        """The client has the owner's totals and its model, at the closed form of the cost."""
+        system = RELEASES[name].model_copy(update={"trusted": True})
+        parameters = bound(system, 1)
+
+        def run(runner: ProtocolRunner) -> Run[Released]:
+            own = [rows_of(MIXED), None]
+            return runner(
+                release_by_owner, ("server", "ada"), own=own, parameters=parameters, seed=3
+            )
+
+        there, here = run(run_protocol), run(ProtocolRunner("memory"))
+        assert there.transcript == here.transcript
+        assert the_same(there.results["ada"], here.results["server"])
+        assert measured(there.cost) == owner_cost(parameters)
+
+    def test_an_owner_alone_needs_no_message(self) -> None:
+        """The role of peers, played by one party, adds its noise and sends nothing."""
+        parameters = bound(Release(trusted=True), 1)
+        run = ProtocolRunner("simulated")(
+            release_rows, ("ada",), own=[rows_of(MIXED)], asker="ada", parameters=parameters, seed=3
+        )
+        assert measured(run.cost) == Forecast(0, Traffic())
+        assert run.results["ada"].totals[0].shares == 1
+
+    @pytest.mark.parametrize(
+        ("words", "shares", "fault"),
+        [(3, 1, "number of words"), (None, 2, "number of parties")],
+    )
+    def test_totals_that_are_none_are_refused(
+        self, words: int | None, shares: int, fault: str
+    ) -> None:
+        """A client refuses totals of another length, or of more parties than there are."""
+        with pytest.raises(RunFailed, match=fault):
+            ProtocolRunner("simulated")(
+                release_by_owner,
+                ("server", "ada"),
+                own=[rows_of(MIXED), None],
+                adversaries={"server": Wrong(words, shares)},
+                parameters=bound(Release(trusted=True), 1),
+                seed=1,
+            )
+
+
+def test_parties_with_other_parameters_open_nothing() -> None:
+    """Masks are bound to the plan: who holds another epsilon ends the sum, and names suspects."""
+    plans = [bound(Release(epsilon=epsilon)) for epsilon in (1.0, 1.0, 1.0, 1.0, 2.0)]
+    with pytest.raises(RunFailed) as failed:
+        ProtocolRunner("simulated")(
+            release_rows,
+            NAMES,
+            own=dealt(),
+            only={name: {"parameters": plan} for name, plan in zip(NAMES, plans, strict=True)},
+            asker="party-0",
+            seed=1,
+        )
+    assert isinstance(failed.value.root, Tampered)
+
+
+@dataclass(frozen=True, slots=True)
+class Halves(Statistic[GridClassifier]):
+    """The classes in each half of the first feature.
+
+    Attributes:
+        classes: Their names.
+        adds: What a row adds; the stated bound is 1.
+    """
+
+    classes: tuple[str, ...]
+    adds: int = 1
+
+    @property
+    @override
+    def length(self) -> int:
+        return 2 * len(self.classes)
+
+    @property
+    @override
+    def bound(self) -> Bound:
+        return Bound("l1", 1)
+
+    @override
+    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+        half = (rows[:, :1] >= 0.5).astype(np.int64)
+        return Entries(
+            half * len(self.classes) + labels[:, None], np.full((len(rows), 1), self.adds)
+        )
+
+    @override
+    def decode(self, noisy: NDArray[np.int64], deviation: float) -> GridClassifier:
+        shares = np.maximum(noisy.reshape(2, -1), deviation)
+        return GridClassifier(self.classes, 1, 2, np.log(shares / shares.sum(1, keepdims=True)))
+
+
+class ReleaseHalves(Release):
+    """A release of a statistic that is not of the package."""
+
+    adds: int = 1
+
+    @override
+    def own_statistic(self, features: Features, rows: int) -> Halves:
+        return Halves(features.classes, self.adds)
+
+
+class TestOwnStatistic:
+    """A statistic of one's own."""
+
+    FEATURES = schema(1, classes=2)
+
+    def parts(self) -> list[Rows]:
+        """Return rows whose class is the half that they are in."""
+        places = np.random.default_rng(3).random((300, 1))
+        labels = (places[:, 0] >= 0.5).astype(np.int64)
+        return [Rows(places[n::3], labels[n::3]) for n in range(3)]
+
+    def test_it_is_released_as_those_of_the_package(self, run_protocol: ProtocolRunner) -> None:
+        """It labels queries, at its forecast, and is pure since its bound is one of the L1 norm."""
+        system = ReleaseHalves()
+        parameters = system.bind(self.FEATURES, 3, 300)
+        assert parameters.plan.delta == 0.0
+        run = run_protocol(
+            release_rows,
+            NAMES[:3],
+            own=self.parts(),
+            asker="party-0",
+            parameters=parameters,
+            seed=5,
+        )
+        found = run.results["party-2"].model.predict(np.array([[0.1], [0.9]]))
+        assert found.tolist() == [0, 1]
+        forecast = system.forecast(parties=3, queries=1, features=self.FEATURES, rows=300)
+        assert measured(run.cost) == forecast
+
+    def test_rows_beyond_its_bound_end_the_release_before_anything_is_sent(self) -> None:
+        """A mistake in the statistic is an error, and no broken promise."""
+        parameters = ReleaseHalves(adds=2).bind(self.FEATURES, 3, 300)
+        with pytest.raises(RunFailed, match="a row exceeds the stated L1 bound"):
+            ProtocolRunner("simulated")(
+                release_rows,
+                NAMES[:3],
+                own=self.parts(),
+                asker="party-0",
+                parameters=parameters,
+                seed=5,
+            )
+
+    def test_an_l2_bound_needs_a_delta(self) -> None:
+        """Without one there is no noise for it."""
+
+        class Longer(Halves):
+            @property
+            @override
+            def bound(self) -> Bound:
+                return Bound("l2", 1)
+
+        class ReleaseLonger(Release):
+            @override
+            def own_statistic(self, features: Features, rows: int) -> Halves:
+                return Longer(features.classes)
+
+        with pytest.raises(InputError, match="needs a delta above 0"):
+            ReleaseLonger(delta=0.0).bind(self.FEATURES, 3, 300)
+
+
+class TestRefusals:
+    """What is refused before anything is sent."""
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"epsilon": 0.0}, "epsilon is 0"),
+            ({"epsilon": 1e4}, "epsilon is 10000"),
+            ({"delta": -1e-5}, "delta is -1e-05"),
+            ({"delta": 0.5}, "delta is 0.5"),
+            ({"tolerated": -1}, "tolerated is -1"),
+            ({"statistic": "median"}, "statistic is 'median'"),
+        ],
+    )
+    def test_a_parameter_out_of_range_is_named(self, given: dict[str, Any], message: str) -> None:
+        """The message has the parameter and its value."""
+        with pytest.raises(InputError, match=message):
+            Release(**given)
+
+    def test_too_few_parties_are_refused(self) -> None:
+        """Two parties would learn each other's sum, and coalitions of all leave no noise."""
+        with pytest.raises(InputError, match="at least 3, or `trusted = true`"):
+            bound(Release(), 2)
+        with pytest.raises(InputError, match="leave no share of the noise"):
+            bound(Release(tolerated=5))
+
+    def test_a_discriminant_has_no_pure_release(self) -> None:
+        """Its bound is one of the L2 norm."""
+        with pytest.raises(InputError, match="choose a delta above 0"):
+            bound(Release(statistic="lda", delta=0.0))
+
+    def test_the_number_of_rows_has_to_be_declared(self) -> None:
+        """Where it is not known, a sentence says which key is missing."""
+        with pytest.raises(InputError, match=r"give protocol\.rows"):
+            Release().forecast(queries=1, features=4)
+        assert Release(rows=90).forecast(queries=1, features=4).rounds
+
+    def test_a_class_that_is_not_public_is_refused(self) -> None:
+        """Rows are checked before keys are sent."""
+        parts = dict(zip(NAMES, dealt(), strict=True))
+        odd = Rows(parts["party-0"].features, parts["party-0"].labels + 3)
+        facts = Facts(5, len(MIXED), 3, ROWS, schema=MIXED)
+        with pytest.raises(InputError, match="labels must be below 3"):
+            Release().setup(parts | {"party-0": odd}, facts)
+
+    def test_another_number_of_parties_than_planned_is_refused(self) -> None:
+        """Shares of the noise are made for as many as there are."""
+        with pytest.raises(RunFailed, match="planned for 5 parties, and 4 take part"):
+            ProtocolRunner("simulated")(
+                release_rows,
+                NAMES[:4],
+                own=dealt()[:4],
+                asker="party-0",
+                parameters=bound(Release()),
+                seed=1,
+            )
+
+    def test_totals_that_are_too_few_are_refused(self) -> None:
+        """A release of two sums is not made of one."""
+        with pytest.raises(InputError, match="there are 1 totals; the release has 2 sums"):
+            released_by(bound(RELEASES["lda"]), [Total(np.zeros(7, np.int64), 5)])
+
+
+class TestPromise:
+    """What is promised and spent."""
+
+    def test_fewer_than_half_of_the_parties_may_collude_unless_told(self) -> None:
+        """The number is in the promise."""
+        assert "no more than 3 of the 8 pool" in Release().promise(parties=8).threat_model
+        assert Release().trust_among(8) == Trust(8, 3)
+        assert Release(tolerated=6).trust_among(8) == Trust(8, 6)
+        assert Release(trusted=True).trust_among(8) == Trust(1, 0)
+
+    def test_a_release_is_paid_once_however_many_queries_there_are(self) -> None:
+        """All queries are one batch, and a second release adds to the first."""
+        parts = dict(zip(NAMES, dealt(), strict=True))
+        setup = Release().setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+        assert len(setup.batches(np.zeros((100_000, len(MIXED))))) == 1
+        assert setup.spent(1) == Spent(1.0, 1e-5, 1, "release")
+        twice = setup.spent(2).epsilon
+        assert twice is not None
+        assert 1.3 < twice < 2.0
+
+    def test_a_batch_is_labelled_by_the_steps_that_parties_run(self) -> None:
+        """At a great epsilon the model in one process labels as that of a network does."""
+        parts = dict(zip(NAMES, dealt(), strict=True))
+        system = Release(epsilon=500.0, statistic="counts")
+        setup = system.setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+        queries = rows_of(MIXED).features
+        found = play(ProtocolRunner("memory"), system).results["party-0"].model.predict(queries)
+        np.testing.assert_array_equal(setup.label(queries, np.random.default_rng(1)), found)
+
+
+def dealt_to(names: Sequence[str]) -> dict[str, Rows]:
+    """Deal rows to parties of these names."""
+    rows = rows_of(MIXED)
+    n = len(names)
+    return {name: Rows(rows.features[i::n], rows.labels[i::n]) for i, name in enumerate(names)}
+
+
+def test_a_batch_can_be_played_by_those_who_are_left() -> None:
+    """Noise is planned anew for fewer parties, down to three."""
+    setup = Release().setup(dealt_to(NAMES), Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+    assert setup.can_do_with(NAMES[:3])
+    assert not setup.can_do_with(NAMES[:2])
+    plan = setup.play(np.zeros((1, len(MIXED))), among=NAMES[:3]).public["parameters"].plan
+    assert plan.trust == Trust(3, 1)
