@@ -58,10 +58,14 @@ CHANGED: dict[str, dict[str, Any]] = {
         "terms": ("veilring.deployment.owner:OwnerTerms", "labelling", ""),
     },
     "prediction": {
-        "key": "tau",
+        "key": "sigma2",
         "value": 0.625,
         "estimator": "IndKNNClassifier",
-        "terms": ("veilring.deployment.prediction:PredictionTerms", "prediction", ""),
+        "terms": (
+            "veilring.deployment.prediction:PredictionTerms",
+            "prediction",
+            "[prediction]\ntau = 0.5",
+        ),
     },
     "treewalk": {
         "key": "neighbours",

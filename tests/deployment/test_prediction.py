@@ -318,6 +318,8 @@ EMBEDDED = """
 classes = ["sport", "trade"]
 dimensions = 3
 origin = [0.5, 0.0, 0.0]
+[prediction]
+tau = 0.8
 """
 
 
@@ -457,6 +459,7 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ("dimensions = 3\n[prediction]\nepsilon = 0.0", "prediction.epsilon is 0.0"),
         ("dimensions = 3\n[prediction]\nqueries = 3", "prediction.queries is 3; .* from 4"),
         ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),
+        ("dimensions = 3", r"tau = \"auto\" follows from queries, .*; give a number from 0 to 1"),
         ('dimensions = 3\n[prediction]\nqueriers = "alone"', "prediction.queriers is 'alone'"),
         ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),
     ],

@@ -63,7 +63,12 @@ def test_a_batch_costs_and_says_what_real_parties_do(
         async with Cluster(4, own=own, seed=1) as cluster:
             run = await cluster.run(
                 private_votes,
-                only={"party-0": {"queries": scaled(queries)}},
+                only={
+                    "party-0": {
+                        "queries": scaled(queries),
+                        "radii": fitted._setup.radii(scaled(queries)),  # noqa: SLF001  (of its client)
+                    }
+                },
                 asker="party-0",
                 parameters=fitted.parameters_,
             )

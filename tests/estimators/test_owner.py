@@ -84,7 +84,7 @@ def test_what_was_spent_is_what_the_owners_ledger_says(model: Model) -> None:
             spent = ledger.totals().spent
             assert fitted.deployment_privacy_.epsilon == pytest.approx(spent, rel=1e-12)
     assert fitted.deployment_privacy_.epsilon == pytest.approx(3 * 0.7, rel=1e-12)
-    assert (fitted.privacy_.measure, fitted.privacy_.delta) == ("pure ε-DP", 0.0)
+    assert (fitted.deployment_privacy_.measure, fitted.privacy_.delta) == ("pure ε-DP", 0.0)
 
 
 def test_the_papers_mode_is_the_papers_solution() -> None:

@@ -15,6 +15,7 @@ from veilring.estimators import IndKNNClassifier, PrivacyLeakWarning
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import individual_budget
 from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import public_sigma2
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
@@ -47,13 +48,14 @@ def test_a_stream_costs_and_says_what_a_real_server_does(
     monkeypatch.setattr(COINS, lambda *_: rng)
     model = IndKNNClassifier(
         4.0,
+        tau=0.8,
         centre=None if centre is None else [centre] * 2,
         ranges=RANGES,
     ).fit(ROWS, LABELS)
     labels, numbers = model.predict(QUERIES), np.searchsorted(model.classes_, LABELS)
     ids = [str(row) for row in range(200)]
     records = LabelledRecords.of(ids, directed(ROWS, centre or 0.0), numbers)
-    rules = ServerRules(2, 3, 40, 4.0)
+    rules = ServerRules(2, 3, 40, 4.0, public_sigma2(4.0, 40))
 
     async def main() -> None:
         own: list[Any] = [records, directed(QUERIES, centre or 0.0)]

@@ -21,7 +21,12 @@ _SaveTo = Annotated[
     typer.Option(metavar="FILE", help="Write the naive Bayes model here, as JSON."),
 ]
 _Consistent = Annotated[
-    str, typer.Option(help="Of the model: paper, clip or norm-sub, for counts below 0.")
+    str | None,
+    typer.Option(
+        help="Of the model: paper, clip or norm-sub, for counts below 0; by default as the system"
+        " ldp-bayes has it.",
+        show_default=False,
+    ),
 ]
 _Without = Annotated[
     list[str] | None,
@@ -41,7 +46,7 @@ def _load_collector(config: Path, command: str) -> "CollectorConfig":
     return load_config_of(config, CollectorConfig, f"veilring {command}")
 
 
-def _save_model(found: "Estimates", path: Path | None, consistency: str) -> None:
+def _save_model(found: "Estimates", path: Path | None, consistency: str | None) -> None:
     """Learn the model and write it, if it is wanted."""
     if path is not None:
         from veilring.deployment.estimating import save_model
@@ -118,7 +123,7 @@ def estimate_command(
     ] = False,
     without: _Without = None,
     save: _SaveTo = None,
-    consistency: _Consistent = "paper",
+    consistency: _Consistent = None,
     json: _AsJson = False,
 ) -> None:
     """Estimate from the reports that a collector has stored, also while it collects.
@@ -193,7 +198,7 @@ def tally_command(
     *,
     confidence: _Confidence = 0.95,
     save: _SaveTo = None,
-    consistency: _Consistent = "paper",
+    consistency: _Consistent = None,
     engine: Annotated[
         str | None,
         typer.Option(

@@ -36,6 +36,7 @@ from veilring.protocols.ldp.parquet import (
     write_parquet,
 )
 from veilring.protocols.ldp.saved import save_classifier
+from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.ldp.task import Task
 
 Spread = Callable[
@@ -146,19 +147,20 @@ def estimate_from(
     return Estimates(terms, tally, confidence, tuple(_lines(terms, found, rough)))
 
 
-def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
+def save_model(found: Estimates, path: Path, *, consistency: str | None = None) -> None:
     """Learn naive Bayes from what was collected, and write it in the open format.
 
     Args:
         found: The estimates.
         path: A file that does not exist.
-        consistency: How negative counts are made consistent: `paper`, `clip` or `norm-sub`.
+        consistency: How negative counts are made consistent: `paper`, `clip` or `norm-sub`; by
+            default as `LDPBayes` has it.
 
     Raises:
         InputError: If the survey is not one of naive Bayes, the consistency is not known, or the
             file is there already.
     """
-    how = cast(Consistency, consistency)  # `learn` checks it
+    how = cast(Consistency, consistency or LDPBayes().consistency)  # `learn` checks it
     save_classifier(learn(found.terms.task.survey, found.tally, consistency=how), path)
 
 

@@ -42,6 +42,7 @@ from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.files import open_private
 from veilring.protocols.ldp.system import LDPBayes
+from veilring.protocols.prediction.algorithm.kernels import Kernel, public_tau, tau_share
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import SERVER, System
@@ -99,6 +100,7 @@ _BATCHES: Final = 2
 # 0.88 at 3.
 _VOTES_EPSILON: Final = 4.0
 _PREDICTION_EPSILON: Final = 3.0
+_TAU_DECIMALS: Final = 2  # of a number that somebody is meant to read, and to change
 # More than the queries that any example has: a stream's length is declared, and cannot follow them.
 _STREAM: Final = 500
 # Where rows pay, an analyst pays epsilon for each query: a file of them costs tens.
@@ -536,8 +538,8 @@ class PredictionExample(Example):
         )
         if ending == NPZ:
             tables |= {"features": (), "dimensions": len(source.features)}
-        terms = PredictionTerms.of_table(source, **tables).checked()
         rows, queries = _hold_out(source, to.seed, clients=self.queriers, option="--queriers")
+        terms = _with_tau(PredictionTerms.of_table(source, **tables), queries, len(rows)).checked()
         names = _numbered("querier", self.queriers)
         begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
@@ -555,6 +557,19 @@ class PredictionExample(Example):
             f"records forget {to.folder / REGISTRAR}.toml {ids[0]}",
             to.show("state/budgets.sqlite"),
         )
+
+
+def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTerms:
+    """Return terms whose τ is that of the queries that are dealt here, unless it was given."""
+    asked = terms.prediction
+    if asked.tau != "auto":
+        return terms
+    columns = queries.X if terms.dimensions else queries.features.ranges.to_unit(queries.X)
+    share = tau_share(terms.width, rows, asked.epsilon)
+    like = Kernel(asked.kernel, width=asked.width)
+    tau = round(public_tau(terms.directions(columns), like, share), _TAU_DECIMALS)
+    section = asked.model_copy(update={"tau": tau})
+    return terms.model_copy(update={"prediction": section})
 
 
 class SurveyExample(Example):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import as_scenario_errors
+from veilring.config import as_scenario_errors, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.data.schema import (
@@ -142,6 +142,12 @@ class PredictionTerms(Schema):
         keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (by which sigma1)"}
         with as_scenario_errors(keys, "prediction"):
             _ = self.rules  # which checks what it is made of
+        require_key_that(
+            self.prediction.tau != "auto",
+            "prediction.tau",
+            'tau = "auto" follows from queries, and terms have none; give a number from 0 to 1,'
+            " which `veilring tune` finds on public rows",
+        )
         return self
 
 

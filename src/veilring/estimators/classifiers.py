@@ -53,7 +53,7 @@ from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.rules import PAPER_SHARE, OwnerRules
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.cost import found_cost
 from veilring.protocols.ranksearch.parameters import SearchParameters
@@ -213,7 +213,7 @@ class _OwnerClassifier(SystemClassifier):
             " or ".join(_MODES),
             "The way to label: our own, or the `paper`'s own solution (a query pays for the"
             " largest clique of its component, Laplace noise; with k, the number of rows is"
-            " public).",
+            " public, and half of `epsilon` turns k into radii).",
         ),
     )
     _paper: ClassVar[Mapping[str, object]] = {"allocation": "component", "mechanism": "laplace"}
@@ -224,11 +224,6 @@ class _OwnerClassifier(SystemClassifier):
     def rules_(self) -> OwnerRules:
         """What the owner answers, and how."""
         return self._setup.rules
-
-    @property
-    def radius_(self) -> float:
-        """The radius within which rows vote, among features in [0, 1]."""
-        return self._setup.radius
 
     @override
     def _make_system(self) -> System:
@@ -286,6 +281,7 @@ class OwnerKNNClassifier(_OwnerClassifier):
     _paper: ClassVar[Mapping[str, object]] = {
         **_OwnerClassifier._paper,  # noqa: SLF001  (of its base)
         "conversion": "paper",
+        "conversion_share": PAPER_SHARE,
         "public_rows": True,
     }
 
@@ -362,7 +358,7 @@ class IndKNNClassifier(SystemClassifier):
                     f"{len(queries)} rows are asked at once, but queries is {declared}",
                     field="queries",
                 )
-            stream.predictor = self._setup.open_stream(len(queries))
+            stream.predictor = self._setup.open_stream(asked)
             stream.number, stream.left = stream.number + 1, declared
         stream.left -= len(queries)
         labels = [said.label for said in stream.predictor.answer_block(asked, rng)]

@@ -622,6 +622,25 @@ def together(parts: Mapping[str, Rows], among: Sequence[str] | None = None) -> R
     )
 
 
+def public_rows(facts: Facts, parameter: str) -> int:
+    """Return the number of rows of all parties, which a rule needs, at least 1.
+
+    Args:
+        facts: What is public.
+        parameter: The name of the parameter that is left to the rule.
+
+    Raises:
+        InputError: If the number is not public.
+    """
+    if facts.rows is None:
+        raise InputError.because(
+            f'{parameter} = "auto" follows from the number of rows of all parties, which is not'
+            " public here; give a number",
+            field=parameter,
+        )
+    return max(1, facts.rows)
+
+
 def public_numbers(features: int | Features, classes: int) -> tuple[int, int]:
     """Return the numbers of features and of classes.
 

@@ -169,7 +169,12 @@ def test_what_was_estimated_is_kept_beside_what_was_made_of_it(
     counts = [model.class_counts, *(counts.ravel() for counts in model.feature_counts)]
     assert min(each.min() for each in counts) >= 0
     assert np.isfinite(model.log_probabilities(rows)).all()
-    assert model.smoothing == (1e-10 if how == "paper" else 1.0)
+    asked, *cells = model.evidence
+    noise = [float(np.mean(cell.variance)) * cell.clients**2 for cell in cells]
+    paper = how == "paper"
+    assert model.smoothing == pytest.approx(1e-10 if paper else np.sqrt(np.mean(noise)))
+    least = 0 if paper else np.sqrt(asked.variance.mean()) * asked.clients
+    assert model.class_counts.min() >= least * (1 - 1e-12)
 
 
 def test_without_an_answer_nothing_is_known() -> None:

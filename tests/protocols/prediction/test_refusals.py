@@ -140,7 +140,7 @@ def test_parameters_under_which_floats_overflow_are_refused(
     """There an answer would end in an error for some numbers of neighbours and not for others."""
     given_: dict[str, Any] = {"features": 2, "classes": 2, "queries": 500, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
-        ServerRules(**{**given_, **changed})
+        ServerRules(**{**given_, "sigma2": 1.0, **changed})
     assert refused.value.field == name
 
 

@@ -217,7 +217,7 @@ def test_rules_are_met_at_the_edge(field: str, changed: dict[str, Any]) -> None:
     """A rule out of range is refused by its name."""
     given: dict[str, Any] = {"features": FEATURES, "classes": 3, "queries": 60, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
-        ServerRules(**{**given, **changed})
+        ServerRules(**{**given, "sigma2": 1.0, **changed})
     assert refused.value.field == field
 
 

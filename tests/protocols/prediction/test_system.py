@@ -1,6 +1,7 @@
 """Ind-KNN as a system: its promise and cost, and the same run on every runtime."""
 
 from functools import cache
+from itertools import combinations
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -10,7 +11,14 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import ZCDP, GaussianDP, individual_budget
-from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
+from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, public_sigma2
+from veilring.protocols.prediction.algorithm.kernels import (
+    TAU,
+    Kernel,
+    KernelName,
+    kernel_vote,
+    tau_share,
+)
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN, IndKNNSetup
 from veilring.protocols.system import SERVER, Facts
@@ -77,8 +85,45 @@ def test_a_batch_is_a_stream_as_long_as_the_batch_or_as_declared() -> None:
 
 
 def test_the_rules_are_those_of_a_server_by_default() -> None:
-    """A system's parameters and a server's rules have the same defaults."""
-    assert IndKNN(epsilon=0.5).bind(7, 4, queries=20) == ServerRules(7, 4, 20, 0.5)
+    """A system's parameters and a server's rules have the same defaults, but those of a rule."""
+    assert IndKNN(epsilon=0.25).bind(7, 4, queries=20) == ServerRules(7, 4, 20, 0.25, sigma2=2.0)
+    given = IndKNN(epsilon=0.25, tau=0.5, sigma2=0.5).bind(7, 4, queries=20, tau=0.9)
+    assert (given.kernel.tau, given.sigma2) == (0.5, 0.5)
+
+
+def test_sigma2_falls_with_epsilon_and_grows_with_the_stream() -> None:
+    """By the formula, and within what a filter takes."""
+    assert public_sigma2(4.0, 20) == pytest.approx(0.5)
+    assert public_sigma2(1.0, 20 * 2**20) == pytest.approx(2**3)
+    assert public_sigma2(1e-300, 20) == SIGMA_MAX
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
+def test_tau_is_reached_by_a_share_of_all_pairs_of_queries(kernel: KernelName) -> None:
+    """Cosines of all pairs, written down one by one; few queries are no sample."""
+    setup = made(kernel=kernel)
+    asked = setup.directions(np.random.default_rng(1).random((60, 2)))
+    chosen = setup.rules(60, asked).kernel
+    units = asked / np.linalg.norm(asked, axis=1)[:, None]
+    cosines = [float(one @ other) for one, other in combinations(units, 2)]
+    share = np.mean([cosine >= chosen.least_cosine - 1e-6 for cosine in cosines])
+    assert share == pytest.approx(tau_share(2, 60, 1.0), abs=2 / len(cosines))
+    assert setup.rules(9, asked[:9]).kernel.tau == TAU
+    assert made(kernel=kernel, tau=0.3).rules(60, asked).kernel.tau == 0.3
+
+
+def test_tau_looks_at_no_record() -> None:
+    """Other records of the same public number leave it as it is; a number kept back is refused."""
+    asked = made().directions(np.random.default_rng(1).random((60, 2)))
+    parts = {"ann": Rows(np.full((60, 2), 0.25), np.zeros(60, np.int64))}
+    other = IndKNN().setup(parts, Facts(1, 2, CLASSES, 60))
+    assert isinstance(other, IndKNNSetup)
+    assert other.rules(60, asked) == made().rules(60, asked)
+    with pytest.raises(InputError, match=r"number of rows .* not public here; give a number"):
+        IndKNN().setup(parts, Facts(1, 2, CLASSES))
+    assert IndKNN(tau=0.5).setup(parts, Facts(1, 2, CLASSES))
+    assert "number of records counts as public" in IndKNN().promise().note
+    assert "counts as public" not in IndKNN(tau=0.8).promise().note
 
 
 @pytest.mark.parametrize("queriers", ["together", "apart"])

@@ -57,6 +57,7 @@ def test_what_an_origin_has_cost_is_missing_in_what_is_tuned(tmp_path: Path) -> 
     np.savez(tmp_path / "public.npz", X=rows, y=np.arange(60) % 2)
     written = tmp_path / "terms.toml"
     priced = 'classes = ["0", "1"]\ndimensions = 2\norigin = [0.1, 0.0]\norigin_price = {}\n'
+    priced += "[prediction]\ntau = 0.5\n"
     found = []
     for price in (0.0, 0.02, 1.0):
         written.write_text(priced.format(price) if price < 1 else priced.format(0.02))

@@ -12,7 +12,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
-from veilring.protocols.radius.system import DataOwner, OwnerSetup, public_radius
+from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import SERVER, Facts
 from veilring.randomness import Streams
@@ -107,9 +107,8 @@ def test_what_is_promised() -> None:
 
 
 def test_what_the_parameters_mean() -> None:
-    """The owner's rules, and the public radius, follow from the parameters and public numbers."""
+    """The owner's rules follow from the parameters and public numbers."""
     setup = handed(DataOwner())
-    assert setup.radius == public_radius(2, 64)
     assert setup.rules.conversion is None
     assert handed(DataOwner(k=5)).rules.conversion == ByGrid()
     assert handed(DataOwner(k=5), features=7).rules.conversion == ByCandidates()

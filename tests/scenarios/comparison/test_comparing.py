@@ -13,17 +13,16 @@ from veilring.errors import UnforeseenCost
 from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
+from veilring.protocols.prediction.algorithm.kernels import tau_share
 from veilring.protocols.prediction.messages import stream_cost
-from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.radius.messages import label_cost
-from veilring.protocols.radius.system import OwnerSetup, public_radius
+from veilring.protocols.radius.system import OwnerSetup, public_radius, radius_share
 from veilring.protocols.registry import find_system
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.protocols.system import Play
 from veilring.scenarios.comparison import Line, Question, SystemComparison, compare, make_question
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_splits, load_facts
-from veilring.scenarios.comparison.running import rules_said
 
 SYSTEMS = (
     "private-knn",
@@ -108,7 +107,7 @@ class TestCosts:
     def test_of_votes_with_noise(self, comparison: SystemComparison) -> None:
         """One sum by shares, whatever ε, and that all agree before it."""
         found = [_cost(line) for line in _of(comparison, "noisy-votes")]
-        within = WithinRadius(public_radius(FEATURES, comparison.facts.train))
+        within = WithinRadius()  # radii come with the queries
         assert found == [
             votes_cost(
                 PARTIES,
@@ -222,11 +221,10 @@ class TestRules:
         for features in (2, 5, 20):
             assert 2**0.5 < public_radius(features, 100, categories=True) < 2
         assert public_radius(200, 100, categories=True) == public_radius(200, 100)
-        assert "at least 1.5 for categories" in dict(rules_said(facts, 5))["r-N and noisy votes"]
 
     def test_are_said_with_their_numbers(self, comparison: SystemComparison) -> None:
         """The report has the radius, τ and the rest."""
         said = " ".join(rule for _, rule in comparison.rules)
-        radius = public_radius(FEATURES, comparison.facts.train)
-        assert f"{radius:.3g}" in said
-        assert f"τ = {IndKNN().tau:g}" in said
+        share = radius_share(FEATURES, comparison.facts.train, 1.0)
+        assert f"{share:.3g}" in said
+        assert f"{tau_share(FEATURES, comparison.facts.train, 1.0):.3g}" in said

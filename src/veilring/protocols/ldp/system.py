@@ -71,7 +71,8 @@ class LDPBayes(System):
         approach: For `gaussian-bayes`: how a client answers about many features.
         consistency: How negative counts are made consistent.
         smoothing: For `discrete-bayes`: what is added to each count of a value; `auto` is nothing
-            with the paper's consistency and 1 otherwise.
+            with the paper's consistency, and otherwise one standard deviation of its noise, also
+            for the count of each class.
         variance_floor: For `gaussian-bayes`: the least variance of a feature scaled to [-1, 1].
     """
 
@@ -94,7 +95,7 @@ class LDPBayes(System):
     bins: int = Field(3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
     approach: Approach = Field("one-bit", description="all-features, one-bit or one-feature")
     consistency: Literal["paper", "clip", "norm-sub"] = Field(
-        "paper", description="paper, clip or norm-sub"
+        "norm-sub", description="paper, clip or norm-sub"
     )
     smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = Field(
         "auto", description=f'a number of at least {SMOOTHING_MIN:g}, or "auto"'

@@ -31,7 +31,13 @@ from veilring.protocols.noisyvotes.roles import private_votes, queries_max
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
-from veilring.protocols.radius.rules import SHARE_MAX, SHARE_MIN, OwnerRules
+from veilring.protocols.radius.rules import (
+    CONVERSION_SHARE,
+    COUNT_SHARE,
+    SHARE_MAX,
+    SHARE_MIN,
+    OwnerRules,
+)
 from veilring.protocols.radius.system import RADIUS_ALLOWED, Radius, radius_among
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import (
@@ -43,6 +49,7 @@ from veilring.protocols.system import (
     Spent,
     System,
     public_numbers,
+    public_rows,
 )
 
 _SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
@@ -58,7 +65,8 @@ class NoisyVotes(System):
         name: `noisy-votes`.
         epsilon: The most that a batch may spend.
         radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
-            the public numbers of features and rows.
+            the queries of a batch, ε and the public numbers of features and rows; who asks sends
+            it with the queries.
         k: In place of a radius: about how many nearest rows vote; 0 for a radius.
         allocation: By what a query's share of a batch's budget is divided.
         conversion: How k becomes radii. `auto` is `grid` with up to six features and `annuli` with
@@ -90,8 +98,10 @@ class NoisyVotes(System):
         "auto", description="auto, grid or annuli"
     )
     public_rows: bool = Field(default=False, description="true or false")
-    count_share: float = Field(0.1, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
-    conversion_share: float = Field(0.5, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
+    count_share: float = Field(COUNT_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
+    conversion_share: float = Field(
+        CONVERSION_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE
+    )
     tolerated: int = Field(1, ge=0, description="a whole number of at least 0")
     sum: Literal["ring", "cycles", "shares", "masks"] = Field(
         "shares", description="ring, cycles, shares or masks"
@@ -168,21 +178,19 @@ class NoisyVotes(System):
             lambda count: votes_cost(parties, count, public, rows=rows), queries, size
         )
 
-    def bind(
-        self, features: int, classes: int, *, radius: float = 0.0, rows: int | None = None
-    ) -> NoisyVotesParameters:
+    def bind(self, features: int, classes: int, *, rows: int | None = None) -> NoisyVotesParameters:
         """Return the parameters that all parties hold for rows of this shape.
 
         Args:
             features: The number of features.
             classes: The number of classes.
-            radius: The radius within which rows vote, unless k is asked for.
             rows: The number of rows of all parties, where `public_rows` says that it is public.
 
         Raises:
             InputError: If they do not go together.
         """
-        neighbours: WithinRadius | NearestRows = WithinRadius(radius)
+        given = None if self.radius == "auto" else self.radius
+        neighbours: WithinRadius | NearestRows = WithinRadius(given)
         epsilon_vote = self.epsilon
         if self.k:
             neighbours, epsilon_vote = self._about_k(features, classes, rows)
@@ -280,9 +288,10 @@ class VotesSetup(Setup):
     def __init__(self, system: NoisyVotes, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._votes = system
-        radius = 0.0 if system.k else radius_among(system.radius, facts)
-        self.parameters = system.bind(facts.features, facts.classes, radius=radius, rows=facts.rows)
+        self.parameters = system.bind(facts.features, facts.classes, rows=facts.rows)
         self.parameters.exponent(len(parts))  # refuses what does not go with so many
+        if system.radius == "auto" and not system.k:
+            public_rows(facts, "radius")
         for rows in parts.values():
             self.parameters.check_rows(rows)
         self._batch_max = system.largest_batch(self.parameters)
@@ -327,7 +336,7 @@ class VotesSetup(Setup):
             labels=lambda answer: cast("VotesAnswer", answer).labels,
             learners=parties,
             public={"asker": client, "parameters": public, "ring": ring},
-            only={client: {"queries": queries}},
+            only={client: {"queries": queries, "radii": self.radii(queries)}},
         )
 
     @override
@@ -341,7 +350,19 @@ class VotesSetup(Setup):
             queries: Shape (queries, features), scaled into [0, 1].
             rng: The randomness of all parties.
         """
-        return noisy_votes(queries, list(self.parts.values()), self.parameters, rng)
+        parts, radii = list(self.parts.values()), self.radii(queries)
+        return noisy_votes(queries, parts, self.parameters, rng, radii=radii)
+
+    def radii(self, queries: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Return the radii that come with a batch, shape (queries,); none if all know them.
+
+        Args:
+            queries: Shape (queries, features), scaled into [0, 1].
+        """
+        if self._votes.k or self._votes.radius != "auto":
+            return None
+        radius = radius_among(queries, self.facts, self._votes.epsilon)
+        return np.full(len(queries), radius)
 
     def loss_of(self, answer: VotesAnswer) -> float:
         """Return the epsilon that a batch has lost: with radii for k, at most."""

@@ -12,7 +12,6 @@ from veilring.privacy.budgets import AMOUNT_MAX, Budgets
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.prediction.algorithm.features import BLOCK, require_quantised
 from veilring.protocols.prediction.algorithm.filter import (
-    SIGMA2,
     STREAM_QUERIES_MIN,
     FilterParameters,
 )
@@ -45,9 +44,9 @@ class ServerRules:
         queries: T, the length of the stream that is declared beforehand, at least 4. No query
             beyond it is answered: of all queriers together, or of each querier.
         epsilon: ε of all answers that the promise is about.
+        sigma2: σ2, the noise of a vote per square root of the neighbours.
         delta: δ of the same answers.
         kernel: The kernel of a row and a query, with its τ.
-        sigma2: σ2, the noise of a vote per square root of the neighbours.
         accountant: `gdp` or `rdp`, see `individual_budget`; both are valid here.
         queriers: To whom the promise is made.
         block_max: The maximum number of queries of a request.
@@ -62,9 +61,9 @@ class ServerRules:
     classes: int
     queries: int
     epsilon: float
+    sigma2: float
     delta: float = 1e-5
     kernel: Kernel = field(default_factory=Kernel)
-    sigma2: float = SIGMA2
     accountant: Accountant = "gdp"
     queriers: Queriers = "together"
     block_max: int = BLOCK

@@ -19,10 +19,10 @@ from veilring.privacy.budgets import budget_units
 from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
 from veilring.protocols.prediction.algorithm.filter import (
-    SIGMA2,
     SIGMA_MAX,
     SIGMA_MIN,
     STREAM_QUERIES_MIN,
+    public_sigma2,
 )
 from veilring.protocols.prediction.algorithm.kernels import (
     PAPER_WIDTH,
@@ -30,6 +30,8 @@ from veilring.protocols.prediction.algorithm.kernels import (
     WIDTH_MAX,
     Kernel,
     KernelName,
+    public_tau,
+    tau_share,
 )
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.messages import stream_cost
@@ -53,6 +55,7 @@ from veilring.protocols.system import (
     Spent,
     System,
     public_numbers,
+    public_rows,
     together,
 )
 
@@ -81,9 +84,11 @@ class IndKNN(System):
         accountant: How a record's budget follows from ε and δ: exact Gaussian accounting, or the
             paper's.
         kernel: How alike two directions are: the cosine, or `exp(-|x - q|² / ν²)`.
-        tau: τ, the least value of the kernel at which a record is a neighbour.
+        tau: τ, the least value of the kernel at which a record is a neighbour. `auto` follows from
+            the first queries of a stream, ε and the public numbers of features and records.
         width: ν², for `rbf`.
-        sigma2: σ2, the noise of a vote per square root of the number of neighbours.
+        sigma2: σ2, the noise of a vote per square root of the number of neighbours. `auto` follows
+            from ε and the length of the stream.
         block_max: The most queries of one request.
     """
 
@@ -101,15 +106,14 @@ class IndKNN(System):
     queriers: Queriers = Field("together", description="together or apart")
     accountant: Accountant = Field("gdp", description="gdp or rdp")
     kernel: KernelName = Field("cosine", description="cosine or rbf")
-    tau: float = Field(TAU, gt=0, le=1, description="a number above 0 and up to 1")
+    tau: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = Field(
+        "auto", description='a number above 0 and up to 1, or "auto"'
+    )
     width: float = Field(
         PAPER_WIDTH, gt=0, le=WIDTH_MAX, description=f"a number above 0 and up to {WIDTH_MAX:g}"
     )
-    sigma2: float = Field(
-        SIGMA2,
-        ge=SIGMA_MIN,
-        le=SIGMA_MAX,
-        description=f"a number from {SIGMA_MIN:g} to {SIGMA_MAX:g}",
+    sigma2: Annotated[float, Field(ge=SIGMA_MIN, le=SIGMA_MAX)] | Literal["auto"] = Field(
+        "auto", description=f'a number from {SIGMA_MIN:g} to {SIGMA_MAX:g}, or "auto"'
     )
     block_max: int = Field(
         BLOCK, ge=1, le=BLOCK_MAX, description=f"a whole number from 1 to {BLOCK_MAX:,}"
@@ -142,7 +146,9 @@ class IndKNN(System):
             measure="(ε, δ)-DP",
             learned="the querier: the label of each query; the server: the queries",
             note="The bound is that of exact Gaussian noise, which is drawn as double-precision"
-            " floats. The time that an answer takes is not hidden.",
+            " floats. The time that an answer takes is not hidden."
+            + " The number of records counts as public."
+            * (self.tau == "auto"),
         )
 
     @override
@@ -159,7 +165,13 @@ class IndKNN(System):
         return in_batches(lambda count: _stream_cost(count, rules), queries, rules.queries)
 
     def bind(
-        self, features: int, classes: int, *, queries: int | None = None, paid: float = 0.0
+        self,
+        features: int,
+        classes: int,
+        *,
+        queries: int | None = None,
+        tau: float = TAU,
+        paid: float = 0.0,
     ) -> ServerRules:
         """Return the rules that server and queriers hold for rows of this shape.
 
@@ -168,20 +180,23 @@ class IndKNN(System):
             classes: The number of classes.
             queries: The number of queries that will be asked, for `queries = "auto"`; by default
                 `STREAM_QUERIES`.
+            tau: τ, for `tau = "auto"`.
             paid: See `ServerRules`.
 
         Raises:
             InputError: If the parameters do not go together.
         """
         asked = STREAM_QUERIES if queries is None else max(STREAM_QUERIES_MIN, queries)
+        stream = asked if self.queries == "auto" else self.queries
+        sigma2 = public_sigma2(self.epsilon, stream) if self.sigma2 == "auto" else self.sigma2
         return ServerRules(
             features=features,
             classes=classes,
-            queries=asked if self.queries == "auto" else self.queries,
+            queries=stream,
             epsilon=self.epsilon,
+            sigma2=sigma2,
             delta=self.delta,
-            kernel=Kernel(self.kernel, self.tau, self.width),
-            sigma2=self.sigma2,
+            kernel=Kernel(self.kernel, tau if self.tau == "auto" else self.tau, self.width),
             accountant=self.accountant,
             queriers=self.queriers,
             block_max=self.block_max,
@@ -218,6 +233,8 @@ class IndKNNSetup(ServerSetup):
         super().__init__(system, parts, facts)
         self._asked, self._centre = system, centre
         self.rules(STREAM_QUERIES_MIN)  # refuses now what it would later
+        if system.tau == "auto":
+            public_rows(facts, "tau")
         rows = together(parts)
         ids = [f"row-{number}" for number in range(len(rows))]
         self.records = LabelledRecords.of(ids, self.directions(rows.features), rows.labels)
@@ -238,9 +255,18 @@ class IndKNNSetup(ServerSetup):
         queries = self._asked.queries
         return STREAM_QUERIES_MAX if queries == "auto" else queries
 
-    def rules(self, queries: int) -> ServerRules:
-        """Return the rules of a stream of which this many queries will be asked."""
-        return self._asked.bind(self.facts.features, self.facts.classes, queries=queries)
+    def rules(self, queries: int, directions: NDArray[np.float32] | None = None) -> ServerRules:
+        """Return the rules of a stream.
+
+        Args:
+            queries: How many will be asked.
+            directions: The first of them, shape (queries, features), which `tau = "auto"` follows.
+        """
+        facts, asked, tau = self.facts, self._asked, TAU
+        if asked.tau == "auto" and directions is not None:
+            share = tau_share(facts.features, public_rows(facts, "tau"), asked.epsilon)
+            tau = public_tau(directions, Kernel(asked.kernel, TAU, asked.width), share)
+        return asked.bind(facts.features, facts.classes, queries=queries, tau=tau)
 
     def directions(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return rows as the server takes them: directions from the centre.
@@ -254,13 +280,13 @@ class IndKNNSetup(ServerSetup):
         away[~away.any(axis=1)] = 1.0
         return quantise(away)
 
-    def open_stream(self, queries: int) -> Predictor:
+    def open_stream(self, directions: NDArray[np.float32]) -> Predictor:
         """Make a predictor whose records have their whole budgets, for a stream of its own.
 
         Args:
-            queries: The number of queries that will be asked.
+            directions: The queries that will be asked, shape (queries, features).
         """
-        rules, count = self.rules(queries), len(self.records)
+        rules, count = self.rules(len(directions), directions), len(self.records)
         units = np.full(count, budget_units(rules.budget, field="epsilon"))
         labels = self.records.labels.astype(np.int64)
         predictor = rules.predictor()
@@ -279,19 +305,21 @@ class IndKNNSetup(ServerSetup):
         among: Sequence[str] | None = None,
         ring: Ring | None = None,
     ) -> Play:
-        rules = self.rules(len(queries))
-        forecast = self.forecast(len(queries))
+        directions = self.directions(queries)
+        rules = self.rules(len(queries), directions)
+        forecast = _stream_cost(len(queries), rules)
         return Play(
             forecast=lambda _run: forecast,
             labels=lambda result: cast("NDArray[np.int64]", result),
             learners=(self.client,),
             public={"rules": rules},
-            only={self.client: {"queries": self.directions(queries)}},
+            only={self.client: {"queries": directions}},
         )
 
     @override
     def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
-        answers = self.open_stream(len(queries)).answer_block(self.directions(queries), rng)
+        directions = self.directions(queries)
+        answers = self.open_stream(directions).answer_block(directions, rng)
         return np.array([answer.label for answer in answers], np.int64)
 
     @override

@@ -20,8 +20,10 @@ from veilring.nodes.cost import Traffic
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.system import LDPBayes
+from veilring.protocols.prediction.algorithm.filter import SIGMA2_RULE
+from veilring.protocols.prediction.algorithm.kernels import TAU_RULE, tau_share
 from veilring.protocols.prediction.system import IndKNN
-from veilring.protocols.radius.system import RADIUS_CATEGORIES, RADIUS_RULE, public_radius
+from veilring.protocols.radius.system import RADIUS_RULE, radius_share
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import SERVER, Facts, Leakage, Setup, System
@@ -139,10 +141,11 @@ def rules_said(facts: TableFacts, k: int) -> tuple[tuple[str, str], ...]:
         k: As it was asked for.
     """
     features, rows, stream, bayes = facts.features, facts.train, IndKNN(), LDPBayes()
-    value = public_radius(features, rows, categories=facts.categorical)
-    least = f", and at least {RADIUS_CATEGORIES:g} for categories" if facts.categorical else ""
+    value = radius_share(features, rows, 1.0)
     numbers = f"f = {features} features and n = {rows} rows"
-    rate = f"cosine about the middle of the ranges, τ = {stream.tau:g}, σ2 = {stream.sigma2:g}"
+    votes = "a radius within which this share of all pairs of a batch's queries lie:"
+    tau = f"this share of all pairs of queries reach τ: {TAU_RULE}"
+    cosine = f"{tau} = {tau_share(features, rows, 1.0):.3g} at ε = 1; σ2 = {SIGMA2_RULE}"
     oracle = "the best frequency oracle for each" if bayes.oracle == "auto" else bayes.oracle
     return (
         (
@@ -153,9 +156,9 @@ def rules_said(facts: TableFacts, k: int) -> tuple[tuple[str, str], ...]:
             "pooled kNN, rank search and PP-kNN",
             f"k = {k}, as asked; PP-kNN is exact but for one query in 10⁶",
         ),
-        ("r-N and noisy votes", f"{RADIUS_RULE}{least} = {value:.3g} for {numbers}"),
+        ("r-N and noisy votes", f"{votes} {RADIUS_RULE} = {value:.3g} at ε = 1 for {numbers}"),
         ("LDP naive Bayes", f"{bayes.bins} equal parts of each range; {oracle}"),
-        ("Ind-KNN", f"{rate}; the stream is as long as a batch"),
+        ("Ind-KNN", f"cosine about the middle of the ranges; {cosine} for streams of T, a batch"),
         ("δ", f"{stream.delta:g}, where a promise has one"),
     )
 

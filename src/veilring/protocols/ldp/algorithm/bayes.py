@@ -5,7 +5,7 @@ and Section 3.2 (Gaussian features, from estimated moments).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import pi
 from typing import Any, Final, TypeAlias
@@ -130,7 +130,7 @@ class DiscreteBayes(Posterior):
     """A classifier of rows of values that are numbered from 0.
 
     Attributes:
-        class_counts: After consistency, shape (classes,).
+        class_counts: After consistency and smoothing, shape (classes,).
         feature_counts: After consistency, one a feature, of shape (values, classes).
         smoothing: Is added to each count of a feature's value.
         evidence: The raw estimates with their intervals: of the class, then of each feature with
@@ -187,23 +187,34 @@ def learn_discrete(
         tally: The tally of the answers.
         consistency: How negative counts are made consistent.
         smoothing: Added to each count of a value; at least `SMOOTHING_MIN`, which stands for none.
-            By default none with the paper's consistency, whose negative counts become 1 already,
-            and else 1 (Laplace), since one count of 0 would rule out a class.
+            By default none with the paper's consistency, whose negative counts become 1 already.
+            Otherwise it is one standard deviation of such a count's noise, and each class count
+            gets one of its own, so that noise decides little; without noise 1 (Laplace), since one
+            count of 0 would rule out a class.
         confidence: The confidence of the intervals in its evidence.
 
     Raises:
         InputError: If an argument is not allowed, or the tally is of another survey.
     """
-    if smoothing is None:
-        smoothing = SMOOTHING_MIN if consistency == "paper" else 1.0
+    found = evidence(survey, tally, confidence=confidence)
+    prior = 0.0
+    if smoothing is None and consistency == "paper":
+        smoothing = SMOOTHING_MIN
+    elif smoothing is None:
+        smoothing, prior = _noise_of_counts(found[1:]), _noise_of_counts(found[:1])
     if not smoothing >= SMOOTHING_MIN:
         raise InputError("smoothing", smoothing, f"at least {SMOOTHING_MIN}")
-    found = evidence(survey, tally, confidence=confidence)
     classes = survey.classes
     sizes = (classes, *(classes * values for values in survey.domains))
     counts = [counts_of(*pair, consistency) for pair in zip(found, sizes, strict=True)]
     features = tuple(each.reshape(-1, classes) for each in counts[1:])
-    return DiscreteBayes(counts[0], features, smoothing, found)
+    return DiscreteBayes(counts[0] + prior, features, smoothing, found)
+
+
+def _noise_of_counts(found: Sequence[SurveyEstimate]) -> float:
+    """Return the standard deviation of a count, over all that were estimated; at least 1."""
+    squares = [np.mean(each.variance) * each.clients**2 for each in found if each.clients]
+    return max(1.0, float(np.sqrt(np.mean(squares)))) if squares else 1.0
 
 
 # For features in [-1, 1]. A difference of two noisy numbers is often below 0; a class must not win

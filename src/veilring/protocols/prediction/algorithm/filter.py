@@ -21,8 +21,8 @@ from veilring.protocols.prediction.algorithm.kernels import Hashing
 
 LEAST_NEIGHBOURS: Final = 30
 """The least K: below it the noise of the count would decide how much noise the votes get."""
-SIGMA2: Final = 1.4
-"""The default σ2: with `TAU` the best pair on average over ten public tables."""
+SIGMA2_RULE: Final = "(T / 20)^0.15 / √ε"
+"""The rule of `public_sigma2`, in symbols."""
 STREAM_QUERIES_MIN: Final = 4
 """The shortest stream: being counted takes 3 B / T of B, and a vote needs some of it, too."""
 
@@ -30,12 +30,30 @@ STREAM_QUERIES_MIN: Final = 4
 SIGMA_MIN: Final = 1e-9
 SIGMA_MAX: Final = 1e12
 
+_STREAM: Final = 20.0  # the length of a stream for which σ2 is 1 / √ε
+_STREAM_EXPONENT: Final = 0.15
+
 # A vote is at most 1. Steps this fine are lost in any noise, and 2**28 votes add up exactly.
 _VOTE_STEPS: Final = 2.0**24
 # Cuts a contribution by more than its payment can be rounded up.
 _SHORT_OF: Final = 1 - 2.0**-40
 # Room for a few rows from the start, so that doubling it begins somewhere.
 _ROOM_MIN: Final = 16
+
+
+def public_sigma2(epsilon: float, queries: int) -> float:
+    """Return σ2 by public numbers: (T / 20)^0.15 / √ε.
+
+    A vote is cut at σ2 √(2 K z), z being the record's rest: with more ε less noise does, and a
+    long stream leaves each query so little that fewer and larger votes say more. The numbers were
+    found as those of `public_tau`.
+
+    Args:
+        epsilon: ε of the stream, above 0.
+        queries: T, at least 1.
+    """
+    found = math.pow(queries / _STREAM, _STREAM_EXPONENT) / math.sqrt(epsilon)
+    return min(SIGMA_MAX, max(SIGMA_MIN, found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
 from veilring.protocols.prediction.algorithm.features import (
     LENGTH_MAX,
     inner_products,
@@ -34,10 +35,10 @@ from veilring.protocols.prediction.algorithm.features import (
 KernelName = Literal["cosine", "rbf"]
 
 TAU: Final = 0.8
-"""The default τ, for cosines about the middle of public ranges. With `SIGMA2` it was the best pair
-on average over wine, breast-cancer, digits, iris, glass, banknote, australian, car, mushroom and
-banana, at ε = 0.5, 1 and 2, in streams of 20 and of up to 150 queries. Embeddings need a lower τ,
-which `tuning` finds."""
+"""τ where nothing is known of rows or queries, for cosines about the middle of public ranges: the
+best on average over ten tables. `public_tau` is better, and so is what `tuning` finds."""
+TAU_RULE: Final = "0.8 · n^(-4 / (min(f, 8) + 4)) · ε^(-0.15)"
+"""The share of all pairs of queries whose cosine is at least `public_tau`, in symbols."""
 PAPER_WIDTH: Final = math.exp(1.5)
 """ν² of the paper's figures, which give its logarithm."""
 WIDTH_MAX: Final = 1e6
@@ -56,6 +57,47 @@ _MARGIN: Final = 1e-6
 _ROOM_MIN: Final = 256  # released answers
 # Kernels are summed in whole steps, so that their sum has no order; doubles hold 2**29 of them.
 _STEPS: Final = 2.0**24
+
+
+# Of the share of rows that vote, at ε = 1.
+_NEAR_FACTOR: Final = 0.8
+_NEAR_EXPONENT: Final = 0.15
+# A record outside of a right angle about the query is none that is like it; at 1 it is the query.
+_COSINE_MIN, _COSINE_MAX = 0.2, 0.99
+
+
+def tau_share(features: int, rows: int, epsilon: float) -> float:
+    """Return the share of all rows that shall be neighbours of a query.
+
+    It is 0.8 n^(-4 / (min(f, 8) + 4)) ε^(-0.15). The numbers were found on wine, digits, glass,
+    banana, australian and mushroom, at ε = 0.5 to 4 and in streams of 20 and 100 queries;
+    `python -m benchmarks defaults` shows what they are worth on these tables and on others.
+
+    Args:
+        features: f, at least 1.
+        rows: n, the number of records, at least 1.
+        epsilon: ε of the stream, above 0.
+    """
+    return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
+
+
+def public_tau(queries: NDArray[np.float32], kernel: "Kernel", share: float) -> float:
+    """Return τ by the queries of a stream: the value that a share of all their pairs reach.
+
+    Its cosine is from 0.2 to 0.99. Fewer than `NEAR_QUERIES_MIN` different queries are no sample of
+    the records, and get `TAU`.
+
+    Args:
+        queries: Quantised, shape (queries, features).
+        kernel: The kernel, whatever its τ.
+        share: From `tau_share`.
+    """
+    different = np.unique(queries, axis=0).astype(np.float64)
+    if len(different) < NEAR_QUERIES_MIN:
+        return TAU
+    units = different / np.linalg.norm(different, axis=1, keepdims=True)
+    cosine = 1.0 - smallest_among(1.0 - units @ units.T, share)
+    return kernel.at(float(np.clip(cosine, _COSINE_MIN, _COSINE_MAX)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +129,10 @@ class Kernel:
     def least_cosine(self) -> float:
         """The cosine at which a row begins to be a neighbour."""
         return self.tau if self.name == "cosine" else 1 + self.width * math.log(self.tau) / 2
+
+    def at(self, cosine: float) -> float:
+        """Return the value for two directions of this cosine."""
+        return cosine if self.name == "cosine" else math.exp(2 * (cosine - 1) / self.width)
 
     def neighbours(
         self,

@@ -1,0 +1,78 @@
+"""The public rules for how near a row has to be to vote."""
+
+from itertools import combinations
+from math import dist
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilring.data.table import pairwise_distances
+from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
+from veilring.protocols.radius.system import public_radius, radius_among, radius_share
+from veilring.protocols.system import Facts
+
+FEATURES, ROWS = 5, 400
+FACTS = Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)
+
+
+def queries(number: int, spread: float = 1.0) -> np.ndarray:
+    """Return independent random queries, in a part of the cube about its middle."""
+    drawn = np.random.default_rng(7).random((number, FEATURES))
+    return np.asarray(0.5 + spread * (drawn - 0.5))
+
+
+@given(
+    rows=st.integers(1, 10**9),
+    features=st.integers(1, 10**4),
+    factor=st.floats(0.01, 10),
+)
+def test_a_share_falls_with_rows_and_grows_with_features(
+    rows: int, features: int, factor: float
+) -> None:
+    """It is a share, never above 0.6, and by the formula where that allows it."""
+    share = near_share(rows, features, factor)
+    assert 0 < share <= 0.6
+    assert near_share(rows + 1, features, factor) <= share <= near_share(rows, features + 1, factor)
+    assert share == pytest.approx(min(0.6, factor * rows ** (-4 / (min(features, 8) + 4))))
+
+
+@given(share=st.floats(0, 1), number=st.integers(2, 9))
+def test_a_share_of_all_pairs_is_within(share: float, number: int) -> None:
+    """Of the distances of all pairs, written down one by one, so many are not above."""
+    points = queries(number)
+    found = smallest_among(pairwise_distances(points, points), share)
+    pairs = sorted(dist(*pair) for pair in combinations(points.tolist(), 2))
+    below = sum(each <= found + 1e-12 for each in pairs)
+    assert below >= share * (len(pairs) - 1)
+    assert below - 1 <= share * (len(pairs) - 1) + 1e-9
+
+
+def test_a_radius_follows_the_queries_scale() -> None:
+    """Where all lies within half of each range, so does what counts as near."""
+    wide = radius_among(queries(100), FACTS, 1.0)
+    assert radius_among(queries(100, 0.75), FACTS, 1.0) == pytest.approx(0.75 * wide)
+
+
+def test_a_radius_falls_with_epsilon() -> None:
+    """Less noise needs fewer votes."""
+    radii = [radius_among(queries(100), FACTS, epsilon) for epsilon in (0.5, 1.0, 2.0, 4.0)]
+    assert radii == sorted(radii, reverse=True)
+    assert radius_share(FEATURES, ROWS, 1.0) == pytest.approx(1.7 * ROWS ** (-4 / 9))
+
+
+@pytest.mark.parametrize("number", [1, NEAR_QUERIES_MIN - 1])
+def test_few_queries_are_no_sample(number: int) -> None:
+    """The same query again is no further one: the numbers of features and rows decide alone."""
+    repeated = np.repeat(queries(number), 5, axis=0)
+    assert radius_among(repeated, FACTS, 1.0) == public_radius(FEATURES, ROWS)
+
+
+def test_a_radius_keeps_to_bounds() -> None:
+    """Queries in one spot, or in two corners, move it to a quarter and to twice at most."""
+    alone = public_radius(FEATURES, ROWS)
+    assert radius_among(queries(50, 1e-3), FACTS, 1.0) == alone / 4
+    corners = np.where(np.arange(50)[:, None] % 2, 0.0, 1.0) + queries(50, 1e-3) * [1e-3]
+    few = Facts(parties=3, features=FEATURES, classes=2, rows=2)
+    assert radius_among(np.clip(corners, 0, 1), few, 1.0) <= 2 * public_radius(FEATURES, 2)
