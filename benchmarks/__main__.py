@@ -290,8 +290,8 @@ def release(
 ) -> None:
     """Measure how accurate a release is beside its targets: peers, an owner, with and without δ.
 
-    The noise is ideal: drawn at once with the law that all parties' shares have together. Each
-    table's own ranges stand in for declared ones. The same seed prints the same numbers.
+    Each party adds its rows and draws its share of the noise, as on a network. Each table's own
+    ranges stand in for declared ones. The same seed prints the same numbers.
 
     For example:
 

@@ -1,32 +1,24 @@
-"""How accurate releases are under ideal noise, beside their targets.
+"""How accurate releases are, beside their targets: by the very steps that parties run.
 
-The noise is drawn at once with the law that the shares of all parties have together. Among n peers
-of whom c may collude, n - c shares make the noise that the account is of, and there are n of them.
+Among n peers of whom c may collude, n - c shares make the noise that the account is of, and there
+are n of them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import expm1, sqrt
+from math import sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
-from numpy.typing import NDArray
 
 from veilring.data.sources import load
-from veilring.data.table import Table, TrainTestSplit, scale_to_unit, split
+from veilring.data.table import Rows, Table, TrainTestSplit, scale_to_unit, split
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.classifiers import Classifier
-from veilring.protocols.release.algorithm.laws import SumNoise, Trust, plan_noise
-from veilring.protocols.release.algorithm.rule import (
-    Plan,
-    first_statistic,
-    main_statistic,
-    plan_release,
-)
-from veilring.protocols.release.algorithm.statistic import Statistic
+from veilring.protocols.release.algorithm.laws import Trust
+from veilring.protocols.release.algorithm.rule import plan_release
+from veilring.protocols.release.algorithm.steps import ReleaseParameters, simulate_release
 
 DELTA: Final = 1e-5
 PEERS, COLLUDING = 8, 3
@@ -39,7 +31,6 @@ _YOUNG, _ADULT = 8, 10
 TRUST: Final[Mapping[str, Trust]] = MappingProxyType(
     {"peers": Trust(PEERS, COLLUDING), "owner": Trust(1, 0)}
 )
-_Decoded = TypeVar("_Decoded")
 
 
 class Targets(NamedTuple):
@@ -142,49 +133,9 @@ def _ages(table: Table) -> Table:
     )
 
 
-def draw_noise(noise: SumNoise, rng: Generator) -> NDArray[np.int64]:
-    """Return the sum of the shares of all parties, drawn at once, shape (dimensions,).
-
-    A Gaussian is rounded: at thousands of steps it is the sum of discrete ones to many digits.
-
-    Args:
-        noise: The noise of a sum.
-        rng: Its source.
-    """
-    shape = noise.sensitivity.dimensions
-    if noise.law == "laplace":
-        # Exponents of negative binomial numbers add up; those of m parties make 1.
-        success = -expm1(-1 / float(noise.spread))
-        drawn = rng.negative_binomial(float(noise.trust.factor), success, (2, shape))
-        return np.asarray(drawn[0] - drawn[1], dtype=np.int64)
-    return np.rint(rng.normal(0, noise.deviation(), shape)).astype(np.int64)
-
-
-def release_once(table: Table, plan: Plan, rng: Generator, public: Generator) -> Classifier:
-    """Return the classifier of a release with ideal noise.
-
-    Args:
-        table: In [0, 1].
-        plan: What is released.
-        rng: Source of the noise.
-        public: Source of public randomness.
-    """
-    features = table.features
-    first = first_statistic(plan, features)
-    main = main_statistic(plan, features, public)
-    sums = [each.sensitivity for each in (first, main) if each is not None]
-    noises = plan_noise(plan.law, plan.epsilon, plan.delta, plan.trust, sums, weights=plan.weights)
-    if first is not None:
-        frame = _noisy(first, table, noises[0], rng)
-        main = main_statistic(plan, features, public, frame)
-    return _noisy(main, table, noises[-1], rng)
-
-
-def _noisy(
-    statistic: Statistic[_Decoded], table: Table, noise: SumNoise, rng: Generator
-) -> _Decoded:
-    sums = statistic.sum(table.X, table.y) + draw_noise(noise, rng)
-    return statistic.decode(sums, noise.deviation())
+def deal_rows(table: Table, parties: int) -> list[Rows]:
+    """Return the rows of a table in turn to each party."""
+    return [Rows(table.X[n::parties], table.y[n::parties]) for n in range(parties)]
 
 
 def measure_table(name: str, data: Path | None, trial: Trial) -> list[Found]:
@@ -210,18 +161,19 @@ def measure_table(name: str, data: Path | None, trial: Trial) -> list[Found]:
 
 
 def _measure(parts: list[TrainTestSplit], delta: float, trust: Trust, trial: Trial) -> Found:
+    features = parts[0].train.features
     plan = plan_release(
-        parts[0].train.features,
+        features,
         rows=len(parts[0].train),
         epsilon=trial.epsilon,
         delta=delta,
         trust=trust,
         statistic=trial.statistic,
     )
-    scores = []
+    parameters, scores = ReleaseParameters(features, plan), []
     for number, part in enumerate(parts):
-        rng, public = np.random.default_rng([trial.seed, number, 1]).spawn(2)
-        model = release_once(part.train, plan, rng, public)
+        rngs = np.random.default_rng([trial.seed, number, 1]).spawn(trust.parties)
+        model = simulate_release(deal_rows(part.train, trust.parties), parameters, rngs).model
         scores.append(100 * np.mean(model.predict(part.held_out.X) == part.held_out.y))
     about = "" if plan.reference == "middle" else f" {plan.reference}"
     error = float(np.std(scores, ddof=1) / sqrt(len(scores)))

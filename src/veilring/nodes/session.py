@@ -1,7 +1,7 @@
 """A session: one protocol run at one party, the door for all its messages, and its time limits."""
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -297,7 +297,8 @@ class _Inbox:
 
     def __init__(self, sender: str) -> None:
         self.sender = sender
-        self.unread: deque[tuple[Message, bytes]] = deque()
+        # Seldom more than a few: a deque would take ten times the room in each of many inboxes.
+        self.unread: list[tuple[Message, bytes]] = []
         self.unread_bytes = 0
         self.received = 0
         self.type: type[Message] = Message
@@ -319,7 +320,7 @@ class _Inbox:
         self.unread_bytes += len(frame)
 
     def take(self) -> tuple[Message, bytes]:
-        message, frame = self.unread.popleft()
+        message, frame = self.unread.pop(0)
         self.unread_bytes -= len(frame)
         return message, frame
 

@@ -120,7 +120,7 @@ class Release(System):
             epsilon=self.epsilon,
             delta=self.delta,
             unit="release",
-            measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
+            measure="approximate DP" if self.delta else "pure ε-DP",
             learned="everybody: the noisy totals, and the model made of them; queries stay with"
             " those who ask",
             note="The declared number of rows counts as public.",
