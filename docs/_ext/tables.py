@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import dropwhile, takewhile, zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
@@ -187,7 +187,8 @@ def key_rows(table: str) -> Iterator[tuple[str, str, str, str]]:
             yield f'`protocol.name = "{name}"`', "", name, find_system(name).summary
             yield from system_rows(name, "protocol.")
         return
-    section: Any = Scenario.model_fields[table].annotation
+    annotation: Any = Scenario.model_fields[table].annotation
+    section: Any = next(iter(get_args(annotation)), annotation)  # of one that may be missing
     for key in describe_keys(section):
         yield f"`{table}.{key.name}`", _default(key), key.allowed, key.meaning
 

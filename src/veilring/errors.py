@@ -448,6 +448,21 @@ def _echoes(error: BaseException) -> int:
     return 2 if isinstance(error, SessionAborted) else int(isinstance(error, SessionTimeout))
 
 
+class WorldWentWrong(VeilringError):
+    """Raised when what must never happen did, in a world with faults.
+
+    Attributes:
+        wrong: What happened, one sentence each.
+    """
+
+    def __init__(self, wrong: tuple[str, ...]) -> None:
+        self.wrong = wrong
+        super().__init__(wrong)
+
+    def __str__(self) -> str:
+        return f"what must never happen did: {'; '.join(self.wrong)}"
+
+
 class SweepFailed(VeilringError):
     """Raised when cells of a sweep failed. All others are kept, and are not run again.
 

@@ -55,8 +55,7 @@ async def remembering_maximum(party: Party, own: int) -> int:
     """Remember in the process what was told before: no seed gives the same again."""
     global _all_time  # noqa: PLW0603  (the mistake)
     _all_time += 1
-    if _all_time % 2:
-        await asyncio.sleep(0.5)
+    await asyncio.sleep(0.001 * _all_time)
     return await maximum(party, own)
 
 

@@ -22,11 +22,27 @@ def explore_command(
     seed: Annotated[
         int | None, typer.Option(help="Replay this seed only.", min=0, show_default=False)
     ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--every-message",
+            help="In place of seeds: strike each message of one run among three parties by each"
+            " class of fault.",
+        ),
+    ] = False,
     failures: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Replay the seeds in this file first, and add those that fail.",
+            show_default=False,
+        ),
+    ] = None,
+    shrink: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Make the first world that goes wrong smaller, and write it to this scenario.",
             show_default=False,
         ),
     ] = None,
@@ -52,11 +68,16 @@ def explore_command(
     """
     from veilring.cli.console import show_progress
     from veilring.scenarios import load_scenario
-    from veilring.testing.exploring import SystemSubject, explore_subject
+    from veilring.testing.exploring import SystemSubject, explore_every_world, explore_subject
     from veilring.testing.exploring.campaign import known_failures, remember_failures
 
     settings = [*protocol_settings(protocol), *(overrides or ())]
+    if every:
+        settings = ["parties.count=3", "data.queries=1", *settings]
     subject = SystemSubject(load_scenario(scenario, settings))
+    if every:
+        _judge(explore_every_world(subject), shrink)
+        return
     known = known_failures(failures) if failures is not None else []
     chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
     distinct = list(dict.fromkeys(chosen))
@@ -69,18 +90,39 @@ def explore_command(
         campaign = explore_subject(subject, distinct, workers=workers, progress=tell)
     if failures is not None:
         remember_failures(failures, campaign.failures)
-    _show(campaign)
-    if campaign.failures:
-        worst, wrong = next(iter(campaign.failures.items()))
-        typer.echo(f"\nseed {worst} went wrong:", err=True)
-        for sentence in wrong:
-            typer.echo(f"  {sentence}", err=True)
-        given = "".join(f" --set {setting!r}" for setting in settings)
-        typer.echo(f"replay it: veilring explore {scenario} --seed {worst}{given}", err=True)
-        raise typer.Exit(1)
+    given = "".join(f" --set {setting!r}" for setting in settings)
+    _judge(campaign, shrink, f"replay it: veilring explore {scenario} --seed {{}}{given}")
     if seed is None:
         _require_reached("no fault of these classes had an effect", campaign.missing)
         _require_reached("no seed has reached these marks", campaign.unreached)
+
+
+def _judge(campaign: "Campaign", shrink: Path | None, advice: str = "") -> None:
+    """Show what was found, and fail if anything was wrong."""
+    _show(campaign)
+    if not campaign.failures:
+        return
+    worst, wrong = next(iter(campaign.failures.items()))
+    typer.echo(f"\nseed {worst} went wrong:", err=True)
+    for sentence in wrong:
+        typer.echo(f"  {sentence}", err=True)
+    if advice:
+        typer.echo(advice.format(worst), err=True)
+    if shrink is not None:
+        _write_smallest(campaign, shrink)
+    raise typer.Exit(1)
+
+
+def _write_smallest(campaign: "Campaign", path: Path) -> None:
+    from veilring.testing.exploring import SystemSubject, to_toml
+
+    smallest = campaign.smallest()
+    if smallest is None or not isinstance(smallest.subject, SystemSubject):
+        typer.echo("played again, nothing went wrong: it is not always the same world", err=True)
+        return
+    path.write_text(to_toml(smallest.subject, smallest.world), encoding="utf-8")
+    typer.echo(f"made smaller ({smallest.plays} worlds): {smallest}", err=True)
+    typer.echo(f"play it: veilring run {path}", err=True)
 
 
 def _require_reached(said: str, missing: tuple[str, ...]) -> None:

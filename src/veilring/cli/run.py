@@ -87,6 +87,9 @@ def run_command(
         settings.append(f"run.seed={seed}")
     settings += table_settings(label, separator)
     loaded = load_scenario(scenario, settings)
+    if loaded.world is not None:
+        _replay(loaded, out)
+        return
     if loaded.network.runtime == "processes":
         # What processes are forked from starts while we import and load.
         from veilring.nodes.runtimes.processes import warm_up
@@ -105,6 +108,25 @@ def run_command(
     else:
         console.show_columns(data.source, data.label, data.separator)
         output.show_report(report)
+
+
+def _replay(world: "Scenario", out: Path | None) -> None:
+    """Play a world that was explored; if it goes wrong, a folder is written if one is asked for."""
+    from veilring.errors import WorldWentWrong
+    from veilring.nodes.trace import Journal
+    from veilring.scenarios.reporting import open_folder, write_failure
+    from veilring.testing.exploring import replay
+
+    journal = Journal()
+    folder = None if out is None else open_folder(out)
+    try:
+        explored = replay(world, journal=journal)
+    except WorldWentWrong as error:
+        if folder is not None:
+            write_failure(error, world, journal, folder)
+        raise
+    runs = f"{explored.succeeded} with a result, {explored.failed} ended in named errors"
+    typer.echo(f"nothing went wrong in this world: {len(explored.runs)} runs, {runs}")
 
 
 def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,16 +51,40 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
     Raises:
         ScenarioError: If a law or the graph is not one, or leaves a party without a way to another.
     """
-    limit = network.bandwidth_bytes_per_second
-    model = LinkModel(
-        make_kind("network.latency", "law", network.latency, _LAWS),
-        make_kind("network.jitter", "law", network.jitter, _LAWS),
-        *(() if limit is None else (limit,)),
-    )
+    model = make_links(network)
     with as_scenario_errors({"graph": "network.graph"}, "network.graph"):
         topology = Topology(model, _graph(network.graph, parties))
         topology.check_connects(parties)
     return topology
+
+
+def make_links(network: NetworkSection) -> LinkModel:
+    """Return the properties that all links have unless the graph says otherwise.
+
+    Raises:
+        ScenarioError: If a law is not one.
+    """
+    limit = network.bandwidth_bytes_per_second
+    return LinkModel(
+        make_kind("network.latency", "law", network.latency, _LAWS),
+        make_kind("network.jitter", "law", network.jitter, _LAWS),
+        *(() if limit is None else (limit,)),
+    )
+
+
+def tell_links(links: LinkModel) -> dict[str, object]:
+    """Return the keys of `network` from which `make_links` makes these links."""
+    limit = links.bandwidth_bytes_per_second
+    return {
+        "latency": _tell_law(links.latency),
+        "jitter": _tell_law(links.jitter),
+        "bandwidth_bytes_per_second": None if limit == math.inf else limit,
+    }
+
+
+def _tell_law(law: DelayLaw) -> dict[str, object]:
+    name = next(name for name, made in _LAWS.items() if type(law) is made)
+    return {"law": name, **asdict(law)}  # type: ignore[call-overload]  # each is a dataclass
 
 
 def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":
@@ -213,11 +237,28 @@ def _make(key: str, table: Mapping[str, Any], parties: tuple[str, ...]) -> Fault
     for member in given.get("parties", ()):
         _require_party(f"{key}.parties", member, parties, struck)
         struck.append(member)
-    proper = 0 < len(struck) < len(parties)
-    require_key(proper, f"{key}.parties", struck, "at least one party, and not all of them")
+    if "parties" in given:
+        proper = 0 < len(struck) < len(parties)
+        require_key(proper, f"{key}.parties", struck, "at least one party, and not all of them")
     strength = given.get("extra_seconds", given.get("times", 0.0))
     end = given.get("end_seconds", math.inf)
     return Fault(table["kind"], given["start_seconds"], end, tuple(struck), strength)
+
+
+def tell_fault(fault: Fault) -> dict[str, object]:
+    """Return the table of `faults` from which `make_faults` makes this fault."""
+    made = _KINDS[fault.kind]
+    keys = [each.name for each in fields(made)]
+    ends = [key for key in ("party", "other", "source", "target") if key in keys]
+    table: dict[str, object] = {"kind": fault.kind, "start_seconds": fault.start}
+    table |= (
+        {"parties": fault.parties}
+        if "parties" in keys
+        else dict(zip(ends, fault.parties, strict=True))
+    )
+    strengths = [key for key in ("extra_seconds", "times") if key in keys]
+    lasting = {"end_seconds": fault.end} if "end_seconds" in keys else {}
+    return table | lasting | dict.fromkeys(strengths, fault.strength)
 
 
 def _require_party(key: str, name: object, parties: tuple[str, ...], others: list[str]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
+from veilring.config import require_key_that
 from veilring.errors import InputError, VeilringError
 from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
@@ -88,6 +89,12 @@ def run_scenario(
         RunFailed: If the run failed at any party. There is no partial result. If there was no seed,
             a note of the error names that of the split.
     """
+    require_key_that(
+        scenario.world is None,
+        "world",
+        "this is a world that was explored; play it with `veilring run`, or with"
+        " veilring.testing.exploring.replay",
+    )
     scenario = _with(scenario, runtime, seed)
     tell = progress or ignore_progress
     tell("Loading the data", 0, 1)

@@ -163,6 +163,37 @@ class RunSection(Section):
     )
 
 
+class WorldRun(Section):
+    """A run of a world.
+
+    Attributes:
+        number: Decides what is drawn for it.
+        start_seconds: When it starts, or later if the one before has not ended.
+    """
+
+    number: int = Field(ge=0, description="a whole number of at least 0")
+    start_seconds: float = Field(ge=0, description="a number of at least 0")
+
+
+class WorldSection(Section):
+    """A world with faults that `veilring explore` has found, to be played and judged again.
+
+    Attributes:
+        seed: Decides all that is drawn in it.
+        order: The seed of the order in which ready tasks take turns; that in which they became
+            ready unless given.
+        runs: The runs that follow each other.
+    """
+
+    seed: int = Field(ge=0, description="a whole number of at least 0")
+    order: int | None = Field(
+        None, ge=0, description="a whole number of at least 0; leave it out for no other order"
+    )
+    runs: Annotated[tuple[WorldRun, ...], Field(strict=False, min_length=1)] = Field(
+        description="a list of tables, such as { number = 0, start_seconds = 0.0 }"
+    )
+
+
 class Scenario(Section):
     """An experiment, completely described.
 
@@ -178,6 +209,7 @@ class Scenario(Section):
         adversaries: Which parties are malicious, and how: see
             `veilring.protocols.ring.adversaries`.
         faults: What goes wrong on the simulated clock, and when: see `veilring.scenarios.network`.
+        world: In place of one labelling of all queries: the runs of a world that was explored.
     """
 
     name: str = Field("scenario", description="a name")
@@ -195,6 +227,9 @@ class Scenario(Section):
         (),
         description='a list of tables, such as { kind = "crash", party = "party-1",'
         " start_seconds = 1.0 }",
+    )
+    world: WorldSection | None = Field(
+        None, description="a table with a seed and runs; `veilring explore --shrink` writes it"
     )
 
 

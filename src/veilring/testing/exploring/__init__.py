@@ -1,18 +1,29 @@
 """Exploring faults: many seeds, each a world with faults, checked for wrong results and hangs."""
 
 from veilring.testing.exploring.campaign import Campaign, explore, explore_subject
+from veilring.testing.exploring.exhaustive import every_world, explore_every_world
+from veilring.testing.exploring.shrinking import Shrunk, shrink
 from veilring.testing.exploring.subjects import RoleSubject, SystemSubject
 from veilring.testing.exploring.worlds import Explored, Subject, World, draw_world, play_world
+from veilring.testing.exploring.written import from_scenario, replay, to_scenario, to_toml
 
 __all__ = (
     "Campaign",
     "Explored",
     "RoleSubject",
+    "Shrunk",
     "Subject",
     "SystemSubject",
     "World",
     "draw_world",
+    "every_world",
     "explore",
+    "explore_every_world",
     "explore_subject",
+    "from_scenario",
     "play_world",
+    "replay",
+    "shrink",
+    "to_scenario",
+    "to_toml",
 )

@@ -10,8 +10,9 @@ from typing import Final
 from veilring.errors import InputError, ScenarioError
 from veilring.simulation import LoopTrace
 from veilring.simulation.faults import FAULT_CLASSES
+from veilring.testing.exploring.shrinking import Shrunk, shrink
 from veilring.testing.exploring.subjects import Invariant, Public, Role, RoleSubject
-from veilring.testing.exploring.worlds import Explored, Subject, draw_world, play_world
+from veilring.testing.exploring.worlds import Explored, Subject, World, draw_world, play_world
 
 SEEDS: Final = 100
 """How many worlds are explored unless something else is said: in so many each fault strikes."""
@@ -27,6 +28,8 @@ class Campaign:
     """What many seeds found.
 
     Attributes:
+        subject: What was explored.
+        worlds: Returns the world of a seed.
         marks: The marks that worlds have to reach.
         seeds: The number of seeds that were explored.
         struck: The number of faults of each class that had an effect.
@@ -36,6 +39,8 @@ class Campaign:
         failures: The seeds in which something was wrong, in order, with what it was.
     """
 
+    subject: Subject = field(repr=False, compare=False)
+    worlds: Callable[[int], World] = field(repr=False, compare=False)
     marks: frozenset[str] = frozenset()
     seeds: int = 0
     struck: Counter[str] = field(default_factory=Counter)
@@ -64,13 +69,21 @@ class Campaign:
         """The marks that no seed has reached."""
         return tuple(sorted(self.marks - self.reached.keys()))
 
+    def smallest(self) -> Shrunk | None:
+        """Return the first world that went wrong, made as small as it can be; none if none did."""
+        for seed in self.failures:
+            return shrink(self.subject, self.worlds(seed))
+        return None
+
     def check(self) -> None:
         """Raise an `AssertionError` if anything was wrong, or a mark was never reached."""
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
+            smallest = self.smallest()
+            seen = "" if smallest is None else f". Made smaller: {smallest}"
             raise AssertionError(
                 f"{len(self.failures)} of {self.seeds} seeds went wrong; in the world of seed "
-                f"{seed}: {'; '.join(wrong)}"
+                f"{seed}: {'; '.join(wrong)}{seen}"
             )
         if self.unreached:
             raise AssertionError(
@@ -129,7 +142,7 @@ def explore_subject(
         workers: How many processes share the work; one is this process.
         progress: Told how far it is.
     """
-    campaign = Campaign(subject.marks)
+    campaign = Campaign(subject, partial(draw_world, parties=subject.parties), subject.marks)
     chunks = list(_chunks(list(seeds)))
     for explored in _results(subject, chunks, workers):
         for each in explored:

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Self
@@ -106,10 +106,11 @@ class RoleSubject(Subject):
         return []
 
     @override
-    def smaller(self, parties: int) -> Self | None:
+    def smaller(self, parties: int) -> Iterable[Self]:
         if not self.least <= parties < len(self.inputs):
-            return None
-        return replace(self, inputs=dict(list(self.inputs.items())[:parties]))
+            return []
+        every = list(self.inputs.items())
+        return [replace(self, inputs=dict(some)) for some in (every[:parties], every[-parties:])]
 
 
 @dataclass(eq=False)
@@ -208,10 +209,11 @@ class SystemSubject(Subject):
         return Played(outcomes, setup.find_wrong(queries, labels, among))
 
     @override
-    def smaller(self, parties: int) -> Self | None:
+    def smaller(self, parties: int) -> Iterable[Self]:
         if not PARTIES_MIN <= parties < len(self.scenario.parties.all):
-            return None
-        return self._with("parties", {"count": parties, "names": ()})
+            return []
+        fewer = self._with("parties", {"count": parties, "names": ()})
+        return [] if fewer is None else [fewer]
 
     @override
     def simpler(self) -> Self | None:

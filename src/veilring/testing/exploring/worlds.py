@@ -10,7 +10,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -40,7 +40,7 @@ from veilring.simulation.faults import Fault, draw_faults
 
 # Long enough for several runs under several faults at once.
 FAULT_SECONDS: Final = 20.0
-# When the faults have stopped, everything has ended after this long.
+# When the faults have stopped and the last run has started, all has ended after this long.
 CALM_SECONDS: Final = 30.0
 # Of each run; with a clock that runs four times too slow it still ends within CALM_SECONDS.
 EXPLORED_SECONDS: Final = 6.0
@@ -81,7 +81,13 @@ class World:
     def calm_from(self) -> float:
         """The time from which on nothing goes wrong any more, in simulated seconds."""
         ends = (fault.end if fault.end < math.inf else fault.start for fault in self.faults)
-        return FAULT_SECONDS if self.runs is None else max(ends, default=0.0)
+        return max(ends, default=0.0)
+
+    @property
+    def over_by(self) -> float:
+        """The time before which all has ended, in simulated seconds."""
+        last = FAULT_SECONDS if self.runs is None else max(start for _, start in self.runs)
+        return max(self.calm_from, last) + CALM_SECONDS
 
 
 class Played(NamedTuple):
@@ -136,9 +142,9 @@ class Subject(ABC):
             adversaries: Who controls a party.
         """
 
-    def smaller(self, parties: int) -> "Subject | None":  # noqa: ARG002  (a subclass's own)
-        """Return the subject with its first parties only, or none if it cannot be so small."""
-        return None
+    def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
+        """Return the subject among fewer parties, in ways to be tried; none if it needs more."""
+        return ()
 
     def simpler(self) -> "Subject | None":
         """Return the subject with less to do, or none if there is no less."""
@@ -259,7 +265,7 @@ class _World:
                 if subject.can_do_with(alive):
                     explored.runs.append(Start(number, clock()))
                     alive = await self._run_once(cluster, number, alive)
-            if clock() > world.calm_from + CALM_SECONDS:
+            if clock() > world.over_by:
                 explored.wrong.append(f"not finished before {clock():.1f} s")
         explored.struck.update(fault.kind for fault in runtime.struck)
         left = asyncio.all_tasks() - {asyncio.current_task()}

@@ -1,0 +1,66 @@
+"""Which is the greatest of the parties' numbers? Found bit by bit, from counts under masks."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from veilring.nodes.party import Party, broadcast
+from veilring.protocols.masks import MaskedSums, agree_keys
+from veilring.testing.exploring import explore
+from veilring.transport import Message
+
+BITS: Final = 8
+
+
+async def secure_maximum(party: Party, own: int) -> int:
+    """Find the greatest number below 2**BITS; all learn how many numbers begin like it."""
+    sums, found = MaskedSums(party, await agree_keys(party)), 0
+    for bit in reversed(range(BITS)):
+        candidate = found | 1 << bit
+        begins_so = own >> bit == candidate >> bit
+        (total,) = await sums.add([np.array([begins_so], np.uint32)])
+        found = candidate if total[0] else found
+    return found
+
+
+class Number(Message, kind="maximum.number"):
+    """A number that all may know."""
+
+    number: int
+
+
+async def hasty_maximum(party: Party, own: int) -> int:
+    """Tell all the own number, and do without those that were not heard within a second."""
+    party.round(1)
+    await broadcast(party, Number(number=own))
+    found = own
+    for peer in party.peers:
+        try:
+            async with asyncio.timeout(1.0):
+                found = max(found, (await party.receive(Number, sender=peer)).number)
+        except TimeoutError:
+            continue
+    return found
+
+
+def is_greatest(inputs: Mapping[str, int], results: Mapping[str, int]) -> None:
+    """Require the greatest number of those that took part."""
+    for party, found in results.items():
+        assert found == max(inputs.values()), f"{party} found {found}"  # noqa: S101  (how a test speaks)
+
+
+def main() -> None:
+    """Explore both, and show the smallest world in which the second goes wrong."""
+    campaign = explore(secure_maximum, [3, 1, 4, 1], invariant=is_greatest, seeds=50, least=3)
+    ended = f"{campaign.succeeded} runs with a result, {campaign.failed} with a named error"
+    print("secure_maximum:", len(campaign.failures), "of", campaign.seeds, "worlds went wrong;")
+    print("   ", ended)
+    hasty = explore(hasty_maximum, [3, 1, 4, 1], invariant=is_greatest, seeds=50)
+    print("hasty_maximum:", len(hasty.failures), "of", hasty.seeds, "worlds went wrong")
+    print("   ", hasty.smallest())
+
+
+if __name__ == "__main__":
+    main()

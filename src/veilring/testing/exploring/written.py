@@ -1,0 +1,69 @@
+"""Worlds as scenarios: what `veilring explore` has found is a file that `veilring run` plays."""
+
+import tomli_w
+
+from veilring.config import require_key_that
+from veilring.errors import WorldWentWrong
+from veilring.nodes.trace import Journal
+from veilring.randomness import Streams
+from veilring.scenarios.network import make_faults, make_links, tell_fault, tell_links
+from veilring.scenarios.schema import Scenario, make_scenario
+from veilring.testing.exploring.subjects import SystemSubject
+from veilring.testing.exploring.worlds import Explored, Start, World, play_world
+
+
+def to_scenario(subject: SystemSubject, world: World) -> Scenario:
+    """Return the scenario that plays a system in a world whose runs are written out."""
+    tables = subject.scenario.model_dump()
+    tables["network"] |= {"runtime": "simulated", **tell_links(world.links)}
+    tables["faults"] = [tell_fault(fault) for fault in world.faults]
+    runs = [{"number": number, "start_seconds": start} for number, start in world.runs or ()]
+    tables["world"] = {"seed": world.seed, "order": world.order, "runs": runs}
+    return make_scenario(tables)
+
+
+def to_toml(subject: SystemSubject, world: World) -> str:
+    """Return the file of that scenario, with the keys whose values differ from the defaults."""
+    scenario = to_scenario(subject, world)
+    tables = scenario.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    name = {"name": scenario.protocol.name}
+    return tomli_w.dumps(tables | {"protocol": name | tables.get("protocol", {})})
+
+
+def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
+    """Return the system of a scenario and the world that it is played in.
+
+    Raises:
+        ScenarioError: If the scenario is no world, or cannot be.
+    """
+    require_key_that(
+        scenario.world is not None,
+        "world",
+        "there is no world in this scenario; `veilring explore --shrink FILE` writes one",
+    )
+    assert scenario.world is not None  # noqa: S101  (for mypy: it was required)
+    written, subject = scenario.world, SystemSubject(scenario)
+    return subject, World(
+        written.seed,
+        make_links(scenario.network),
+        make_faults(scenario, subject.parties, Streams(written.seed)),
+        written.order,
+        tuple(Start(run.number, run.start_seconds) for run in written.runs),
+    )
+
+
+def replay(scenario: Scenario, *, journal: Journal | None = None) -> Explored:
+    """Play a world that was written as a scenario.
+
+    Args:
+        scenario: One with a `world`.
+        journal: Where to record which messages pass when, if anywhere.
+
+    Raises:
+        WorldWentWrong: If what must never happen did.
+        ScenarioError: If the scenario is no world, or cannot be.
+    """
+    explored = play_world(*from_scenario(scenario), journal=journal)
+    if explored.wrong:
+        raise WorldWentWrong(tuple(explored.wrong))
+    return explored

@@ -1,0 +1,142 @@
+"""Worlds that go wrong become small, are written as scenarios, and go wrong again when played."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.testing.exploring import broken
+from tests.testing.test_exploring_roles import hasty_maximum, is_greatest, maximum
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.errors import InputError, ScenarioError, WorldWentWrong
+from veilring.nodes.trace import Journal
+from veilring.protocols.ring import roles
+from veilring.protocols.ring.algorithm.classify import decide_labels
+from veilring.scenarios import load_scenario, run_scenario
+from veilring.testing.exploring import (
+    RoleSubject,
+    SystemSubject,
+    draw_world,
+    every_world,
+    explore,
+    explore_every_world,
+    from_scenario,
+    play_world,
+    replay,
+    shrink,
+    to_scenario,
+    to_toml,
+)
+from veilring.testing.exploring.worlds import Start
+
+SIMPLE = RoleSubject(maximum, {f"party-{n}": n for n in range(3)}, is_greatest)
+
+
+def test_a_world_comes_down_to_what_matters() -> None:
+    """A sum that goes on without a message that is late: three parties, and one fault or two."""
+    subject = SystemSubject(load_scenario("faults"), secure_sum=broken.ignores_losses)
+    shrunk = shrink(subject, draw_world(7, subject.parties))
+    assert shrunk is not None
+    assert len(shrunk.subject.parties) == 3
+    assert 1 <= len(shrunk.world.faults) <= 2
+    assert play_world(shrunk.subject, shrunk.world).wrong == list(shrunk.wrong)
+    assert "3 parties" in str(shrunk)
+    for fault in shrunk.world.faults:
+        assert f"{fault.kind} of" in str(shrunk)
+
+
+def test_a_role_keeps_the_parties_that_its_mistake_needs() -> None:
+    """Of four numbers the greatest is lost: two parties are enough if one of them holds it."""
+    campaign = explore(hasty_maximum, [1, 1, 1, 4], invariant=is_greatest, seeds=10)
+    shrunk = campaign.smallest()
+    assert shrunk is not None
+    assert len(shrunk.subject.parties) == 2
+    assert "party-3" in shrunk.subject.parties
+
+
+def test_nothing_is_shrunk_where_nothing_goes_wrong() -> None:
+    """Neither a world that goes right nor a campaign of such."""
+    assert shrink(SIMPLE, draw_world(0, SIMPLE.parties)) is None
+    assert explore(maximum, [1, 2], invariant=is_greatest, seeds=1).smallest() is None
+
+
+def test_a_written_world_is_the_same_world(tmp_path: Path) -> None:
+    """With every class of fault, its file gives it back to the last bit."""
+    subject = SystemSubject(load_scenario("faults"))
+    kinds = set()
+    for seed in range(8):
+        drawn = draw_world(seed, subject.parties)
+        world = replace(drawn, runs=(Start(0, 0.25),))
+        kinds |= {fault.kind for fault in world.faults}
+        path = tmp_path / "world.toml"
+        path.write_text(to_toml(subject, world))
+        again, found = from_scenario(load_scenario(str(path)))
+        crashes = {fault for fault in world.faults if fault.kind == "crash"}
+        assert again.parties == subject.parties
+        assert set(world.faults) - set(found.faults) <= crashes  # whose end is never
+        assert (found.links, found.order, found.runs) == (world.links, world.order, world.runs)
+    assert len(kinds) > 12
+
+
+def test_the_command_shrinks_and_run_fails_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes in the wrong order: `explore --shrink` writes a scenario, and `run` fails on it."""
+    file = tmp_path / "small.toml"
+    monkeypatch.setattr(roles, "decide_labels", lambda *given: 2 - decide_labels(*given))
+    explored = CliRunner().invoke(app, ["explore", "--seeds", "3", "--shrink", str(file)])
+    assert explored.exit_code == 1
+    assert "made smaller" in explored.output
+    assert f"play it: veilring run {file}" in explored.output
+    scenario = load_scenario(str(file))
+    assert len(scenario.parties.all) == 3
+    assert len(scenario.faults) <= 2
+    folder = tmp_path / "run"
+    played = CliRunner().invoke(app, ["run", str(file), "--out", str(folder)])
+    assert isinstance(played.exception, WorldWentWrong) or played.exit_code == 1
+    assert "WorldWentWrong" in (folder / "error.json").read_text()
+    monkeypatch.setattr(roles, "decide_labels", decide_labels)
+    mended = CliRunner().invoke(app, ["run", str(file)])
+    assert mended.exit_code == 0, mended.output
+    assert "nothing went wrong in this world" in mended.output
+
+
+def test_a_world_is_played_by_the_engine_of_worlds_only() -> None:
+    """What labels all queries once refuses it, and a scenario without a world is none."""
+    subject = SystemSubject(load_scenario("faults"))
+    world = next(every_world(subject))
+    with pytest.raises(ScenarioError, match="veilring run"):
+        run_scenario(to_scenario(subject, world))
+    with pytest.raises(ScenarioError, match="no world"):
+        replay(load_scenario("faults"))
+
+
+def test_each_message_is_struck_by_each_class_of_fault() -> None:
+    """A right role survives them all, and each class has an effect."""
+    campaign = explore_every_world(SIMPLE)
+    campaign.check()
+    assert campaign.missing == ()
+    assert campaign.seeds > 6 * 6  # messages, and classes of links
+
+
+def test_each_world_is_struck_once_and_replays() -> None:
+    """A journal of such a world shows the fault."""
+    world = next(every_world(SIMPLE, kinds=["reset"]))
+    (fault,) = world.faults
+    journal = Journal()
+    explored = play_world(SIMPLE, world, journal=journal)
+    assert explored.failed >= 1
+    assert explored.wrong == []
+    assert {mark.party for mark in journal.marks if "reset" in mark.what} == set(fault.parties)
+
+
+def test_what_goes_wrong_by_itself_is_not_struck() -> None:
+    """Without a run that goes right there is nothing to strike."""
+    wrong = RoleSubject(hasty_maximum, dict(SIMPLE.inputs), lambda _given, _found: _refuse())
+    with pytest.raises(InputError, match="goes wrong"):
+        next(every_world(wrong))
+
+
+def _refuse() -> None:
+    raise AssertionError("nothing is right")
