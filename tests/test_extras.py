@@ -84,6 +84,7 @@ PACKAGES: Final = (
     "veilring.estimators",
     "veilring.scenarios.comparison",
     "veilring.testing.exploring",
+    "veilring.testing.hiding",
     "veilring.scenarios.reporting.page",
     "veilring.scenarios.runner",
     "veilring.scenarios.sweep",

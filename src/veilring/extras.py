@@ -20,6 +20,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "sentence_transformers": "text",
     "simpy": "lab",
     "sklearn": "lab",
+    "threadpoolctl": "lab",
 }
 """The extra that brings a package, by the name under which the package is imported."""
 

@@ -258,13 +258,30 @@ async def agree_secrets(
     for peer in peers:
         public = (await party.receive(MaskKey, sender=peer, due=due)).public
         try:
-            secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+            keys[peer] = derive_secret(party.session, (party.me, private), (peer, public))
         except ValueError as error:
             raise ProtocolViolation(peer, "sent a key that makes no shared secret") from error
-        ends = sorted([(party.me, own), (peer, public)])
-        info = digest_of_names(name for name, _ in ends) + digest_of(*(key for _, key in ends))
-        keys[peer] = HKDF(SHA256(), KEY_BYTES, party.session, info).derive(secret)
     return keys
+
+
+def derive_secret(
+    session: bytes, own: tuple[str, X25519PrivateKey], peer: tuple[str, bytes]
+) -> bytes:
+    """Return the secret of two parties of a session, of `KEY_BYTES`.
+
+    Args:
+        session: The public name of the session.
+        own: One party's name and private key.
+        peer: The other's name and public key.
+
+    Raises:
+        ValueError: If the public key makes no secret.
+    """
+    (me, private), (name, public) = own, peer
+    secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+    ends = sorted([(me, private.public_key().public_bytes_raw()), (name, public)])
+    info = digest_of_names(end for end, _ in ends) + digest_of(*(key for _, key in ends))
+    return HKDF(SHA256(), KEY_BYTES, session, info).derive(secret)
 
 
 async def masked_sum(

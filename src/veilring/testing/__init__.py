@@ -12,6 +12,9 @@ the same of tasks, of real processes over TLS, and of the simulated clock.
 
 The fixture `explore` plays a protocol in many worlds with faults, and fails if anything is wrong in
 one of them: see `veilring.testing.exploring`.
+
+`assert_hides`, `assert_simulatable` and `measure_leakage` ask what a coalition learns of a role:
+see `veilring.testing.hiding`.
 """
 
 import asyncio
@@ -21,6 +24,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
     from veilring.nodes.adversary import Adversary
     from veilring.nodes.run import Run
+    from veilring.testing.hiding import assert_hides, assert_simulatable, measure_leakage
+
+__all__ = (
+    "ProtocolRunner",
+    "assert_cost",
+    "assert_hides",
+    "assert_simulatable",
+    "measure_leakage",
+)
 
 _R = TypeVar("_R")
 
@@ -111,3 +123,12 @@ def assert_cost(
     expected = {name: due for name, (_, due) in asked.items()}
     said = f"the run cost {measured}; by kind: {cost.by_kind}; set-up: {cost.setup}"
     assert measured == expected, said  # noqa: S101 (this is how a test speaks)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
+    """Import the audits of views when they are first used: they need scikit-learn and SimPy."""
+    if name in __all__:
+        from veilring.testing import hiding  # noqa: PLC0415  (the reason of this function)
+
+        return getattr(hiding, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

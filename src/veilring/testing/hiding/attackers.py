@@ -1,0 +1,195 @@
+"""Attackers that learn from the coordinates of views which of several classes a run belongs to."""
+
+import warnings
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.extras import name_missing_extras
+from veilring.testing.hiding.features import Columns
+from veilring.testing.hiding.twosample import cut_bins
+
+with name_missing_extras():
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import QuantileTransformer
+    from threadpoolctl import threadpool_limits
+
+# The part of the learning runs that decides which attacker is best.
+_CHOOSING: Final = 0.2
+# Rare outcomes tell most, and a leaf of scikit-learn's 20 runs would blur those of small audits.
+_LEAF_RUNS: Final = 10
+_TREES: Final = 50
+_LEAVES: Final = 15
+# Coordinates that the likelihoods of the third attacker multiply: it takes them as independent.
+_FACTORS: Final = 8
+_RANKS: Final = 1_000
+# Of hundreds of coordinates most say nothing: each is to weigh little.
+_SHRINKAGE: Final = 0.1
+
+Labels = NDArray[np.int64]
+
+
+class Attacker(Protocol):
+    """An attacker that has learned."""
+
+    def guess(self, columns: Columns) -> Labels:
+        """Return the class of each run, shape (runs,)."""
+
+
+class Learned(NamedTuple):
+    """The best of several attackers."""
+
+    name: str
+    attacker: Attacker
+    chosen_at: float
+    """The share of the runs set aside in which it was right."""
+
+
+def learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
+    """Let several attackers learn, and return the one that is best on a part set aside.
+
+    Args:
+        columns: The coordinates of the runs, shape (runs, coordinates).
+        labels: The class of each run, from 0.
+        seed: The seed of the order of the runs.
+    """
+    with threadpool_limits(1):  # threads that wait for busy cores take longer than one alone
+        return _learn_best(columns, labels, seed)
+
+
+def _learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
+    order = np.random.default_rng(seed).permutation(len(labels))
+    cut = round(len(labels) * _CHOOSING)
+    judged, learned = order[:cut], order[cut:]
+    best: Attacker = _Constant(0)
+    most = -1.0
+    name = "majority class"
+    makers: dict[str, Callable[[Columns, Labels, int], Attacker]] = {
+        "majority class": _learn_majority
+    }
+    if len(np.unique(labels[learned])) > 1:
+        makers |= {"trees": _learn_trees, "logistic": _learn_logistic, "likelihood": _Likelihood}
+    for called, make in makers.items():
+        attacker = make(columns[learned], labels[learned], seed)
+        right = float((attacker.guess(columns[judged]) == labels[judged]).mean()) if cut else 0.0
+        if right > most:
+            best, most, name = attacker, right, called
+    return Learned(name, best, most)
+
+
+class _Model(Protocol):
+    """What is used of scikit-learn, which has no types."""
+
+    def fit(self, table: Columns, labels: Labels) -> object: ...
+
+    def predict(self, table: Columns) -> Labels: ...
+
+
+class _Ranks:
+    """Each coordinate by its rank among those of the runs that were learned from, 0 to 1."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._transformer = QuantileTransformer(
+            n_quantiles=min(_RANKS, len(columns)), random_state=0
+        ).fit(_filled(columns))
+
+    def __call__(self, columns: Columns) -> Columns:
+        return np.asarray(self._transformer.transform(_filled(columns)))
+
+
+class _Constant:
+    def __init__(self, label: int) -> None:
+        self._label = label
+
+    def guess(self, columns: Columns) -> Labels:
+        return np.full(len(columns), self._label)
+
+
+def _learn_majority(_columns: Columns, labels: Labels, _seed: int) -> _Constant:
+    return _Constant(int(np.bincount(labels).argmax()))
+
+
+class _Fitted:
+    """A classifier of scikit-learn, which sees only the coordinates that varied as it learned."""
+
+    def __init__(
+        self, model: _Model, columns: Columns, labels: Labels, *, by_ranks: bool = False
+    ) -> None:
+        self._varied = find_varied(columns)
+        self._varied[0] |= not self._varied.any()  # scikit-learn takes no table without a column
+        seen = columns[:, self._varied]
+        self._prepare = _Ranks(seen) if by_ranks else None
+        self._model = model
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged by its guesses
+            model.fit(self._prepared(seen), labels)
+
+    def _prepared(self, seen: Columns) -> Columns:
+        return seen if self._prepare is None else self._prepare(seen)
+
+    def guess(self, columns: Columns) -> Labels:
+        return np.asarray(self._model.predict(self._prepared(columns[:, self._varied])))
+
+
+def find_varied(columns: Columns) -> NDArray[np.bool_]:
+    """Return which coordinates are not the same in all runs."""
+    same = (columns == columns[:1]) | (np.isnan(columns) & np.isnan(columns[:1]))
+    return np.asarray(~same.all(axis=0))
+
+
+def _filled(columns: Columns) -> Columns:
+    return np.nan_to_num(columns, nan=-1.0)
+
+
+def _learn_trees(columns: Columns, labels: Labels, seed: int) -> Attacker:
+    model = HistGradientBoostingClassifier(
+        max_iter=_TREES,
+        max_leaf_nodes=_LEAVES,
+        min_samples_leaf=_LEAF_RUNS,
+        early_stopping=False,
+        random_state=seed,
+    )
+    return _Fitted(model, columns, labels)
+
+
+def _learn_logistic(columns: Columns, labels: Labels, _seed: int) -> Attacker:
+    return _Fitted(LogisticRegression(C=_SHRINKAGE), columns, labels, by_ranks=True)
+
+
+class _Likelihood:
+    """The Bayes rule for the coordinates that tell most, as if they were independent.
+
+    The law of each is counted in bins, with half a run more in each.
+    """
+
+    def __init__(self, columns: Columns, labels: Labels, _seed: int) -> None:
+        classes = int(labels.max()) + 1
+        counts = np.bincount(labels, minlength=classes)
+        self._prior = np.log((counts + 0.5) / (counts + 0.5).sum())
+        laws = []
+        for at in np.flatnonzero(find_varied(columns)):
+            bins = cut_bins(columns[:, at])
+            placed = bins.place(columns[:, at])
+            table = np.full((classes, bins.number), 0.5)
+            np.add.at(table, (labels, placed), 1)
+            law = np.log(table / table.sum(axis=1, keepdims=True))
+            laws.append((_information(table), int(at), bins, law))
+        laws.sort(key=lambda each: -each[0])
+        self._laws = laws[:_FACTORS]
+
+    def guess(self, columns: Columns) -> Labels:
+        log = np.repeat(self._prior[None], len(columns), axis=0)
+        for _, at, bins, law in self._laws:
+            log += law[:, bins.place(columns[:, at])].T
+        return np.asarray(log.argmax(axis=1))
+
+
+def _information(table: NDArray[np.float64]) -> float:
+    """Return the mutual information of classes and bins, in nats."""
+    law = table / table.sum()
+    apart = law.sum(axis=1, keepdims=True) * law.sum(axis=0)
+    return float((law * np.log(law / apart)).sum())

@@ -1,0 +1,475 @@
+"""Does a coalition's view tell more than it may? A test that fails if so, and names what tells.
+
+Two worlds have the same inputs of the coalition, and agree in all that the protocol may tell. Views
+of many runs of both are compared, together with the outputs of all parties: by a classifier that
+learns on one half of the runs and is judged on the other (Lopez-Paz and Oquab, "Revisiting
+classifier two-sample tests", ICLR 2017), and coordinate by coordinate. If the laws of both worlds
+are equal, the audit fails with probability `alarm` at most: half of that is the classifier's, half
+that of all coordinates together, whose number is fixed before any run is looked at. There is one
+look: an audit that is repeated until it passes promises nothing.
+
+Controls run beside it. Each of their two samples is half of one world and half of the other, so
+that they have one law: they must pass, and with a planted leak they must fail.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.errors import InputError, InternalError
+from veilring.nodes.transcript import SETUP_ROUND, Seen
+from veilring.privacy.audits import ALARM
+from veilring.randomness import Streams
+from veilring.testing.hiding.attackers import find_varied, learn_best
+from veilring.testing.hiding.features import Columns, Coordinate, Layout, Strip
+from veilring.testing.hiding.leaves import same_leaves
+from veilring.testing.hiding.twosample import (
+    Split,
+    choose_bins,
+    cut_bins,
+    judge_order,
+    judge_set,
+    least_advantage,
+    reject_holm,
+)
+from veilring.testing.hiding.worlds import (
+    Arrival,
+    Inputs,
+    MemberView,
+    Played,
+    Role,
+    World,
+    name_parties,
+    play_world,
+)
+from veilring.transport.frames import frame_size
+from veilring.transport.messages import SESSION_BYTES, Message, encode
+
+RUNS: Final = 4_000
+"""Runs of both worlds together, unless told: an advantage of 0.15 is found, in some seconds."""
+RUNS_MIN: Final = 800
+"""With fewer runs a planted leak of twice the least advantage is no probability any more."""
+PILOT_RUNS: Final = 32
+"""Runs of each world that fix the coordinates. They are not tested."""
+# Coordinates and their p-values that an error names, the smallest first.
+_NAMED_MAX: Final = 5
+# Runs whose coordinates are computed at once: some MB.
+_READ_AT_ONCE: Final = 2_000
+_TESTS_A_COORDINATE: Final = 2  # bins, and order
+
+Tells = Callable[[Mapping[str, object]], object]
+"""Returns all that the protocol may tell the coalition, given the inputs of all parties by name."""
+
+
+class Telling(NamedTuple):
+    """A coordinate whose laws differ between the worlds."""
+
+    coordinate: Coordinate
+    advantage: float
+    """The difference of the probabilities of an event of this coordinate, on the held-out runs."""
+    p: float
+    """A bound on the p-value of that difference."""
+
+    def __str__(self) -> str:
+        return f"{self.coordinate}: advantage {self.advantage:.3f}, p <= {self.p:.1e}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of one comparison of two samples.
+
+    Attributes:
+        attacker: The kind of classifier that was best on the half that it learned from.
+        classifier: Its advantage on the other half, and the p-value.
+        told: The coordinates that tell, the surest first.
+        alarm: The rate of false alarms.
+    """
+
+    attacker: str
+    classifier: Split
+    told: tuple[Telling, ...]
+    alarm: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two samples have been told apart."""
+        return self.told != () or self.learned
+
+    @property
+    def learned(self) -> bool:
+        """Whether the classifier has told them apart."""
+        return self.classifier.p <= self.alarm / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The result of an audit.
+
+    Attributes:
+        runs: The number of runs of both worlds together; half of them were held out.
+        coordinates: The number of coordinates of a view.
+        verdict: Of the two worlds.
+        same: Of two samples with the same law.
+        planted: Of the same two samples with a planted leak of `2 * least_advantage`.
+        alarm: The rate of false alarms.
+    """
+
+    runs: int
+    coordinates: int
+    verdict: Verdict
+    same: Verdict
+    planted: Verdict
+    alarm: float
+
+    @property
+    def held_out(self) -> int:
+        """The number of runs that the tests are judged by."""
+        return self.runs // 2
+
+    @property
+    def least_advantage(self) -> float:
+        """The advantage that the classifier finds with 95 %, if it attains it.
+
+        That is the power of one test. An adversary who looks at something else may do better.
+        """
+        return least_advantage(self.held_out, self.alarm / 2)
+
+    @property
+    def least_of_coordinate(self) -> float:
+        """The advantage that the test of a coordinate finds with 95 %, if an event of it has it."""
+        tests = _TESTS_A_COORDINATE * self.coordinates
+        return least_advantage(self.held_out, self.alarm / 2 / tests)
+
+    def __str__(self) -> str:
+        verdict = self.verdict
+        held = f"{self.held_out:,} held-out runs, {self.coordinates} coordinates"
+        lines = [f"{held}, false alarms {self.alarm:g}"]
+        learned = verdict.classifier
+        lines.append(
+            f"classifier ({verdict.attacker}): advantage {learned.advantage:.3f}, "
+            f"p <= {learned.p:.1e}"
+        )
+        lines += [str(telling) for telling in verdict.told[:_NAMED_MAX]]
+        if len(verdict.told) > _NAMED_MAX:
+            lines.append(f"and {len(verdict.told) - _NAMED_MAX} more coordinates")
+        if not verdict.differs:
+            lines.append(
+                f"an advantage of {self.least_advantage:.3f} of the classifier, or of "
+                f"{self.least_of_coordinate:.3f} of a coordinate, would have been found with 95 %"
+            )
+        return "\n".join(lines)
+
+
+class SimulatedView(MemberView):
+    """A view that a simulator makes up, message by message.
+
+    Args:
+        member: The name of the member.
+    """
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Add a message that the member receives."""
+        self._add(self.received, self.received_at, sender, message)
+
+    def send(self, to: str, message: Message) -> None:
+        """Add a message that the member sends."""
+        self._add(self.sent, self.sent_at, to, message)
+
+    def _add(self, kept: list[Seen], at: list[Arrival], peer: str, message: Message) -> None:
+        size = frame_size(encode(bytes(SESSION_BYTES), message))
+        at.append(Arrival(0.0, size, len(self.received) + len(self.sent)))
+        kept.append(Seen(SETUP_ROUND, peer, message))
+
+
+@dataclass(frozen=True, slots=True)
+class Ideal:
+    """All that a simulator is given.
+
+    Attributes:
+        inputs: The inputs of the members of the coalition.
+        outputs: The results of the members in this run.
+        told: All that the protocol may tell.
+        rng: The source of the simulator's randomness.
+    """
+
+    inputs: Mapping[str, object]
+    outputs: Mapping[str, object]
+    told: object
+    rng: Generator
+    _world: World = field(repr=False)
+
+    def play(self, others: Mapping[str, object]) -> Mapping[str, MemberView]:
+        """Run the role with made-up inputs of the other parties, and return the members' views.
+
+        Args:
+            others: The input of each party outside the coalition.
+        """
+        world = self._world
+        made_up = World(
+            world.role,
+            {**others, **self.inputs},
+            world.parties,
+            world.coalition,
+            world.public,
+            world.only,
+        )
+        streams = Streams(int(self.rng.integers(1 << 62)))
+        return next(play_world(made_up, 1, streams)).views
+
+
+Simulator = Callable[[Ideal], Mapping[str, MemberView]]
+"""Makes up the view of each member of the coalition."""
+
+
+def assert_hides(  # noqa: PLR0913  (two worlds, who looks, what may be told, and a budget)
+    role: Role,
+    inputs: Inputs,
+    other_inputs: Inputs,
+    *,
+    coalition: Sequence[str],
+    tells: Tells,
+    parties: int | Sequence[str] | None = None,
+    strip: Strip | None = None,
+    only: Mapping[str, Mapping[str, object]] | None = None,
+    runs: int = RUNS,
+    seed: int | None = 0,
+    alarm: float = ALARM,
+    **public: Any,
+) -> Audit:
+    """Fail if the views of a coalition tell two worlds apart that it may not tell apart.
+
+    Args:
+        role: The protocol: the coroutine `role(party, own, **public)` that each party plays.
+        inputs: Each party's private input in one world, in order or by name. A function of a
+            generator returns those of a run, for inputs that are random or that a run uses up.
+        other_inputs: The same of the other world.
+        coalition: The members of the coalition. They are semi-honest.
+        tells: All that the protocol may tell the coalition, as a function of all inputs.
+        parties: The names of the parties, or how many; by default as many as there are inputs.
+        strip: Computes more of the members' views, such as words less the masks that they know.
+        only: Keyword arguments of one party's role, by its name.
+        runs: The number of runs of both worlds together, a multiple of 4, at least `RUNS_MIN`.
+        seed: The seed of all randomness; `None` draws it from the operating system.
+        alarm: The probability that the audit fails although the laws of both worlds are equal.
+        **public: Keyword arguments of every party's role.
+
+    Returns:
+        The findings, with the least advantage that would have been found.
+
+    Raises:
+        AssertionError: If the worlds are told apart, with the message and the field that tell.
+        InputError: If the worlds may be told apart: `tells` or the coalition's inputs differ.
+        InternalError: If a control failed, so that the audit shows nothing.
+        MissingExtra: If scikit-learn or SimPy is not installed.
+    """
+    names = name_parties(inputs, parties)
+    worlds = [
+        World(role, given, names, tuple(coalition), public, only or {})
+        for given in (inputs, other_inputs)
+    ]
+    _refuse_different(worlds, tells, Streams(seed))
+    streams = Streams(seed)
+
+    def play(world: int, number: int, name: str) -> Iterator[Played]:
+        return play_world(worlds[world], number, streams, f"{name} {world}")
+
+    audit = _compare(play, runs, alarm, strip, seed)
+    if audit.verdict.differs:
+        raise AssertionError(
+            f"the view of {' and '.join(coalition)} tells more than it may\n{audit}"
+        )
+    return audit
+
+
+def assert_simulatable(  # noqa: PLR0913  (two laws, who looks, what may be told, and a budget)
+    role: Role,
+    simulator: Simulator,
+    inputs: Inputs,
+    *,
+    coalition: Sequence[str],
+    tells: Tells,
+    parties: int | Sequence[str] | None = None,
+    strip: Strip | None = None,
+    only: Mapping[str, Mapping[str, object]] | None = None,
+    runs: int = RUNS,
+    seed: int | None = 0,
+    alarm: float = ALARM,
+    **public: Any,
+) -> Audit:
+    """Fail if a coalition's views differ from those that a simulator makes of what it may know.
+
+    Real views, with the outputs of all parties, are compared with outputs of other runs and the
+    views that the simulator makes of the members' part of them. When a message comes is not
+    compared, and neither are sent messages if the simulator makes none. `strip` must then do
+    without the members' coins. The other arguments and errors are those of `assert_hides`.
+
+    Args:
+        role: The protocol.
+        simulator: Makes the members' views of their inputs and outputs and of `tells`.
+        inputs: Each party's private input.
+        coalition: The members of the coalition.
+        tells: All that the protocol may tell the coalition.
+        parties: The names of the parties, or how many.
+        strip: Computes more of the members' views.
+        only: Keyword arguments of one party's role, by its name.
+        runs: The number of real runs and of simulated ones together.
+        seed: The seed of all randomness.
+        alarm: The probability that the audit fails although the laws are equal.
+        **public: Keyword arguments of every party's role.
+    """
+    names = name_parties(inputs, parties)
+    world = World(role, inputs, names, tuple(coalition), public, only or {})
+    streams = Streams(seed)
+    made_up = streams.generator("simulator")
+
+    def imagine(played: Played) -> Played:
+        known = {name: played.inputs[name] for name in coalition}
+        outputs = {name: played.results[name] for name in coalition}
+        views = simulator(Ideal(known, outputs, tells(played.inputs), made_up, world))
+        return played._replace(views=views)
+
+    def play(imagined: int, number: int, name: str) -> Iterator[Played]:
+        real = play_world(world, number, streams, f"{name} {imagined}")
+        return map(imagine, real) if imagined else real
+
+    audit = _compare(play, runs, alarm, strip, seed, simulated=True)
+    if audit.verdict.differs:
+        raise AssertionError(
+            f"the view of {' and '.join(coalition)} is not the simulator's\n{audit}"
+        )
+    return audit
+
+
+def _refuse_different(worlds: Sequence[World], tells: Tells, streams: Streams) -> None:
+    """Refuse worlds that a coalition may tell apart."""
+    one, other = (world.draw_inputs(streams.generator("inputs")) for world in worlds)
+    for member in worlds[0].coalition:
+        if not same_leaves(one[member], other[member]):
+            raise InputError.because(
+                f"{member} is in the coalition and has other inputs in the other world; change "
+                "those of other parties only",
+                field="other_inputs",
+            )
+    if not same_leaves(tells(one), tells(other)):
+        raise InputError.because(
+            "the protocol may tell these worlds apart, as `tells` differs between them; choose "
+            "inputs with which it is equal",
+            field="other_inputs",
+        )
+
+
+def _compare(
+    play: Callable[[int, int, str], Iterator[Played]],
+    runs: int,
+    alarm: float,
+    strip: Strip | None,
+    seed: int | None,
+    *,
+    simulated: bool = False,
+) -> Audit:
+    if runs < RUNS_MIN or runs % 4:
+        raise InputError("runs", runs, f"a multiple of 4, at least {RUNS_MIN}")
+    rng = Streams(seed).generator("audit")
+    pilot = [list(play(world, PILOT_RUNS, "pilot")) for world in (0, 1)]
+    with_sent = all(view.sent for played in pilot[1] for view in played.views.values())
+    layout = Layout([*chain(*pilot)], strip, with_sent=with_sent, with_times=not simulated)
+    columns = np.concatenate(
+        [_read(layout, play(world, runs // 2, "world"), runs // 2) for world in (0, 1)]
+    )
+    second = np.arange(runs) >= runs // 2
+    names = layout.coordinates
+    verdict = judge(columns, second, names, alarm, rng)
+    # Each sample of the control has every other run of both worlds: their laws are equal.
+    mixed = np.arange(runs) % 2 == 1
+    same = judge(columns, mixed, names, alarm, rng)
+    strength = 2 * least_advantage(runs // 2, alarm / 2)
+    planted = judge(_plant(columns, mixed, strength, rng), mixed, names, alarm, rng)
+    if same.differs or not (planted.told and planted.learned):
+        failed = "were told apart" if same.differs else "with a planted leak were not told apart"
+        raise InternalError(
+            f"a control of the audit failed: two samples of one law {failed}. That is chance, of a "
+            f"probability of {alarm:g}, or a fault of the audit; it shows nothing with seed {seed}"
+        )
+    return Audit(runs, len(names), verdict, same, planted, alarm)
+
+
+def _read(layout: Layout, played: Iterator[Played], runs: int) -> Columns:
+    columns = np.empty((runs, len(layout.coordinates)), np.float32)
+    for first in range(0, runs, _READ_AT_ONCE):
+        chunk = list(islice(played, _READ_AT_ONCE))
+        columns[first : first + len(chunk)] = layout.read(chunk)
+    return columns
+
+
+def _plant(columns: Columns, second: NDArray[np.bool_], strength: float, rng: Generator) -> Columns:
+    """Return the columns with a leak of this advantage: one varied coordinate shows a mark."""
+    spread = np.nanmax(columns, axis=0) - np.nanmin(columns, axis=0)
+    at = int(np.nanargmax(spread > 0))
+    planted = columns.copy()
+    marked = second & (rng.random(len(second)) < strength)
+    planted[marked, at] = 2 * np.nanmax(np.abs(columns[:, at])) + 1
+    return planted
+
+
+def judge(
+    columns: Columns,
+    second: NDArray[np.bool_],
+    names: Sequence[Coordinate],
+    alarm: float,
+    rng: Generator,
+) -> Verdict:
+    """Compare two samples of equally many runs.
+
+    Args:
+        columns: The coordinates of each run, shape (runs, coordinates).
+        second: Whether each run belongs to the second sample; half of them do.
+        names: The names of the coordinates.
+        alarm: The probability that equal laws are told apart.
+        rng: Divides the runs into those that tests learn from and those that they are judged by.
+    """
+    learned, judged = _halves(second, rng)
+    seen, held = columns[learned], columns[judged]
+    told, truth = second[learned], second[judged]
+    p = np.ones((len(names), _TESTS_A_COORDINATE))
+    advantage = np.zeros_like(p)
+    for at in map(int, np.flatnonzero(find_varied(columns))):
+        for test, split in enumerate(_judge_coordinate(seen[:, at], told, held[:, at], truth)):
+            p[at, test], advantage[at, test] = split.p, split.advantage
+    rejected = reject_holm(p.ravel(), alarm / 2).reshape(p.shape).any(axis=1)
+    best = p.argmin(axis=1)
+    found = [
+        Telling(names[at], float(advantage[at, best[at]]), float(p[at, best[at]]))
+        for at in map(int, np.flatnonzero(rejected))
+    ]
+    learner = learn_best(seen, told.astype(np.int64), int(rng.integers(1 << 31)))
+    guessed = learner.attacker.guess(held) == 1
+    ordered = sorted(found, key=_by_surety)
+    return Verdict(learner.name, judge_set(guessed, truth), tuple(ordered), alarm)
+
+
+def _by_surety(telling: Telling) -> tuple[bool, float, float]:
+    """Order by p-values; what one message tells comes before what several tell together."""
+    return telling.coordinate.is_combined, telling.p, -telling.advantage
+
+
+def _judge_coordinate(
+    seen: Columns, told: NDArray[np.bool_], held: Columns, truth: NDArray[np.bool_]
+) -> tuple[Split, ...]:
+    """Test one coordinate by the bins that tell most on the learning half, and by order."""
+    bins = cut_bins(seen)
+    chosen = choose_bins(bins.place(seen), told, bins.number)
+    return judge_set(chosen[bins.place(held)], truth), judge_order(held, truth)
+
+
+def _halves(
+    second: NDArray[np.bool_], rng: Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide runs into halves that have equally many of both samples, each in random order."""
+    parts = [rng.permutation(np.flatnonzero(second == which)) for which in (False, True)]
+    cut = len(parts[0]) // 2
+    return np.concatenate([p[:cut] for p in parts]), np.concatenate([p[cut:] for p in parts])

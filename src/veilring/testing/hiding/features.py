@@ -1,0 +1,551 @@
+"""Coordinates of a coalition's view: what a test, a classifier or a reader looks at.
+
+A layout is fixed on a few runs before any run is tested: the messages that a member receives and
+sends, by their place in their channel, their fields, and what can be computed of these. Runs that
+differ from it, in size or in number, show that in coordinates of their own.
+
+Of each message: its size, its instant, its place among all; of each array its length, the places of
+its extremes, how many of its entries differ and how many are the member's own or were seen before;
+of each entry its value, its value modulo powers of two (of a real number: of its lowest bits), its
+rank among the member's own numbers, whether it was seen before, itself less the entry before, and
+the entries in ascending order.
+Words are compared also less the message before, less what the coalition sent there, added up over
+all parties, and as the coalition can strip them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.nodes.transcript import Seen
+from veilring.testing.hiding.leaves import Leaf, find_leaves
+from veilring.testing.hiding.worlds import MemberView, Played
+
+Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
+"""Computes more of the views of all members, by name: words less the masks that members know."""
+# Entries of an array that are looked at one by one; they lie evenly over a longer one.
+ENTRIES_MAX: Final = 16
+# Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB.
+COORDINATES_MAX: Final = 1_024
+_MODULI: Final = (2, 16, 256)
+_MODULI_COMBINED: Final = (16,)
+# Messages of a channel that are added and subtracted in each way: masks are swapped, then used.
+_COMBINED_MAX: Final = 2
+_LOW_BITS: Final = 256
+_WORD_MAX: Final = (1 << 64) - 1
+# Entries of earlier messages that a message is compared with, in all.
+_SEEN_MAX: Final = 128
+
+_INPUT: Final = "the input of "
+_RESULT: Final = "the result of "
+
+Columns = NDArray[np.float32]
+_Mask = NDArray[np.bool_]
+
+
+class Coordinate(NamedTuple):
+    """One number of a view."""
+
+    message: str
+    """The message, or the other thing, that it belongs to."""
+    field: str
+    """The field of the message, or nothing if the whole message counts."""
+    what: str
+    """The number."""
+    is_combined: bool = False
+    """Whether it is computed of several messages."""
+
+    def __str__(self) -> str:
+        field = f" of {self.field}" if self.field else ""
+        return f"{self.what}{field} in {self.message}"
+
+
+class Slot(NamedTuple):
+    """A message by its place."""
+
+    member: str
+    sent: bool
+    peer: str
+    number: int
+    """How many of the channel came before it."""
+    kind: str
+
+    def __str__(self) -> str:
+        ends = (self.member, self.peer) if self.sent else (self.peer, self.member)
+        return f"message {self.number + 1} from {ends[0]} to {ends[1]} ({self.kind})"
+
+
+class Place(NamedTuple):
+    """Where numbers come from."""
+
+    message: str
+    field: str
+    slot: Slot | None = None
+    is_combined: bool = False
+
+    def name(self, what: str) -> Coordinate:
+        """Return the name of a number that is computed here."""
+        return Coordinate(self.message, self.field, what, self.is_combined)
+
+
+class Shape(NamedTuple):
+    """How many numbers of which kind are in a place."""
+
+    bits: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The numbers of one place over some runs.
+
+    Attributes:
+        bits: The size of the words, or 0 where the numbers are real.
+        values: Shape (runs, entries), uint64 or float64.
+        missing: Shape (runs, entries): whether a run has no such entry.
+        length: Shape (runs,): how many entries each run has; -1 where it has no such place.
+    """
+
+    bits: int
+    values: NDArray[Any]
+    missing: _Mask
+    length: NDArray[np.int64]
+
+    @property
+    def entries(self) -> int:
+        """The number of entries."""
+        return int(self.values.shape[1])
+
+
+_Held = tuple[Slot, str, Block]
+"""A message, one of its fields, and the numbers there."""
+
+
+class _Alike(NamedTuple):
+    """Numbers that can be added."""
+
+    member: str
+    bits: int
+    entries: int
+
+
+def _stack(leaves: Sequence[Leaf | None], shape: Shape) -> Block:
+    """Return the leaves of one place in the form that the layout gives it."""
+    dtype = np.float64 if shape.bits == 0 else np.uint64
+    values = np.zeros((len(leaves), shape.entries), dtype)
+    missing = np.ones(values.shape, np.bool_)
+    length = np.full(len(leaves), -1)
+    for run, leaf in enumerate(leaves):
+        if leaf is not None and (leaf.bits == 0) == (shape.bits == 0):
+            here = min(len(leaf.values), shape.entries)
+            values[run, :here], missing[run, :here] = leaf.values[:here], False
+            length[run] = len(leaf.values)
+    return Block(shape.bits, values, missing, length)
+
+
+class _Parts(NamedTuple):
+    """One run, taken apart."""
+
+    slots: dict[tuple[str, bool, str, int], tuple[Seen, NDArray[np.float64]]]
+    """Messages, with size, instant and place."""
+    counts: dict[str, float]
+    """How many messages each channel has."""
+    others: dict[Place, Leaf]
+    """Inputs, results, and what is stripped."""
+
+
+def _take_apart(played: Played, strip: Strip | None) -> _Parts:
+    slots, counts = {}, Counter[str]()
+    for member, view in played.views.items():
+        for sent, seen, arrivals in (
+            (False, view.received, view.received_at),
+            (True, view.sent, view.sent_at),
+        ):
+            numbers = Counter[str]()
+            for message, arrival in zip(seen, arrivals, strict=True):
+                key = (member, sent, message.sender, numbers[message.sender])
+                slots[key] = (message, np.array(arrival, np.float64))
+                numbers[message.sender] += 1
+            for peer, number in numbers.items():
+                ends = (member, peer) if sent else (peer, member)
+                counts[f"the channel from {ends[0]} to {ends[1]}"] = number
+    others: dict[Place, Leaf] = {}
+    for member in played.views:
+        others |= _of(_INPUT + member, played.inputs[member])
+    for party, result in played.results.items():
+        others |= _of(_RESULT + party, result)
+    if strip is not None:
+        others |= _of("what the coalition can strip", strip(played.views))
+    return _Parts(slots, dict(counts), others)
+
+
+def _of(message: str, value: object) -> dict[Place, Leaf]:
+    return {Place(message, path): leaf for path, leaf in find_leaves(value)}
+
+
+class Layout:
+    """The coordinates of views, fixed on runs that are not tested.
+
+    Args:
+        pilot: Some runs of each world.
+        strip: Computes more of the members' views.
+        with_sent: Whether to look at the messages that members sent, too.
+        with_times: Whether to look at the instant and the place of each message.
+
+    Raises:
+        InputError: If there is more in a view than `COORDINATES_MAX` coordinates can say.
+    """
+
+    def __init__(
+        self,
+        pilot: Sequence[Played],
+        strip: Strip | None = None,
+        *,
+        with_sent: bool = True,
+        with_times: bool = True,
+    ) -> None:
+        self._strip, self._with_sent, self._with_times = strip, with_sent, with_times
+        parts = [self._take(played) for played in pilot]
+        self._slots = _slots_of(parts)
+        self._channels = sorted({channel for part in parts for channel in part.counts})
+        self._shapes = _shapes_of(self._leaves(parts))
+        self._entries = ENTRIES_MAX
+        columns = self._columns(parts)
+        while len(columns) > COORDINATES_MAX and self._entries > 1:
+            self._entries //= 2
+            columns = self._columns(parts)
+        if len(columns) > COORDINATES_MAX:
+            raise InputError.because(
+                f"a view has {len(columns)} coordinates; an audit takes {COORDINATES_MAX} at most: "
+                "audit fewer parties, or fewer messages",
+                field="role",
+            )
+        kept = _without_copies(columns)
+        self._kept = frozenset(kept)
+        self.coordinates: tuple[Coordinate, ...] = tuple(kept)
+
+    def read(self, played: Iterable[Played]) -> Columns:
+        """Return the coordinates of runs, shape (runs, coordinates); NaN where there is none."""
+        columns = self._columns([self._take(each) for each in played])
+        return np.stack([columns[name] for name in self.coordinates], axis=1)
+
+    def of_outputs(self, members: Iterable[str]) -> _Mask:
+        """Return which coordinates are of the inputs and results of members."""
+        known = {start + member for start in (_INPUT, _RESULT) for member in members}
+        return np.array([name.message in known for name in self.coordinates])
+
+    def of_views(self, members: Iterable[str]) -> _Mask:
+        """Return which coordinates members see: all but those of other parties' results."""
+        known = self.of_outputs(members)
+        others = np.array([name.message.startswith(_RESULT) for name in self.coordinates])
+        return np.asarray(known | ~others)
+
+    def _take(self, played: Played) -> _Parts:
+        parts = _take_apart(played, self._strip)
+        if self._with_sent:
+            return parts
+        slots = {key: seen for key, seen in parts.slots.items() if not key[1]}
+        return parts._replace(slots=slots)
+
+    def _leaves(self, parts: Sequence[_Parts]) -> dict[Place, list[Leaf | None]]:
+        """Return the leaves of all runs by their place."""
+        found: dict[Place, list[Leaf | None]] = {}
+        for run, part in enumerate(parts):
+            here = dict(part.others)
+            for slot in self._slots:
+                seen = part.slots.get(slot[:4])
+                if seen is not None and seen[0].message.kind == slot.kind:
+                    for path, leaf in find_leaves(seen[0].message):
+                        here[Place(str(slot), path, slot)] = leaf
+            for place, leaf in here.items():
+                found.setdefault(place, [None] * len(parts))[run] = leaf
+        return found
+
+    def _columns(self, parts: Sequence[_Parts]) -> dict[Coordinate, Columns]:
+        columns: dict[Coordinate, Columns] = {}
+        for channel in self._channels:
+            counts = [part.counts.get(channel, 0) for part in parts]
+            columns[Coordinate(channel, "", "number of messages")] = np.array(counts, np.float32)
+        for slot in self._slots:
+            seen = [part.slots.get(slot[:4]) for part in parts]
+            columns |= _outside(slot, seen, with_times=self._with_times)
+        leaves, none = self._leaves(parts), [None] * len(parts)
+        blocks = {
+            place: _stack(leaves.get(place, none), shape) for place, shape in self._shapes.items()
+        }
+        columns |= self._inside(blocks)
+        for place, block in _combine(blocks):
+            columns |= dict(_words_of(place, block, self._entries))
+        return columns
+
+    def _inside(self, blocks: Mapping[Place, Block]) -> dict[Coordinate, Columns]:
+        """Return what is seen of each place by itself, and beside what the coalition knows."""
+        columns: dict[Coordinate, Columns] = {}
+        own = {
+            real: [
+                block
+                for place, block in blocks.items()
+                if place.message.startswith(_INPUT) and (block.bits == 0) == real
+            ]
+            for real in (True, False)
+        }
+        seen: dict[bool, list[Block]] = {True: [], False: []}
+        for place, block in blocks.items():
+            real = block.bits == 0
+            if place.message.startswith(_INPUT):
+                columns |= dict(_values_of(place, block, self._entries))
+            else:
+                columns |= dict(_entries_of(place, block, self._entries))
+            if place.slot is not None and not place.field.startswith("length of"):
+                columns |= dict(_beside(place, block, own[real], seen[real], self._entries))
+                seen[real].append(block)
+        return columns
+
+
+def _slots_of(parts: Sequence[_Parts]) -> tuple[Slot, ...]:
+    """Return the messages of all runs in the order in which they are mostly seen."""
+    kinds: dict[tuple[str, bool, str, int], Counter[str]] = {}
+    places: dict[tuple[str, bool, str, int], list[float]] = {}
+    for part in parts:
+        for key, (seen, at) in part.slots.items():
+            kinds.setdefault(key, Counter())[seen.message.kind] += 1
+            places.setdefault(key, []).append(float(at[2]))
+    ordered = sorted(kinds, key=lambda key: (float(np.median(places[key])), key))
+    return tuple(Slot(*key, kind=kinds[key].most_common(1)[0][0]) for key in ordered)
+
+
+def _shapes_of(leaves: Mapping[Place, Sequence[Leaf | None]]) -> dict[Place, Shape]:
+    shapes = {}
+    for place, found in leaves.items():
+        known = [leaf for leaf in found if leaf is not None]
+        entries = max(len(leaf.values) for leaf in known)
+        shapes[place] = Shape(max(leaf.bits for leaf in known), entries)
+    return shapes
+
+
+def _without_copies(columns: Mapping[Coordinate, Columns]) -> list[Coordinate]:
+    """Return the coordinates less those that vary and are always equal to one before them."""
+    kept, met = [], set[bytes]()
+    for name, values in columns.items():
+        if len(np.unique(values)) == 1:
+            kept.append(name)
+        elif (key := values.tobytes()) not in met:
+            met.add(key)
+            kept.append(name)
+    return kept
+
+
+def _outside(
+    slot: Slot, seen: Sequence[tuple[Seen, NDArray[np.float64]] | None], *, with_times: bool
+) -> dict[Coordinate, Columns]:
+    """Return what is seen of a message without reading it."""
+    fits = np.array([each is not None and each[0].message.kind == slot.kind for each in seen])
+    none = np.full(3, np.nan)
+    at = np.stack([none if each is None else each[1] for each in seen]).astype(np.float32)
+    columns = {"presence": fits.astype(np.float32), "size": at[:, 1]}
+    if with_times:
+        columns |= {"instant": at[:, 0], "place among all messages": at[:, 2]}
+    return {Coordinate(str(slot), "", what): values for what, values in columns.items()}
+
+
+def _picked(entries: int, most: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, entries - 1, min(entries, most)).round().astype(np.int64))
+
+
+def _column(values: NDArray[Any], missing: _Mask) -> Columns:
+    return np.where(missing, np.nan, values).astype(np.float32)
+
+
+def _values_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
+    for entry in _picked(block.entries, most):
+        value = _column(block.values[:, entry], block.missing[:, entry])
+        yield place.name(f"entry {entry}"), value
+
+
+def _words_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
+    """Yield the values, and their lowest bits."""
+    yield from _values_of(place, block, most)
+    for entry in _picked(block.entries, most):
+        values, missing = block.values[:, entry], block.missing[:, entry]
+        if block.bits == 0:
+            low = np.ascontiguousarray(values).view(np.uint64) % _LOW_BITS
+            yield place.name(f"lowest bits of entry {entry}"), _column(low, missing)
+        for modulus in _MODULI_COMBINED if place.is_combined else _MODULI:
+            if modulus < 1 << block.bits:
+                rest = values % np.uint64(modulus)
+                yield place.name(f"entry {entry} modulo {modulus}"), _column(rest, missing)
+
+
+def _entries_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
+    """Yield what is seen of numbers alone, with their order."""
+    absent = block.length < 0
+    if block.entries != 1:
+        yield place.name("length"), block.length.astype(np.float32)
+    yield from _words_of(place, block, most)
+    if block.entries > 1:
+        # A constant: a coordinate of a run may depend on that run only.
+        padded = np.where(block.missing, _beyond(block), block.values)
+        ordered = np.sort(padded, axis=1)
+        yield place.name("place of the least entry"), _column(padded.argmin(axis=1), absent)
+        yield place.name("place of the greatest entry"), _column(padded.argmax(axis=1), absent)
+        different = 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(axis=1)
+        yield place.name("number of different entries"), _column(different, absent)
+        for entry in _picked(block.entries, most):
+            value = _column(ordered[:, entry], absent)
+            yield place.name(f"entry {entry} in ascending order"), value
+        yield from _steps_of(place, block, most)
+
+
+def _steps_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
+    """Yield each entry less the one before: a mask that both share is gone."""
+    for entry in _picked(block.entries, most)[1:]:
+        step = block.values[:, entry] - block.values[:, entry - 1]
+        if block.bits:
+            step &= np.uint64((1 << block.bits) - 1)
+        missing = block.missing[:, entry] | block.missing[:, entry - 1]
+        yield place.name(f"entry {entry} less entry {entry - 1}"), _column(step, missing)
+
+
+def _beyond(block: Block) -> np.float64 | np.uint64:
+    return np.float64(np.inf) if block.bits == 0 else np.uint64(_WORD_MAX)
+
+
+def _beside(
+    place: Place, block: Block, own: Sequence[Block], seen: Sequence[Block], most: int
+) -> Iterator[tuple[Coordinate, Columns]]:
+    """Yield how numbers lie among those that the coalition has put in or has seen before."""
+    absent = block.length < 0
+    for whose, blocks in (("own", own), ("seen before", seen)):
+        known = _joined(blocks, len(block.values))
+        if known is None:
+            continue
+        values, there = known
+        equal = (block.values[:, :, None] == values[:, None, :]) & there[:, None, :]
+        equal &= ~block.missing[:, :, None]
+        held = equal.any(axis=2)
+        yield place.name(f"number of entries that are {whose}"), _column(held.sum(axis=1), absent)
+        for entry in _picked(block.entries, most):
+            missing = block.missing[:, entry]
+            yield place.name(f"whether entry {entry} is {whose}"), _column(held[:, entry], missing)
+            if whose == "own":
+                rank = ((values <= block.values[:, entry, None]) & there).sum(axis=1)
+                yield place.name(f"rank of entry {entry} among own"), _column(rank, missing)
+
+
+def _joined(blocks: Sequence[Block], runs: int) -> tuple[NDArray[Any], _Mask] | None:
+    """Return all entries of blocks, and which are there; None if there is none."""
+    some = [block for block in blocks if block.entries]
+    if not some:
+        return None
+    values = np.concatenate([block.values for block in some], axis=1)[:, -_SEEN_MAX:]
+    there = ~np.concatenate([block.missing for block in some], axis=1)[:, -_SEEN_MAX:]
+    return values.reshape(runs, -1), there
+
+
+def _combine(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Block]]:
+    """Yield differences and sums of numbers that belong together."""
+    alike: dict[_Alike, list[_Held]] = {}
+    for place, block in blocks.items():
+        slot = place.slot
+        if slot is not None and block.entries and not place.field.startswith("length of"):
+            key = _Alike(slot.member, block.bits, block.entries)
+            alike.setdefault(key, []).append((slot, place.field, block))
+    members = {key.member for key in alike}
+    for found in alike.values():
+        yield from _differences(found)
+        yield from _swapped(found, members)
+        yield from _totals(found, members)
+    yield from _stripped(alike, members)
+
+
+def _stripped(
+    alike: Mapping[_Alike, Sequence[_Held]], members: set[str]
+) -> Iterator[tuple[Place, Block]]:
+    """Yield what honest parties send less all that members send them, of each kind."""
+    sent: dict[tuple[str, str, int, int], dict[str, list[Block]]] = {}
+    for key, found in alike.items():
+        for slot, field, block in found:
+            if slot.sent:
+                kinds = sent.setdefault((slot.peer, field, *key[1:]), {})
+                kinds.setdefault(slot.kind, []).append(block)
+    for key, found in alike.items():
+        for slot, field, block in found:
+            if not slot.sent and slot.peer not in members:
+                for kind, blocks in sent.get((slot.peer, field, *key[1:]), {}).items():
+                    where = f"{slot} less all {kind} that the coalition sent there"
+                    place = Place(where, field, slot, is_combined=True)
+                    yield place, _subtract(block, _add(blocks))
+
+
+def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
+    """Yield each array less the one of the same kind before it in its channel."""
+    last: dict[tuple[object, ...], Block] = {}
+    for slot, field, block in found:
+        key = (slot.sent, slot.peer, slot.kind)
+        if not slot.sent and key in last:
+            where = Place(f"{slot} less the one before", field, slot, is_combined=True)
+            yield where, _subtract(block, last[key])
+        last[key] = block
+
+
+def _swapped(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, Block]]:
+    """Yield what an honest party has sent, alone and together, less what it has been sent."""
+    channels: dict[tuple[str, str, bool], list[_Held]] = {}
+    for held in found:
+        slot, field, _ = held
+        if slot.peer not in members:
+            channels.setdefault((slot.peer, field, slot.sent), []).append(held)
+    for (peer, of, sent), received in channels.items():
+        given = [block for _, _, block in channels.get((peer, of, True), ())[:_COMBINED_MAX]]
+        for at, (slot, field, block) in enumerate(() if sent else received[:_COMBINED_MAX]):
+            taken = [block for _, _, block in received[: at + 1]]
+            for until in range(1, len(given) + 1):
+                where = f"{slot} and all alike before it, less {until} alike sent there"
+                place = Place(where, field, slot, is_combined=True)
+                yield place, _subtract(_add(taken), _add(given[:until]))
+            if at and given:
+                where = f"{slot} less the first alike sent there"
+                yield Place(where, field, slot, is_combined=True), _subtract(block, given[0])
+
+
+def _totals(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, Block]]:
+    """Yield the sums of arrays of one kind over honest parties, and with the member's own."""
+    rows: dict[tuple[str, str, int], dict[str, Block]] = {}
+    numbers = Counter[tuple[object, ...]]()
+    for slot, field, block in found:
+        number = numbers[slot.sent, slot.peer, slot.kind, field]
+        numbers[slot.sent, slot.peer, slot.kind, field] += 1
+        row = rows.setdefault((slot.kind, field, number), {})
+        row.setdefault(slot.member if slot.sent else slot.peer, block)
+    for (kind, field, number), row in rows.items():
+        honest = [block for party, block in row.items() if party not in members]
+        if len(honest) > 1:
+            name = f"the sum over honest parties of {kind} number {number + 1}"
+            yield Place(name, field, is_combined=True), _add(honest)
+        if len(row) > len(honest) > 0:
+            name = f"the sum over all parties of {kind} number {number + 1}"
+            yield Place(name, field, is_combined=True), _add(list(row.values()))
+
+
+def _add(blocks: Sequence[Block]) -> Block:
+    first, *others = blocks
+    for other in others:
+        first = _merge(first, other, first.values + other.values)
+    return first
+
+
+def _subtract(one: Block, other: Block) -> Block:
+    return _merge(one, other, one.values - other.values)
+
+
+def _merge(one: Block, other: Block, values: NDArray[Any]) -> Block:
+    if one.bits > 0:
+        values &= np.uint64((1 << one.bits) - 1)
+    return Block(
+        one.bits, values, one.missing | other.missing, np.minimum(one.length, other.length)
+    )

@@ -1,0 +1,347 @@
+"""Many runs of one protocol in one process, as an audit needs them: coalitions' views, and results.
+
+A world is a protocol with its inputs. Its runs share no session, key, coin or noise. Messages are
+encoded, measured and decoded as on any transport, but go from party to party without one: a run
+takes a fraction of the time that a `Cluster` takes for it. Time is simulated and passes only where
+a role sleeps.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+from numpy.random import Generator
+from typing_extensions import override
+
+from veilring.errors import InputError, ProtocolViolation, VeilringError
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.transcript import SETUP_ROUND, Seen, View
+from veilring.randomness import Streams
+from veilring.transport.frames import frame_size
+from veilring.transport.messages import Message, decode, encode
+
+_M = TypeVar("_M", bound=Message)
+Role = Callable[..., Awaitable[Any]]
+Inputs = Sequence[object] | Mapping[str, object] | Callable[[Generator], Sequence[object]]
+"""Each party's private input, in order or by name; or a function that makes those of each run."""
+# A loop keeps what its tasks leave behind until it ends: batches bound that.
+RUNS_AT_ONCE: Final = 1_000
+
+
+class Arrival(NamedTuple):
+    """What a member of the coalition observes of a message beside its content."""
+
+    seconds: float
+    """When it was sent or arrived, in seconds since the run began, on the simulated clock."""
+    bytes: int
+    """The size of its frame."""
+    number: int
+    """How many messages the member had sent, or had got, before it."""
+
+
+@dataclass(slots=True)
+class MemberView(View):
+    """All that one member of the coalition saw in a run, and what it drew.
+
+    Attributes:
+        own: The member's input.
+        result: The value that its role returned.
+        session: The public name of the run.
+        parties: All participants.
+        received_at: The arrival of each received message.
+        sent_at: The same of each sent message.
+    """
+
+    own: object = None
+    result: object = None
+    session: bytes = b""
+    parties: Parties = field(default_factory=lambda: Parties(()))
+    received_at: list[Arrival] = field(default_factory=list)
+    sent_at: list[Arrival] = field(default_factory=list)
+    _coins: "Coins | None" = None
+
+    def coins(self) -> Generator:
+        """Return the member's randomness of the run, at its beginning.
+
+        Raises:
+            InputError: If the view does not come from a run of the role.
+        """
+        if self._coins is None:
+            raise InputError.because("a simulator's view has no coins", field="view")
+        return self._coins.again()
+
+
+class Played(NamedTuple):
+    """One run of a world."""
+
+    inputs: Mapping[str, object]
+    """Each party's input."""
+    views: Mapping[str, MemberView]
+    """The view of each member of the coalition."""
+    results: Mapping[str, object]
+    """What each party's role returned."""
+
+
+class Coins:
+    """The randomness of one party in one run: a stretch of the party's stream."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._bits, self._state = generator.bit_generator, generator.bit_generator.state
+
+    def again(self) -> Generator:
+        """Return a generator that draws the same once more."""
+        bits = type(self._bits)()
+        bits.state = self._state
+        return Generator(bits)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A protocol with its inputs.
+
+    Attributes:
+        role: The coroutine function that each party plays: `role(party, own, **public)`.
+        inputs: The private inputs.
+        parties: The names of the parties.
+        coalition: The members of the coalition, whose views are kept.
+        public: Keyword arguments of every party's role.
+        only: Keyword arguments of one party's role, by its name.
+
+    Raises:
+        InputError: If the coalition has no member, has a stranger, or leaves nobody out.
+    """
+
+    role: Role
+    inputs: Inputs
+    parties: Parties
+    coalition: tuple[str, ...]
+    public: Mapping[str, object] = field(default_factory=dict)
+    only: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a coalition that is none."""
+        members, names = frozenset(self.coalition), ", ".join(self.parties)
+        for name in (*self.coalition, *self.only):
+            if name not in self.parties:
+                raise InputError("coalition", name, f"some of {names}")
+        if not members or len(members) == len(self.parties):
+            allowed = f"at least one of {names}, and not all of them"
+            raise InputError("coalition", ", ".join(self.coalition), allowed)
+
+    def draw_inputs(self, rng: Generator) -> dict[str, object]:
+        """Return the inputs of a run by party.
+
+        Raises:
+            InputError: If there is not one input for each party.
+        """
+        given = self.inputs(rng) if callable(self.inputs) else self.inputs
+        if isinstance(given, Mapping):
+            given = [given[name] for name in self.parties if name in given]
+        if len(given) != len(self.parties):
+            raise InputError.because(
+                f"there are {len(given)} inputs for {len(self.parties)} parties", field="inputs"
+            )
+        return dict(zip(self.parties, given, strict=True))
+
+
+def name_parties(inputs: Inputs, parties: int | Sequence[str] | None) -> Parties:
+    """Return the parties of a world: those named, or as many as there are inputs.
+
+    Raises:
+        InputError: If inputs are made for each run, and nothing says how many.
+    """
+    if isinstance(parties, int):
+        return Parties(f"party-{number}" for number in range(parties))
+    if parties is not None:
+        return Parties(parties)
+    if callable(inputs):
+        raise InputError.because(
+            "the inputs are made for each run; say how many parties there are", field="parties"
+        )
+    if isinstance(inputs, Mapping):
+        return Parties(inputs)
+    return name_parties(inputs, len(inputs))
+
+
+def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Iterator[Played]:
+    """Run a world the given number of times, each with fresh keys and coins.
+
+    Args:
+        world: The protocol and its inputs.
+        runs: The number of runs.
+        streams: The source of all randomness.
+        name: The name of these runs: others of the same streams share no draw with them.
+
+    Raises:
+        InputError: If an input is wrong.
+        VeilringError: What ended a run: an audit is of protocols that work.
+        Deadlock: If a run cannot end.
+    """
+    from veilring.simulation import simulate  # noqa: PLC0415  (an extra)
+
+    drawn = streams.generator("inputs", name)
+    coins = {party: streams.generator("coins", name, "party", party) for party in world.parties}
+    for first in range(0, runs, RUNS_AT_ONCE):
+        sessions = [
+            streams.token("session", name, number)
+            for number in range(first, min(first + RUNS_AT_ONCE, runs))
+        ]
+
+        async def play(sessions: list[bytes] = sessions) -> list[Played]:
+            return [
+                await _play_once(world, world.draw_inputs(drawn), session, coins)
+                for session in sessions
+            ]
+
+        yield from simulate(play())
+
+
+async def _play_once(
+    world: World,
+    inputs: Mapping[str, object],
+    session: bytes,
+    coins: Mapping[str, Generator],
+) -> Played:
+    network: dict[str, _DirectParty] = {}
+    for name in world.parties:
+        view = None
+        if name in world.coalition:
+            view = MemberView(name, own=inputs[name], session=session, parties=world.parties)
+            view._coins = Coins(coins[name])  # noqa: SLF001 (the view is made here)
+        network[name] = _DirectParty(name, world.parties, session, coins[name], network, view)
+    played = [
+        world.role(party, inputs[name], **world.public, **world.only.get(name, {}))
+        for name, party in network.items()
+    ]
+    results = dict(zip(network, await asyncio.gather(*played), strict=True))
+    for party in network.values():
+        party.finish()
+    views = {name: network[name].view for name in world.coalition}
+    for name, view in views.items():
+        view.result = results[name]
+    return Played(inputs, views, results)
+
+
+class _DirectParty(Party):
+    """A participant whose messages go straight into its peers' inboxes."""
+
+    def __init__(  # noqa: PLR0917  (a participant, and its place)
+        self,
+        name: str,
+        parties: Parties,
+        session: bytes,
+        rng: Generator,
+        network: "Mapping[str, _DirectParty]",
+        view: MemberView | None,
+    ) -> None:
+        self._me, self._parties, self._session, self._rng = name, parties, session, rng
+        self._network, self._view = network, view
+        self._clock = asyncio.get_running_loop().time
+        self._began = self._clock()
+        self._peers = tuple(peer for peer in parties if peer != name)
+        self._round = SETUP_ROUND
+        self._last: tuple[bytes, Message] = (b"", Message())
+        self._passed = 0
+        self._unread: dict[str, deque[tuple[Message, Arrival]]] = {}
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    @override
+    def me(self) -> str:
+        return self._me
+
+    @property
+    @override
+    def parties(self) -> Parties:
+        return self._parties
+
+    @property
+    @override
+    def peers(self) -> tuple[str, ...]:
+        return self._peers
+
+    @property
+    @override
+    def session(self) -> bytes:
+        return self._session
+
+    @property
+    @override
+    def rng(self) -> Generator:
+        return self._rng
+
+    @property
+    def view(self) -> MemberView:
+        """The view of a member.
+
+        Raises:
+            InputError: If the party is none.
+        """
+        if self._view is None:
+            raise InputError("coalition", self._me, "a member")
+        return self._view
+
+    @override
+    def round(self, number: int) -> None:
+        self._round = number
+
+    @override
+    async def send(self, to: str, message: Message) -> None:
+        receiver = self._network.get(to)
+        if receiver is None or receiver is self:
+            raise InputError("to", to, "a peer of this session")
+        frame = encode(self._session, message)
+        if frame != self._last[0]:  # a broadcast is decoded once: arrays that arrive are read-only
+            self._last = (frame, decode(frame)[1])
+        arrived, size = self._last[1], frame_size(frame)
+        if self._view is not None:
+            self._view.sent.append(Seen(self._round, to, arrived))
+            self._view.sent_at.append(self._note(size))
+        receiver.deliver(self._me, arrived, size)
+
+    def deliver(self, sender: str, message: Message, size: int) -> None:
+        """Take a message of a peer."""
+        inbox = self._unread.get(sender)
+        if inbox is None:
+            inbox = self._unread[sender] = deque()
+        inbox.append((message, self._note(size)))
+        waiting = self._waiting.pop(sender, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def _note(self, size: int) -> Arrival:
+        self._passed += 1
+        return Arrival(self._clock() - self._began, size, self._passed - 1)
+
+    @override
+    async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
+        if sender == self._me or sender not in self._parties:
+            raise InputError("sender", sender, "a peer of this session")
+        while not self._unread.get(sender):
+            waiting = self._waiting[sender] = asyncio.get_running_loop().create_future()
+            await waiting
+        message, arrival = self._unread[sender].popleft()
+        if not isinstance(message, message_type):
+            expected = f"sent {message.kind} where {message_type.kind} was due"
+            raise ProtocolViolation(sender, expected)
+        if self._view is not None:
+            self._view.received.append(Seen(self._round, sender, message))
+            self._view.received_at.append(arrival)
+        return message
+
+    @override
+    def accuse(self, error: VeilringError) -> None:
+        raise error
+
+    def finish(self) -> None:
+        """Blame unread messages on their sender, as a session does.
+
+        Raises:
+            ProtocolViolation: If a peer sent something that no role asked for.
+        """
+        for sender, inbox in self._unread.items():
+            if inbox:
+                extra = f"sent {inbox[0][0].kind}, which was not due"
+                raise ProtocolViolation(sender, extra)

@@ -1,0 +1,121 @@
+"""A sum under pairwise masks in a few lines, and ways to get it wrong."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from veilring.nodes.party import Party, broadcast
+from veilring.transport.messages import Array, Message
+
+Words = NDArray[np.uint64]
+WordArray = Annotated[NDArray[np.uint64], Array("<u8", 1)]
+PARTIES = ("ada", "ben", "cy")
+
+
+class Part(Message, kind="test.hidden-part"):
+    """A mask, or a masked number; it may be followed by some bytes."""
+
+    values: WordArray
+    rest: Annotated[bytes, Field(max_length=1 << 10)] = b""
+
+
+def draw(party: Party, entries: int) -> Words:
+    """Return fresh masks."""
+    return party.rng.integers(0, 1 << 64, entries, np.uint64)
+
+
+async def swap_masks(party: Party, entries: int) -> dict[str, Words]:
+    """Send a mask to each peer, and return each peer's mask less the own one."""
+    masks = {}
+    for peer in party.peers:
+        masks[peer] = draw(party, entries)
+        await party.send(peer, Part(values=masks[peer]))
+    for peer in party.peers:
+        masks[peer] = (await party.receive(Part, sender=peer)).values - masks[peer]
+    return masks
+
+
+async def add_up(party: Party, masked: Words, rest: bytes = b"") -> Words:
+    """Tell all the masked words, and return the total."""
+    await broadcast(party, Part(values=masked, rest=rest))
+    total = masked.copy()
+    for peer in party.peers:
+        total += (await party.receive(Part, sender=peer)).values
+    return total
+
+
+async def honest_sum(party: Party, own: Words) -> Words:
+    """Add up words; nothing but the total is seen."""
+    masks = await swap_masks(party, len(own))
+    return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
+
+
+async def reused_mask(party: Party, own: Words) -> Words:
+    """Mask both entries with the same words."""
+    masks = await swap_masks(party, 1)
+    return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
+
+
+async def reused_later(party: Party, own: Words) -> Words:
+    """Add up the entries one after another under the same masks."""
+    masks = await swap_masks(party, 1)
+    added = sum(masks.values(), np.zeros(1, np.uint64))
+    return np.concatenate([await add_up(party, own[[at]] + added) for at in range(len(own))])
+
+
+async def constant_mask(party: Party, own: Words) -> Words:
+    """Draw masks from a generator that always begins alike."""
+    masks = {}
+    for peer in party.peers:
+        bits = np.random.default_rng([ord(name[0]) for name in sorted((party.me, peer))])
+        mask = bits.integers(0, 1 << 64, len(own), np.uint64)
+        masks[peer] = mask if party.me < peer else -mask
+    return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
+
+
+async def unmasked_low_bits(party: Party, own: Words) -> Words:
+    """Mask all but the lowest eight bits."""
+    masks = await swap_masks(party, len(own))
+    added = sum(masks.values(), np.zeros_like(own))
+    return await add_up(party, own + (added << np.uint64(8)))
+
+
+async def order_leak(party: Party, own: Words) -> Words:
+    """Send the masked entries in the order of what they hide."""
+    masks = await swap_masks(party, len(own))
+    masked = own + sum(masks.values(), np.zeros_like(own))
+    await broadcast(party, Part(values=np.argsort(own).astype(np.uint64)))
+    for peer in party.peers:
+        await party.receive(Part, sender=peer)
+    return await add_up(party, masked)
+
+
+async def size_leak(party: Party, own: Words) -> Words:
+    """Add as many bytes as the first entry says."""
+    masks = await swap_masks(party, len(own))
+    masked = own + sum(masks.values(), np.zeros_like(own))
+    return await add_up(party, masked, rest=bytes(int(own[0])))
+
+
+async def late_leak(party: Party, own: Words) -> Words:
+    """Sleep before sending, longer for a greater number."""
+    masks = await swap_masks(party, len(own))
+    await asyncio.sleep(float(own[0]))
+    return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
+
+
+async def one_share(party: Party, own: Words) -> Words:
+    """Give each peer a mask of its own to strip: what a peer strips is under no mask."""
+    first = party.parties[0]
+    masks = await swap_masks(party, len(own))
+    added = masks.get(first, sum(masks.values(), np.zeros_like(own)))
+    return await add_up(party, own + added)
+
+
+def total(inputs: Mapping[str, Any]) -> Words:
+    """Return what a sum may tell."""
+    return np.asarray(sum(inputs.values()))

@@ -1,0 +1,163 @@
+"""Views that tell too much fail, and the message and field that tell are named; others pass."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from tests.testing.hiding import leaky
+from tests.testing.hiding.leaky import PARTIES, Part, total
+
+from veilring.errors import InputError, ProtocolViolation
+from veilring.nodes.party import Party
+from veilring.testing.hiding import Ideal, SimulatedView, assert_hides, assert_simulatable
+
+RUNS: Final = 800
+INPUTS: Final = dict(zip(PARTIES, np.array([[5, 9], [1, 4], [3, 2]], np.uint64), strict=True))
+OTHER: Final = dict(zip(PARTIES, np.array([[5, 9], [3, 2], [1, 4]], np.uint64), strict=True))
+
+
+def audit(role: Callable[..., Any], coalition: tuple[str, ...] = ("ada",), **options: Any) -> Any:
+    """Audit a sum whose honest parties exchange their inputs."""
+    options = {"runs": RUNS, "tells": total, **options}
+    return assert_hides(role, INPUTS, OTHER, coalition=coalition, **options)
+
+
+BROKEN: Final = {
+    leaky.reused_mask: "entry 1 less entry 0 of values in message 2 from",
+    leaky.reused_later: "less the one before",
+    leaky.constant_mask: "of values in message 1 from",
+    leaky.unmasked_low_bits: "modulo 16 of values in message 2 from",
+    leaky.order_leak: "of values in message 2 from",
+    leaky.size_leak: "size in message 2 from",
+    leaky.late_leak: "instant in message 2 from",
+    leaky.one_share: "from cy to ada (test.hidden-part) and all alike before it, less 1 alike",
+}
+
+
+@pytest.mark.parametrize("role", BROKEN, ids=lambda role: role.__name__)
+def test_a_broken_sum_fails_by_what_is_broken(role: Callable[..., Any]) -> None:
+    """The error names the message, the field and the number that tell, and where to look."""
+    with pytest.raises(AssertionError) as failed:
+        audit(role)
+    said = str(failed.value)
+    assert said.startswith("the view of ada tells more than it may\n400 held-out runs")
+    assert BROKEN[role] in said, said
+
+
+def test_a_right_sum_passes_and_says_what_would_have_been_found() -> None:
+    """With false alarms of 1e-6, and both controls as they must be."""
+    found = audit(leaky.honest_sum)
+    assert (found.runs, found.held_out) == (RUNS, 400)
+    assert not found.verdict.differs
+    assert not found.same.differs
+    assert found.planted.learned
+    assert found.planted.told
+    assert f"an advantage of {found.least_advantage:.3f} of the classifier" in str(found)
+    assert found.least_advantage == pytest.approx(0.327, abs=1e-3)
+    assert found.least_of_coordinate > found.least_advantage
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    """An audit is reproducible to the last digit."""
+    assert str(audit(leaky.honest_sum, seed=3)) == str(audit(leaky.honest_sum, seed=3))
+
+
+def test_two_honest_parties_are_needed_in_a_coalition_of_all_others() -> None:
+    """With the others in the coalition, the total tells the last one's input: no two worlds."""
+    with pytest.raises(InputError, match="ben is in the coalition and has other inputs"):
+        audit(leaky.honest_sum, ("ada", "ben"))
+
+
+def test_worlds_that_may_be_told_apart_are_refused() -> None:
+    """Nothing is run if what the protocol may tell differs between the worlds."""
+    more = {**OTHER, "cy": np.array([2, 4], np.uint64)}
+    with pytest.raises(InputError, match="`tells` differs"):
+        assert_hides(leaky.honest_sum, INPUTS, more, coalition=["ada"], tells=total)
+
+
+@pytest.mark.parametrize("runs", [796, 802])
+def test_too_few_runs_are_refused(runs: int) -> None:
+    """So are numbers that do not divide into halves of both worlds."""
+    with pytest.raises(InputError, match="multiple of 4, at least 800"):
+        audit(leaky.honest_sum, runs=runs)
+
+
+@pytest.mark.parametrize("coalition", [(), PARTIES, ("dee",)])
+def test_a_coalition_leaves_somebody_out(coalition: tuple[str, ...]) -> None:
+    """It has a member, no stranger, and not all parties."""
+    with pytest.raises(InputError, match="coalition"):
+        audit(leaky.honest_sum, coalition)
+
+
+def test_a_broken_role_ends_the_audit() -> None:
+    """A message that nobody receives is blamed on its sender, as a session does."""
+
+    async def chatty(party: Party, own: leaky.Words) -> leaky.Words:
+        await party.send(party.peers[0], Part(values=own))
+        return own
+
+    with pytest.raises(ProtocolViolation, match="which was not due"):
+        audit(chatty)
+
+
+def right_simulator(ideal: Ideal) -> dict[str, SimulatedView]:
+    """Draw all masks and the words of one party; the other's words make up the total."""
+    view = SimulatedView("ada")
+    sent = {}
+    for peer in ("ben", "cy"):
+        sent[peer] = leaky.draw(ideal, 2)  # type: ignore[arg-type]  # it has an `rng`
+        view.send(peer, Part(values=sent[peer]))
+    own = np.array(ideal.inputs["ada"])
+    for peer in ("ben", "cy"):
+        mask = leaky.draw(ideal, 2)  # type: ignore[arg-type]  # as above
+        own = own + mask - sent[peer]
+        view.receive(peer, Part(values=mask))
+    for peer in ("ben", "cy"):
+        view.send(peer, Part(values=own))
+    first = leaky.draw(ideal, 2)  # type: ignore[arg-type]  # as above
+    view.receive("ben", Part(values=first))
+    view.receive("cy", Part(values=np.asarray(ideal.told) - first - own))
+    return {"ada": view}
+
+
+def wrong_simulator(ideal: Ideal) -> dict[str, SimulatedView]:
+    """Forget that the words add up to the total."""
+    views = right_simulator(ideal)
+    last = views["ada"].received[-1]
+    views["ada"].received[-1] = last._replace(
+        message=Part(values=leaky.draw(ideal, 2))  # type: ignore[arg-type]  # it has an `rng`
+    )
+    return views
+
+
+def simulated(role: Callable[..., Any], simulator: Callable[..., Any]) -> Any:
+    """Compare a role's views with a simulator's."""
+    return assert_simulatable(role, simulator, INPUTS, coalition=["ada"], tells=total, runs=RUNS)
+
+
+def test_a_simulator_makes_views_of_the_total() -> None:
+    """A right sum is simulated from the coalition's input and the total."""
+    assert not simulated(leaky.honest_sum, right_simulator).verdict.differs
+
+
+def test_a_simulator_may_run_the_role_on_made_up_inputs() -> None:
+    """All that matters is that they have the same total."""
+
+    def rerun(ideal: Ideal) -> Any:
+        rest = np.asarray(ideal.told) - ideal.inputs["ada"]
+        return ideal.play({"ben": np.zeros(2, np.uint64), "cy": rest})
+
+    assert not simulated(leaky.honest_sum, rerun).verdict.differs
+
+
+@pytest.mark.parametrize(
+    ("role", "simulator"),
+    [(leaky.honest_sum, wrong_simulator), (leaky.unmasked_low_bits, right_simulator)],
+)
+def test_views_that_are_not_the_simulators_fail(
+    role: Callable[..., Any], simulator: Callable[..., Any]
+) -> None:
+    """A simulator that is wrong, and a role that tells more, are both found."""
+    with pytest.raises(AssertionError, match="the view of ada is not the simulator's"):
+        simulated(role, simulator)
