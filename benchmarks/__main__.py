@@ -307,6 +307,73 @@ def release(
         typer.echo(format_line(name, measure_table(name, data, trial), epsilon))
 
 
+@app.command()
+def defaults(
+    *,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rule", help="May be given many times.", show_default="all"),
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="May be given many times.", show_default="all at hand"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the tables that scikit-learn does not bring are: car.csv, banknote.csv, …",
+            show_default=False,
+        ),
+    ] = None,
+    splits: Annotated[int, typer.Option(help="Of each table.", min=2)] = 10,
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(help="Of a batch; may be given many times.", show_default="0.5, 1, 2, 4"),
+    ] = None,
+    seed: _Seed = 0,
+) -> None:
+    """Measure what the rules behind `auto` are worth, beside what they replaced and constants.
+
+    Tables that a rule was made on are marked with a star, and the others checked it. The best
+    constant is chosen in hindsight for each table and ε: no rule can know it. The same seed prints
+    the same numbers.
+
+    For example:
+
+        python -m benchmarks defaults --rule radius --table wine
+
+        python -m benchmarks defaults --data tables
+    """
+    from benchmarks.defaults import (  # noqa: PLC0415
+        EPSILONS,
+        MADE_ON,
+        RULES,
+        format_head,
+        format_line,
+        judge,
+        read,
+        tables_at_hand,
+    )
+
+    for name in rules or ():
+        if name not in RULES:
+            raise InputError("--rule", name, ", ".join(RULES))
+    budgets = epsilon or EPSILONS
+    loaded = {name: read(name, data) for name in tables or tables_at_hand(data)}
+    for name in rules or RULES:
+        rule = RULES[name]
+        typer.echo(format_head(rule, budgets))
+        found = {}
+        for table, rows in loaded.items():
+            found[table] = judge(rule, rows, budgets, splits, seed)
+            typer.echo(format_line(f"{table}{' *' * (table in MADE_ON)}", [found[table]]))
+        for group, inside in (("mean of *", True), ("mean of others", False)):
+            if of_group := [each for key, each in found.items() if (key in MADE_ON) == inside]:
+                typer.echo(format_line(group, of_group))
+        typer.echo("")
+
+
 def _study(name: str, measure: Callable[[Progress | None], Study], out: Path | None) -> None:
     """Measure, print, and keep what was measured if that is wanted."""
     files = None if out is None else study_files(name, out)  # refused before anything is measured

@@ -22,6 +22,7 @@ from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.system import public_k
 from veilring.randomness import Streams
 
 ROWS, LABELS = three_classes(150)
@@ -39,7 +40,8 @@ each = pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{named(model
 def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> LabelRequest:
     """Return what an analyst sends."""
     if isinstance(model, OwnerKNNClassifier):
-        return ask_nearest(scaled(queries), model.k, epsilon)
+        k = public_k(model.k, queries.shape[1], len(ROWS))
+        return ask_nearest(scaled(queries), k, epsilon)
     return ask_within(scaled(queries), np.full(len(queries), float(model.radius)), epsilon)
 
 
@@ -94,8 +96,10 @@ def test_the_papers_mode_is_the_papers_solution() -> None:
     nearest = OwnerKNNClassifier(mode="paper", ranges=RANGES).fit(ROWS, LABELS)
     assert (nearest.rules_.rows, nearest.rules_.nearest(5, 1.0).epsilon_count) == (150, 0.0)
     assert "public" in nearest.privacy_.note
-    ours = OwnerKNNClassifier(ranges=RANGES).fit(ROWS, LABELS)
+    assert nearest.rules_.nearest(5, 1.0).epsilon_conversion == 0.5
+    ours = OwnerKNNClassifier(k=10, ranges=RANGES).fit(ROWS, LABELS)
     assert ours.rules_.nearest(5, 1.0).epsilon_count > 0.0
+    assert ours.rules_.nearest(5, 1.0).epsilon_conversion == pytest.approx(0.09)
     assert not ours.privacy_.note
 
 

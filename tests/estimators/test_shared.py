@@ -168,12 +168,12 @@ def test_ranges_that_are_none_are_refused(estimator: Any) -> None:
             clone(estimator).set_params(ranges=ranges).fit(ROWS, LABELS)
 
 
-# A radius of its own: with `auto` the number of rows counts as public.
+# Numbers of their own: with `auto` the number of rows counts as public.
 CENTRAL = [
     NoisyVotesClassifier(radius=0.2),
-    OwnerRadiusClassifier(),
-    OwnerKNNClassifier(),
-    IndKNNClassifier(),
+    OwnerRadiusClassifier(radius=0.2),
+    OwnerKNNClassifier(k=10),
+    IndKNNClassifier(tau=0.8),
 ]
 
 

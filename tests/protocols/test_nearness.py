@@ -8,10 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.data.table import pairwise_distances
+from veilring.data.table import Rows, pairwise_distances
+from veilring.errors import InputError
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
-from veilring.protocols.radius.system import public_radius, radius_among, radius_share
-from veilring.protocols.system import Facts
+from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.radius.system import (
+    DataOwner,
+    OwnerSetup,
+    public_k,
+    public_radius,
+    radius_among,
+    radius_share,
+)
+from veilring.protocols.system import Facts, System
 
 FEATURES, ROWS = 5, 400
 FACTS = Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)
@@ -76,3 +85,43 @@ def test_a_radius_keeps_to_bounds() -> None:
     corners = np.where(np.arange(50)[:, None] % 2, 0.0, 1.0) + queries(50, 1e-3) * [1e-3]
     few = Facts(parties=3, features=FEATURES, classes=2, rows=2)
     assert radius_among(np.clip(corners, 0, 1), few, 1.0) <= 2 * public_radius(FEATURES, 2)
+
+
+def test_k_grows_with_the_rows_and_leaves_most_of_them_out() -> None:
+    """By the formula; what is given stays, and 0 stands for a radius."""
+    counts = [public_k("auto", FEATURES, rows) for rows in (1, 10, 100, 10_000, 10**6)]
+    assert counts == sorted(counts)
+    assert counts[3] == round(0.8 * 10_000 ** (5 / 9))
+    assert counts[0] == 1
+    assert public_k("auto", 100, 10) < 5
+    assert [public_k(k, FEATURES, None) for k in (0, 7)] == [0, 7]
+
+
+@pytest.mark.parametrize(
+    ("system", "parameter"),
+    [
+        (DataOwner(), "radius"),
+        (DataOwner(k="auto"), "k"),
+        (NoisyVotes(), "radius"),
+        (NoisyVotes(k="auto"), "k"),
+    ],
+    ids=str,
+)
+def test_a_rule_needs_a_public_number_of_rows(system: System, parameter: str) -> None:
+    """With one the promise says that it is public; without one a number is asked for."""
+    rng = np.random.default_rng(1)
+    parts = {f"p{n}": Rows(rng.random((20, 2)), rng.integers(2, size=20)) for n in range(3)}
+    assert "number of rows counts as public" in system.promise().note
+    setup = system.setup(parts, Facts(3, 2, 2, rows=60))
+    assert setup.label(rng.random((12, 2)), rng).shape == (12,)
+    with pytest.raises(InputError, match="not public here; give a number") as refused:
+        system.setup(parts, Facts(3, 2, 2))
+    assert refused.value.field == parameter
+
+
+def test_with_k_by_rule_nothing_pays_for_a_count() -> None:
+    """The owner is asked for the rule's number, and does not count its rows with noise."""
+    parts = {"ann": Rows(np.random.default_rng(1).random((60, 2)), np.zeros(60, np.int64))}
+    setup = DataOwner(k="auto").setup(parts, Facts(1, 2, 2, rows=60))
+    assert isinstance(setup, OwnerSetup)
+    assert (setup.k, setup.rules.rows) == (public_k("auto", 2, 60), 60)

@@ -69,6 +69,7 @@ Mode = Literal["default", "paper"]
 largest one of its component, Laplace noise)."""
 
 _MODES: Final = ("default", "paper")
+_AT_LEAST_ONE: Final = 'a whole number of at least 1, or "auto"'
 _BY_MODE: Final = frozenset({"allocation", "mechanism", "conversion", "public_rows"})
 
 
@@ -271,9 +272,10 @@ class OwnerKNNClassifier(_OwnerClassifier):
     _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         {
             "k": {
-                "default": 10,
-                "allowed": "a whole number of at least 1",
-                "meaning": "About how many nearest rows vote.",
+                "default": "auto",
+                "allowed": _AT_LEAST_ONE,
+                "meaning": "About how many nearest rows vote. `auto` follows from the numbers of"
+                " features and rows, which is public then.",
             }
         }
     )
@@ -287,7 +289,8 @@ class OwnerKNNClassifier(_OwnerClassifier):
 
     @override
     def _make_system(self) -> System:
-        require(whole("k", self.k) >= 1, "k", self.k, "a whole number of at least 1")
+        given = self.k == "auto" or whole("k", self.k) >= 1
+        require(given, "k", self.k, _AT_LEAST_ONE)
         return super()._make_system()
 
 

@@ -622,23 +622,23 @@ def together(parts: Mapping[str, Rows], among: Sequence[str] | None = None) -> R
     )
 
 
-def public_rows(facts: Facts, parameter: str) -> int:
+def public_rows(rows: int | None, parameter: str) -> int:
     """Return the number of rows of all parties, which a rule needs, at least 1.
 
     Args:
-        facts: What is public.
+        rows: Their number, if that is public.
         parameter: The name of the parameter that is left to the rule.
 
     Raises:
         InputError: If the number is not public.
     """
-    if facts.rows is None:
+    if rows is None:
         raise InputError.because(
             f'{parameter} = "auto" follows from the number of rows of all parties, which is not'
             " public here; give a number",
             field=parameter,
         )
-    return max(1, facts.rows)
+    return max(1, rows)
 
 
 def public_numbers(features: int | Features, classes: int) -> tuple[int, int]:

@@ -38,7 +38,14 @@ from veilring.protocols.radius.rules import (
     SHARE_MIN,
     OwnerRules,
 )
-from veilring.protocols.radius.system import RADIUS_ALLOWED, Radius, radius_among
+from veilring.protocols.radius.system import (
+    NEIGHBOURS_ALLOWED,
+    RADIUS_ALLOWED,
+    Neighbours,
+    Radius,
+    public_k,
+    radius_among,
+)
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import (
     PARTIES,
@@ -67,7 +74,8 @@ class NoisyVotes(System):
         radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
             the queries of a batch, ε and the public numbers of features and rows; who asks sends
             it with the queries.
-        k: In place of a radius: about how many nearest rows vote; 0 for a radius.
+        k: In place of a radius: about how many nearest rows vote; 0 for a radius. `auto` follows
+            from the public numbers of features and rows.
         allocation: By what a query's share of a batch's budget is divided.
         conversion: How k becomes radii. `auto` is `grid` with up to six features and `annuli` with
             more.
@@ -92,7 +100,7 @@ class NoisyVotes(System):
         description=f"a number above 1/{POLYA_SCALE_MAX} and up to {VOTES_EPSILON_MAX:,}",
     )
     radius: Radius = Field("auto", description=RADIUS_ALLOWED)
-    k: int = Field(0, ge=0, description="a whole number of at least 0")
+    k: Neighbours = Field(0, description=NEIGHBOURS_ALLOWED)
     allocation: AllocationRule = Field("clique", description="clique, component or batch")
     conversion: Literal["auto", "grid", "annuli"] = Field(
         "auto", description="auto, grid or annuli"
@@ -250,11 +258,12 @@ class NoisyVotes(System):
 
     @property
     def _counts_publicly(self) -> bool:
-        return self.public_rows or (self.radius == "auto" and not self.k)
+        return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
 
     def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
         """Return the way k becomes radii, and the budget that is left for the vote."""
-        if self.public_rows and rows is None:
+        is_public, k = self.public_rows or self.k == "auto", public_k(self.k, features, rows)
+        if is_public and rows is None:
             raise InputError.because(
                 "the number of rows of all parties, which is public, is missing; give `rows`",
                 field="rows",
@@ -264,12 +273,12 @@ class NoisyVotes(System):
         divided = OwnerRules(
             features,
             classes,
-            rows=rows if self.public_rows else None,
+            rows=rows if is_public else None,
             count_share=self.count_share,
             conversion_share=self.conversion_share,
-        ).nearest(self.k, self.epsilon)
+        ).nearest(k, self.epsilon)
         nearest = NearestRows(
-            self.k,
+            k,
             divided.epsilon_conversion,
             rows=divided.rows,
             epsilon_count=divided.epsilon_count,
@@ -291,7 +300,7 @@ class VotesSetup(Setup):
         self.parameters = system.bind(facts.features, facts.classes, rows=facts.rows)
         self.parameters.exponent(len(parts))  # refuses what does not go with so many
         if system.radius == "auto" and not system.k:
-            public_rows(facts, "radius")
+            public_rows(facts.rows, "radius")
         for rows in parts.values():
             self.parameters.check_rows(rows)
         self._batch_max = system.largest_batch(self.parameters)

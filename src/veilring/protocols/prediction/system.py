@@ -234,7 +234,7 @@ class IndKNNSetup(ServerSetup):
         self._asked, self._centre = system, centre
         self.rules(STREAM_QUERIES_MIN)  # refuses now what it would later
         if system.tau == "auto":
-            public_rows(facts, "tau")
+            public_rows(facts.rows, "tau")
         rows = together(parts)
         ids = [f"row-{number}" for number in range(len(rows))]
         self.records = LabelledRecords.of(ids, self.directions(rows.features), rows.labels)
@@ -264,7 +264,7 @@ class IndKNNSetup(ServerSetup):
         """
         facts, asked, tau = self.facts, self._asked, TAU
         if asked.tau == "auto" and directions is not None:
-            share = tau_share(facts.features, public_rows(facts, "tau"), asked.epsilon)
+            share = tau_share(facts.features, public_rows(facts.rows, "tau"), asked.epsilon)
             tau = public_tau(directions, Kernel(asked.kernel, TAU, asked.width), share)
         return asked.bind(facts.features, facts.classes, queries=queries, tau=tau)
 
