@@ -103,12 +103,12 @@ class Dealt:
 
 
 def measure_batch(*, quick: bool) -> list[Measurement]:
-    """Label a batch of 1,000 queries among eight parties in each way; 50 if it has to be quick.
+    """Label a batch of 1,000 queries among eight parties in each way; 20 if it has to be quick.
 
     Without ties, and with ties at the fifth place of nearly nine queries of ten. Rounds, bytes and
     simulated seconds depend on rows alone, and are the same on any machine.
     """
-    queries, repetitions = (50, 1) if quick else (1_000, 5)
+    queries, repetitions = (20, 1) if quick else (1_000, 5)
     results: list[Measurement] = []
     for ties in (False, True):
         dealt = Dealt.draw(PARTIES, queries, ties=ties)

@@ -18,6 +18,9 @@ settings.load_profile("veilring")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Workers share the cores: threads of a matrix product would spin while they wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # A shell ignores Ctrl-C for what it runs in the background; tests of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,9 +28,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage while tests are imported and collected: all of that stays."""
+    """Keep the collector of garbage from all that is imported and collected: it stays for good."""
     gc.disable()
     yield
+    gc.freeze()
     gc.enable()
 
 

@@ -1,6 +1,6 @@
 """Tables for rank search: real ones, integers full of ties, and how parties come by their rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -16,20 +16,23 @@ TABLES = ("wine", "breast-cancer", "digits", INTEGERS)
 
 @cache
 def table(name: str) -> tuple[Rows, NDArray[np.float64], int]:
-    """Return every other row of a table, all rows as queries, and the number of classes."""
+    """Return every other row of a table, queries, and the number of classes.
+
+    All rows of a table are queries, but for digits, which has 1,797: every third is.
+    """
     if name == INTEGERS:
         rng = np.random.default_rng(8)
         X, y, classes = rng.integers(0, 4, (400, 3)) / 3, rng.integers(0, 3, 400), 3
     else:
         loaded = scale_to_unit(load(name))
         X, y, classes = loaded.X, loaded.y, len(loaded.features.classes)
-    return Rows(X[::2], y[::2]), X, classes
+    return Rows(X[::2], y[::2]), X[::3] if name == "digits" else X, classes
 
 
-def dealings(rows: Rows) -> Iterator[tuple[str, list[Rows]]]:
+def dealings(rows: Rows, sizes: Sequence[int] = (3, 8, 30)) -> Iterator[tuple[str, list[Rows]]]:
     """Yield ways to deal rows: evenly, skewed, by class, and to the last of several parties."""
     rng = np.random.default_rng(9)
-    for parties in (3, 8, 30):
+    for parties in sizes:
         for kind in ("iid", "by-label"):
             dealt = partition(rows.labels, parties, rng, kind=kind)
             yield f"{kind} among {parties}", _deal(rows, dealt)

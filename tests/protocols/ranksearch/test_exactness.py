@@ -1,4 +1,4 @@
-"""Labels and votes are those of all rows in one place, on every row of every table."""
+"""Labels and votes are those of all rows in one place, on real tables and on one full of ties."""
 
 import tracemalloc
 
@@ -45,7 +45,7 @@ def ranked(  # noqa: PLR0917  (a query, tables and a classifier)
 @pytest.mark.parametrize("k", KS)
 @pytest.mark.parametrize("name", TABLES)
 def test_votes_are_those_of_the_pooled_classifier(name: str, k: int) -> None:
-    """However rows are dealt, each row of the table has the pooled votes, and so the label."""
+    """However rows are dealt, each query has the pooled votes, and so the label."""
     rows, queries, classes = table(name)
     votes = votes_within(queries, rows, classes, k)
     labels = pooled_knn(queries, rows.features, rows.labels, classes, k)

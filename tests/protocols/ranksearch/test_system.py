@@ -159,10 +159,14 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
 
 @pytest.mark.parametrize("name", TABLES)
 async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
-    """Among 3, 8 and 30 parties, however rows are dealt; k, the sum and what is shown go round."""
+    """However rows are dealt; k, the sum and what is shown go round.
+
+    Among 30 parties only wine is, whose searches are short: `test_comparing` has all tables there.
+    """
     rows, queries, classes = table(name)
     some = queries[:: len(queries) // 10]
-    for number, (dealt, parts) in enumerate(dealings(rows)):
+    sizes = (3, 8, 30) if name == "wine" else (3, 8)
+    for number, (dealt, parts) in enumerate(dealings(rows, sizes)):
         k, adding = (1, 5, 20, 100)[number % 4], SUMS[number % 2]
         system = RankSearch(k=k, sum=adding, reveal=REVEALS[number % 3])
         parameters = system.bind(queries.shape[1], classes)

@@ -5,6 +5,7 @@ queries and all words told to all. A party that receives another hash opens noth
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
@@ -101,7 +102,8 @@ class SharedRounds:
                 words: Ints = _flat(parts, place)
             else:
                 words = await self._receive(peer, sum(counts), scheme, number)
-            by_sender.append(np.split(words, np.cumsum(counts)[:-1]))
+            ends = accumulate(counts)
+            by_sender.append([words[end - m : end] for m, end in zip(counts, ends, strict=True)])
         together = [
             np.array([words[i] for words in by_sender[: part.senders]])
             for i, part in enumerate(parts)
@@ -234,9 +236,10 @@ def _pieces(
     parts: Sequence[Part], to: int, scheme: Scheme
 ) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
     words = _flat(parts, to).astype(scheme.word)
-    sizes = _piece_sizes(len(words), scheme.word)
-    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+    start = 0
+    for size in _piece_sizes(len(words), scheme.word):
         yield words[start : start + size]
+        start += size
 
 
 def _piece_sizes(count: int, word: np.dtype[Any]) -> list[int]:

@@ -373,11 +373,16 @@ def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.in
     Returns:
         Shape (thresholds,), each from 0 to k + 1.
     """
-    values, rows = asked.values, asked.queries[asked.owner]
-    counts = np.zeros(len(asked), dtype=np.int64)
-    for nearest in smallest.T:
-        counts += nearest[rows] <= values
-    return counts
+    values, (queries, width) = asked.values, smallest.shape
+    step = size = 1 << width.bit_length()  # a binary search for all thresholds at once
+    padded = np.full((queries, size), np.inf)
+    padded[:, :width] = smallest
+    flat = padded.ravel()
+    before: NDArray[np.int64] = (asked.queries * size - 1)[asked.owner]
+    last = before.copy()
+    while step := step // 2:
+        last += (flat[last + step] <= values) * step
+    return last - before
 
 
 def steps_at_most(upper: float, arity: int) -> tuple[int, ...]:

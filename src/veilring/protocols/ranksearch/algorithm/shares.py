@@ -23,6 +23,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -62,9 +63,12 @@ def prime_above(bound: int) -> int:
 def product_mod(left: Ints, right: Ints, p: int) -> Ints:
     """Return a product of matrices modulo p, both of them reduced, with fewer than 2^21 summands.
 
-    Floats are exact below 2^53, and their products are the fast ones.
+    Floats are exact below 2^53, and their products are the fast ones. So are quotients of whole
+    numbers, where remainders are not.
     """
-    return (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64) % p
+    product = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
+    product -= product // p * p
+    return product
 
 
 def lagrange_weights(points: Sequence[int], p: int) -> Ints:
@@ -80,6 +84,13 @@ def lagrange_weights(points: Sequence[int], p: int) -> Ints:
         below = math.prod(other - own for other in others)
         weights.append(math.prod(others) * pow(below, -1, p) % p)
     return np.array(weights)
+
+
+@cache
+def _powers(parties: int, degree: int, p: int) -> Ints:
+    """Return the powers of each party's point up to the degree, shape (n, degree + 1)."""
+    exponents = range(degree + 1)
+    return np.array([[pow(x, e, p) for e in exponents] for x in range(1, parties + 1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +132,8 @@ class Scheme:
             Shape (n, m): row i is for party i.
         """
         random = draws.integers(0, self.p, (degree, len(values)))
-        points, exponents = np.arange(1, self.parties + 1), range(degree + 1)
-        powers = np.array([[pow(int(x), e, self.p) for e in exponents] for x in points])
-        return product_mod(powers, np.vstack([values, random]), self.p)
+        powers = _powers(self.parties, degree, self.p)
+        return product_mod(powers, np.concatenate([values[None, :], random]), self.p)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -38,12 +38,13 @@ TIED_ROWS: Final = 2**32 - 1
 # of votes are as large again, each.
 DISTANCES_AT_ONCE: Final = 2**21
 
+_WORDS: Final = tuple((256**size, np.dtype(f"<u{size}")) for size in (1, 2, 4, 8))
 _NO_LABEL: Final = -1  # of what fills up the nearest rows of a party with fewer
 
 
 def word_for(largest: int) -> np.dtype[Any]:
     """Return the type of the smallest word that holds whole numbers up to the given one."""
-    return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if largest < 256**size)}")
+    return next(word for bound, word in _WORDS if largest < bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -152,10 +153,11 @@ def own_votes(
     votes = no_votes(len(queries), classes, weights)
     few = np.flatnonzero(~found.tied)
     counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
-    at = few[:, None], nearest.labels[few]  # what fills up counts nothing, of whatever class
-    np.add.at(votes.counts, at, counts)
+    # Flat, numpy adds ten times as fast. What fills up counts nothing, wherever it is added.
+    at = (few[:, None] * classes + nearest.labels[few]).ravel()
+    np.add.at(votes.counts.reshape(-1), at, counts.ravel().astype(np.uint64))
     if votes.weighted is not None:
-        np.add.at(votes.weighted, at, weighted)
+        np.add.at(votes.weighted.reshape(-1), at, weighted.ravel())
     if len(rows):
         _count_tied(votes, queries, rows, found, weights)
     return votes
