@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from veilring.protocols.ranksearch.system import RankSearch as RankSearch
     from veilring.protocols.registry import find_system as find_system
     from veilring.protocols.registry import system_names as system_names
+    from veilring.protocols.release.model import load_model as load_model
     from veilring.protocols.release.system import Release as Release
     from veilring.protocols.ring.system import PrivateKNN as PrivateKNN
     from veilring.protocols.system import Facts as Facts
@@ -114,6 +115,7 @@ _WHERE: Final = {
     "veilring.protocols.radius.system": ("DataOwner",),
     "veilring.protocols.registry": ("find_system", "system_names"),
     "veilring.protocols.ranksearch.system": ("RankSearch",),
+    "veilring.protocols.release.model": ("load_model",),
     "veilring.protocols.release.system": ("Release",),
     "veilring.protocols.ring.system": ("PrivateKNN",),
     "veilring.protocols.system": (

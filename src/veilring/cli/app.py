@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from veilring.cli.classify import classify_command
 from veilring.cli.compare import compare_command
 from veilring.cli.deploy import deploy_app
 from veilring.cli.explore import explore_command
@@ -196,6 +197,7 @@ app.command()(scenarios)
 app.command()(systems)
 app.command("serve")(serve_command)
 app.command("ask")(ask_command)
+app.command("classify")(classify_command)
 app.command("submit")(submit_command)
 app.command("estimate")(estimate_command)
 app.command("export")(export_command)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from veilring.cli.answers import AnswerFile, as_csv, require_new, write_answer
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
-    from veilring.deployment import Columns, Config
+    from veilring.deployment import Config
     from veilring.deployment.places import Near, SeekerConfig
     from veilring.deployment.submitter import Submitted
 
@@ -133,10 +134,7 @@ def ask_command(
     epsilon: Annotated[
         float | None, typer.Option(help="What looking near that place may spend.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the labels here and not to standard output."),
-    ] = None,
+    out: AnswerFile = None,
 ) -> None:
     """Have the rows of a CSV file labelled, or look for places, by parties that are being served.
 
@@ -192,8 +190,7 @@ def ask_command(
 
     from veilring.deployment import Unfinished, ask, ask_near, load_config
 
-    if out is not None and out.exists():
-        raise InputError("--out", out, "a file that does not exist yet")
+    require_new(out)
     loaded = load_config(config)
     if queries is None:
         answer = ask_near(loaded, _near(near, epsilon))
@@ -204,23 +201,13 @@ def ask_command(
     else:
         answer = ask(loaded, queries)
     try:
-        text = _csv(asyncio.run(answer))
+        text = as_csv(asyncio.run(answer))
     except Unfinished as error:  # what was paid for is written
-        _write(_csv(error.answered), out)
+        write_answer(as_csv(error.answered), out)
         raise
     if epsilon is not None:
         typer.echo(_chance(loaded, epsilon), err=True)
-    _write(text, out)
-
-
-def _write(text: str, out: Path | None) -> None:
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        from veilring.privacy.files import open_private
-
-        with open_private(out, "x") as file:  # labels say of private rows what the answers do
-            file.write(text)
+    write_answer(text, out)
 
 
 def _near(near: str | None, epsilon: float | None) -> "Near":
@@ -245,17 +232,6 @@ def _chance(config: "Config", epsilon: float) -> str:
         f"{chance.probability:.2g} (epsilon {epsilon:g}). "
         "The answer does not show whether they are."
     )
-
-
-def _csv(columns: "Columns") -> str:
-    import csv
-    import io
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()
 
 
 def submit_command(

@@ -51,7 +51,8 @@ def run_command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write the report, the scenario, versions and a trace of messages to this folder.",
+            help="Write the report, the scenario, versions and a trace of messages to this folder,"
+            " and the public model if the system makes one.",
             show_default=False,
         ),
     ] = None,
@@ -132,20 +133,21 @@ def _replay(world: "Scenario", out: Path | None) -> None:
 def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
     """Run a scenario; a folder, if one is asked for, is written also if the run fails."""
     from veilring.nodes.trace import Journal
+    from veilring.protocols.system import PublicModel
     from veilring.scenarios.reporting import open_folder, write_failure, write_report
     from veilring.scenarios.runner import run_scenario
 
     if out is None:
         return run_scenario(scenario, progress=progress)
-    folder, journal = open_folder(out), Journal()
+    folder, journal, models = open_folder(out), Journal(), list[PublicModel]()
     try:
-        report = run_scenario(scenario, progress=progress, journal=journal)
+        report = run_scenario(scenario, progress=progress, journal=journal, keep=models.append)
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
         write_failure(error, scenario, journal, folder)
         raise
-    write_report(report, journal, folder)
+    write_report(report, journal, folder, *models)
     return report
 
 

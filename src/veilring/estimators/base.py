@@ -27,7 +27,7 @@ from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
 from veilring.privacy.checks import require_that
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.system import PARTIES, Facts, Promise, Spent, System
+from veilring.protocols.system import PARTIES, SEED_TELLS, Facts, Promise, Spent, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
 
 RANGES_TELL: Final = (
@@ -35,11 +35,6 @@ RANGES_TELL: Final = (
     "give public ranges."
 )
 """A sentence of a note, where ranges are those of private rows."""
-SEED_TELLS: Final = (
-    "The noise is that of a seed, so that no ε holds against a reader who knows the seed: "
-    "leave out random_state."
-)
-"""A sentence of a note, where an ε would rest on seeded noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,12 +217,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         guarantee says which of them do.
         """
         promised = self.deployment_privacy_
-        told = self._told(promised)
-        note = " ".join([promised.note, *told.values()]).strip()
-        if not told or promised.epsilon in {None, inf}:
-            return replace(promised, note=note)
-        measure = f"no ε: {' and '.join(told)}"
-        return replace(promised, epsilon=None, adjacency="", measure=measure, note=note)
+        return promised.broken_by(self._told(promised))
 
     @property
     @abstractmethod
@@ -296,7 +286,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """Return what reveals more than is promised, and a sentence on each."""
         told = {"ranges of private rows": RANGES_TELL} if self.ranges_origin_ == _TAKEN else {}
         if self._is_seeded and promised.epsilon not in {None, inf}:
-            told["seeded noise"] = SEED_TELLS
+            told["seeded noise"] = f"{SEED_TELLS} Leave out random_state."
         return told
 
     def _is_noisy(self) -> bool:

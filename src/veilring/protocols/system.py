@@ -12,18 +12,20 @@ system than this.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 from typing_extensions import override
 
 from veilring.config import Section, scenario_error
-from veilring.data.table import Features, Rows
+from veilring.data.table import Features, Rows, Table
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import PARTIES_MIN, Ring
@@ -37,6 +39,10 @@ SERVER: Final = "server"
 NEIGHBOURS: Final = 5
 """How many neighbours vote in the pooled classifier that a system without its own k is compared
 with."""
+SEED_TELLS: Final = (
+    "The noise is that of a seed, so that no ε holds against a reader who knows the seed."
+)
+"""A sentence of a note, where an ε would rest on seeded noise."""
 
 _WIDTH: Final = 14
 _PLURALS: Final = {"batch": "batches", "query": "queries", "report": "reports", "stream": "streams"}
@@ -115,6 +121,18 @@ class Promise:
             return self.measure
         return f"ε, δ = {self.delta:g} a {self.unit}" if self.delta else f"ε a {self.unit}"
 
+    def broken_by(self, told: Mapping[str, str]) -> "Promise":
+        """Return what is left of the promise where something reveals more than any ε allows.
+
+        Args:
+            told: What does, in a few words, and a sentence on each; perhaps nothing.
+        """
+        note = " ".join([self.note, *told.values()]).strip()
+        if not told or self.epsilon in {None, inf}:
+            return replace(self, note=note)
+        measure = f"no ε: {' and '.join(told)}"
+        return replace(self, epsilon=None, adjacency="", measure=measure, note=note)
+
     def __str__(self) -> str:
         lines = {
             "protects": self.protects,
@@ -163,6 +181,20 @@ class Estimate:
 
     value: float
     standard_error: float
+
+
+RowsLike: TypeAlias = Table | ArrayLike | Path | str
+"""Rows in the units of a schema: a table, an array, or the path of a CSV file."""
+
+
+class PublicModel(Protocol):
+    """A classifier that a run leaves and anybody may use, for any number of queries."""
+
+    def predict(self, rows: RowsLike) -> NDArray[np.str_]:
+        """Return the name of the class of each row, shape (rows,)."""
+
+    def save(self, path: Path | str) -> None:
+        """Write the model to a file that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -268,6 +300,22 @@ class Setup(ABC):
     @abstractmethod
     def spent(self, batches: int) -> Spent:
         """Return what the given number of batches spends together."""
+
+    def model(
+        self,
+        answer: Any,  # noqa: ANN401, ARG002  (what its role returns, for a subclass)
+        among: Sequence[str],  # noqa: ARG002  (likewise)
+        *,
+        seeded: bool,  # noqa: ARG002  (likewise)
+    ) -> PublicModel | None:
+        """Return the public model that the answer to a batch holds; none in most systems.
+
+        Args:
+            answer: The result of a party that learns the labels.
+            among: The parties that took part.
+            seeded: Whether a seed made all noise, so that no ε holds against those who know it.
+        """
+        return None
 
     def reference(
         self, queries: NDArray[np.float64], among: Sequence[str] | None = None

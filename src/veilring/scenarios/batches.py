@@ -16,6 +16,7 @@ from veilring.nodes.run import Run
 from veilring.nodes.trace import Journal
 from veilring.nodes.transcript import View
 from veilring.protocols.forecast import Forecast
+from veilring.protocols.system import PublicModel, Setup
 
 Deal = Callable[[tuple[str, ...]], Ring | None]
 """Returns the ring of the parties that take part, or none if they draw it themselves."""
@@ -145,6 +146,16 @@ class Labelled:
     def attempts(self) -> int:
         """The number of attempts at all batches: one that failed may have released its answer."""
         return sum(1 + len(batch.wasted) for batch in self.batches)
+
+    def model_of(self, setup: Setup, *, seeded: bool) -> PublicModel | None:
+        """Return the public model that the last batch left, if the system makes one.
+
+        Args:
+            setup: What was played.
+            seeded: Whether a seed made all noise.
+        """
+        last = self.batches[-1]
+        return setup.model(last.answer, last.parties, seeded=seeded)
 
     @property
     def transcript(self) -> str:

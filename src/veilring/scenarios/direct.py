@@ -23,7 +23,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.nodes.run import Run
 from veilring.nodes.transcript import View
-from veilring.protocols.system import Facts, Promise, Setup, Spent, System
+from veilring.protocols.system import Facts, Promise, PublicModel, Setup, Spent, System
 from veilring.scenarios.batches import Conditions, Labelled
 from veilring.scenarios.report import CostSummary
 from veilring.scenarios.runner import play_queries
@@ -55,6 +55,7 @@ class SystemRun:
         transcript: One hash over all messages: equal transcripts mean equal runs.
         views: All that each watched party saw, batch by batch.
         seconds: Wall time from the first batch's start to the last one's end.
+        model: The public model that the run leaves, if its system makes one.
     """
 
     system: System
@@ -68,6 +69,7 @@ class SystemRun:
     transcript: str
     views: Mapping[str, tuple[View, ...]]
     seconds: float
+    model: PublicModel | None = None
 
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", {self.accuracy:.1%} right"
@@ -343,6 +345,7 @@ async def _play_system(
         transcript=labelled.transcript,
         views=_views(labelled, watch),
         seconds=labelled.seconds,
+        model=labelled.model_of(setup, seeded=seed is not None),
     )
 
 

@@ -19,7 +19,7 @@ from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
 from veilring.nodes.trace import Journal, Mark
 from veilring.protocols.ranksearch.system import SearchSetup
-from veilring.protocols.system import Leakage, Play, Setup
+from veilring.protocols.system import Leakage, Play, PublicModel, Setup
 from veilring.randomness import Streams
 from veilring.scenarios.batches import (
     Attempt,
@@ -63,6 +63,7 @@ def run_scenario(
     progress: Progress | None = None,
     clock: Callable[[], float] = time.perf_counter,
     journal: Journal | None = None,
+    keep: Callable[[PublicModel], object] | None = None,
 ) -> Report:
     """Run a scenario from data to report. No event loop may run in this thread.
 
@@ -83,6 +84,7 @@ def run_scenario(
         clock: Gives wall seconds.
         journal: Where to record which messages pass when, and what happens to parties; also if the
             run fails.
+        keep: Called with the public model that the run leaves, if its system makes one.
 
     Raises:
         ScenarioError: If the data or the protocol cannot be as the scenario says.
@@ -111,6 +113,9 @@ def run_scenario(
             drawn = "split and partition" if scenario.run.fault_seconds is None else _DRAWN
             error.add_note(f"The same {drawn}: --seed {known_seed}.")
         raise
+    model = labelled.model_of(prepared.setup, seeded=own_seed is not None)
+    if keep is not None and model is not None:
+        keep(model)
     leakage = _leakage(scenario, prepared, streams, tell)
     found = None
     if prepared.coalition:

@@ -27,6 +27,7 @@ from veilring.protocols.release.algorithm.steps import (
     ReleaseParameters,
     simulate_release,
 )
+from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.roles import (
     owner_cost,
     release_by_owner,
@@ -36,6 +37,7 @@ from veilring.protocols.release.roles import (
 )
 from veilring.protocols.system import (
     PARTIES,
+    SEED_TELLS,
     SERVER,
     Facts,
     Play,
@@ -308,6 +310,13 @@ class ReleaseSetup(Setup):
         trusted = self._release.trusted
         parts = [together(self.parts)] if trusted else list(self.parts.values())
         return simulate_release(parts, self.parameters, rng.spawn(len(parts)))
+
+    @override
+    def model(self, answer: Released, among: Sequence[str], *, seeded: bool) -> ReleasedModel:
+        peers = 1 if self._release.trusted else len(among)
+        promise = self._release.promise(parties=peers)
+        told = {"seeded noise": SEED_TELLS} if seeded else {}
+        return ReleasedModel.of(answer, self._bind(peers), promise.broken_by(told))
 
     @override
     def spent(self, batches: int) -> Spent:

@@ -9,6 +9,7 @@ file                      what is in it
 `error.json`              what ended it, if it failed
 `trace.parquet`           which messages passed when: the fields of `TracedMessage`
 `events.json`             what happened to parties: a list of marks
+`model.json`              the public model, if the system makes one
 ========================  ==========================================================
 """
 
@@ -28,6 +29,7 @@ from veilring.errors import InputError, VeilringError
 from veilring.extras import require_extra
 from veilring.nodes.run import Failure
 from veilring.nodes.trace import Journal, Mark, TracedMessage
+from veilring.protocols.system import PublicModel
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario, make_scenario
 
@@ -40,6 +42,7 @@ _SCENARIO: Final = "scenario.toml"
 _VERSIONS: Final = "versions.json"
 _TRACE: Final = "trace.parquet"
 _EVENTS: Final = "events.json"
+_MODEL: Final = "model.json"
 # What decides the numbers of a run, and so what is needed to repeat it.
 _VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
 
@@ -81,7 +84,7 @@ def open_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", folder, f"{allowed} ({error})") from error
-    for held in (_REPORT, _ERROR):
+    for held in (_REPORT, _ERROR, _MODEL):
         if (folder / held).exists():
             raise InputError.because(
                 f"{folder} holds {held}, and nothing is overwritten; give another --out",
@@ -90,10 +93,18 @@ def open_folder(folder: Path) -> Path:
     return folder
 
 
-def write_report(report: Report, journal: Journal, folder: Path) -> None:
-    """Write all that there is to say of a run that succeeded."""
+def write_report(
+    report: Report, journal: Journal, folder: Path, model: PublicModel | None = None
+) -> None:
+    """Write all that there is to say of a run that succeeded, and the model that it left.
+
+    Raises:
+        InputError: If the model has no form as a file; the rest is written then.
+    """
     _write_circumstances(report.scenario, journal, folder)
     _write_json(folder / _REPORT, report.as_json())
+    if model is not None:
+        model.save(folder / _MODEL)
 
 
 def write_failure(error: VeilringError, scenario: Scenario, journal: Journal, folder: Path) -> None:

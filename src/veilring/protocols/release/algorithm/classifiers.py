@@ -20,8 +20,10 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require_that
 from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees, cell_of
 
-# Rows that are scored at once: their cells and scores stay within some tens of MiB.
-_BLOCK: Final = 2**20
+# The numbers of the rows that are scored at once: half a MiB, which stays in the cache of a core.
+_BLOCK: Final = 2**16
+# A grid of more features has more cells than a machine has bytes, at two cells a side.
+_GRID_FEATURES_MAX: Final = 63
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,12 +193,12 @@ class CountsClassifier(Classifier):
     def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         bins = self._bins
         placed = bins.place(rows)
-        starts = np.cumsum((0, *bins.sizes))[:-1]
-        scores = np.tile(self.log_priors, (len(rows), 1))
-        for column, start in enumerate(starts):
-            known = placed[:, column] >= 0
-            scores[known] += self.log_shares[:, start + placed[known, column]].T
-        return scores
+        starts = np.cumsum((0, *bins.sizes))
+        # One product of matrices in place of a look-up in each column; the last bin is of none.
+        chosen = np.where(placed >= 0, placed + starts[:-1], starts[-1])
+        one_hot = np.zeros((len(rows), starts[-1] + 1))
+        one_hot[np.arange(len(rows))[:, None], chosen] = 1.0
+        return np.asarray(one_hot[:, :-1] @ self.log_shares.T + self.log_priors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,6 +220,9 @@ class GridClassifier(Classifier):
     def __post_init__(self) -> None:
         sane = self.features >= 1 and self.side >= 1
         require_that(sane, "side", "a grid needs at least one feature and one cell a side")
+        # A file may hold any numbers: no power is taken that no array has as many rows as.
+        small = self.side <= len(self.log_shares) and self.features <= _GRID_FEATURES_MAX
+        require_that(small, "side", "a grid has fewer cells than its sides say")
         shape = (self.side**self.features, len(self.classes))
         _require_shape("log_shares", self.log_shares, shape)
 
@@ -287,7 +292,16 @@ _KINDS: Final[Mapping[str, type[Classifier]]] = MappingProxyType(
 
 
 def as_document(classifier: Classifier) -> dict[str, Any]:
-    """Return a classifier as values that JSON can hold: its kind, and its fields by their names."""
+    """Return a classifier as values that JSON can hold: its kind, and its fields by their names.
+
+    Raises:
+        InputError: If its class is not of this module, so that nobody could read the document.
+    """
+    require_that(
+        _KINDS.get(getattr(classifier, "KIND", "")) is type(classifier),
+        "classifier",
+        f"{type(classifier).__name__} has no document; only {', '.join(sorted(_KINDS))} have one",
+    )
     document: dict[str, Any] = {"kind": classifier.KIND}
     for field in fields(classifier):
         value = getattr(classifier, field.name)

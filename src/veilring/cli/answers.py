@@ -1,0 +1,42 @@
+"""Answers of commands that label rows: CSV, on standard output or in a file of one's own."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilring.errors import InputError
+
+AnswerFile = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write the labels here, not to standard output."),
+]
+
+
+def require_new(out: Path | None) -> None:
+    """Refuse a file that is there already, before anything is asked."""
+    if out is not None and out.exists():
+        raise InputError("--out", out, "a file that does not exist yet")
+
+
+def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
+    """Return columns of equal lengths as the text of a CSV file with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()
+
+
+def write_answer(text: str, out: Path | None) -> None:
+    """Write an answer to a file that only its owner reads, or to standard output."""
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    from veilring.privacy.files import open_private
+
+    with open_private(out, "x") as file:  # labels say of private rows what the answers do
+        file.write(text)

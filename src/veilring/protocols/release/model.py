@@ -1,0 +1,312 @@
+"""Released models as files: JSON that any program reads, with the schema and the promise inside.
+
+`docs/how-to/released-models.md` has each field. A model is public, as the totals that it was made
+of are: to label rows with it costs nothing, and nobody learns that it was done.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from veilring.data.schema import FeatureTerms, RowSchema, feature_terms
+from veilring.data.table import Table
+from veilring.errors import InputError
+from veilring.privacy.checks import floats, require_that
+from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
+from veilring.protocols.release.algorithm.steps import Released, ReleaseParameters
+from veilring.protocols.system import Promise, RowsLike
+
+FORMAT: Final = "veilring released model"
+VERSION: Final = 1
+MODEL_BYTES_MAX: Final = 1 << 28
+"""A thousand classes of a thousand features have a tenth of this."""
+
+_CLASSES: Final = "classes"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """How a model was made. Public.
+
+    Attributes:
+        statistic: What was added up: means, lda, counts, grid or trees; own for another one.
+        law: The law of the noise: laplace, gaussian or skellam.
+        parties: The number of parties that were to add their shares of it.
+        tolerated: How many of them may pool what they see.
+        lost: How many more may have been missing.
+        rows: The declared number of rows of all of them together.
+        noise: Of each sum, the standard deviation of the noise on each of its numbers, divided by
+            the norm of what one row adds at most: the L1 norm for laplace, otherwise the L2 norm.
+    """
+
+    statistic: str
+    law: str
+    parties: int
+    tolerated: int
+    lost: int
+    rows: int
+    noise: Sequence[float]
+
+    @classmethod
+    def of(cls, parameters: ReleaseParameters, released: Released) -> Self:
+        """Return how a release was made.
+
+        Args:
+            parameters: What all parties held.
+            released: The release.
+        """
+        plan, trust = parameters.plan, parameters.plan.trust
+        noise = [
+            noise.deviation(total.shares) / noise.sensitivity.length
+            for noise, total in zip(parameters.noises, released.totals, strict=True)
+        ]
+        return cls(
+            statistic=plan.method,
+            law=plan.law,
+            parties=trust.parties,
+            tolerated=trust.tolerated,
+            lost=trust.lost,
+            rows=plan.rows,
+            noise=noise,
+        )
+
+
+class _Document(RowSchema):
+    """What a file of a model holds, but for what is in the classifier."""
+
+    format: Literal["veilring released model"]
+    version: Literal[1]
+    classifier: dict[str, Any]
+    promise: Promise
+    release: Provenance
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReleasedModel:
+    """A released classifier with the schema of its rows and its promise.
+
+    Attributes:
+        schema: How a row is read: its classes, and its columns with their public ranges.
+        classifier: What labels rows that are scaled by the schema.
+        promise: What the release promises those whose rows are in it.
+        provenance: How it was made.
+
+    Raises:
+        InputError: If the classifier has other classes or another number of features than the
+            schema.
+    """
+
+    schema: RowSchema
+    classifier: Classifier
+    promise: Promise
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        self.schema.require_sound()
+        require_that(
+            self.classifier.classes == self.schema.classes,
+            _CLASSES,
+            "the classifier has other classes than the schema",
+        )
+        require_that(
+            self.classifier.width == self.schema.width,
+            "features",
+            f"the classifier takes {self.classifier.width} features, and rows of the schema have "
+            f"{self.schema.width}",
+        )
+
+    @classmethod
+    def of(cls, released: Released, parameters: ReleaseParameters, promise: Promise) -> Self:
+        """Return the model of a release.
+
+        Args:
+            released: The release.
+            parameters: What all parties held.
+            promise: What the release promises.
+        """
+        features = parameters.features
+        schema = RowSchema(classes=features.classes, features=feature_terms(features))
+        return cls(schema, released.model, promise, Provenance.of(parameters, released))
+
+    def __str__(self) -> str:
+        made = self.provenance
+        noise = ", ".join(f"{each:.3g}" for each in made.noise)
+        lines = {
+            "columns": f"{len(self.schema.features):,}",
+            "classes": ", ".join(self.schema.classes),
+            "statistic": made.statistic,
+            "parties": f"{made.parties:,}, of which {made.tolerated:,} may collude and"
+            f" {made.lost:,} be lost",
+            "rows": f"{made.rows:,}, as declared",
+            "noise": f"{noise} times what one row adds at most ({made.law})",
+        }
+        return "\n".join(
+            [*(f"{name:<14}{text}" for name, text in lines.items()), str(self.promise)]
+        )
+
+    def __repr__(self) -> str:
+        made, schema = self.provenance, self.schema
+        return (
+            f"ReleasedModel({made.statistic!r}: {len(schema.features)} columns, "
+            f"{len(schema.classes)} classes; {self.promise.guarantee})"
+        )
+
+    def predict(self, rows: RowsLike) -> NDArray[np.str_]:
+        """Return the name of the class of each row, shape (rows,).
+
+        Args:
+            rows: A table of the same columns, the path of a CSV file that has them, or an array of
+                shape (rows, features) in the units of the schema's ranges, in which a column of
+                categories is a feature of 0 or 1 for each of them. Other columns of a file, such as
+                a label, do not count.
+
+        Raises:
+            InputError: If a column is missing, a number is none, or a category is not public.
+        """
+        return self.named(self.classifier.predict(self.to_unit(rows)))
+
+    def predict_proba(self, rows: RowsLike) -> NDArray[np.float64]:
+        """Return estimated probabilities, shape (rows, classes), each row with a sum of 1.
+
+        Args:
+            rows: As `predict` takes them.
+
+        Raises:
+            InputError: As `predict` does, or if the classifier has no probabilities.
+        """
+        return self.classifier.predict_proba(self.to_unit(rows))
+
+    def named(self, labels: NDArray[np.int64]) -> NDArray[np.str_]:
+        """Return the names of classes by their numbers, of the same shape."""
+        return np.array(self.schema.classes)[labels]
+
+    def to_unit(self, rows: RowsLike) -> NDArray[np.float64]:
+        """Return rows scaled by the schema into [0, 1], shape (rows, features): for `classifier`.
+
+        Args:
+            rows: As `predict` takes them.
+
+        Raises:
+            InputError: As `predict` does.
+        """
+        if isinstance(rows, Path | str):
+            return self.schema.read_queries(Path(rows))
+        if isinstance(rows, Table):
+            require_that(
+                _columns(feature_terms(rows.features)) == _columns(self.schema.features),
+                "rows",
+                f"the table {rows.name} has other features than the model; read its rows by the "
+                "model's schema: give the path of a CSV file",
+            )
+            rows = rows.X
+        ranges = self.schema.encoded.ranges
+        return ranges.to_unit(floats("rows", np.asarray(rows)), constant=0.0)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the model as values that JSON can hold.
+
+        Raises:
+            InputError: If the classifier is of a kind of one's own, which has no document.
+        """
+        classifier = as_document(self.classifier)
+        del classifier[_CLASSES]  # the schema has them
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            **self.schema.model_dump(mode="json", exclude_unset=True),
+            "promise": asdict(self.promise),
+            "release": asdict(self.provenance),
+            "classifier": classifier,
+        }
+
+    def save(self, path: Path | str) -> None:
+        """Write the model to a file; every number is read back bit for bit.
+
+        Args:
+            path: A file that does not exist.
+
+        Raises:
+            InputError: If it is there already or cannot be written, or as `as_document`.
+        """
+        parts = (
+            f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
+            for key, value in self.as_document().items()
+        )
+        text = "{\n" + ",\n".join(parts) + "\n}\n"
+        try:
+            with Path(path).open("x", encoding="utf-8", newline="") as file:
+                file.write(text)
+        except OSError as error:
+            allowed = f"a file that does not exist yet and can be written ({error.strerror})"
+            raise InputError("path", path, allowed) from None
+
+
+def _columns(features: Sequence[FeatureTerms]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what columns have to have in common: their ranges are the model's own."""
+    return [(each.name, each.categories) for each in features]
+
+
+def load_model(path: Path | str) -> ReleasedModel:
+    """Read what `ReleasedModel.save` wrote.
+
+    Args:
+        path: The file, of at most `MODEL_BYTES_MAX` bytes.
+
+    Raises:
+        InputError: If it cannot be read, is too large, is of another version, lacks a field or has
+            one that does not fit.
+    """
+    path = Path(path)
+    data = _read(path)
+    try:
+        document = _Document.model_validate_json(data)
+        schema = RowSchema(classes=document.classes, features=document.features)
+        require_that(
+            _CLASSES not in document.classifier, _CLASSES, "the classifier has classes of its own"
+        )
+        classifier = from_document(document.classifier | {_CLASSES: list(schema.classes)})
+        return ReleasedModel(schema, classifier, document.promise, document.release)
+    except ValidationError as error:
+        raise _first_mistake(path, error) from None
+    except InputError as error:
+        raise _refused(path, error.sentence, error.field) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MODEL_BYTES_MAX + 1)
+    except OSError as error:
+        raise InputError("path", path, f"a file that can be read ({error.strerror})") from None
+    require_that(
+        len(data) <= MODEL_BYTES_MAX,
+        "path",
+        f"{path.name} is no released model: it has more than {MODEL_BYTES_MAX:,} bytes",
+    )
+    return data
+
+
+def _first_mistake(path: Path, error: ValidationError) -> InputError:
+    """Return an error on the format or the version, if one is wrong; otherwise on the first key."""
+    found = {
+        ".".join(map(str, each["loc"])): each["msg"]
+        for each in error.errors(include_url=False, include_input=False, include_context=False)
+    }
+    where = next((key for key in ("format", "version") if key in found), next(iter(found)))
+    if where == "version":
+        found[where] += f" for veilring {version('veilring')}; install the one that wrote the file"
+    return _refused(path, f"{where}: {found[where]}" if where else found[where], where)
+
+
+def _refused(path: Path, reason: str, field: str = "path") -> InputError:
+    return InputError.because(
+        f"{path.name} is not a released model: {reason}; load the file as it was written",
+        field=field,
+    )

@@ -1,0 +1,123 @@
+"""`veilring classify`: labels by a file, without any party."""
+
+import csv
+import io
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.invoking import invoke, python
+from tests.deployment.test_imports import LABORATORY
+
+import veilring as vr
+
+QUICK = ("--runtime", "memory", "--set", "parties.count=3", "--set", "run.leakage_trials=0")
+RELEASE = (
+    "--protocol",
+    "release",
+    "--set",
+    "protocol.epsilon=8",
+    *("--set", "protocol.statistic=means"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the model of a run, and rows of the same table, last their labels."""
+    folder = tmp_path_factory.mktemp("released")
+    wine = vr.load("wine")
+    lines = [",".join([*wine.features.names, "kind"])]
+    lines += [
+        ",".join(map(str, [*map(float, row), y])) for row, y in zip(wine.X, wine.y, strict=True)
+    ]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    code, _, err = invoke("run", "wine", *QUICK, *RELEASE, "--out", folder / "run")
+    assert (code, err) == (0, "")
+    return folder
+
+
+def test_the_rows_of_a_file_are_labelled(folder: Path) -> None:
+    """One label a row, as Python has them; the columns that the model lacks do not count."""
+    model = folder / "run" / "model.json"
+    code, out, err = invoke("classify", model, folder / "rows.csv")
+    assert (code, err) == (0, "")
+    header, *labels = out.splitlines()
+    assert header == "label"
+    assert labels == vr.load_model(model).predict(folder / "rows.csv").tolist()
+    wine = vr.load("wine")
+    assert (
+        np.mean(np.array(wine.features.classes)[wine.y] == labels) > 0.7
+    )  # 0.93 on average, with a standard deviation of 0.01
+
+
+def test_probabilities_stand_beside_labels(folder: Path, tmp_path: Path) -> None:
+    """A column for each class, by its name; the greatest is that of the label."""
+    model = tmp_path / "lda.json"
+    train, test = vr.load("wine").split(test_share=0.5, seed=1)
+    found = vr.run(vr.Release(statistic="lda"), train.deal(3, seed=1), test).model
+    assert found is not None
+    found.save(model)
+    _, out, _ = invoke("classify", model, folder / "rows.csv", "--probabilities")
+    for row in csv.DictReader(io.StringIO(out)):
+        shares = {name: float(share) for name, share in row.items() if name != "label"}
+        assert sum(shares.values()) == pytest.approx(1.0)
+        assert max(shares, key=shares.__getitem__) == f"probability of {row['label']}"
+    code, _, err = invoke(
+        "classify", folder / "run" / "model.json", folder / "rows.csv", "--probabilities"
+    )
+    assert code == 2
+    assert "no probabilities" in err
+
+
+def test_out_is_a_new_file_of_ones_own(folder: Path, tmp_path: Path) -> None:
+    """Only its owner reads it, and it is refused before anything is read if it is there."""
+    out = tmp_path / "labels.csv"
+    arguments = ("classify", folder / "run" / "model.json", folder / "rows.csv", "--out", out)
+    assert invoke(*arguments) == (0, "", "")
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert len(out.read_text().splitlines()) == 1 + len(vr.load("wine"))
+    code, _, err = invoke(*arguments)
+    assert code == 2
+    assert "a file that does not exist yet" in err
+
+
+def test_without_rows_it_says_what_is_promised(folder: Path) -> None:
+    """And how the model was made."""
+    model = folder / "run" / "model.json"
+    code, out, _ = invoke("classify", model)
+    assert (code, out) == (0, f"{vr.load_model(model)}\n")
+    assert "ε = 8, δ = 1e-05 for each release" in out
+
+
+def test_what_is_no_model_is_refused(folder: Path) -> None:
+    """It exits with 2, and names the file."""
+    code, out, err = invoke("classify", folder / "rows.csv", folder / "rows.csv")
+    assert (code, out) == (2, "")
+    assert err.startswith("veilring: rows.csv is not a released model: ")
+
+
+def test_a_folder_with_a_model_is_not_written_to(tmp_path: Path) -> None:
+    """The model of another run stays."""
+    (tmp_path / "model.json").write_text("mine")
+    code, _, err = invoke("run", "wine", *QUICK, *RELEASE, "--out", tmp_path)
+    assert code == 2
+    assert "holds model.json" in err
+
+
+def test_a_run_of_another_system_leaves_no_model(tmp_path: Path) -> None:
+    """There is nothing public to use again."""
+    code, _, _ = invoke("run", "wine", *QUICK, "--set", "data.queries=2", "--out", tmp_path)
+    assert code == 0
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_a_client_needs_no_laboratory(folder: Path) -> None:
+    """What `pip install veilring` brings is enough, and no network is opened."""
+    model, rows = folder / "run" / "model.json", folder / "rows.csv"
+    python(
+        "-c",
+        "import sys, veilring as vr; "
+        f"vr.load_model({str(model)!r}).predict({str(rows)!r}); "
+        f"assert not {LABORATORY!r} & set(sys.modules)",
+    )

@@ -1,0 +1,348 @@
+"""Released models: what is saved is read back bit for bit, and nothing else is read."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows
+
+import veilring as vr
+from veilring.data.table import Categories, Features, Ranges
+from veilring.errors import InputError
+from veilring.protocols.release import model as models
+from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
+from veilring.protocols.release.model import ReleasedModel, load_model
+
+ROWS = 300
+METHODS = ("means", "lda", "counts", "grid", "trees")
+MONEY = Features(
+    ("income", "age", "sex=f", "sex=m", "land=x"),
+    Ranges((0.0, 18.0, 0.0, 0.0, 1.0), (9e4, 99.0, 1.0, 1.0, 1.0)),
+    ("no", "yes"),
+    (Categories("sex", 2, ("f", "m")), Categories("land", 4, ("x",))),
+)
+"""Numbers in different units, and categories, of one of which there is only one value."""
+
+
+def table(features: Features, rows: int = ROWS) -> vr.Table:
+    """Draw a table of a schema, in the units of its ranges; the first feature tells the class."""
+    rng = np.random.default_rng(7)
+    lows, highs = np.array(features.ranges.lows), np.array(features.ranges.highs)
+    unit = draw_rows(features, rows, rng)
+    drawn = lows + unit * (highs - lows)
+    for each in features.categories:
+        drawn[:, each.features] = unit[:, each.features]
+    labels = np.minimum((unit[:, 0] * len(features.classes)).astype(int), len(features.classes) - 1)
+    return vr.Table("drawn", drawn, labels, features)
+
+
+def released(features: Features = NUMERIC, **parameters: Any) -> ReleasedModel:
+    """Release a table among three parties, with little noise."""
+    chosen: dict[str, Any] = {"epsilon": 50.0, "statistic": "means"} | parameters
+    run = vr.run(vr.Release(**chosen), table(features).deal(3, seed=1), table(features, 9))
+    assert isinstance(run.model, ReleasedModel)
+    return run.model
+
+
+def write_csv(path: Path, drawn: vr.Table) -> Path:
+    """Write the rows of a table as a person has them: a category is one cell, and a label last."""
+    features = drawn.features
+    firsts = {each.first: each for each in features.categories}
+    inner = {n for each in features.categories for n in range(each.first + 1, each.features.stop)}
+    columns = [n for n in range(len(features)) if n not in inner]
+    header = [firsts[n].column if n in firsts else features.names[n] for n in columns]
+    lines = [",".join([*header, "label"])]
+    for row, label in zip(drawn.X, drawn.y, strict=True):
+        cells = [
+            firsts[n].values[int(row[firsts[n].features].argmax())]
+            if n in firsts
+            else float(row[n])
+            for n in columns
+        ]
+        lines.append(",".join([*map(str, cells), features.classes[label]]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("features", [NUMERIC, MIXED, MONEY], ids=["numbers", "mixed", "money"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_model_is_read_back_bit_for_bit(
+    method: str, features: Features, tmp_path: Path
+) -> None:
+    """Schema, promise, provenance and scores are the same, and a file is never overwritten."""
+    if method == "grid" and features.categories:
+        pytest.skip("a grid takes numbers alone")
+    model, path = released(features, statistic=method), tmp_path / "model.json"
+    model.save(path)
+    again = load_model(path)
+    assert (again.schema, again.promise) == (model.schema, model.promise)
+    assert again.provenance == model.provenance
+    rows = model.to_unit(table(features))
+    assert again.classifier.scores(rows).tobytes() == model.classifier.scores(rows).tobytes()
+    with pytest.raises(InputError, match="does not exist yet"):
+        model.save(path)
+
+
+@pytest.mark.parametrize("features", [NUMERIC, MIXED, MONEY], ids=["numbers", "mixed", "money"])
+def test_a_table_an_array_and_a_file_are_labelled_alike(features: Features, tmp_path: Path) -> None:
+    """All are scaled as the rows of the release were."""
+    model, drawn = released(features), table(features)
+    expected = model.predict(drawn)
+    assert (model.predict(np.array(drawn.X)) == expected).all()
+    assert (model.predict(write_csv(tmp_path / "rows.csv", drawn)) == expected).all()
+    unit = features.ranges.to_unit(drawn.X, constant=0.0)
+    np.testing.assert_array_equal(model.to_unit(drawn), unit)
+    np.testing.assert_array_equal(model.to_unit(str(tmp_path / "rows.csv")), unit)
+
+
+def test_a_run_leaves_the_model_that_labelled_its_queries() -> None:
+    """Its labels are those of the run, and its promise is the run's."""
+    train, test = vr.load("wine").split(test_share=0.25, seed=1)
+    for system in (vr.Release(), vr.Release(trusted=True), vr.Release(statistic="lda", rows=200)):
+        run = vr.run(system, train.deal(4, seed=1), test)
+        model = run.model
+        assert isinstance(model, ReleasedModel)
+        assert tuple(model.predict(test)) == run.labels
+        assert model.promise == run.promise
+        made = model.provenance
+        peers = (1, 0) if system.trusted else (4, 1)
+        assert (made.parties, made.tolerated) == peers
+        assert made.rows == (system.rows or len(train))
+    assert vr.run(vr.DataOwner(), train.deal(4, seed=1), test.take(np.arange(3))).model is None
+
+
+def test_a_seeded_release_promises_no_epsilon() -> None:
+    """Whoever knows the seed knows the noise, and the file says so."""
+    drawn = table(NUMERIC)
+    run = vr.run(vr.Release(), drawn.deal(3, seed=1), drawn.take(np.arange(2)), seed=1)
+    assert isinstance(run.model, ReleasedModel)
+    assert run.model.promise.epsilon is None
+    assert run.model.promise.guarantee == "no ε: seeded noise"
+    assert run.promise.epsilon == 1.0
+
+
+def test_noise_is_told_in_units_of_a_row() -> None:
+    """For a grid: Laplace noise of both honest parties' shares, beside the bound of 1."""
+    made = released(statistic="grid", epsilon=1.0, tolerated=1).provenance
+    (found,) = made.noise
+    variance = (
+        2 * math.exp(-1) / (1 - math.exp(-1)) ** 2
+    )  # of discrete Laplace, counts in steps of 1
+    assert found == pytest.approx(math.sqrt(variance * 3 / 2), rel=1e-9)
+
+
+def test_probabilities_sum_to_one_where_there_are_any() -> None:
+    """Class means have none, and say so."""
+    drawn = table(NUMERIC)
+    found = released(statistic="lda").predict_proba(drawn)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    with pytest.raises(InputError, match="no probabilities"):
+        released(statistic="means").predict_proba(drawn)
+
+
+def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    """Other columns, words for numbers, a category that is not public, another width, and NaN."""
+    model = released(MONEY)
+    path = tmp_path / "rows.csv"
+    for text, says in (
+        ("income,age,sex\n1,20,f\n", "lacks the column 'land'"),
+        ("income,age,sex,land\n1,old,f,x\n", "not a finite number"),
+        ("income,age,sex,land\n1,20,d,x\n", "one of f, m"),
+        ("income,age,sex,land\n", "no rows"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=says):
+            model.predict(path)
+    with pytest.raises(InputError, match="other features than the model"):
+        model.predict(table(NUMERIC))
+    with pytest.raises(InputError, match=r"must be \(rows, 5\)"):
+        model.predict(np.zeros((2, 4)))
+    with pytest.raises(InputError, match="only numbers"):
+        model.predict(np.full((2, 5), np.nan))
+
+
+class Loudest(Classifier):
+    """A classifier of one's own: every row has the first class."""
+
+    KIND: ClassVar[str] = "directions"
+
+    @property
+    def width(self) -> int:
+        """The number of features of a row."""
+        return 4
+
+    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.tile([1.0, 0.0, 0.0], (len(rows), 1))
+
+
+def test_a_classifier_of_ones_own_labels_rows_and_has_no_file(tmp_path: Path) -> None:
+    """Nobody else could read it, even if it takes the name of a kind."""
+    model = replace(released(), classifier=Loudest(NUMERIC.classes))
+    assert set(model.predict(table(NUMERIC))) == {"class0"}
+    with pytest.raises(InputError, match="Loudest has no document"):
+        model.save(tmp_path / "model.json")
+    assert not (tmp_path / "model.json").exists()
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def sets(*keys: str, to: object) -> Change:
+    """Return what sets a key of nested tables."""
+
+    def change(document: dict[str, Any]) -> None:
+        *way, last = keys
+        for key in way:
+            document = document[key]
+        document[last] = to
+
+    return change
+
+
+def lacks(*keys: str) -> Change:
+    """Return what takes a key of nested tables away."""
+
+    def change(document: dict[str, Any]) -> None:
+        *way, last = keys
+        for key in way:
+            document = document[key]
+        del document[last]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (sets("format", to="another"), "format: "),
+        (lacks("format"), "format: Field required"),
+        (sets("version", to=2), "version: Input should be 1 for veilring"),
+        (lacks("version"), "version: "),
+        (sets("extra", to=1), "extra: "),
+        (lacks("classes"), "classes: "),
+        (sets("classes", to=["a", "b"]), "biases has the shape|weights has the shape"),
+        (sets("classes", to=["a", "a", "b"]), "no name repeats"),
+        (sets("classes", to=[]), "classes: "),
+        (lacks("features"), "features: "),
+        (sets("features", to=[]), "features: "),
+        (sets("features", to=[{"name": "x"}]), "takes 4 features"),
+        (sets("features", to=[{"name": "x"}] * 4), "no name repeats"),
+        (sets("features", to=[{"name": "x", "low": math.nan}]), "low: "),
+        (sets("features", to=[{"name": "x", "low": 2.0, "high": 1.0}]), "at least low"),
+        (lacks("promise"), "promise: "),
+        (lacks("promise", "epsilon"), "promise.epsilon: "),
+        (sets("promise", "epsilon", to=math.inf), "promise.epsilon: "),
+        (sets("promise", "epsilon", to="1"), "promise.epsilon: "),
+        (sets("promise", "extra", to="1"), "promise.extra: "),
+        (lacks("release"), "release: "),
+        (sets("release", "rows", to=1.5), "release.rows: "),
+        (sets("release", "noise", to=[math.nan]), "release.noise.0: "),
+        (lacks("classifier"), "classifier: "),
+        (lacks("classifier", "kind"), "kind is None"),
+        (sets("classifier", "kind", to="forest"), "kind is 'forest'"),
+        (sets("classifier", "kind", to=["forest"]), "kind is "),
+        (sets("classifier", "classes", to=["a"]), "classes of its own"),
+        (lacks("classifier", "weights"), "weights is missing"),
+        (sets("classifier", "weights", to=[[math.nan] * 4] * 3), "finite"),
+        (sets("classifier", "weights", to=[[10**400] * 4] * 3), "another type"),
+        (sets("classifier", "weights", to=[["1"] * 4] * 3), "another type"),
+        (sets("classifier", "weights", to=[[1.0] * 4, [1.0]]), "another type"),
+        (sets("classifier", "weights", to=[[1.0] * 5] * 3), "shape"),
+        (sets("classifier", "units", to=[0.0] * 4), "above 0"),
+        (sets("classifier", "calibrated", to=1), "another type"),
+    ],
+    ids=range(36),
+)
+def test_a_file_that_does_not_fit_is_refused(change: Change, says: str, tmp_path: Path) -> None:
+    """The sentence names the file, and the field that is wrong."""
+    path = tmp_path / "model.json"
+    document = released().as_document()
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=says) as refused:
+        load_model(path)
+    assert str(refused.value).startswith("model.json is not a released model: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("grid", {"features": 4, "side": 10**9, "log_shares": [[0.0] * 3]}),
+        ("grid", {"features": 10**9, "side": 2, "log_shares": [[0.0] * 3] * 2}),
+        (
+            "counts",
+            {
+                "features": 4,
+                "numbers": [0],
+                "cuts": 10**300,
+                "firsts": [],
+                "values": [],
+                "log_priors": [0.0] * 3,
+                "log_shares": [[0.0]] * 3,
+            },
+        ),
+        (
+            "counts",
+            {
+                "features": 4,
+                "numbers": [],
+                "cuts": 1,
+                "firsts": [3],
+                "values": [2**63 - 1],
+                "log_priors": [0.0] * 3,
+                "log_shares": [[0.0]] * 3,
+            },
+        ),
+    ],
+    ids=["side", "features", "cuts", "values"],
+)
+def test_numbers_beyond_all_arrays_are_refused_at_once(
+    kind: str, fields: Mapping[str, object], tmp_path: Path
+) -> None:
+    """No file makes a reader compute, or hold, more than the file is long."""
+    path = tmp_path / "model.json"
+    document = released().as_document() | {"classifier": {"kind": kind, **fields}}
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"model\.json"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000, "\xff"])
+def test_what_is_not_json_of_ours_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is a file that is not there, and one that is too large."""
+    path = tmp_path / "model.json"
+    with pytest.raises(InputError, match=r"model\.json"):
+        load_model(path)
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=r"model\.json"):
+        load_model(path)
+    monkeypatch.setattr(models, "MODEL_BYTES_MAX", 10)
+    path.write_text(" " * 11)
+    with pytest.raises(InputError, match="more than 10 bytes"):
+        load_model(path)
+
+
+def test_a_model_shows_what_it_promises_and_how_it_was_made() -> None:
+    """Both in lines, and the guarantee in its name."""
+    model = released(MONEY, epsilon=1.0)
+    for text in ("columns       4", "classes       no, yes", "3, of which 1 may collude", "ε = 1"):
+        assert text in str(model)
+    assert "ε = 1, δ = 1e-05 for each release" in repr(model)
+
+
+def test_a_model_is_one_of_its_own_schema() -> None:
+    """A classifier of other classes or of another width is refused."""
+    model = released()
+    other = DirectionClassifier(
+        ("a", "b"), np.zeros(4), np.ones(4), np.zeros((2, 4)), np.zeros(2), calibrated=False
+    )
+    with pytest.raises(InputError, match="other classes than the schema"):
+        replace(model, classifier=other)
