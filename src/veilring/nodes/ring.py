@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from numpy.random import PCG64DXSM, Generator, SeedSequence
 from pydantic import Field
 
-from veilring.errors import InputError, ProtocolViolation
+from veilring.errors import InputError, ProtocolViolation, Tampered, VeilringError
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.transport.messages import Message
 
@@ -106,8 +106,9 @@ async def draw_ring(party: Party) -> Ring:
         The same ring at every party.
 
     Raises:
-        ProtocolViolation: If a nonce does not fit its commitment, or if a member heard other
-            commitments than we did, so that somebody told different parties different things.
+        ProtocolViolation: If a nonce does not fit its commitment.
+        Tampered: If a member heard other commitments than we did, so that it lies, or another
+            member told different parties different things.
     """
     committee = committee_for(party.parties, party.session)
     nonce = party.rng.bytes(_NONCE_BYTES)
@@ -149,7 +150,19 @@ def _check_reveal(
         broken = "revealed a nonce that it had not committed to"
         party.accuse(ProtocolViolation(member, broken))
     if reveal.heard != heard:
-        party.accuse(ProtocolViolation(member, "heard other commitments than we did"))
+        party.accuse(_two_tongues(party, member))
+
+
+def _two_tongues(party: Party, member: str) -> VeilringError:
+    """Return the error for a member that says it heard other commitments than we did.
+
+    It lies, or another member told it something else.
+    """
+    others = committee_for(party.parties, party.session)
+    suspects = tuple(name for name in others if name != party.me)
+    if len(suspects) == 1:
+        return ProtocolViolation(member, "heard other commitments than we did")
+    return Tampered(suspects, f"{member} heard other commitments than we did")
 
 
 def _commit(session: bytes, member: str, nonce: bytes) -> bytes:

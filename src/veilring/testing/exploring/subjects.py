@@ -121,11 +121,13 @@ class SystemSubject(Subject):
 
     Attributes:
         scenario: Who holds which rows, and what is asked.
+        sums_share: The share of the runs in a ring that are such sums.
         secure_sum: The sum under test; another than the real one only to see whether it is caught.
         prepared: The parties with their rows.
     """
 
     scenario: Scenario
+    sums_share: float = 0.5
     secure_sum: Role = secure_sum
     prepared: Prepared = field(init=False)
 
@@ -164,7 +166,7 @@ class SystemSubject(Subject):
     ) -> Played:
         options = {"seconds": seconds, "trace": trace, "adversaries": adversaries}
         if self._setup.system.draws_ring:
-            if rng.random() < 0.5:  # noqa: PLR2004  (either as often)
+            if rng.random() < self.sums_share:
                 return await self._play_sum(cluster, among, rng, **options)
             client = among[int(rng.integers(len(among)))]
             among = (client, *(name for name in among if name != client))

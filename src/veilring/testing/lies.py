@@ -1,0 +1,379 @@
+"""Lies: each generic adversary at each position and message, and what honest parties make of it.
+
+An audit first plays the run honestly and writes down what each party sends. Then it plays it again
+for each party, each of its messages and each way to lie about that one message, and for each
+adversary that acts in the whole run. The table says how each of them ended.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.errors import InputError, RunFailed, SessionAborted, SessionTimeout, VeilringError
+from veilring.nodes.adversary import (
+    Adversary,
+    Alter,
+    Delay,
+    Drop,
+    Forger,
+    Lines,
+    Reorder,
+    Repeat,
+    Replay,
+)
+from veilring.nodes.blame import find_fault
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Outcome, blamed_party
+from veilring.nodes.runtimes import Simulated
+from veilring.nodes.transcript import Seen
+from veilring.randomness import Streams
+from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject
+from veilring.testing.exploring.worlds import EXPLORED_SECONDS, Played, Subject, tell_results
+from veilring.transport.messages import Message
+
+_DELAY_SECONDS: Final = EXPLORED_SECONDS / 2  # late, and in time
+_CELL: Final = 24
+
+
+class Verdict(StrEnum):
+    """How honest parties end a run in which one party lies."""
+
+    CULPRIT = "named culprit"
+    SUSPECTS = "named suspects"
+    UNCHANGED = "result unchanged"
+    UNNOTICED = "wrong result unnoticed"
+    HANG = "hang"
+    """Time is up, and nobody is named."""
+    UNNAMED = "nobody named"
+    """They end in an error that names nobody, and not because time was up."""
+    MISNAMED = "honest party named"
+
+
+class Lie(NamedTuple):
+    """A lie and what became of it."""
+
+    adversary: str
+    party: str
+    """The party that lies."""
+    message: str
+    """The kind of the message that it lies about; empty if it lies as it likes."""
+    to: str
+    place: int
+    """The place of that message among all that the party sends, from 0; -1 without one."""
+    verdict: Verdict
+    said: str
+    """What an honest party said, or what is wrong with its result."""
+
+    def __str__(self) -> str:
+        about = f" of message {self.place} ({self.message} to {self.to})" if self.message else ""
+        said = f": {self.said}" if self.said else ""
+        return f"{self.adversary} by {self.party}{about} → {self.verdict}{said}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lies:
+    """The table of an audit.
+
+    Attributes:
+        rows: Each lie.
+    """
+
+    rows: tuple[Lie, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def count(self, verdict: Verdict) -> int:
+        """Return how many lies ended so."""
+        return sum(lie.verdict is verdict for lie in self.rows)
+
+    def of(self, *verdicts: Verdict) -> Self:
+        """Return the part of the table that ended so."""
+        return replace(self, rows=tuple(lie for lie in self.rows if lie.verdict in verdicts))
+
+    def about(self, kind: str) -> Self:
+        """Return the part of the table with lies about messages of one kind."""
+        return replace(self, rows=tuple(lie for lie in self.rows if lie.message == kind))
+
+    def assert_none(self, *verdicts: Verdict) -> None:
+        """Fail if any lie ended in one of these ways.
+
+        Raises:
+            AssertionError: With the lies that did.
+        """
+        found = self.of(*verdicts).rows
+        told = "\n".join(map(str, found[:10]))
+        more = f"\nand {len(found) - 10} more" if len(found) > 10 else ""  # noqa: PLR2004  (as above)
+        assert not found, f"{len(found)} of {len(self)} lies:\n{told}{more}"  # noqa: S101  (this is how a test speaks)
+
+    def __str__(self) -> str:
+        cells = Counter((lie.adversary, lie.verdict) for lie in self.rows)
+        used = [verdict for verdict in Verdict if self.count(verdict)]
+        head = "".join(f"{verdict:>{_CELL}}" for verdict in used)
+        lines = [
+            f"{name:<{_CELL}}" + "".join(f"{cells[name, verdict]:>{_CELL}}" for verdict in used)
+            for name in dict.fromkeys(lie.adversary for lie in self.rows)
+        ]
+        return "\n".join([" " * _CELL + head, *lines])
+
+
+def audit_lies(
+    role: Callable[..., Awaitable[Any]],
+    inputs: Mapping[str, object] | Sequence[object],
+    *,
+    invariant: Invariant | None = None,
+    public: Mapping[str, object] | None = None,
+    adversaries: Mapping[str, Adversary] | None = None,
+    seed: int = 0,
+) -> Lies:
+    """Have each party lie about each of its messages in each generic way.
+
+    Args:
+        role: The role, as `Cluster.run` takes it.
+        inputs: Each party's private input, by its name; a sequence is of `party-0`, `party-1`, ….
+        invariant: Raises an `AssertionError` unless results are right, given the inputs of all and
+            the results of the honest; without it they are right if they are those of an honest run.
+        public: The role's public arguments.
+        adversaries: Further adversaries by name; each acts in the whole run, at each position.
+        seed: Of all randomness: it is the same in all runs.
+
+    Raises:
+        InputError: If a run without lies fails or goes wrong.
+    """
+    if not isinstance(inputs, Mapping):
+        inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
+    subject = RoleSubject(role, inputs, invariant or _anything, public or {})
+    if invariant is None:
+        honest = _play(subject, {}, seed)
+        subject = replace(subject, invariant=partial(_same, tell_results(honest.outcomes)))
+    return audit_subject(subject, adversaries=adversaries or {}, seed=seed)
+
+
+def audit_system(subject: SystemSubject, *, seed: int = 0) -> Lies:
+    """Audit a system whose parties label the queries of a scenario, with its own adversaries.
+
+    An adversary of the system takes part as it is by default; one that has no defaults does not.
+    """
+    own: dict[str, Adversary] = {}
+    for name, made in subject.scenario.protocol.adversaries().items():
+        try:
+            own[name] = made()
+        except TypeError:  # it has to be told what to do
+            continue
+    return audit_subject(replace(subject, sums_share=0.0), adversaries=own, seed=seed)
+
+
+def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], seed: int = 0) -> Lies:
+    """Audit what can be explored, as `audit_lies` does."""
+    honest = _play(subject, {}, seed)
+    wrong = [*honest.wrong, *(str(done.error) for done in honest.outcomes if done.error)]
+    if wrong:
+        raise InputError.because(f"a run without lies goes wrong: {'; '.join(wrong)}", field="role")
+    sent, others = (_recorded(subject, which) for which in (seed, seed + 1))
+    rows: list[Lie] = []
+    for party in subject.parties:
+        for name, liar, place in _lies(sent[party], others[party]):
+            about = sent[party][place].message.kind, sent[party][place].sender, place
+            rows.append(Lie(name, party, *about, *_lied(subject, party, liar, seed)))
+        for name, liar in adversaries.items():
+            rows.append(Lie(name, party, "", "", -1, *_lied(subject, party, liar, seed)))
+    return Lies(tuple(rows))
+
+
+def _lied(subject: Subject, party: str, liar: Adversary, seed: int) -> tuple[Verdict, str]:
+    return _judge(_play(subject, {party: liar}, seed), party)
+
+
+def _anything(_inputs: Mapping[str, object], _results: Mapping[str, object]) -> None:
+    """Find every result right."""
+
+
+def _same(
+    honest: Mapping[str, object], _inputs: Mapping[str, object], results: Mapping[str, object]
+) -> None:
+    for party, found in results.items():
+        equal = _equal(found, honest[party])
+        assert equal, f"{party} has another result than without the lie"  # noqa: S101  (an invariant speaks so)
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(np.asarray(one), np.asarray(other))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if hasattr(one, "__dataclass_fields__") and type(one) is type(other):
+        return all(_equal(getattr(one, n), getattr(other, n)) for n in one.__dataclass_fields__)
+    return bool(one == other)
+
+
+def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> Played:
+    """Play one run; one that nobody can end has the deadlock as each party's error."""
+
+    async def main() -> Played:
+        runtime = Simulated()
+        async with Cluster(subject.parties, runtime=runtime, own=subject.own(), seed=seed) as c:
+            rng = Streams(seed).generator("run")
+            limit = EXPLORED_SECONDS
+            return await subject.play(
+                c, subject.parties, rng, seconds=limit, adversaries=adversaries
+            )
+
+    return simulation.simulate(main())
+
+
+class _Recorder(Adversary):
+    """Is honest, and writes down what its party sends."""
+
+    def __init__(self, sent: list[Seen]) -> None:
+        self._sent = sent
+
+    def __deepcopy__(self, _memo: object) -> "_Recorder":
+        return _Recorder(self._sent)
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        self._sent.append(Seen(self.round, to, message))
+        return [(to, message)]
+
+
+def _recorded(subject: Subject, seed: int) -> dict[str, list[Seen]]:
+    """Return what each party sends in an honest run, with receivers in place of senders."""
+    sent: dict[str, list[Seen]] = {party: [] for party in subject.parties}
+    _play(subject, {party: _Recorder(sent[party]) for party in subject.parties}, seed)
+    return sent
+
+
+@dataclass
+class _About(Adversary):
+    """Lies as another adversary does, about one message, or some that follow it to one peer.
+
+    Attributes:
+        liar: The adversary.
+        place: The place of the message among all that the party sends.
+        messages: About how many messages it lies: a message that is held goes out with the next.
+    """
+
+    liar: Adversary
+    place: int
+    messages: float = 1
+    _sent: int = field(default=0, init=False)
+    _to: str = field(default="", init=False)
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        self.liar.party, self.liar.arguments = self.party, self.arguments
+        place, self._sent = self._sent, self._sent + 1
+        if place == self.place:
+            self._to = to
+        if place < self.place or to != self._to or self.messages < 1:
+            return [(to, message)]
+        self.messages -= 1
+        return await self.liar.sending(to, message)
+
+
+def _lies(sent: Sequence[Seen], others: Sequence[Seen]) -> Iterator[tuple[str, Adversary, int]]:
+    """Yield each generic lie about each message, with its name."""
+    peers = tuple(dict.fromkeys(seen.sender for seen in sent))
+    for place, seen in enumerate(sent):
+        for name, liar, messages in _ways(seen, others[place : place + 1], peers):
+            yield name, _About(liar, place, messages), place
+
+
+def _ways(
+    seen: Seen, other: Sequence[Seen], peers: Sequence[str]
+) -> Iterator[tuple[str, Adversary, float]]:
+    yield "drop", Drop(), 1
+    yield "drop it and all that follow", Drop(), float("inf")
+    yield "delay", Delay(_DELAY_SECONDS), 1
+    yield "repeat", Repeat(), 1
+    yield "reorder", Reorder(), 2
+    if other and other[0].message.kind == seen.message.kind:
+        yield "replay", Replay(other), 1
+    for victim in (peer for peer in peers if peer != seen.sender):
+        yield "forge", Forger(victim), 1
+        break
+    for name, value in zip(seen.message.names, seen.message.fields(), strict=True):
+        for way, change in (("alter", _altered), ("lengthen", _lengthened)):
+            if change(value) is not None:
+                yield f"{way} {name}", Alter(partial(_changed, name, change)), 1
+
+
+def _changed(name: str, change: Callable[[object], object], message: Message) -> Message:
+    """Return a message with one field changed; whoever receives it judges whether it fits."""
+    return message.model_copy(update={name: change(getattr(message, name))})
+
+
+def _altered(value: object) -> object:
+    """Return a value of the same shape that differs; none if there is no such."""
+    changed: object = None
+    match value:
+        case bool():
+            changed = not value
+        case int():
+            changed = value + 1
+        case float():
+            changed = 0.5 * value + 0.25
+        case bytes() if value:
+            changed = bytes([value[0] ^ 1]) + value[1:]
+        case str():
+            changed = f"{value}x"
+        case np.ndarray() if value.size:
+            changed = _altered_array(value)
+        case tuple() if value and (first := _altered(value[0])) is not None:
+            changed = (first, *value[1:])
+    return changed
+
+
+def _altered_array(array: NDArray[Any]) -> NDArray[Any]:
+    changed = array.copy()
+    first = changed.reshape(-1)[:1]
+    first[...] = 0.5 * first + 0.25 if array.dtype.kind == "f" else first + array.dtype.type(1)
+    return changed
+
+
+def _lengthened(value: object) -> object:
+    """Return a longer value; none if it has no length."""
+    match value:
+        case bytes():
+            return value + b"\0"
+        case np.ndarray() if value.size:
+            return np.concatenate([value, value[:1]])
+        case tuple() if value:
+            return (*value, value[-1])
+    return None
+
+
+def _judge(played: Played, liar: str) -> tuple[Verdict, str]:
+    honest = [outcome for outcome in played.outcomes if outcome.party != liar]
+    errors = {outcome.party: outcome.error for outcome in honest if outcome.error is not None}
+    if not errors:
+        wrong = "; ".join(played.wrong)
+        return (Verdict.UNNOTICED, wrong) if wrong else (Verdict.UNCHANGED, "")
+    root = RunFailed(errors).root
+    alike = [error for error in errors.values() if type(error) is type(root)]
+    named = {name for error in alike if (name := blamed_party(error))}
+    suspects = {name for error in alike for name in getattr(error, "suspects", ())}
+    said = str(root) if isinstance(root, VeilringError) else repr(root)
+    if named:
+        return (Verdict.MISNAMED if named - {liar} else Verdict.CULPRIT), said
+    if liar in suspects:
+        return Verdict.SUSPECTS, said
+    if not isinstance(root, SessionTimeout | SessionAborted):
+        return Verdict.UNNAMED, said
+    return _judge_late(played.outcomes, liar, said)
+
+
+def _judge_late(outcomes: Sequence[Outcome], liar: str, said: str) -> tuple[Verdict, str]:
+    """Judge a run whose time was up, as its launcher does: from where all parties stand."""
+    fault = find_fault(done.standing for done in outcomes if done.standing is not None)
+    if not fault.culprit:
+        return Verdict.HANG, said
+    return (Verdict.CULPRIT if fault.culprit == liar else Verdict.MISNAMED), fault.sentence

@@ -1,0 +1,118 @@
+"""Audits of lies: each adversary at each message, and how honest parties end."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from docs.examples.class_counts import class_counts
+from numpy.typing import NDArray
+from tests.testing.test_exploring_roles import Number, is_greatest, maximum
+
+from veilring.errors import InputError, ProtocolViolation
+from veilring.nodes.adversary import Silent, Substitute
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.ring import draw_ring
+from veilring.scenarios import load_scenario
+from veilring.testing.exploring import SystemSubject
+from veilring.testing.lies import Verdict, audit_lies, audit_system
+
+COUNTS = [np.array(c, np.uint64) for c in ([5, 0, 1], [2, 2, 2], [0, 9, 0], [1, 1, 4])]
+
+
+async def checked_maximum(party: Party, own: int) -> int:
+    """Tell all the own number, and then what was heard: who said two things is found out."""
+    party.round(1)
+    await broadcast(party, Number(number=own))
+    told = {peer: (await party.receive(Number, sender=peer)).number for peer in party.peers}
+    party.round(2)
+    found = max(own, *told.values())
+    await broadcast(party, Number(number=found))
+    for peer in party.peers:
+        if (await party.receive(Number, sender=peer)).number != found:
+            raise ProtocolViolation(peer, "found another number")
+    return found
+
+
+def test_all_lies_in_class_counts_end_in_a_verdict() -> None:
+    """Four parties, 18 messages, nine ways: changed words pass unnoticed, as it has no checks."""
+    lies = audit_lies(class_counts, COUNTS)
+    assert len(lies) == 18 * 9
+    assert lies.count(Verdict.MISNAMED) == lies.count(Verdict.UNNAMED) == 0
+    altered = [lie for lie in lies.rows if lie.adversary == "alter words"]
+    assert {lie.verdict for lie in altered} == {Verdict.UNNOTICED}
+    assert {lie.verdict for lie in lies.rows if lie.adversary == "delay"} == {Verdict.UNCHANGED}
+    lengthened = [lie for lie in lies.rows if lie.adversary == "lengthen words"]
+    assert {lie.verdict for lie in lengthened} == {Verdict.CULPRIT}
+    with pytest.raises(AssertionError, match="alter words by party-0 of message 0"):
+        lies.assert_none(Verdict.UNNOTICED)
+    assert "wrong result unnoticed" in str(lies)
+
+
+def test_a_blame_that_falls_on_an_honest_party_is_shown() -> None:
+    """A role that names whoever says another number names an honest one, whom somebody lied to."""
+    lies = audit_lies(checked_maximum, [3, 1, 4], invariant=is_greatest)
+    assert lies.count(Verdict.MISNAMED) > 0
+    with pytest.raises(AssertionError, match="found another number"):
+        lies.assert_none(Verdict.MISNAMED)
+    assert len(lies.about(Number.kind)) == len(lies)
+
+
+def test_the_draw_of_a_ring_names_no_honest_party() -> None:
+    """Who told different parties different commitments is among those that are named."""
+    lies = audit_lies(draw_ring_with_nothing, [None] * 3, invariant=_is_one_ring)
+    lies.assert_none(Verdict.MISNAMED, Verdict.UNNOTICED, Verdict.UNNAMED)
+    assert lies.count(Verdict.SUSPECTS) > 0
+
+
+async def draw_ring_with_nothing(party: Party, _own: None) -> tuple[str, ...]:
+    """Draw a ring of all."""
+    return tuple((await draw_ring(party)).order)
+
+
+def _is_one_ring(inputs: Mapping[str, object], results: Mapping[str, object]) -> None:
+    assert len(set(results.values())) <= 1
+    assert all(set(found) == set(inputs) for found in results.values())  # type: ignore[call-overload]  # names
+
+
+def test_adversaries_of_ones_own_act_in_the_whole_run() -> None:
+    """At each position, with no message beside them."""
+    own = {"claims nine": Substitute(9), "is silent": Silent()}
+    lies = audit_lies(maximum, [3, 1, 4], adversaries=own)
+    silent = [lie for lie in lies.rows if lie.adversary == "is silent"]
+    assert [(lie.party, lie.message, lie.place) for lie in silent] == [
+        (f"party-{n}", "", -1) for n in range(3)
+    ]
+    assert {lie.verdict for lie in silent} <= {Verdict.CULPRIT, Verdict.HANG}
+    claims = {lie.verdict for lie in lies.rows if lie.adversary == "claims nine"}
+    assert claims == {Verdict.UNNOTICED}
+
+
+def test_a_system_is_audited_with_its_own_adversaries() -> None:
+    """Rank search names who lies in a masked sum, or those among whom it is, and nobody honest."""
+    settings = ["parties.count=3", "data.queries=1", "protocol.name=rank-search"]
+    lies = audit_system(SystemSubject(load_scenario("faults", settings)))
+    lies.assert_none(Verdict.UNNOTICED, Verdict.MISNAMED)
+    assert {"wrong-counts", "replayer"} <= {lie.adversary for lie in lies.rows}
+
+
+def test_a_run_that_goes_wrong_by_itself_is_not_audited() -> None:
+    """There would be no telling which lie did what."""
+
+    def wrong(_inputs: Mapping[str, int], _results: Mapping[str, int]) -> None:
+        raise AssertionError("nothing is right")
+
+    with pytest.raises(InputError, match="nothing is right"):
+        audit_lies(maximum, [1, 2, 3], invariant=wrong)
+
+
+def test_results_of_all_shapes_are_compared() -> None:
+    """Arrays, and tuples of them: a lie that changes one entry is seen."""
+
+    async def pair(party: Party, own: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], str]:
+        return await class_counts(party, own), "counts"
+
+    lies = audit_lies(pair, COUNTS[:3])
+    assert {lie.verdict for lie in lies.rows if lie.adversary == "alter words"} == {
+        Verdict.UNNOTICED
+    }
+    assert {lie.verdict for lie in lies.rows if lie.adversary == "delay"} == {Verdict.UNCHANGED}
