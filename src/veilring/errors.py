@@ -10,8 +10,8 @@ the caller's                `InputError`, `ScenarioError`, `ClusterError`, `Budg
                             `AskedBefore`, `SimulationError`, `MissingExtra`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
-the network's, or a crash   `PeerLost`, `PeerSilent`, `SessionTimeout`, `NotReady`,
-                            `EndpointClosed`, `AddressTaken`
+the network's, or a crash   `PeerLost`, `PeerGivenUp`, `TooManyLost`, `PeerSilent`,
+                            `SessionTimeout`, `NotReady`, `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
 somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`, `UnforeseenCost`
@@ -22,6 +22,7 @@ Nothing has failed where a `PrivacyLeakWarning` is shown: less is protected than
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final, Self
 
 from typing_extensions import override
@@ -314,15 +315,42 @@ class PeerLost(TransportError):
         super().__init__(peer)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _peer_lost, (self.peer, self.orderly)
+        return partial(type(self), orderly=self.orderly), (self.peer,)
 
     def __str__(self) -> str:
         how = "left" if self.orderly else "was lost: its connection broke without a goodbye"
         return f"{self.peer} {how}"
 
 
-def _peer_lost(peer: str, orderly: bool) -> PeerLost:  # noqa: FBT001  (pickle calls it by position)
-    return PeerLost(peer, orderly=orderly)
+class PeerGivenUp(PeerLost):
+    """Raised when a party that tolerates losses no longer waits for a peer, which was silent."""
+
+    def __str__(self) -> str:
+        return f"{self.peer} was given up: it did not send what was due in time"
+
+
+class TooManyLost(PeerLost):
+    """Raised when a sum that survives lost parties has lost more of them; no total was told.
+
+    Attributes:
+        lost: The names of those that are lost; `peer` is the first of them.
+        left: The number of parties left.
+        needed: The number of parties that the sum needs.
+    """
+
+    def __init__(self, lost: tuple[str, ...], left: int, needed: int) -> None:
+        self.lost, self.left, self.needed = lost, left, needed
+        super().__init__(lost[0] if lost else "")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.lost, self.left, self.needed)
+
+    def __str__(self) -> str:
+        missing = _listed(self.lost) or "some"
+        return (
+            f"too few parties are left: {self.left} of the {self.needed} that the sum needs (lost:"
+            f" {missing}); no total was told: start again without them, or tolerate more losses"
+        )
 
 
 class SessionTimeout(VeilringError):
@@ -444,8 +472,9 @@ class RunFailed(VeilringError):
 
 
 def _echoes(error: BaseException) -> int:
-    """Say how far an error is from its cause: time was up, or another party has ended it all."""
-    return 2 if isinstance(error, SessionAborted) else int(isinstance(error, SessionTimeout))
+    """Say how far an error is from its cause: time was up, or other parties have ended it all."""
+    is_late = isinstance(error, SessionTimeout | TooManyLost)
+    return 2 if isinstance(error, SessionAborted) else int(is_late)
 
 
 class WorldWentWrong(VeilringError):

@@ -36,6 +36,7 @@ class Standing:
         over: Whether its role has ended.
         sent: The number of messages sent to each peer.
         received: The number of messages received from each peer.
+        without: The peers that it went on without; `None` if its role tolerates no loss.
     """
 
     party: str
@@ -44,6 +45,7 @@ class Standing:
     over: bool = False
     sent: Mapping[str, int] = field(default_factory=dict)
     received: Mapping[str, int] = field(default_factory=dict)
+    without: tuple[str, ...] | None = None
 
     @property
     def is_working(self) -> bool:

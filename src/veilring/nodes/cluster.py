@@ -132,7 +132,8 @@ class Cluster:
             Every party's result, and what the run cost.
 
         Raises:
-            RunFailed: If it failed at any party. There is no partial result.
+            RunFailed: If it failed at any party. There is no partial result, unless the role goes
+                on without lost parties; see `Run.lost`.
         """
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -311,6 +312,6 @@ def _lost(error: BaseException | None) -> str:
     match error:
         case PeerLost(peer=peer):
             return peer
-        case SessionAborted(reason="PeerLost", culprit=culprit):
+        case SessionAborted(reason="PeerLost" | "PeerGivenUp" | "TooManyLost", culprit=culprit):
             return culprit
     return ""

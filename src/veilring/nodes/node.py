@@ -296,7 +296,7 @@ class Node:
         self._early.forget(lost.peer)
         for session in self._sessions.values():
             if lost.peer in session.parties:
-                session.fail(lost)
+                session.lose(lost.peer, lost)
 
     def _dispatch(self, sender: str, frame: bytes) -> None:
         try:

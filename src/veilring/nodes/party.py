@@ -47,9 +47,9 @@ class Parties(tuple[str, ...]):  # noqa: SLOT001 (CPython allows no slots on sub
 class Party(Protocol):
     """One participant of one protocol run. A role is a coroutine over it and touches nothing else.
 
-    Messages of one sender are received in the order in which they were sent. When a peer that the
-    session needs is lost, breaks the protocol or aborts, `send` and `receive` raise the error that
-    says so, in every party, and go on raising it.
+    Messages of one sender are received in the order in which they were sent. When a peer is lost,
+    breaks the protocol or aborts, `send` and `receive` raise the error that says so, in every
+    party, and go on raising it; see `tolerate_losses` for roles that go on.
     """
 
     @property
@@ -101,6 +101,21 @@ class Party(Protocol):
 
         Raises:
             VeilringError: The error. Only a party in an adversary's hands lets it pass.
+        """
+
+    def tolerate_losses(self) -> None:
+        """Go on without the peers that are lost or abort from now on, until the session ends.
+
+        Of such a peer all that it sent before is still received. Then `receive` from it and `send`
+        to it raise the `PeerLost` or `SessionAborted` that says so. What it may send later is
+        dropped: it does not come back to this session.
+        """
+
+    def give_up(self, peer: str) -> None:
+        """Treat a peer as lost that is silent; what it has sent and was not received is dropped.
+
+        Raises:
+            InputError: If the role has not called `tolerate_losses`.
         """
 
 
@@ -160,6 +175,14 @@ class ForwardingParty(Party):
     @override
     def accuse(self, error: VeilringError) -> None:
         self._party.accuse(error)
+
+    @override
+    def tolerate_losses(self) -> None:
+        self._party.tolerate_losses()
+
+    @override
+    def give_up(self, peer: str) -> None:
+        self._party.give_up(peer)
 
 
 class SubParty(ForwardingParty):

@@ -1,7 +1,7 @@
 """One run: the job of each party, its outcome there, and what all outcomes make together."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from veilring.nodes.cost import Cost, Meter, total_cost
 from veilring.nodes.party import Parties
 from veilring.nodes.session import SESSION_SECONDS
 from veilring.nodes.trace import Mark, Trace, TracedMessage, join_traces
-from veilring.nodes.transcript import View, join_transcripts, transcript_hash
+from veilring.nodes.transcript import Channel, View, join_transcripts, transcript_hash
 
 _R = TypeVar("_R")
 
@@ -90,6 +90,8 @@ class Run(Generic[_R]):
         views: All that each watched party saw.
         seconds: From the first party's start to the last one's end, on the cluster's clock.
         traces: The trace of each party, if the run was traced.
+        lost: The parties that the others went on without, by a role that tolerates that. They have
+            no results, and what they sent or were sent counts neither as cost nor as transcript.
     """
 
     results: dict[str, _R]
@@ -98,6 +100,7 @@ class Run(Generic[_R]):
     views: dict[str, View]
     seconds: float
     traces: tuple[Trace, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def trace(self) -> tuple[TracedMessage, ...]:
@@ -119,20 +122,52 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
     """Return the run that all outcomes make together.
 
     Raises:
-        RunFailed: If one of them is an error.
+        RunFailed: If one of them is an error, unless it is of a party that all others with a result
+            may go on without.
     """
-    errors = {outcome.party: outcome.error for outcome in outcomes if outcome.error is not None}
+    lost = _lost_parties(outcomes)
+    left = [outcome for outcome in outcomes if outcome.party not in lost]
+    errors = {outcome.party: outcome.error for outcome in left if outcome.error is not None}
     if errors:
         failed = RunFailed(errors, *_verdict(errors.values(), outcomes))
         raise failed from failed.root
     return Run(
-        results={outcome.party: outcome.result for outcome in outcomes},
-        cost=total_cost(outcome.meter for outcome in outcomes if outcome.meter is not None),
-        channels=join_transcripts(outcome.channels for outcome in outcomes),
+        results={outcome.party: outcome.result for outcome in left},
+        cost=total_cost(outcome.meter for outcome in left if outcome.meter is not None),
+        channels=join_transcripts(_channels_left(outcome, lost) for outcome in left),
         views={outcome.party: outcome.view for outcome in outcomes if outcome.view is not None},
         seconds=seconds,
         traces=tuple(outcome.trace for outcome in outcomes if outcome.trace is not None),
+        lost=lost,
     )
+
+
+def _lost_parties(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """Return the parties that crashed, or were given up, in a run that goes on without them."""
+    stood = [outcome.standing for outcome in outcomes if outcome.error is None]
+    without = [standing.without for standing in stood if standing is not None]
+    missed = [names for names in without if names is not None]
+    if not missed or len(missed) < len(stood):
+        return ()
+    given_up = frozenset(name for names in missed for name in names)
+    return tuple(outcome.party for outcome in outcomes if _is_loss(outcome, given_up))
+
+
+def _is_loss(outcome: Outcome, given_up: Collection[str]) -> bool:
+    """Return whether a party crashed, or was given up and ended for want of the others."""
+    match outcome.error:
+        case EndpointClosed() | PeerLost(peer=outcome.party):
+            return True
+        case PeerLost() | SessionAborted():
+            return outcome.party in given_up
+    return False
+
+
+def _channels_left(outcome: Outcome, lost: Collection[str]) -> dict[Channel, str]:
+    """Return the hashes of the channels of which both ends were there to the end."""
+    without = outcome.standing.without if outcome.standing is not None else None
+    gone = {*lost, *(without or ())}
+    return {ends: digest for ends, digest in outcome.channels.items() if gone.isdisjoint(ends)}
 
 
 def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Blame | tuple[()]:

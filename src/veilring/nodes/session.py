@@ -13,6 +13,8 @@ from typing_extensions import override
 from veilring.errors import (
     FrameError,
     InputError,
+    PeerGivenUp,
+    PeerLost,
     ProtocolViolation,
     SessionAborted,
     SessionTimeout,
@@ -132,6 +134,7 @@ class Session(Party):
         self._sent: Counter[str] = Counter()
         self._blocked: Counter[str] = Counter()
         self._stood: Standing | None = None
+        self._lost: dict[str, PeerLost | SessionAborted] | None = None  # where losses are tolerated
         self._over = False
         self.error: VeilringError | None = None
         self.was_aborted = False
@@ -175,7 +178,7 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        self._check()
+        self._check(to)
         frame = encode(self._session, message)
         self._tap(Event(True, self._me, to, self._round, message, frame))
         self._blocked[to] += 1
@@ -189,7 +192,7 @@ class Session(Party):
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
-            self._check()
+            self._check(sender)
             arrival = inbox.wait(message_type, due)
             try:
                 await arrival
@@ -207,6 +210,20 @@ class Session(Party):
     def accuse(self, error: VeilringError) -> None:
         raise self.fail(error)
 
+    @override
+    def tolerate_losses(self) -> None:
+        if self._lost is None:
+            self._lost = {}
+
+    @override
+    def give_up(self, peer: str) -> None:
+        if self._lost is None:
+            raise InputError.because(
+                f"{peer} cannot be given up in a session that tolerates no loss", field="peer"
+            )
+        self.lose(peer, PeerGivenUp(peer))
+        self._inbox(peer).forget()
+
     def _tap(self, event: Event) -> None:
         for observer in self._observers:
             observer(event)
@@ -216,9 +233,11 @@ class Session(Party):
             raise InputError("sender", sender, "a peer of this session")
         return self._inboxes.setdefault(sender, _Inbox(sender))
 
-    def _check(self) -> None:
+    def _check(self, peer: str = "") -> None:
         if self.error is not None:
             raise self.error
+        if self._lost is not None and peer in self._lost:
+            raise self._lost[peer]
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Take a frame for this session."""
@@ -226,14 +245,16 @@ class Session(Party):
             return  # an outsider knows the session's name: nothing that it says counts
         if self.error is not None:
             return  # the role has yet to notice: meanwhile nothing is kept for it
+        if self._lost is not None and sender in self._lost:
+            return  # the role goes on without it
         try:
             message = envelope.message()
         except FrameError as error:
             self.fail(ProtocolViolation(sender, str(error)))
             return
         if isinstance(message, Abort):
-            self.was_aborted = self.was_aborted or self.error is None
-            self.fail(SessionAborted(sender, message.reason, message.culprit))
+            self.was_aborted = self.was_aborted or self._lost is None
+            self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
             return
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         inbox.put(message, frame)
@@ -241,6 +262,15 @@ class Session(Party):
             ahead = f"sent {len(inbox.unread)} messages ahead of its turn"
             self.fail(ProtocolViolation(sender, ahead))
         inbox.wake()
+
+    def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
+        """Go on without a peer if the role tolerates that; otherwise end the session."""
+        if self._lost is None:
+            self.fail(error)
+            return
+        self._lost.setdefault(peer, error)
+        if peer in self._inboxes:
+            self._inboxes[peer].wake()
 
     def fail(self, error: VeilringError) -> VeilringError:
         """End the session with an error unless it has one, and return the error that it has."""
@@ -271,7 +301,7 @@ class Session(Party):
         self._check()
         self._over = True
         for sender, inbox in self._inboxes.items():
-            if inbox.unread:
+            if inbox.unread and sender not in (self._lost or ()):
                 extra = f"sent {inbox.unread[0][0].kind}, which was not due"
                 raise self.fail(ProtocolViolation(sender, extra))
 
@@ -287,6 +317,7 @@ class Session(Party):
             over=self._over,
             sent=dict(self._sent),
             received={sender: inbox.received for sender, inbox in self._inboxes.items()},
+            without=None if self._lost is None else tuple(self._lost),
         )
 
 
@@ -323,6 +354,11 @@ class _Inbox:
         message, frame = self.unread.pop(0)
         self.unread_bytes -= len(frame)
         return message, frame
+
+    def forget(self) -> None:
+        """Drop what is unread."""
+        self.unread.clear()
+        self.unread_bytes = 0
 
     def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
         """Return a future that is done when a message came or the session failed."""

@@ -11,7 +11,8 @@ have masks that do not cancel, and nothing is opened. Without that, who tells tw
 thresholds, or one adder two parties different totals, would read the counts of one of them alone.
 
 Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS
-2017, for the masks; the sums here end with an error if a party is lost.
+2017, for the masks; the sums here end with an error if a party is lost, and those of
+`veilring.protocols.dropouts` do not.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,10 +44,11 @@ _WORD_KINDS: Final = {"u", "i"}  # NumPy's letters for whole numbers of a fixed 
 
 _W = TypeVar("_W", bound=np.integer[Any])
 _B = TypeVar("_B", bound="Bound")
-_Unsigned = NDArray[np.unsignedinteger[Any]]
+Unsigned = NDArray[np.unsignedinteger[Any]]
+"""Words as masks are added to them."""
 Words = NDArray[np.integer[Any]]
 """Whole numbers, added modulo 2 to the number of their bits."""
-WordArray = Annotated[_Unsigned, Array("|u1 <u2 <u4 <u8", 1)]
+WordArray = Annotated[Unsigned, Array("|u1 <u2 <u4 <u8", 1)]
 """Unsigned words of one size, shape (entries,)."""
 Stream = Callable[[bytes, bytes, int], "bytes | memoryview"]
 """Returns the mask that belongs to a secret key and public info, of the given number of bytes."""
@@ -155,7 +157,7 @@ class PairwiseKeys:
         self._stream = stream
         self._sums = 0
 
-    def mask(self, arrays: Sequence[_Unsigned], digest: bytes) -> tuple[_Unsigned, ...]:
+    def mask(self, arrays: Sequence[Unsigned], digest: bytes) -> tuple[Unsigned, ...]:
         """Return arrays of words under the masks of the next sum.
 
         Args:
@@ -166,13 +168,23 @@ class PairwiseKeys:
         masked = tuple(array.copy() for array in arrays)
         info = b"veilring mask" + self._sums.to_bytes(8, "big") + digest
         for peer, key in self._keys.items():
-            add = np.add if self._me < peer else np.subtract
             stream = self._stream(key, info, sum(array.nbytes for array in masked))
-            for array in masked:
-                mask, stream = stream[: array.nbytes], stream[array.nbytes :]
-                words = np.frombuffer(mask, array.dtype.newbyteorder("<")).reshape(array.shape)
-                add(array, words, out=array)
+            put_mask(masked, stream, np.add if self._me < peer else np.subtract)
         return masked
+
+
+def put_mask(arrays: Sequence[Unsigned], stream: bytes | memoryview, add: np.ufunc) -> None:
+    """Add a mask to arrays of words in their place, or subtract it.
+
+    Args:
+        arrays: Unsigned words of any shapes, in the byte order of the wire.
+        stream: As many bytes as all of them have.
+        add: `np.add` or `np.subtract`.
+    """
+    for array in arrays:
+        mask, stream = stream[: array.nbytes], stream[array.nbytes :]
+        words = np.frombuffer(mask, array.dtype.newbyteorder("<")).reshape(array.shape)
+        add(array, words, out=array)
 
 
 def neighbours_each_side(parties: int, colluding: int) -> int | None:
@@ -251,9 +263,8 @@ async def agree_secrets(
     if len(party.parties) < PARTIES_MIN:
         raise InputError("parties", len(party.parties), f"at least {PARTIES_MIN}")
     private = X25519PrivateKey.from_private_bytes(party.rng.bytes(KEY_BYTES))
-    own = private.public_key().public_bytes_raw()
     peers = party.peers if among is None else among
-    await broadcast(party, MaskKey(public=own), peers)
+    await broadcast(party, MaskKey(public=private.public_key().public_bytes_raw()), peers)
     keys = {}
     for peer in peers:
         public = (await party.receive(MaskKey, sender=peer, due=due)).public
@@ -313,7 +324,7 @@ async def masked_sum(
         ProtocolViolation: If a peer sent other arrays than are due.
         Tampered: If a peer holds other things to be public.
     """
-    _as_words(own)
+    as_words(own)
     if adder is not None and adder not in party.parties:
         raise InputError("adder", adder, f"one of {', '.join(party.parties)}")
     keys = await agree_keys(party) if keys is None else keys
@@ -338,7 +349,7 @@ async def masked_sums(
     first_round: int,
 ) -> tuple[Words, ...]:
     """Add up several arrays of each party in one message, as `masked_sum` does with one."""
-    words = tuple(_as_words(array) for array in own)
+    words = tuple(as_words(array) for array in own)
     masked = keys.mask(words, public.digest)
     party.round(first_round)
     if adder is None:
@@ -384,6 +395,11 @@ class MaskedSums:
     def next_round(self) -> int:
         """The communication round in which the next sum begins."""
         return self._round
+
+    @property
+    def parties_in(self) -> tuple[str, ...]:
+        """The parties whose values the totals hold: all of them."""
+        return self._party.parties
 
     def bind(self, *public: bytes) -> None:
         """Bind all further sums to what is public from now on, equal at all parties."""
@@ -431,7 +447,7 @@ def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecas
         arrays: Arrays of the shapes and types that are added up.
         star: Whether one party adds up.
     """
-    words, digest = _flat([_as_words(array) for array in arrays]), bytes(DIGEST_BYTES)
+    words, digest = flat_words([as_words(array) for array in arrays]), bytes(DIGEST_BYTES)
     if not star:
         each = parties * (parties - 1)
         return Forecast(1, repeated(each, MaskedWords(digest=digest, words=words)))
@@ -440,51 +456,68 @@ def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecas
 
 
 async def _add_all(
-    party: Party, masked: Sequence[_Unsigned], public: Public, number: int
-) -> tuple[_Unsigned, ...]:
-    await broadcast(party, MaskedWords(digest=public.digest, words=_flat(masked)))
+    party: Party, masked: Sequence[Unsigned], public: Public, number: int
+) -> tuple[Unsigned, ...]:
+    await broadcast(party, MaskedWords(digest=public.digest, words=flat_words(masked)))
     return await _add_up(party, masked, public, number)
 
 
 async def _add_at(
-    party: Party, masked: Sequence[_Unsigned], adder: str, public: Public, number: int
-) -> tuple[_Unsigned, ...]:
+    party: Party, masked: Sequence[Unsigned], adder: str, public: Public, number: int
+) -> tuple[Unsigned, ...]:
     if party.me == adder:
         totals = await _add_up(party, masked, public, number)
         party.round(number + 1)
         await broadcast(party, MaskedTotals(digest=public.digest, words=totals))
         return totals
-    await party.send(adder, MaskedWords(digest=public.digest, words=_flat(masked)))
+    await party.send(adder, MaskedWords(digest=public.digest, words=flat_words(masked)))
     party.round(number + 1)
-    return await _receive(party, MaskedTotals, adder, masked, public, number + 1)
+    return await receive_words(party, MaskedTotals, adder, masked, public, number + 1)
 
 
 async def _add_up(
-    party: Party, masked: Sequence[_Unsigned], public: Public, number: int
-) -> tuple[_Unsigned, ...]:
+    party: Party, masked: Sequence[Unsigned], public: Public, number: int
+) -> tuple[Unsigned, ...]:
     totals = tuple(array.flatten() for array in masked)
     for peer in party.peers:
-        given = await _receive(party, MaskedWords, peer, masked, public, number)
+        given = await receive_words(party, MaskedWords, peer, masked, public, number)
         for total, words in zip(totals, given, strict=True):
             np.add(total, words, out=total)
     return totals
 
 
-async def _receive(  # noqa: PLR0917  (which message, and what it has to hold)
+async def receive_words(  # noqa: PLR0917  (which message, and what it has to hold)
     party: Party,
     kind: type[MaskedWords | MaskedTotals],
     sender: str,
-    shaped: Sequence[_Unsigned],
+    shaped: Sequence[Unsigned],
     public: Public,
     due: int,
-) -> tuple[_Unsigned, ...]:
+) -> tuple[Unsigned, ...]:
+    """Wait for a peer's words, of the shapes and types of the given ones, as `receive_bound` does.
+
+    Args:
+        party: This participant.
+        kind: The type of the message that brings them.
+        sender: The peer.
+        shaped: Arrays with as many words of the same types.
+        public: What this participant holds to be public.
+        due: The round in which the peer sends them.
+
+    Returns:
+        The peer's arrays, flattened.
+
+    Raises:
+        ProtocolViolation: If they are other arrays, or another message.
+        Tampered: If the peer holds other things to be public.
+    """
     message = await receive_bound(party, kind, sender=sender, public=public, due=due)
     if [(a.dtype, a.size) for a in message.words] != [(a.dtype, a.size) for a in shaped]:
         raise ProtocolViolation(sender, "sent other arrays of masked words than are due")
     return message.words
 
 
-def _as_words(array: Words) -> _Unsigned:
+def as_words(array: Words) -> Unsigned:
     """Return whole numbers as unsigned words in the byte order of the wire."""
     if array.dtype.kind not in _WORD_KINDS:
         raise InputError.because(
@@ -494,5 +527,6 @@ def _as_words(array: Words) -> _Unsigned:
     return array.astype(f"<u{array.dtype.itemsize}", copy=False)
 
 
-def _flat(arrays: Sequence[_Unsigned]) -> tuple[_Unsigned, ...]:
+def flat_words(arrays: Sequence[Unsigned]) -> tuple[Unsigned, ...]:
+    """Return arrays as a message carries them, of shape (entries,) each."""
     return tuple(array.ravel() for array in arrays)

@@ -335,6 +335,16 @@ class _DirectParty(Party):
     def accuse(self, error: VeilringError) -> None:
         raise error
 
+    @override
+    def tolerate_losses(self) -> None:
+        """Do nothing: no party is lost in these worlds."""
+
+    @override
+    def give_up(self, peer: str) -> None:
+        raise InputError.because(
+            f"{peer} cannot be given up: no party is lost in these worlds", field="peer"
+        )
+
     def finish(self) -> None:
         """Blame unread messages on their sender, as a session does.
 

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.ranksearch.algorithm.votes import word_for
+from veilring.protocols.seedshares import weights_at_zero
 
 PRIMES: Final = (251, 65_521)
 """The greatest primes of one byte and of two: what is shared is below them."""
@@ -78,12 +79,7 @@ def lagrange_weights(points: Sequence[int], p: int) -> Ints:
         points: Different numbers from 1 to p - 1; one more than the polynomial's degree.
         p: The prime.
     """
-    weights = []
-    for own in points:
-        others = [other for other in points if other != own]
-        below = math.prod(other - own for other in others)
-        weights.append(math.prod(others) * pow(below, -1, p) % p)
-    return np.array(weights)
+    return np.array(weights_at_zero(points, p))
 
 
 @cache

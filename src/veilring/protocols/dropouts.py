@@ -1,0 +1,695 @@
+"""Masked sums that survive lost parties: the others open the sum of those whose values arrived.
+
+Party i sends `value_i + PRG(b_i) + Σ_{j>i} PRG(k_ij) - Σ_{j<i} PRG(k_ij)`. The keys k_ij follow
+from each party's private key of X25519, and b_i is a seed of its own. Both are drawn *for one sum*,
+and shared by Shamir among all parties in set-up, so that any t of them can make either again:
+
+1. *Vectors.* Each party sends its masked words to all, to the coordinator last; in a star to the
+   coordinator alone.
+2. *Set.* The coordinator names the parties whose words it has: those who are in.
+3. *Echo.* Each sends the hash of that set to all who are in, and says whose words it lacks.
+4. *Shares.* After t equal echoes, its own among them if it was told a set, each tells its shares:
+   of b_i for a party that is in, lost later or not; of the private key for one that is not. The
+   coordinator passes on the words that some lack.
+5. In a star, the coordinator tells the *totals*.
+
+A party tells shares for one set a sum, so that both seeds of a party are never made: a self-mask
+hides what a party has sent that was given up too early, and pairwise masks hide the words of each
+that is in. With t > c, the shares of c colluders make nothing by themselves. If 2t > n + c, no two
+sets have t echoes each, whatever the coordinator and its colluders say; otherwise the coordinator
+has to be honest about the set. (Without echoes, sets of different parties could be put together
+to a total of fewer than n - l parties.)
+
+If too few are in, or the coordinator is lost before t parties have the set, the sum fails at all
+parties and no total is told. In a star it also fails if the coordinator is lost later. A party that
+lacks the seeds of one that was lost in set-up leaves, and is lost to the others. What a party sends
+after it was given up is dropped.
+
+Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS
+2017. There a server relays everything; here parties are connected with each other.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from veilring.errors import (
+    InputError,
+    PeerGivenUp,
+    PeerLost,
+    ProtocolViolation,
+    SessionAborted,
+    Tampered,
+    TooManyLost,
+)
+from veilring.nodes.cost import Traffic
+from veilring.nodes.party import Parties, Party
+from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
+from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.masks import (
+    Bound,
+    MaskedTotals,
+    MaskedWords,
+    PairwiseKeys,
+    Public,
+    Stream,
+    Unsigned,
+    Words,
+    as_words,
+    chacha20_stream,
+    derive_secret,
+    flat_words,
+    put_mask,
+    receive_bound,
+    receive_words,
+)
+from veilring.protocols.seeding import OWN, PAIRS, SharedSeeds, SumSeeds, split_hashes
+from veilring.protocols.seedshares import (
+    SEED_BYTES,
+    Branch,
+    join_shares,
+    leaf_place,
+    seed_bytes,
+    tree_depth,
+)
+from veilring.transport.messages import Message
+
+# How long a party waits for one that is connected and silent, a step. A sum takes six times as long
+# at most, which is less than the limit on a session.
+SILENCE_SECONDS: Final = 15.0
+_NOTHING: Final = bytes(DIGEST_BYTES)  # the echo of a party that was told no set
+_STEPS: Final = 4  # rounds of a sum; a star has one more
+
+_T = TypeVar("_T")
+_B = TypeVar("_B", bound=Bound)
+_Loss = PeerLost | SessionAborted
+
+
+class NamedSet(Bound, kind="dropouts.set"):
+    """The parties that are in, from the coordinator.
+
+    Attributes:
+        members: A bit for each party in the order of the roster.
+        vectors: The hash of each member's words; none in a star, where no other party has them.
+    """
+
+    members: bytes
+    vectors: tuple[Digest, ...]
+
+
+class Echo(Bound, kind="dropouts.echo"):
+    """What the coordinator told a party, from it to all who are in.
+
+    Attributes:
+        named: The hash of the set, or zeros if the coordinator was lost before.
+        members: A bit for each party: the set, for those that were told none.
+        missing: A bit for each party: the members whose words it lacks; empty in a star.
+    """
+
+    named: Digest
+    members: bytes
+    missing: bytes
+
+
+class ToldShares(Bound, kind="dropouts.shares"):
+    """A party's shares that open the sum of a set.
+
+    Attributes:
+        shares: Its share of one seed of each party, in the order of the roster, with the hashes
+            that lead to its dealer's root: of the self-mask's if that is in, of the private key if
+            it is not.
+    """
+
+    shares: tuple[bytes, ...]
+
+
+def hide(
+    words: Sequence[Unsigned], pairs: PairwiseKeys, own: bytes, digest: bytes, stream: Stream
+) -> tuple[Unsigned, ...]:
+    """Return a party's words under its masks.
+
+    Args:
+        words: Unsigned words of any shapes, in the byte order of the wire.
+        pairs: The keys that it shares with all others for this sum.
+        own: The seed of its self-mask.
+        digest: The hash that the masks are bound to.
+        stream: The generator of masks.
+    """
+    masked = pairs.mask(words, digest)
+    _put_self_mask(masked, own, digest, stream, np.add)
+    return masked
+
+
+def uncover(
+    vectors: Iterable[Sequence[Unsigned]],
+    owns: Iterable[bytes],
+    lost: Iterable[PairwiseKeys],
+    digest: bytes,
+    stream: Stream,
+) -> tuple[Unsigned, ...]:
+    """Return the totals of a set of parties from their words under masks.
+
+    A party that is not in is put in with words of 0: then all pairwise masks cancel.
+
+    Args:
+        vectors: The masked words of the parties that are in.
+        owns: The seeds of their self-masks.
+        lost: For each other party, the keys that it shares with those who are in.
+        digest: The hash that the masks are bound to.
+        stream: The generator of masks.
+    """
+    first, *others = vectors
+    totals = tuple(array.copy() for array in first)
+    for vector in others:
+        for total, words in zip(totals, vector, strict=True):
+            np.add(total, words, out=total)
+    for own in owns:
+        _put_self_mask(totals, own, digest, stream, np.subtract)
+    for pairs in lost:
+        totals = pairs.mask(totals, digest)
+    return totals
+
+
+def _put_self_mask(
+    arrays: Sequence[Unsigned], own: bytes, digest: bytes, stream: Stream, add: np.ufunc
+) -> None:
+    size = sum(array.nbytes for array in arrays)
+    put_mask(arrays, stream(own, b"veilring self mask" + digest, size), add)
+
+
+class SurvivingSums:
+    """Masked sums one after another that survive lost parties: `MaskedSums` for such sessions.
+
+    Args:
+        party: This participant.
+        seeds: What `share_seeds` returned, for as many sums as are added up.
+        coordinator: The party that names who is in.
+        first_round: The communication round of the first sum.
+        star: Whether words go to the coordinator alone, which opens the sum and tells all others.
+        public: What is public before it; nothing unless told.
+        silence: How long a step waits for a peer that is connected and silent, in seconds.
+        stream: The generator of masks. Proofs put random functions in its place.
+
+    Raises:
+        InputError: If there is no such coordinator.
+    """
+
+    def __init__(
+        self,
+        party: Party,
+        seeds: SharedSeeds,
+        coordinator: str,
+        first_round: int = 1,
+        *,
+        star: bool = False,
+        public: Public | None = None,
+        silence: float = SILENCE_SECONDS,
+        stream: Stream = chacha20_stream,
+    ) -> None:
+        if coordinator not in party.parties:
+            raise InputError("coordinator", coordinator, f"one of {', '.join(party.parties)}")
+        self._party, self._seeds, self._round = party, seeds, first_round
+        self._coordinator, self._star = coordinator, star
+        self._silence, self._stream = silence, stream
+        self._parties_in: tuple[str, ...] = party.parties
+        self._public = (public or Public(bytes(DIGEST_BYTES), ())).told_by(party.parties)
+        self.bind(seeds.digest)
+
+    @property
+    def public(self) -> Public:
+        """What the next sum is bound to."""
+        return self._public
+
+    @property
+    def next_round(self) -> int:
+        """The communication round in which the next sum begins."""
+        return self._round
+
+    @property
+    def parties_in(self) -> tuple[str, ...]:
+        """The parties whose values the last totals hold, in the order of the roster."""
+        return self._parties_in
+
+    def bind(self, *public: bytes) -> None:
+        """Bind all further sums to what is public from now on, equal at all parties."""
+        self._public = self._public._replace(digest=digest_of(self._public.digest, *public))
+
+    async def add(self, own: Sequence[Words]) -> tuple[Words, ...]:
+        """Add up arrays of the parties that are in, and bind what follows to their totals.
+
+        Args:
+            own: This party's summands: whole numbers of 8, 16, 32 or 64 bits, of any shapes.
+
+        Returns:
+            The totals over `parties_in`, modulo 2 to the number of bits, in the same shapes and
+            types, the same at all parties that are left.
+
+        Raises:
+            InputError: If `own` has another type, or no seeds are left. Nothing was sent then.
+            TooManyLost: If fewer than n - l are left.
+            PeerLost: If the coordinator is lost and the sum needs it.
+            SessionAborted: If the coordinator gives up.
+            ProtocolViolation: If a peer sent what no honest one sends, such as a wrong share.
+            Tampered: If parties hold different things to be public, or were named different sets.
+        """
+        words = tuple(as_words(array) for array in own)
+        one = _Sum(
+            self._party,
+            self._seeds.take(),
+            self._seeds.quorum.threshold,
+            self._coordinator,
+            self._star,
+            self._public,
+            self._round,
+            self._silence,
+            self._stream,
+            words,
+        )
+        totals = await one.play()
+        self._parties_in = one.members
+        self._round += surviving_rounds(star=self._star)
+        self.bind(_bits(self._party.parties, one.members), *(t.tobytes() for t in totals))
+        return tuple(
+            total.reshape(array.shape).astype(array.dtype)
+            for total, array in zip(totals, own, strict=True)
+        )
+
+
+@dataclass(eq=False, repr=False)
+class _Sum:
+    """One sum at one party; see the steps at the top of this module."""
+
+    party: Party
+    seeds: SumSeeds
+    threshold: int
+    coordinator: str
+    star: bool
+    public: Public
+    first: int
+    silence: float
+    stream: Stream
+    words: tuple[Unsigned, ...]
+
+    def __post_init__(self) -> None:
+        self.members: tuple[str, ...] = ()
+        self._vectors: dict[str, Sequence[Unsigned]] = {}
+        self._lost: dict[str, _Loss] = {}
+        self._began = asyncio.get_running_loop().time()
+
+    async def play(self) -> tuple[Unsigned, ...]:
+        """Return the totals, flattened; `members` then names the parties that are in."""
+        await self._show()
+        named = await self._learn_set()
+        self._began = asyncio.get_running_loop().time()
+        missing = () if self.star else await self._take_vectors(named)
+        own = _NOTHING if named is None else digest_of(named.members, *named.vectors)
+        echoes = await self._echo(own, missing)
+        agreed = self._agreed(own, echoes)
+        if named is None:
+            self._believe(agreed, echoes)
+        told = await self._exchange_shares(agreed, echoes, missing)
+        if self.star and self.party.me != self.coordinator:
+            return await self._totals()
+        totals = self._open(told)
+        if self.star:
+            await self._tell_totals(totals)
+        return totals
+
+    async def _show(self) -> None:
+        """Send the own words under masks, to the coordinator last: what it has, all have."""
+        me, peers = self.party.me, self.party.peers
+        pairs = PairwiseKeys(me, self.seeds.pairs, stream=self.stream)
+        masked = hide(self.words, pairs, self.seeds.own, self.public.digest, self.stream)
+        self._vectors = {me: flat_words(masked)}
+        message = MaskedWords(digest=self.public.digest, words=flat_words(masked))
+        first = () if self.star else [peer for peer in peers if peer != self.coordinator]
+        last = () if me == self.coordinator else (self.coordinator,)
+        self.party.round(self.first)
+        await self._send(message, (*first, *last), steps=1)
+
+    async def _learn_set(self) -> NamedSet | None:
+        """Return the set, named by this party or by the coordinator, or `None` if that is lost."""
+        party, due = self.party, self.first + 1
+        if party.me != self.coordinator:
+            party.round(due)
+            heard = await self._gather((self.coordinator,), self._receive_set, steps=2)
+            named = heard.get(self.coordinator)
+            if named is not None:
+                self._check_set(named)
+            elif self.star:
+                raise self._lost[self.coordinator]
+            return named
+        self._vectors |= await self._gather(party.peers, self._receive_vector, steps=1)
+        self._take_members([name for name in party.parties if name in self._vectors])
+        if len(self.members) < self.threshold:
+            raise self._too_few(len(self.members))
+        hashes = () if self.star else [_hash_words(self._vectors[name]) for name in self.members]
+        bits = _bits(party.parties, self.members)
+        named = NamedSet(digest=self.public.digest, members=bits, vectors=tuple(hashes))
+        party.round(due)
+        await self._send(named, self.members, steps=2)
+        return named
+
+    async def _receive_set(self, coordinator: str) -> NamedSet:
+        if not self.star:
+            self._vectors[coordinator] = await self._receive_vector(coordinator)
+        return await self._receive(NamedSet, self.first + 1)(coordinator)
+
+    def _check_set(self, named: NamedSet) -> None:
+        members = _names(self.party.parties, named.members, self.coordinator)
+        if not {self.party.me, self.coordinator} <= set(members):
+            raise ProtocolViolation(self.coordinator, "named a set without those that it told it")
+        if len(members) < self.threshold:
+            raise ProtocolViolation(self.coordinator, "named fewer parties than the sum needs")
+        if len(named.vectors) != (0 if self.star else len(members)):
+            raise ProtocolViolation(self.coordinator, "did not say one hash for each that is in")
+        self._take_members(members)
+
+    def _take_members(self, members: Sequence[str]) -> None:
+        """Take the set as it is: a party that is not in is lost, and what it sends is dropped."""
+        self.members = tuple(members)
+        for name in self.party.parties:
+            if name not in members:
+                self.party.give_up(name)
+                self._lost.setdefault(name, PeerGivenUp(name))
+
+    async def _take_vectors(self, named: NamedSet | None) -> tuple[str, ...]:
+        """Receive the words of those who are in, and return those whose words do not come."""
+        waited = [name for name in self.members or self.party.parties if name not in self._vectors]
+        self._vectors |= await self._gather(waited, self._receive_vector, steps=1)
+        if named is None:
+            return ()
+        for name, digest in zip(self.members, named.vectors, strict=True):
+            if name in self._vectors and _hash_words(self._vectors[name]) != digest:
+                self._accuse({name, self.coordinator}, "showed different words to parties")
+        return tuple(name for name in self.members if name not in self._vectors)
+
+    async def _echo(self, own: bytes, missing: Collection[str]) -> dict[str, Echo]:
+        """Tell all who are in what the coordinator said, and hear what it said to them."""
+        due = self.first + 2
+        among, parties = self.members or self.party.parties, self.party.parties
+        echo = Echo(
+            digest=self.public.digest,
+            named=own,
+            members=_bits(parties, self.members),
+            missing=b"" if self.star else _bits(parties, missing),
+        )
+        self.party.round(due)
+        await self._send(echo, among, steps=2)
+        peers = [name for name in among if name != self.party.me]
+        return await self._gather(peers, self._receive(Echo, due), steps=2)
+
+    def _agreed(self, own: bytes, echoes: Mapping[str, Echo]) -> bytes:
+        """Return the hash of the set that enough parties were told, this one among them.
+
+        If it was told none, t others were: then no other set has t echoes.
+        """
+        counts = Counter([own, *(echo.named for echo in echoes.values())])
+        del counts[_NOTHING]
+        agreed = own if own != _NOTHING else max(counts, key=counts.__getitem__, default=own)
+        if counts[agreed] >= self.threshold:
+            return agreed
+        others = {peer for peer, echo in echoes.items() if echo.named not in {agreed, _NOTHING}}
+        if others:
+            self._accuse({self.coordinator, *others}, "made parties hold different sets to be in")
+        if own == _NOTHING:
+            raise self._lost[self.coordinator]
+        raise self._too_few(counts[agreed])
+
+    async def _exchange_shares(
+        self, agreed: bytes, echoes: Mapping[str, Echo], missing: Collection[str]
+    ) -> dict[str, ToldShares]:
+        """Tell own shares, once, and return what each party told of its own."""
+        self.party.round(self.first + 3)
+        told = {self.party.me: self._own_shares()}
+        if self.party.me == self.coordinator:
+            await self._pass_on(echoes, agreed)
+        # One that was told no set takes this one, or leaves.
+        tellers = [peer for peer, echo in echoes.items() if echo.named in {agreed, _NOTHING}]
+        hearers = [self.coordinator] if self.star else tellers
+        await self._send(told[self.party.me], hearers, steps=3)
+        if self.star and self.party.me != self.coordinator:
+            return told
+
+        async def receive(teller: str) -> ToldShares:
+            if teller == self.coordinator:
+                await self._receive_missing(missing)
+            return await self._receive(ToldShares, self.first + 3)(teller)
+
+        return told | await self._gather(tellers, receive, steps=3)
+
+    def _own_shares(self) -> ToldShares:
+        parties = self.party.parties
+        branches = [self.seeds.held[name].branch(self._seed_of(name)) for name in parties]
+        shares = tuple(b"".join((each.share, *each.siblings)) for each in branches)
+        return ToldShares(digest=self.public.digest, shares=shares)
+
+    def _seed_of(self, name: str) -> int:
+        """Return which seed of a party is opened, of which it is never both."""
+        return OWN if name in self.members else PAIRS
+
+    async def _pass_on(self, echoes: Mapping[str, Echo], agreed: bytes) -> None:
+        """Send words to those who are in and lack them."""
+        for peer, echo in echoes.items():
+            if self.star or echo.named != agreed:
+                continue
+            for name in _names(self.party.parties, echo.missing, peer):
+                if name not in self._vectors:
+                    raise ProtocolViolation(peer, "asked for the words of a party that is not in")
+                words = tuple(self._vectors[name])
+                await self._send(
+                    MaskedWords(digest=self.public.digest, words=words), (peer,), steps=3
+                )
+
+    async def _receive_missing(self, missing: Iterable[str]) -> None:
+        for name in missing:
+            self._vectors[name] = await self._receive_words(
+                MaskedWords, self.coordinator, self.first + 3
+            )
+
+    def _believe(self, agreed: bytes, echoes: Mapping[str, Echo]) -> None:
+        """Take the set from those who were told it, at a party that was not."""
+        tellers = {peer: echo for peer, echo in echoes.items() if echo.named == agreed}
+        teller, first = next(iter(tellers.items()))
+        members = _names(self.party.parties, first.members, teller)
+        if not set(members) <= set(self._vectors):
+            raise self._lost[self.coordinator]  # which alone would have passed on the words
+        hashes = [_hash_words(self._vectors[name]) for name in members]
+        if digest_of(first.members, *hashes) != agreed:
+            self._accuse(tellers, "echoed a set of other words than this party has")
+        self._take_members(members)
+
+    def _open(self, told: Mapping[str, ToldShares]) -> tuple[Unsigned, ...]:
+        """Open the sum of those who are in, from what parties told of their shares."""
+        seeds = self._join(told)
+        lost = [name for name in self.party.parties if name not in self.members]
+        return uncover(
+            [self._vectors[name] for name in self.members],
+            [seeds[name] for name in self.members],
+            [self._pairs_of(name, seeds[name]) for name in lost],
+            self.public.digest,
+            self.stream,
+        )
+
+    def _pairs_of(self, name: str, seed: bytes) -> PairwiseKeys:
+        """Return the keys that a lost party shares with those who are in."""
+        private = X25519PrivateKey.from_private_bytes(seed)
+        heads, session = self.seeds.heads, self.party.session
+        keys = {
+            peer: derive_secret(session, (name, private), (peer, heads[peer].public))
+            for peer in self.members
+        }
+        return PairwiseKeys(name, keys, stream=self.stream)
+
+    def _join(self, told: Mapping[str, ToldShares]) -> dict[str, bytes]:
+        """Return one seed of each party, from as many shares as make it."""
+        parties = self.party.parties
+        for teller, message in told.items():
+            if len(message.shares) != len(parties):
+                raise ProtocolViolation(
+                    teller, "told shares of more or fewer parties than there are"
+                )
+        if len(told) < self.threshold:
+            raise self._too_few(len(told))
+        used = {
+            teller: [split_hashes(share) for share in message.shares]
+            for teller, message in list(told.items())[: self.threshold]
+        }
+        by_place = {
+            parties.position(teller): [int.from_bytes(share[0], "little") for share in shares]
+            for teller, shares in used.items()
+        }
+        seeds = dict(zip(parties, map(seed_bytes, join_shares(by_place)), strict=True))
+        for place, (name, seed) in enumerate(seeds.items()):
+            if not self._is_committed(name, seed):
+                self._blame({teller: shares[place] for teller, shares in used.items()}, name)
+        return seeds
+
+    def _is_committed(self, name: str, seed: bytes) -> bool:
+        head = self.seeds.heads[name]
+        if self._seed_of(name) == OWN:
+            return digest_of(seed) == head.commitment
+        private = X25519PrivateKey.from_private_bytes(seed)
+        return private.public_key().public_bytes_raw() == head.public
+
+    def _blame(self, used: Mapping[str, Sequence[bytes]], dealer: str) -> None:
+        """Name the teller of a wrong share, or the dealer if all told what it has dealt."""
+        root = self.seeds.heads[dealer].root
+        for teller, (share, *siblings) in used.items():
+            place = leaf_place(self.party.parties.position(teller), self._seed_of(dealer))
+            if Branch(share, tuple(siblings)).root(place) != root:
+                raise ProtocolViolation(teller, f"told a wrong share of a seed of {dealer}")
+        raise ProtocolViolation(dealer, "dealt shares that do not make the seed it committed to")
+
+    async def _tell_totals(self, totals: tuple[Unsigned, ...]) -> None:
+        self.party.round(self.first + 4)
+        message = MaskedTotals(digest=self.public.digest, words=totals)
+        await self._send(message, self.members, steps=4)
+
+    async def _totals(self) -> tuple[Unsigned, ...]:
+        due = self.first + 4
+        self.party.round(due)
+
+        async def receive(coordinator: str) -> tuple[Unsigned, ...]:
+            return await self._receive_words(MaskedTotals, coordinator, due)
+
+        heard = await self._gather((self.coordinator,), receive, steps=4)
+        if not heard:
+            raise self._lost[self.coordinator]
+        return heard[self.coordinator]
+
+    async def _send(self, message: Message, receivers: Iterable[str], *, steps: int) -> None:
+        """Send a message to those who are not lost; one that does not read in time is given up."""
+        for peer in receivers:
+            if peer != self.party.me:
+                await self._unless_lost(peer, self.party.send(peer, message), steps)
+
+    async def _gather(
+        self, senders: Iterable[str], receive: "Callable[[str], Awaitable[_T]]", *, steps: int
+    ) -> dict[str, _T]:
+        """Receive from each, until it is lost or silent for too long."""
+        got: dict[str, _T] = {}
+
+        async def put(sender: str) -> None:
+            got[sender] = await receive(sender)
+
+        for sender in senders:
+            if sender != self.party.me:
+                await self._unless_lost(sender, put(sender), steps)
+        return got
+
+    async def _unless_lost(self, peer: str, done: Awaitable[None], steps: int) -> None:
+        # Others may have waited as long for a silent peer a step before: each step has one wait
+        # more. What is there already is taken also when time is up.
+        try:
+            async with asyncio.timeout_at(self._began + steps * self.silence):
+                await done
+        except (PeerLost, SessionAborted) as lost:
+            self._lost[peer] = lost
+        except TimeoutError:
+            self.party.give_up(peer)
+            self._lost[peer] = PeerGivenUp(peer)
+
+    def _receive(self, kind: type[_B], due: int) -> "Callable[[str], Awaitable[_B]]":
+        async def receive(sender: str) -> _B:
+            return await receive_bound(self.party, kind, sender=sender, public=self.public, due=due)
+
+        return receive
+
+    async def _receive_vector(self, sender: str) -> tuple[Unsigned, ...]:
+        return await self._receive_words(MaskedWords, sender, self.first)
+
+    async def _receive_words(
+        self, kind: type[MaskedWords | MaskedTotals], sender: str, due: int
+    ) -> tuple[Unsigned, ...]:
+        return await receive_words(self.party, kind, sender, self.words, self.public, due)
+
+    def _too_few(self, left: int) -> TooManyLost:
+        lost = [name for name in self.party.parties if name in self._lost]
+        return TooManyLost(tuple(lost), left, self.threshold)
+
+    def _accuse(self, suspects: Collection[str], reason: str) -> None:
+        """End the session because one of some parties lies, this one not among them."""
+        listed = tuple(peer for peer in self.party.peers if peer in suspects)
+        is_known = len(listed) == 1
+        error = ProtocolViolation(listed[0], reason) if is_known else Tampered(listed, reason)
+        self.party.accuse(error)
+
+
+def _hash_words(words: Iterable[Unsigned]) -> bytes:
+    return digest_of(*(array.tobytes() for array in words))
+
+
+def _bits(parties: Parties, names: Collection[str]) -> bytes:
+    """Return a bit for each party, set for those that are named."""
+    return np.packbits([name in names for name in parties]).tobytes()
+
+
+def _names(parties: Parties, bits: bytes, sender: str) -> tuple[str, ...]:
+    """Return the parties whose bits are set."""
+    flags = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(bool)
+    names = tuple(name for name, flag in zip(parties, flags, strict=False) if flag)
+    if _bits(parties, names) != bits:
+        raise ProtocolViolation(sender, "named a set of other parties than there are")
+    return names
+
+
+def surviving_rounds(*, star: bool) -> int:
+    """Return the number of communication rounds of a sum that survives lost parties."""
+    return _STEPS + star
+
+
+class Losses(NamedTuple):
+    """How many parties are lost, by the step before whose first message each is.
+
+    The others hear of it before their next step, and not before they have sent that one's.
+    """
+
+    before: int = 0
+    """Lost before the sum, and after set-up."""
+    vectors: int = 0
+    echoes: int = 0
+    shares: int = 0
+
+
+NO_LOSSES: Final = Losses()
+
+
+def surviving_cost(
+    parties: int, arrays: Sequence[Words], *, star: bool, losses: Losses = NO_LOSSES
+) -> Forecast:
+    """Forecast a sum that survives lost parties, without its set-up.
+
+    What lost parties send is not counted, and the coordinator is none of them.
+
+    Args:
+        parties: The number of parties, n.
+        arrays: Arrays of the shapes and types that are added up.
+        star: Whether words go to the coordinator alone.
+        losses: The number of parties that are lost at each step.
+    """
+    digest, bits = bytes(DIGEST_BYTES), bytes((parties + 7) // 8)
+    words = flat_words([as_words(array) for array in arrays])
+    inside = parties - losses.before - losses.vectors
+    heard = inside - losses.echoes
+    left = heard - losses.shares
+    share = bytes(SEED_BYTES + DIGEST_BYTES * tree_depth(parties))
+    vector = MaskedWords(digest=digest, words=words)
+    named = NamedSet(digest=digest, members=bits, vectors=() if star else (digest,) * inside)
+    echo = Echo(digest=digest, named=digest, members=bits, missing=b"" if star else bits)
+    told = ToldShares(digest=digest, shares=(share,) * parties)
+    sent = [
+        repeated(left - 1 if star else left * (parties - losses.before - 1), vector),
+        repeated(inside - 1, named),
+        repeated(left * (inside - 1), echo),
+        repeated(left - 1 if star else left * (heard - 1), told),
+    ]
+    if star:
+        sent.append(repeated(left - 1, MaskedTotals(digest=digest, words=words)))
+    return Forecast(surviving_rounds(star=star), reduce(Traffic.plus, sent))

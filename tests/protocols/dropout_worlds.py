@@ -1,0 +1,260 @@
+"""Worlds in which parties of a surviving sum crash at chosen messages, and what must hold in each.
+
+`python -m tests.protocols.dropout_worlds 5000` plays as many random ones and prints a count of each
+ending; a test plays 200 of them.
+"""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.errors import PeerLost, SessionAborted
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.node import Node
+from veilring.nodes.party import ForwardingParty, Parties, Party
+from veilring.nodes.run import Job, Outcome
+from veilring.nodes.runtimes.tasks import play_job
+from veilring.protocols.dropouts import SurvivingSums, ToldShares
+from veilring.protocols.masks import Stream, chacha20_stream
+from veilring.protocols.seeding import Quorum, share_seeds
+from veilring.randomness import Streams
+from veilring.simulation import LinkModel, SimulatedNetwork, Topology
+from veilring.simulation.links import Uniform
+from veilring.transport.messages import Message
+
+Totals = tuple[list[list[int]], tuple[str, ...]]
+Crash = Callable[[], None]
+
+
+async def surviving_sums(  # noqa: PLR0913  (what a test may choose, each by its name)
+    party: Party,
+    own: NDArray[np.uint64],
+    *,
+    tolerated: int,
+    lost: int,
+    coordinator: str,
+    star: bool = False,
+    sums: int = 1,
+    stream: Stream = chacha20_stream,
+    silence: float = 15.0,
+) -> list[Totals]:
+    """Add up the own words, and in each further sum the own words times its number."""
+    quorum = Quorum(len(party.parties), tolerated, lost)
+    seeds = await share_seeds(party, quorum, sums=sums)
+    adding = SurvivingSums(party, seeds, coordinator, star=star, stream=stream, silence=silence)
+    found = []
+    for number in range(1, sums + 1):
+        totals = await adding.add((own * np.uint64(number), own[:1]))
+        found.append(([total.tolist() for total in totals], adding.parties_in))
+    return found
+
+
+class Crashing(ForwardingParty):
+    """A party that crashes in place of sending a message.
+
+    Args:
+        party: The party underneath.
+        at: The number of messages that it sends before.
+        crash: Ends its node.
+    """
+
+    def __init__(self, party: Party, at: int, crash: Crash) -> None:
+        super().__init__(party)
+        self._left, self._crash = at, crash
+
+    @override
+    async def send(self, to: str, message: Message) -> None:
+        if not self._left:
+            self._crash()
+        self._left -= 1
+        await super().send(to, message)
+
+
+@dataclass
+class World:
+    """What happened in one.
+
+    Attributes:
+        parties: All parties.
+        crashed: Those that crashed.
+        outcomes: The outcome of each party.
+        own: The words of each.
+        settings: The keyword arguments of the role.
+        session: The name of the session.
+    """
+
+    parties: Parties
+    crashed: set[str]
+    outcomes: dict[str, Outcome]
+    own: Mapping[str, NDArray[np.uint64]]
+    settings: Mapping[str, Any]
+    session: bytes
+
+    @property
+    def quorum(self) -> Quorum:
+        """How many parties may be lost and collude."""
+        return Quorum(len(self.parties), self.settings["tolerated"], self.settings["lost"])
+
+    def sent(self, name: str) -> list[tuple[str, Message]]:
+        """Return what a party sent, with the receivers."""
+        view = self.outcomes[name].view
+        assert view is not None
+        return [(sent.sender, sent.message) for sent in view.sent]
+
+    @property
+    def survivors(self) -> dict[str, Outcome]:
+        """The outcomes of the parties that did not crash."""
+        return {name: out for name, out in self.outcomes.items() if name not in self.crashed}
+
+    def told(self, name: str) -> list[ToldShares]:
+        """Return the different messages of shares that a party sent."""
+        sent = [message for _, message in self.sent(name) if isinstance(message, ToldShares)]
+        return [message for place, message in enumerate(sent) if message not in sent[:place]]
+
+
+def play(
+    parties: int,
+    *,
+    crashes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    topology: Topology | None = None,
+    role: Callable[..., Awaitable[Any]] = surviving_sums,
+    adversaries: Mapping[str, Adversary] | None = None,
+    own: list[list[int]] | None = None,
+    **settings: Any,
+) -> World:
+    """Play a role on the simulated clock, where parties crash before they send a message.
+
+    Args:
+        parties: The number of parties.
+        crashes: The number of messages that each of some parties sends before it crashes.
+        seed: Makes the same world again.
+        topology: The links.
+        role: The role that each party plays.
+        adversaries: The adversaries that control parties.
+        own: The words of each party.
+        **settings: The keyword arguments of the role.
+    """
+    names = Parties([f"party-{number}" for number in range(parties)])
+    words = own or [[10**number, number, 2**64 - 1] for number in range(parties)]
+    mine = {name: np.array(each, np.uint64) for name, each in zip(names, words, strict=True)}
+    crashed: set[str] = set()
+
+    async def run() -> list[Outcome]:
+        streams = Streams(seed)
+        network = SimulatedNetwork(names, streams, topology=topology)
+        nodes = {name: Node(network.endpoint(name), streams) for name in names}
+
+        def crash(name: str) -> None:
+            crashed.add(name)
+            nodes[name].abort()
+
+        async def crashing(party: Party, *given: Any, **public: Any) -> Any:
+            at = (crashes or {}).get(party.me)
+            if at is not None:
+                party = Crashing(party, at, lambda: crash(party.me))
+            return await role(party, *given, **public)
+
+        for node in nodes.values():
+            node.start()
+        session, adversary = streams.token("session"), (adversaries or {}).get
+        jobs = {
+            name: Job(
+                crashing,
+                session,
+                names,
+                given=(mine[name],),
+                public=settings,
+                watched=True,
+                adversary=adversary(name),
+                seconds=None,
+            )
+            for name in names
+        }
+        outcomes = await asyncio.gather(*(play_job(nodes[name], job) for name, job in jobs.items()))
+        network.shut_down()
+        return outcomes
+
+    outcomes = {outcome.party: outcome for outcome in simulation.simulate(run())}
+    return World(names, crashed, outcomes, mine, settings, Streams(seed).token("session"))
+
+
+def ending(world: World) -> str:
+    """Check what must hold in every world, and say how it ended.
+
+    A sum stands for exactly the set that all name, or fails at all parties; those that left because
+    they lack the seeds of one that crashed in set-up count as lost. If more are lost than a sum
+    survives, or the coordinator of a star, the total may be told to some. And whatever happens, no
+    party tells shares for two sets.
+    """
+    assert all(len(world.told(name)) <= world.settings.get("sums", 1) for name in world.parties)
+    errors = {name: out.error for name, out in world.survivors.items() if out.error is not None}
+    assert all(isinstance(error, PeerLost | SessionAborted) for error in errors.values()), errors
+    left = {name for name in errors if len(world.sent(name)) == len(world.parties) - 1}
+    results = [out.result for out in world.survivors.values() if out.error is None]
+    for result in results:
+        assert result == results[0]
+        check_totals(world, result)
+    if not results:
+        return "failed"
+    if errors.keys() - left:
+        is_star, coordinator = world.settings.get("star"), world.settings["coordinator"]
+        is_too_many = len(world.crashed | left) > world.settings["lost"]
+        assert is_too_many or (is_star and coordinator in world.crashed)
+        return "too many lost: told to some" if is_too_many else "told to some"
+    return "stood without some" if len(results[0][-1][1]) < len(world.parties) else "stood"
+
+
+def check_totals(world: World, result: Sequence[Totals]) -> None:
+    """Check that totals are those of the parties that are said to be in, and that these suffice."""
+    for number, ((words, first), members) in enumerate(result, 1):
+        assert len(members) >= world.quorum.threshold
+        total = np.add.reduce([world.own[name] for name in members])
+        assert words == (total * np.uint64(number)).tolist()
+        assert first == total[:1].tolist()
+
+
+def random_world(seed: int, rng: Generator, *, parties: int = 12, lost: int = 4) -> World:
+    """Play a world in which up to `lost` parties crash at random messages, over random links.
+
+    Half of all crashes are drawn over all messages, and the others over those after set-up.
+    """
+    setup, most = parties - 1, 5 * (parties - 1) + 1
+    struck = rng.permutation(parties)[: rng.integers(0, lost + 1)]
+    crashes = {
+        f"party-{number}": int(rng.integers(setup if rng.random() < 0.5 else 0, most))
+        for number in struck
+    }
+    return play(
+        parties,
+        crashes=crashes,
+        seed=seed,
+        topology=Topology(LinkModel(jitter=Uniform(0.0, 0.1))),
+        tolerated=3,
+        lost=lost,
+        coordinator=f"party-{rng.integers(0, parties)}",
+        star=bool(rng.random() < 0.25),
+    )
+
+
+def endings(worlds: int, seed: int) -> Counter[tuple[str, str]]:
+    """Count the endings of random worlds, by the shape of the sum."""
+    rng, found = np.random.default_rng(seed), Counter[tuple[str, str]]()
+    for number in range(worlds):
+        world = random_world(number, rng)
+        found["star" if world.settings["star"] else "all-to-all", ending(world)] += 1
+    return found
+
+
+if __name__ == "__main__":
+    for (shape, how), count in sorted(endings(int(sys.argv[1]), seed=1).items()):
+        print(f"{shape}: {how}: {count}")

@@ -1,0 +1,62 @@
+"""Every crash of a party of a surviving sum, and many random ones."""
+
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+from tests.protocols.dropout_worlds import ending, endings, play
+
+FOUR: dict[str, Any] = {"tolerated": 1, "lost": 1, "own": [[1], [10], [100], [1000]]}
+SETUP, VECTORS = 3, 3  # messages that a party of four sends before its words, and its words
+
+
+@pytest.mark.parametrize("coordinator", ["party-0", "party-2"])
+@pytest.mark.parametrize("star", [False, True])
+def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
+    """Before each message that it sends: if set-up is over, the sum stands for those who are in.
+
+    Without the coordinator it stands once three others have the set, unless it is a star.
+    """
+    for victim in range(4):
+        name, at = f"party-{victim}", 0
+        while True:
+            world = play(4, crashes={name: at}, coordinator=coordinator, star=star, **FOUR)
+            how = ending(world)
+            if not world.crashed:  # it has no more to send
+                break
+            if name != coordinator and at >= SETUP:
+                is_in = at >= SETUP + (1 if star else VECTORS)
+                assert how == ("stood" if is_in else "stood without some")
+            if name == coordinator and not star:
+                has_named = at >= SETUP + VECTORS + 3
+                assert how == ("stood" if has_named else "failed")
+            at += 1
+        assert how == "stood"
+        assert at >= SETUP + 3
+
+
+def test_crashes_of_two_parties_where_one_may_be_lost() -> None:
+    """Before each pair of every third message: what must hold in every world holds."""
+    found = {
+        ending(
+            play(
+                4,
+                crashes={f"party-{one}": at, f"party-{other}": then},
+                coordinator="party-0",
+                star=False,
+                **FOUR,
+            )
+        )
+        for one, other in combinations(range(4), 2)
+        for at, then in product(range(SETUP, 15, 3), repeat=2)
+    }
+    assert "failed" in found
+
+
+def test_random_worlds_of_twelve_parties() -> None:
+    """Up to four crash in 200 worlds, over links that reorder messages: sums stand or fail."""
+    found = endings(200, seed=1)
+    assert sum(found.values()) == 200
+    assert found["all-to-all", "stood without some"] > 20
+    assert found["all-to-all", "failed"] > 5
+    assert found["star", "stood"] > 5

@@ -1,0 +1,338 @@
+"""What a coalition sees of a surviving sum: the same law for all values with the same sum.
+
+Masks are random functions here, and all of them are enumerated: words are 0 or 2^63, a subgroup of
+two elements, so that a key has one of two masks. Variants of the protocol that lack one of its
+rules are found out by the same tests.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+from tests.protocols.dropout_worlds import World, play
+from typing_extensions import override
+
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.party import Party
+from veilring.protocols.digests import digest_of
+from veilring.protocols.dropouts import Echo, NamedSet, SurvivingSums, ToldShares
+from veilring.protocols.masks import MaskedWords, derive_secret
+from veilring.protocols.seeding import (
+    OWN,
+    PAIRS,
+    Quorum,
+    SeedShares,
+    share_seeds,
+    split_hashes,
+)
+from veilring.protocols.seedshares import Branch, join_shares, leaf_place, seed_bytes, tree_depth
+from veilring.transport.messages import Message
+
+HALF: Final = 2**63
+SPY: Final = "party-1"
+SUM: Final = "veilring.protocols.dropouts._Sum"
+# Of four parties the last is lost after the spy has its words, and before the coordinator has them.
+LOST_LATE: dict[str, Any] = {
+    "tolerated": 1,
+    "lost": 1,
+    "coordinator": "party-0",
+    "crashes": {"party-3": 3 + 1},
+}
+
+
+@dataclass
+class Table:
+    """A random function that masks words.
+
+    Attributes:
+        bits: The masks of some keys; all others have 0.
+        asked: The keys that each party has used, for masks with others and for its own.
+    """
+
+    bits: Mapping[bytes, int] = field(default_factory=dict)
+    asked: dict[tuple[str, bool], list[bytes]] = field(default_factory=dict)
+
+    def of(self, key: bytes) -> bytes:
+        """Return the word that masks all words."""
+        return (self.bits.get(key, 0) * HALF).to_bytes(8, "little")
+
+    def keys_of(self, name: str, peers: int) -> set[bytes]:
+        """Return the keys under which a party has hidden its words."""
+        return {
+            *self.asked.get((name, False), [])[:peers],
+            *self.asked.get((name, True), [])[:1],
+        }
+
+
+async def sum_once(
+    party: Party, own: NDArray[np.uint64], *, table: Table, **settings: Any
+) -> list[list[int]]:
+    """Add up under the masks of a table."""
+
+    def stream(key: bytes, info: bytes, size: int) -> bytes:
+        table.asked.setdefault((party.me, b"self" in info), []).append(key)
+        return table.of(key) * (size // 8)
+
+    quorum = Quorum(len(party.parties), settings["tolerated"], settings["lost"])
+    seeds = await share_seeds(party, quorum)
+    sums = SurvivingSums(party, seeds, settings["coordinator"], stream=stream)
+    return [total.tolist() for total in await sums.add([own])]
+
+
+def received(world: World, *spies: str) -> Iterator[tuple[str, str, Message]]:
+    """Yield all that was sent to spies: sender, receiver and message."""
+    for name in world.parties:
+        for to, message in world.sent(name):
+            if to in spies:
+                yield name, to, message
+
+
+def seeds_made(world: World, *spies: str) -> dict[tuple[str, int], bytes]:
+    """Return the seeds that spies can make: of each dealer and kind, if they have t shares of it.
+
+    They take every share that was dealt to one of them or told, and know by the dealer's root which
+    it is.
+    """
+    place, depth = world.parties.position, tree_depth(len(world.parties))
+    shares: dict[tuple[str, int], dict[int, list[int]]] = {}
+    roots: dict[str, bytes] = {}
+
+    def keep(dealer: str, kind: int, holder: str, share: bytes) -> None:
+        value = int.from_bytes(share, "little")
+        shares.setdefault((dealer, kind), {})[place(holder)] = [value]
+
+    for sender, receiver, message in received(world, *spies):
+        if isinstance(message, SeedShares):
+            roots[sender] = message.roots[0]
+            keep(sender, PAIRS, receiver, message.pairs[0])
+            keep(sender, OWN, receiver, message.owns[0])
+    for teller, _, message in received(world, *spies):
+        if isinstance(message, ToldShares):
+            for dealer, told in zip(world.parties, message.shares, strict=True):
+                for kind, share in kinds_told(told, depth, place(teller), roots.get(dealer)):
+                    keep(dealer, kind, teller, share)
+    threshold = world.quorum.threshold
+    return {
+        seed: seed_bytes(join_shares(dict(list(found.items())[:threshold]))[0])
+        for seed, found in shares.items()
+        if len(found) >= threshold
+    }
+
+
+def kinds_told(
+    told: bytes, depth: int, holder: int, root: bytes | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield each share that a teller shows, by its kind; a broken one may show both."""
+    share, *rest = split_hashes(told)
+    siblings, more = rest[:depth], rest[depth:]
+    shown = [Branch(share, tuple(siblings))]
+    shown += [Branch(other, (digest_of(share), *siblings[1:])) for other in more]
+    for branch in shown:
+        for kind in (PAIRS, OWN):
+            if branch.root(leaf_place(holder, kind)) == root:
+                yield kind, branch.share
+
+
+def keys_made(world: World, *spies: str) -> set[bytes]:
+    """Return the keys of masks that follow from the seeds that spies can make."""
+    publics = {
+        sender: message.publics[0]
+        for sender, _, message in received(world, *world.parties)
+        if isinstance(message, SeedShares)
+    }
+    keys = set()
+    for (dealer, kind), seed in seeds_made(world, *spies).items():
+        if kind == OWN:
+            keys.add(seed)
+            continue
+        private = X25519PrivateKey.from_private_bytes(seed)
+        keys |= {
+            derive_secret(world.session, (dealer, private), (peer, public))
+            for peer, public in publics.items()
+            if peer != dealer
+        }
+    return keys
+
+
+def law(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
+    """Return the law of the spy's view for given values, over all masks that it shares no key of.
+
+    A view is all words that were sent to it, and the masks of all keys that it can make.
+    """
+    own = [[bit * HALF] for bit in bits]
+
+    def view(table: Table) -> tuple[World, set[bytes]]:
+        world = play(4, role=sum_once, own=own, table=table, **LOST_LATE)
+        return world, keys_made(world, SPY)
+
+    probe = Table()
+    world, made = view(probe)
+    used = {key for keys in probe.asked.values() for key in keys}
+    hidden = sorted(used - probe.keys_of(SPY, len(world.parties) - 1))
+    found: Counter[tuple[bytes, ...]] = Counter()
+    for masks in product((0, 1), repeat=len(hidden)):
+        table = Table(dict(zip(hidden, masks, strict=True)))
+        world, _ = view(table)
+        sent = [m.words[0] for _, _, m in received(world, SPY) if isinstance(m, MaskedWords)]
+        found[*(words.tobytes() for words in sent), *map(table.of, sorted(made))] += 1
+    return found
+
+
+def laws_are_equal(*values: tuple[int, ...]) -> bool:
+    """Return whether the spy's view has the same law for all of these values."""
+    first, *others = map(law, values)
+    return all(other == first for other in others)
+
+
+class TestLaws:
+    """Four parties, of whom one is the spy, and one is lost after the spy has its words."""
+
+    def test_a_view_depends_on_the_sum_of_those_who_are_in_alone(self) -> None:
+        """Not on the words of each, nor on those of the party that was given up; exactly."""
+        assert laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1))
+
+    def test_a_view_depends_on_that_sum(self) -> None:
+        """Or this test could not tell laws apart."""
+        assert not laws_are_equal((0, 0, 0, 0), (1, 0, 0, 0))
+
+    def test_without_a_self_mask_late_words_would_show(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The pairwise masks of the lost party are opened, and nothing else hides them."""
+        monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
+        assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
+
+    def test_with_both_seeds_told_words_would_show(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those of the lost party, and of each that is in."""
+        monkeypatch.setattr(f"{SUM}._own_shares", tell_both)
+        assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
+        assert not laws_are_equal((0, 0, 0, 0), (1, 0, 1, 0))
+
+
+def tell_both(one: Any) -> ToldShares:
+    """Tell the shares of both seeds of each party, as no party may."""
+    shares = []
+    for name in one.party.parties:
+        held, kind = one.seeds.held[name], OWN if name in one.members else PAIRS
+        branch = held.branch(kind)
+        shares.append(b"".join((branch.share, *branch.siblings, held.shares[1 - kind])))
+    return ToldShares(digest=one.public.digest, shares=tuple(shares))
+
+
+@dataclass
+class Liar(Adversary):
+    """Holds different sets to be in before each party: the coordinator, or its accomplice.
+
+    Attributes:
+        without: The parties that are not in, for each party; nobody unless told.
+    """
+
+    without: Mapping[str, tuple[str, ...]]
+    named: NamedSet | None = None
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, NamedSet):
+            self.named = message
+            return [(to, self._named(to))]
+        if isinstance(message, Echo):
+            said = self._named(to)
+            update = {"named": hash_set(said), "members": said.members}
+            return [(to, message.model_copy(update=update))]
+        return [(to, message)]
+
+    @override
+    async def received(self, sender: str, message: Message) -> Message:
+        if isinstance(message, NamedSet):
+            self.named = message
+        if isinstance(message, Echo) and self.named is not None:
+            # Its own role then waits for the shares of all others, and does not leave before.
+            return message.model_copy(update={"named": hash_set(self.named)})
+        return message
+
+    def _named(self, to: str) -> NamedSet:
+        assert self.named is not None
+        parties, gone = self.party.parties, self.without.get(to, ())
+        kept = [name not in gone for name in parties]
+        hashes = [one for one, keep in zip(self.named.vectors, kept, strict=True) if keep]
+        bits = np.packbits(kept).tobytes()
+        return self.named.model_copy(update={"members": bits, "vectors": tuple(hashes)})
+
+
+def hash_set(named: NamedSet) -> bytes:
+    """Return what an honest party that was told a set says in its echo."""
+    return digest_of(named.members, *named.vectors)
+
+
+def lied_to(
+    parties: int, tolerated: int, lost: int, without: Mapping[str, tuple[str, ...]], *spies: str
+) -> dict[tuple[str, int], bytes]:
+    """Return the seeds that a lying coordinator and its accomplices can make."""
+    world = play(
+        parties,
+        adversaries={spy: Liar(without) for spy in spies},
+        tolerated=tolerated,
+        lost=lost,
+        coordinator=spies[0],
+    )
+    return seeds_made(world, *spies)
+
+
+def two_sets(tolerated: int, lost: int) -> bool:
+    """Return whether a coordinator gets both seeds of the last of five parties in any way.
+
+    It names the set without that party to some of the three others, and the full set to the rest.
+    """
+    found = []
+    for are_told in product((False, True), repeat=3):
+        told = [f"party-{n}" for n, is_told in enumerate(are_told, 1) if is_told]
+        made = lied_to(5, tolerated, lost, dict.fromkeys(told, ("party-4",)), "party-0")
+        found.append({("party-4", PAIRS), ("party-4", OWN)} <= set(made))
+    return any(found)
+
+
+# To each of five honest parties of seven, two of the last three are not in; never itself.
+MIXED = {
+    "party-2": ("party-4", "party-5"),
+    "party-3": ("party-5", "party-6"),
+    "party-4": ("party-5", "party-6"),
+    "party-5": ("party-4", "party-6"),
+    "party-6": ("party-4", "party-5"),
+}
+
+
+class TestLies:
+    """A coordinator that names different sets to parties, and echoes to each what it was told."""
+
+    def test_it_never_gets_both_seeds_of_a_party(self) -> None:
+        """Whichever parties it tells which set, where 2t > n + c."""
+        assert Quorum(5, 1, 1).withstands_lies
+        assert not two_sets(tolerated=1, lost=1)
+
+    def test_it_gets_both_where_the_quorum_does_not_withstand_lies(self) -> None:
+        """With two losses tolerated, the condition fails by one, and so do the masks."""
+        assert not Quorum(5, 1, 2).withstands_lies
+        assert two_sets(tolerated=1, lost=2)
+
+    def test_it_opens_no_smaller_set(self) -> None:
+        """Seven parties, two of whom lie, and two may be lost: nobody tells anything."""
+        assert Quorum(7, 2, 2).withstands_lies
+        assert not lied_to(7, 2, 2, MIXED, "party-0", "party-1")
+
+    def test_without_the_echo_it_would(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Three parties are taken out of the sum, though two may be lost: two honest are left."""
+
+        def believe(_one: object, own: bytes, _echoes: object) -> bytes:
+            return own
+
+        monkeypatch.setattr(f"{SUM}._agreed", believe)
+        made = lied_to(7, 2, 2, MIXED, "party-0", "party-1")
+        lost, opened = ({name for name, kind in made if kind == seed} for seed in (PAIRS, OWN))
+        assert lost == {"party-4", "party-5", "party-6"}
+        assert opened >= {"party-2", "party-3"}

@@ -1,0 +1,558 @@
+"""Sums that survive lost parties: totals, costs, thresholds, runtimes, and peers that cheat."""
+
+import asyncio
+import os
+import pickle
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.dropout_worlds import Crashing, World, ending, play, surviving_sums
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.errors import (
+    InputError,
+    PeerGivenUp,
+    PeerLost,
+    ProtocolViolation,
+    RunFailed,
+    Tampered,
+    TooManyLost,
+)
+from veilring.nodes.adversary import Adversary, Delay, Lines, Silent
+from veilring.nodes.cluster import Cluster, run_with_retries
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.run import Run, join_outcomes
+from veilring.nodes.runtimes.simulated import Simulated
+from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
+from veilring.protocols.digests import digest_of
+from veilring.protocols.dropouts import (
+    Losses,
+    NamedSet,
+    SurvivingSums,
+    ToldShares,
+    surviving_cost,
+    surviving_rounds,
+)
+from veilring.protocols.masks import MaskedSums, MaskedWords, Public, agree_keys
+from veilring.protocols.seeding import (
+    Quorum,
+    SeedShares,
+    seeds_cost,
+    share_seeds,
+)
+from veilring.protocols.seeding import _Dealt as Dealt
+from veilring.randomness import Streams
+from veilring.simulation import LinkModel, Topology
+from veilring.simulation.faults import Fault
+from veilring.simulation.links import Constant
+from veilring.transport.endpoint import Endpoint
+from veilring.transport.messages import Message
+
+OWN = [np.array([10**n, n, 2**64 - 1], np.uint64) for n in range(5)]
+WORDS = MaskedWords.kind
+TIMED = Topology(LinkModel(latency=Constant(0.01)))
+PEERS = ["party-1", "party-2", "party-3", "party-4"]
+FIVE: dict[str, Any] = {"tolerated": 1, "lost": 1, "coordinator": "party-0"}
+
+
+class MortalMemory(Memory):
+    """Memory, where a test can end a party."""
+
+    @override
+    async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
+        endpoints = await super()._connect(parties, streams)
+        self.crash = {endpoint.name: endpoint.abort for endpoint in endpoints}
+        return endpoints
+
+
+class MortalTls(Tls):
+    """TLS, where a test can end a party."""
+
+    @override
+    async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
+        endpoints = await super()._connect(parties, streams)
+        self.crash = {endpoint.name: endpoint.abort for endpoint in endpoints}
+        return endpoints
+
+
+def be_killed() -> None:
+    """End the process of this party."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def add_or_crash(
+    party: Party,
+    own: NDArray[np.uint64],
+    at: int | None = None,
+    crash: Callable[[], None] = be_killed,
+    **settings: Any,
+) -> Any:
+    """Add up, and crash before the message of a number if one is given."""
+    mortal = party if at is None else Crashing(party, at, crash)
+    return await surviving_sums(mortal, own, **settings)
+
+
+def crashed_run(runtime: str, at: int, **settings: Any) -> Run[Any]:
+    """Return a run of five parties, of whom the fourth crashes before a message."""
+    places: dict[str, Callable[[], Runtime]] = {"memory": MortalMemory, "tls": MortalTls}
+
+    async def run() -> Run[Any]:
+        place: Any = places[runtime]() if runtime in places else runtime
+        async with Cluster(5, runtime=place, own=OWN, seed=3) as cluster:
+            mortal: dict[str, Any] = {"at": at}
+            if runtime in places:
+                mortal["crash"] = place.crash["party-3"]
+            return await cluster.run(add_or_crash, only={"party-3": mortal}, **FIVE, **settings)
+
+    return asyncio.run(run())
+
+
+def joined(world: World) -> Run[Any]:
+    """Return the run that a world's outcomes make."""
+    return join_outcomes(list(world.outcomes.values()), 0.0)
+
+
+def sums_on(runtime: str, **settings: Any) -> Run[Any]:
+    """Return a run of five parties without a loss."""
+
+    async def run() -> Run[Any]:
+        async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
+            return await cluster.run(surviving_sums, **FIVE, **settings)
+
+    return simulation.simulate(run()) if runtime == "simulated" else asyncio.run(run())
+
+
+@pytest.mark.parametrize("star", [False, True])
+def test_totals_are_the_same_on_every_runtime(star: bool) -> None:
+    """Two sums of two arrays, at the known cost, with one transcript for a seed."""
+    places = ("memory", "tls", "processes", "simulated")
+    found = [sums_on(runtime, star=star, sums=2) for runtime in places]
+    assert len({run.transcript for run in found}) == 1
+    total, everybody = np.add.reduce(OWN), ("party-0", *PEERS)
+    first, cost = total[:1].tolist(), surviving_cost(5, (OWN[0], OWN[0][:1]), star=star)
+    words = [total.tolist(), (total * np.uint64(2)).tolist()]
+    for run in found:
+        assert run.results == {name: [([w, first], everybody) for w in words] for name in everybody}
+        assert run.cost.setup == seeds_cost(5, sums=2)
+        assert (run.cost.messages, run.cost.bytes) == cost.traffic.plus(cost.traffic)
+        assert run.cost.rounds == 2 * cost.rounds
+        assert not run.lost
+
+
+@pytest.mark.parametrize("star", [False, True])
+@pytest.mark.parametrize("runtime", ["memory", "tls", "processes"])
+def test_a_crash_is_survived_on_every_runtime(runtime: str, star: bool) -> None:
+    """The run ends with the results of the others, who agree on a sum without the party."""
+    found = crashed_run(runtime, at=4, star=star)
+    left = ("party-0", "party-1", "party-2", "party-4")
+    total = np.add.reduce([OWN[n] for n in (0, 1, 2, 4)])
+    assert found.lost == ("party-3",)
+    assert found.results == {name: [([total.tolist(), total[:1].tolist()], left)] for name in left}
+    assert set(found.cost.by_party) == set(left)
+    assert not any("party-3" in channel for channel in found.channels)
+
+
+def test_a_crash_is_survived_on_the_simulated_clock() -> None:
+    """Also by a cluster: the same role, and the same shape of a run."""
+
+    async def run() -> Run[Any]:
+        runtime = simulated_with_crash()
+        async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
+            return await cluster.run(surviving_sums, **FIVE)
+
+    found = simulation.simulate(run())
+    assert found.lost == ("party-3",)
+    assert set(found.results) == {"party-0", "party-1", "party-2", "party-4"}
+    assert [name for _, name in found.result] == [tuple(f"party-{n}" for n in range(5))]
+
+
+def simulated_with_crash() -> Runtime:
+    """Return the simulated runtime, where party-3 crashes after its words arrived."""
+    return Simulated(TIMED, [Fault("crash", 0.025, 0.025, ("party-3",))])
+
+
+class TestCost:
+    """The closed form is what is measured."""
+
+    @pytest.mark.parametrize("star", [False, True])
+    @pytest.mark.parametrize("parties", [3, 4, 8, 13])
+    def test_without_a_loss(self, parties: int, star: bool) -> None:
+        """For any number of parties, in either shape."""
+        world = play(parties, tolerated=1, lost=0, coordinator="party-1", star=star)
+        cost = joined(world).cost
+        words = world.own["party-0"]
+        forecast = surviving_cost(parties, (words, words[:1]), star=star)
+        assert cost.setup == seeds_cost(parties)
+        assert (cost.messages, cost.bytes, cost.rounds) == (
+            *forecast.traffic,
+            surviving_rounds(star=star),
+        )
+
+    @pytest.mark.parametrize("star", [False, True])
+    @pytest.mark.parametrize(
+        "losses", [Losses(vectors=1), Losses(echoes=2), Losses(shares=1), Losses(0, 1, 1, 1)]
+    )
+    def test_with_parties_lost_at_known_steps(self, losses: Losses, star: bool) -> None:
+        """Before their first message of a step, over links with a latency."""
+        setup, vectors = 8, 1 if star else 8
+        echo = setup + vectors
+        starts = {
+            "vectors": setup,
+            "echoes": echo,
+            "shares": echo + 8 - losses.vectors,
+        }
+        crashes = [start for step, start in starts.items() for _ in range(getattr(losses, step))]
+        world = play(
+            9,
+            crashes={f"party-{n}": start for n, start in enumerate(crashes, 1)},
+            topology=TIMED,
+            tolerated=2,
+            lost=3,
+            coordinator="party-0",
+            star=star,
+        )
+        assert ending(world) == ("stood without some" if losses.vectors else "stood")
+        words, cost = world.own["party-0"], joined(world).cost
+        forecast = surviving_cost(9, (words, words[:1]), star=star, losses=losses)
+        assert cost.setup == seeds_cost(9, lost=sum(losses))
+        assert (cost.messages, cost.bytes, cost.rounds) == (*forecast.traffic, forecast.rounds)
+
+    def test_of_a_sum_after_a_loss(self) -> None:
+        """The second of two sums goes on without the party that the first has lost."""
+        world = play(
+            6,
+            crashes={"party-5": 5},
+            topology=TIMED,
+            sums=2,
+            tolerated=1,
+            lost=1,
+            coordinator="party-0",
+        )
+        words, cost = world.own["party-0"], joined(world).cost
+        one, other = (
+            surviving_cost(6, (words, words[:1]), star=False, losses=losses)
+            for losses in (Losses(vectors=1), Losses(before=1))
+        )
+        assert (cost.messages, cost.bytes) == one.traffic.plus(other.traffic)
+
+
+class TestQuorum:
+    """The threshold is the safest that the losses allow."""
+
+    def test_eight_parties_of_whom_two_are_lost_withstand_three(self) -> None:
+        """Also if the coordinator is one of the three."""
+        quorum = Quorum(parties=8, tolerated=3, lost=2)
+        assert (quorum.threshold, quorum.withstands_lies) == (6, True)
+
+    @pytest.mark.parametrize("parties", range(3, 9))
+    def test_it_is_refused_exactly_if_there_is_no_threshold(self, parties: int) -> None:
+        """And withstands lies exactly if some threshold does."""
+        for tolerated in range(parties + 1):
+            for lost in range(parties + 1):
+                possible = range(tolerated + 1, parties - lost + 1)
+                if not possible:
+                    with pytest.raises(InputError, match="tolerate fewer"):
+                        Quorum(parties, tolerated, lost)
+                    continue
+                quorum = Quorum(parties, tolerated, lost)
+                assert quorum.threshold in possible
+                assert quorum.withstands_lies == any(2 * t > parties + tolerated for t in possible)
+
+    @pytest.mark.parametrize(
+        ("numbers", "field"),
+        [((2, 0, 0), "parties"), ((4, -1, 0), "tolerated"), ((4, 0, -1), "lost")],
+    )
+    def test_what_makes_no_sense_is_refused(
+        self, numbers: tuple[int, int, int], field: str
+    ) -> None:
+        """Two parties know each other's words from the sum; nobody lacks."""
+        with pytest.raises(InputError) as refused:
+            Quorum(*numbers)
+        assert refused.value.field == field
+
+
+async def misuse(party: Party, own: NDArray[np.uint64], how: str) -> None:
+    """Ask for what cannot be."""
+    if how == "quorum":
+        await share_seeds(party, Quorum(7, 1, 1))
+    seeds = await share_seeds(party, Quorum(5, 1, 1))
+    if how == "coordinator":
+        SurvivingSums(party, seeds, "nobody")
+    adding = SurvivingSums(party, seeds, "party-0")
+    if how == "own":
+        await adding.add([own.astype(float)])
+    await adding.add([own])
+    await adding.add([own])
+
+
+@pytest.mark.parametrize("how", ["quorum", "coordinator", "own", "sums"])
+def test_what_cannot_be_is_refused(how: str) -> None:
+    """A quorum of other parties, no such coordinator, reals, and more sums than there are seeds."""
+    with pytest.raises(RunFailed) as failed:
+        joined(play(5, role=misuse, how=how))
+    assert isinstance(failed.value.root, InputError)
+    assert failed.value.root.field == how
+
+
+class TestLosses:
+    """Parties that are silent, late, cut off or gone."""
+
+    def test_a_silent_party_is_given_up(self) -> None:
+        """After a step's time the others go on; it is lost, as if it had crashed."""
+        world = play(5, adversaries={"party-3": Silent()}, **FIVE)
+        run = joined(world)
+        assert run.lost == ("party-3",)
+        assert run.result[0][1] == ("party-0", "party-1", "party-2", "party-4")
+        assert isinstance(world.outcomes["party-3"].error, PeerLost)
+
+    def test_late_words_do_no_harm(self) -> None:
+        """Words that arrive after their party was given up are dropped, with all that follows."""
+        late = Delay(20.0, only=(MaskedWords,))
+        world = play(5, adversaries={"party-3": late}, sums=2, **FIVE)
+        run = joined(world)
+        assert run.lost == ("party-3",)
+        assert [members for _, members in run.result] == [tuple(run.results)] * 2
+
+    @pytest.mark.parametrize("ends", [("party-1", "party-3"), ("party-4", "party-2")])
+    def test_who_lacks_words_gets_them_from_the_coordinator(self, ends: tuple[str, str]) -> None:
+        """Two parties whose connection breaks have the same totals as all others."""
+
+        async def run() -> Run[Any]:
+            runtime = Simulated(TIMED, [Fault("reset", 0.015, 9.0, ends)])
+            async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
+                return await cluster.run(surviving_sums, watch=["party-0"], **FIVE)
+
+        found = simulation.simulate(run())
+        assert not found.lost
+        assert found.result[0][1] == tuple(f"party-{n}" for n in range(5))
+        assert all(result == found.result for result in found.results.values())
+        sent = [seen.sender for seen in found.views["party-0"].sent if seen.message.kind == WORDS]
+        assert sent == [*PEERS, *sorted(ends)]
+
+    def test_words_that_are_left_out_name_their_sender(self) -> None:
+        """Its next message says that they were not lost on the way."""
+        world = play(5, adversaries={"party-3": NotTo("party-1")}, **FIVE)
+        error = world.outcomes["party-1"].error
+        assert isinstance(error, ProtocolViolation)
+        assert error.culprit == "party-3"
+
+    def test_too_many_losses_end_it_with_nothing_told(self) -> None:
+        """Each that is left names those that are lost; none has told a share."""
+        world = play(5, crashes={"party-3": 6, "party-4": 6}, **FIVE)
+        assert ending(world) == "failed"
+        error = world.outcomes["party-0"].error
+        assert isinstance(error, TooManyLost)
+        assert (error.lost, error.left, error.needed) == (("party-3", "party-4"), 3, 4)
+        assert not any(world.told(name) for name in world.parties)
+
+    def test_a_coordinator_that_is_lost_early_ends_it(self) -> None:
+        """Before it has named a set, nothing is told."""
+        world = play(5, crashes={"party-0": 8}, **FIVE)
+        assert ending(world) == "failed"
+        assert isinstance(world.outcomes["party-1"].error, PeerLost)
+        assert not any(world.told(name) for name in world.parties)
+
+    def test_a_coordinator_that_is_lost_late_ends_nothing(self) -> None:
+        """After three others have the set, the fourth learns it from those who tell shares."""
+        world = play(5, crashes={"party-0": 4 + 4 + 3}, tolerated=1, lost=2, coordinator="party-0")
+        assert ending(world) == "stood"
+        assert len(joined(world).results) == 4
+        assert world.told("party-4")
+
+    def test_a_share_of_who_learned_the_set_late_counts(self) -> None:
+        """The coordinator and two more are lost one after another: the rest has just enough."""
+        crashes = {"party-0": 6 + 6 + 5, "party-1": 6 + 6 + 5 + 2}
+        world = play(7, crashes=crashes, tolerated=1, lost=2, coordinator="party-0")
+        assert ending(world) == "stood"
+        assert len(joined(world).results) == 5
+
+    def test_a_retry_goes_on_without_the_lost(self) -> None:
+        """If more are lost than a sum survives, the next attempt does without them."""
+
+        async def run() -> Any:
+            async with Cluster(5, runtime=simulated_with_crash(), own=OWN, seed=3) as cluster:
+                settings: dict[str, Any] = FIVE | {"lost": 0}
+                return await run_with_retries(cluster, surviving_sums, **settings)
+
+        retried = simulation.simulate(run())
+        assert retried.without == ("party-3",)
+        assert retried.run.result[0][1] == ("party-0", "party-1", "party-2", "party-4")
+
+
+@dataclass
+class NotTo(Adversary):
+    """Does not send its words to one party."""
+
+    to: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return [] if to == self.to and isinstance(message, MaskedWords) else [(to, message)]
+
+
+@dataclass
+class WrongShare(Adversary):
+    """Tells a wrong share of the seed of one party."""
+
+    dealer: int
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, ToldShares):
+            shares = list(message.shares)
+            shares[self.dealer] = bytes([shares[self.dealer][0] ^ 1]) + shares[self.dealer][1:]
+            message = message.model_copy(update={"shares": tuple(shares)})
+        return [(to, message)]
+
+
+@dataclass
+class WrongDeal(Adversary):
+    """Deals one party another share of its self-mask's seed than its root commits to."""
+
+    to: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, SeedShares) and to == self.to:
+            message = message.model_copy(update={"owns": (bytes(32),)})
+        return [(to, message)]
+
+
+@dataclass
+class WrongSet(Adversary):
+    """Names another set to all than it has."""
+
+    members: int
+    hashes: int
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, NamedSet):
+            message = message.model_copy(
+                update={"members": bytes([self.members]), "vectors": (bytes(32),) * self.hashes}
+            )
+        return [(to, message)]
+
+
+class TestPeersThatCheat:
+    """Messages that no honest party sends."""
+
+    @pytest.mark.parametrize("crashes", [{}, {"party-4": 5}])
+    @pytest.mark.parametrize("dealer", [0, 2, 4])
+    def test_a_wrong_share_names_its_teller(self, dealer: int, crashes: dict[str, int]) -> None:
+        """Of either seed, whoever dealt it."""
+        world = play(5, crashes=crashes, adversaries={"party-2": WrongShare(dealer)}, **FIVE)
+        error = world.outcomes["party-0"].error
+        assert isinstance(error, ProtocolViolation)
+        assert (error.culprit, error.reason) == (
+            "party-2",
+            f"told a wrong share of a seed of party-{dealer}",
+        )
+
+    def test_a_wrong_deal_names_its_dealer(self) -> None:
+        """At once, by the one that it was dealt to."""
+        world = play(5, adversaries={"party-2": WrongDeal("party-1")}, **FIVE)
+        error = world.outcomes["party-1"].error
+        assert isinstance(error, ProtocolViolation)
+        assert error.culprit == "party-2"
+
+    def test_shares_that_do_not_make_the_seed_name_their_dealer(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All told what they hold, and it is not what was committed to."""
+        draw = Dealt.draw
+
+        def draw_wrongly(party: Party, threshold: int) -> Dealt:
+            dealt = draw(party, threshold)
+            if party.me != "party-2":
+                return dealt
+            return dealt._replace(head=dealt.head._replace(commitment=digest_of(b"other")))
+
+        monkeypatch.setattr(Dealt, "draw", draw_wrongly)
+        with pytest.raises(RunFailed) as failed:
+            joined(play(5, **FIVE))
+        assert isinstance(failed.value.root, ProtocolViolation)
+        assert failed.value.root.culprit == "party-2"
+
+    @pytest.mark.parametrize(
+        ("members", "hashes"),
+        [
+            (0b01111000, 4),  # without itself
+            (0b11100000, 3),  # too few
+            (0b11111000, 4),  # a hash is missing
+            (0b11111100, 5),  # a party that does not exist
+        ],
+    )
+    def test_a_set_that_cannot_be_names_the_coordinator(self, members: int, hashes: int) -> None:
+        """Before anything is told."""
+        world = play(5, adversaries={"party-0": WrongSet(members, hashes)}, **FIVE)
+        errors = [world.outcomes[f"party-{n}"].error for n in range(1, 5)]
+        violations = [error for error in errors if isinstance(error, ProtocolViolation)]
+        assert violations
+        assert {error.culprit for error in violations} == {"party-0"}
+        assert not any(world.told(name) for name in world.parties)
+
+    def test_other_hashes_of_words_are_found_before_shares_are_told(self) -> None:
+        """Either the coordinator lies or the party whose words differ: both are named."""
+        world = play(5, adversaries={"party-0": WrongSet(0b11111000, 5)}, **FIVE)
+        error = world.outcomes["party-2"].error
+        assert isinstance(error, ProtocolViolation | Tampered)
+        assert not any(world.told(f"party-{n}") for n in range(1, 5))
+
+    def test_parties_that_hold_different_things_to_be_public_open_nothing(self) -> None:
+        """The hash is in every message, and in the masks."""
+        with pytest.raises(RunFailed) as failed:
+            joined(play(5, role=bound_otherwise))
+        assert isinstance(failed.value.root, Tampered)
+
+
+async def bound_otherwise(party: Party, own: NDArray[np.uint64]) -> None:
+    """Add up, bound to something else at one party."""
+    seeds = await share_seeds(party, Quorum(5, 1, 1))
+    public = Public(digest_of(b"other" if party.me == "party-2" else b"same"), ("party-1",))
+    await SurvivingSums(party, seeds, "party-0", public=public).add([own])
+
+
+async def either(party: Party, own: NDArray[np.uint64], *, survive: bool) -> Any:
+    """Add up twice through what both kinds of sums have in common."""
+    sums: MaskedSums | SurvivingSums
+    if survive:
+        seeds = await share_seeds(party, Quorum(5, 1, 1), sums=2)
+        sums = SurvivingSums(party, seeds, "party-1", 3)
+    else:
+        sums = MaskedSums(party, await agree_keys(party), "party-1", 3)
+    first = await sums.add([own])
+    sums.bind(b"what is public now")
+    second = await sums.add([own, own[:1]])
+    totals = [total.tolist() for total in (*first, *second)]
+    return totals, sums.parties_in, sums.next_round, len(sums.public.digest)
+
+
+def test_a_role_uses_either_kind_of_sums() -> None:
+    """Both have the same interface, and the same totals if nobody is lost."""
+    surviving, masked = (joined(play(5, role=either, survive=s)).result for s in (True, False))
+    assert surviving[:2] == masked[:2]
+    assert (surviving[2], masked[2]) == (3 + 2 * surviving_rounds(star=False), 3 + 2 * 2)
+
+
+def test_two_sums_have_seeds_of_their_own() -> None:
+    """What opens one of them is independent of the other: no key, seed or share is dealt twice."""
+    world = play(4, tolerated=1, lost=1, coordinator="party-0", sums=2)
+    dealt = [m for name in world.parties for _, m in world.sent(name) if isinstance(m, SeedShares)]
+    for field in ("publics", "commitments", "roots"):
+        assert len({value for message in dealt for value in getattr(message, field)}) == 4 * 2
+    shares = [share for message in dealt for share in (*message.pairs, *message.owns)]
+    assert len(set(shares)) == len(shares) == 4 * 3 * 2 * 2
+
+
+def test_errors_of_losses_can_be_sent_between_processes() -> None:
+    """With all that they say."""
+    for error in (PeerGivenUp("a"), PeerLost("a", orderly=True), TooManyLost(("a", "b"), 3, 4)):
+        copied = pickle.loads(pickle.dumps(error))
+        assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
