@@ -30,6 +30,13 @@ def explore_command(
             " class of fault.",
         ),
     ] = False,
+    stores: Annotated[
+        bool,
+        typer.Option(
+            "--stores",
+            help="In place of protocols: ledgers, collectors and records on disks that fail.",
+        ),
+    ] = False,
     failures: Annotated[
         Path | None,
         typer.Option(
@@ -68,10 +75,21 @@ def explore_command(
     """
     from veilring.cli.console import show_progress
     from veilring.scenarios import load_scenario
-    from veilring.testing.exploring import SystemSubject, explore_every_world, explore_subject
+    from veilring.testing.exploring import (
+        SystemSubject,
+        explore_every_world,
+        explore_stores,
+        explore_subject,
+    )
     from veilring.testing.exploring.campaign import known_failures, remember_failures
+    from veilring.testing.exploring.kept import STORES
 
     settings = [*protocol_settings(protocol), *(overrides or ())]
+    if stores:
+        campaign = explore_stores(STORES, range(first, first + seeds))
+        _judge(campaign, None)
+        _require_reached("no fault of these classes struck", campaign.missing)
+        return
     if every:
         settings = ["parties.count=3", "data.queries=1", *settings]
     subject = SystemSubject(load_scenario(scenario, settings))
@@ -132,8 +150,6 @@ def _require_reached(said: str, missing: tuple[str, ...]) -> None:
 
 
 def _show(campaign: "Campaign") -> None:
-    from veilring.simulation.faults import FAULT_CLASSES
-
     runs = campaign.succeeded + campaign.failed
     typer.echo(
         f"{campaign.seeds:,} seeds, {runs:,} runs: {campaign.succeeded:,} with a result, "
@@ -142,5 +158,5 @@ def _show(campaign: "Campaign") -> None:
     if campaign.failed:
         typer.echo("named errors are expected: a run whose faults stop it has to say so")
     typer.echo("faults that had an effect:")
-    for kind in FAULT_CLASSES:
+    for kind in campaign.classes:
         typer.echo(f"  {kind:10} {campaign.struck[kind]:>9,}")

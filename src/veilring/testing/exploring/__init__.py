@@ -3,15 +3,23 @@
 from veilring.testing.exploring.campaign import Campaign, explore, explore_subject
 from veilring.testing.exploring.exhaustive import every_world, explore_every_world
 from veilring.testing.exploring.shrinking import Shrunk, shrink
+from veilring.testing.exploring.stores import (
+    STORAGE_FAULTS,
+    StoreSubject,
+    explore_store,
+    explore_stores,
+)
 from veilring.testing.exploring.subjects import RoleSubject, SystemSubject
 from veilring.testing.exploring.worlds import Explored, Subject, World, draw_world, play_world
 from veilring.testing.exploring.written import from_scenario, replay, to_scenario, to_toml
 
 __all__ = (
+    "STORAGE_FAULTS",
     "Campaign",
     "Explored",
     "RoleSubject",
     "Shrunk",
+    "StoreSubject",
     "Subject",
     "SystemSubject",
     "World",
@@ -19,6 +27,8 @@ __all__ = (
     "every_world",
     "explore",
     "explore_every_world",
+    "explore_store",
+    "explore_stores",
     "explore_subject",
     "from_scenario",
     "play_world",

@@ -28,8 +28,9 @@ class Campaign:
     """What many seeds found.
 
     Attributes:
-        subject: What was explored.
+        subject: What was explored, if it can be made smaller.
         worlds: Returns the world of a seed.
+        classes: The classes of fault that have to strike.
         marks: The marks that worlds have to reach.
         seeds: The number of seeds that were explored.
         struck: The number of faults of each class that had an effect.
@@ -39,8 +40,9 @@ class Campaign:
         failures: The seeds in which something was wrong, in order, with what it was.
     """
 
-    subject: Subject = field(repr=False, compare=False)
-    worlds: Callable[[int], World] = field(repr=False, compare=False)
+    subject: Subject | None = field(default=None, repr=False, compare=False)
+    worlds: Callable[[int], World] | None = field(default=None, repr=False, compare=False)
+    classes: tuple[str, ...] = FAULT_CLASSES
     marks: frozenset[str] = frozenset()
     seeds: int = 0
     struck: Counter[str] = field(default_factory=Counter)
@@ -62,7 +64,7 @@ class Campaign:
     @property
     def missing(self) -> tuple[str, ...]:
         """The classes of fault that had no effect in any seed."""
-        return tuple(kind for kind in FAULT_CLASSES if not self.struck[kind])
+        return tuple(kind for kind in self.classes if not self.struck[kind])
 
     @property
     def unreached(self) -> tuple[str, ...]:
@@ -71,9 +73,9 @@ class Campaign:
 
     def smallest(self) -> Shrunk | None:
         """Return the first world that went wrong, made as small as it can be; none if none did."""
-        for seed in self.failures:
-            return shrink(self.subject, self.worlds(seed))
-        return None
+        if self.subject is None or self.worlds is None or not self.failures:
+            return None
+        return shrink(self.subject, self.worlds(next(iter(self.failures))))
 
     def check(self) -> None:
         """Raise an `AssertionError` if anything was wrong, or a mark was never reached."""
@@ -142,7 +144,8 @@ def explore_subject(
         workers: How many processes share the work; one is this process.
         progress: Told how far it is.
     """
-    campaign = Campaign(subject, partial(draw_world, parties=subject.parties), subject.marks)
+    worlds = partial(draw_world, parties=subject.parties)
+    campaign = Campaign(subject, worlds, marks=subject.marks)
     chunks = list(_chunks(list(seeds)))
     for explored in _results(subject, chunks, workers):
         for each in explored:

@@ -1,0 +1,207 @@
+"""The stores of this package, as they are explored: ledgers, collectors and records."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from typing_extensions import override
+
+from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.protocols.ldp.algorithm.encodings import DirectEncoding
+from veilring.protocols.ldp.algorithm.survey import FrequencySurvey
+from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict
+from veilring.protocols.ldp.store.base import Senders
+from veilring.protocols.ldp.store.sqlite import SqliteStore
+from veilring.protocols.ldp.task import Task
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.testing.exploring.stores import StoreSubject
+
+_AMOUNT: Final = 0.25
+_FEATURES: Final = 3
+_CLASSES: Final = 3
+_VALUES: Final = 4
+_AT_ONCE: Final = 5
+
+_RULES: Final = ServerRules(_FEATURES, _CLASSES, queries=10, epsilon=5.0, sigma2=4.0)
+
+
+class LedgerSubject(StoreSubject[Ledger]):
+    """A ledger: each operation is a charge, and what leaves is its answer."""
+
+    name = "ledger"
+
+    @override
+    def open(self, folder: Path) -> Ledger:
+        return open_ledger(folder / "ledger", Budgets(total=1000.0))
+
+    @override
+    def close(self, handle: Ledger) -> None:
+        handle.close()
+
+    @override
+    def watch(self, handle: Ledger, moment: Callable[[], None]) -> None:
+        _watch_statements(handle._store.connection, moment)  # noqa: SLF001  (a fault strikes inside)
+
+    @override
+    def use(self, handle: Ledger, number: int) -> None:
+        handle.charge(_charge(number, b"answer"))
+
+    @override
+    def find_wrong(self, handle: Ledger, acknowledged: int, doubtful: bool) -> list[str]:
+        totals = handle.totals()
+        wrong = []
+        if totals.answers - acknowledged not in range(1 + doubtful):
+            wrong.append(f"{totals.answers} answers are kept, and {acknowledged} were given")
+        if totals.spent != totals.answers * _AMOUNT:
+            wrong.append(f"{totals.spent} is spent for {totals.answers} answers")
+        given = [handle.charge(_charge(number, b"another")) for number in range(acknowledged)]
+        if given != [b"answer %d" % number for number in range(acknowledged)]:
+            wrong.append("an answer that was given is not given again")
+        return wrong
+
+
+class CollectorSubject(StoreSubject[SqliteStore]):
+    """A collector's store: each operation is a group of reports."""
+
+    name = "collector"
+
+    @override
+    def open(self, folder: Path) -> SqliteStore:
+        return SqliteStore(folder / "reports", _task())
+
+    @override
+    def close(self, handle: SqliteStore) -> None:
+        handle.close()
+
+    @override
+    def watch(self, handle: SqliteStore, moment: Callable[[], None]) -> None:
+        _watch_statements(handle._db, moment)  # noqa: SLF001  (a fault strikes inside)
+
+    @override
+    def use(self, handle: SqliteStore, number: int) -> None:
+        handle.keep([_group(number)], _SENDERS)
+
+    @override
+    def find_wrong(self, handle: SqliteStore, acknowledged: int, doubtful: bool) -> list[str]:
+        wrong, tally, counted = [], handle.tally(), handle.recount()
+        if [sums.tolist() for sums in tally.sums] != [sums.tolist() for sums in counted.sums]:
+            wrong.append("the running sums are not those of the reports")
+        groups, rest = divmod(tally.clients, _AT_ONCE)
+        if rest or groups - acknowledged not in range(1 + doubtful):
+            wrong.append(f"{tally.clients} reports are kept, and {acknowledged} groups were taken")
+        for number in range(acknowledged):
+            (verdicts,) = handle.keep([_group(number)], _SENDERS)
+            if (verdicts != ReportVerdict.KNOWN).any():
+                wrong.append(f"group {number} was acknowledged, and is not known")
+        return wrong
+
+
+class StateSubject(StoreSubject[ServerState]):
+    """A prediction server's file of rows and its ledger: operations add records, or forget some.
+
+    The two files are explored together, since each tells what the other has lost.
+    """
+
+    name = "state"
+
+    @override
+    def open(self, folder: Path) -> ServerState:
+        return open_state(_RULES, folder / "state")
+
+    @override
+    def close(self, handle: ServerState) -> None:
+        handle.close()
+
+    @override
+    def watch(self, handle: ServerState, moment: Callable[[], None]) -> None:
+        rows, ledger = handle._rows, handle._ledger  # noqa: SLF001  (a fault strikes inside)
+        rows._file = _Watched(rows._file, moment)  # type: ignore[assignment]  # noqa: SLF001  (likewise)
+        _watch_statements(ledger._store.connection, moment)  # noqa: SLF001  (likewise)
+
+    @override
+    def use(self, handle: ServerState, number: int) -> None:
+        if _forgets(number):
+            handle.forget(_records(number - 1).ids)
+        else:
+            handle.add(_records(number))
+
+    @override
+    def find_wrong(self, handle: ServerState, acknowledged: int, doubtful: bool) -> list[str]:
+        rows = handle._rows  # noqa: SLF001  (what the server answers from)
+        here, sure = set(rows.ids), _ids_after(acknowledged)
+        then = _ids_after(acknowledged + 1) if doubtful else sure
+        if not sure & then <= here <= sure | then:
+            return [f"{len(here)} rows are there, and {len(sure)} were acknowledged"]
+        for number in range(acknowledged + 1):
+            if rows.differing(_records(number)) is not None:
+                return [f"a row of step {number} is another"]
+        return []
+
+
+STORES: Final = (LedgerSubject(), CollectorSubject(), StateSubject())
+"""All of them."""
+
+
+class _Watched:
+    """A file that says when it is written."""
+
+    def __init__(self, file: BinaryIO, moment: Callable[[], None]) -> None:
+        self._file, self._moment = file, moment
+
+    def write(self, content: bytes) -> int:
+        self._moment()
+        return self._file.write(content)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (all else is the file's)
+        return getattr(self._file, name)
+
+
+def _watch_statements(connection: Any, moment: Callable[[], None]) -> None:  # noqa: ANN401  (of SQLite)
+    connection.set_trace_callback(lambda _sql: moment())
+
+
+def _charge(number: int, answer: bytes) -> Charge:
+    return Charge("ann", str(number), b"request %d" % number, b"%s %d" % (answer, number), _AMOUNT)
+
+
+_SENDERS: Final = Senders(("ada",), np.zeros(_AT_ONCE, np.int64))
+
+
+def _task() -> Task:
+    return Task({"columns": ["a"]}, FrequencySurvey(DirectEncoding(_VALUES, 1.0)))
+
+
+def _group(number: int) -> Accepted:
+    """Return the reports of a number, always the same."""
+    rng = np.random.default_rng(number)
+    ids = rng.integers(256, size=(_AT_ONCE, ID_BYTES), dtype=np.uint8)
+    reports = rng.integers(_VALUES, size=(_AT_ONCE, 1), dtype=np.uint8)
+    return Accepted(0, ids, reports, np.arange(_AT_ONCE))
+
+
+def _records(number: int) -> LabelledRecords:
+    """Return the records of a step, always the same."""
+    rng = np.random.default_rng(number)
+    features = np.zeros((_AT_ONCE, _FEATURES), np.float32)
+    features[np.arange(_AT_ONCE), rng.integers(_FEATURES, size=_AT_ONCE)] = 7.0
+    ids = [f"record-{number}-{place}" for place in range(_AT_ONCE)]
+    return LabelledRecords.of(ids, features, rng.integers(_CLASSES, size=_AT_ONCE))
+
+
+def _ids_after(operations: int) -> set[str]:
+    """Return the records that are there after some operations of `StateSubject.use`."""
+    here: set[str] = set()
+    for number in range(operations):
+        if _forgets(number):
+            here -= set(_records(number - 1).ids)
+        else:
+            here |= set(_records(number).ids)
+    return here
+
+
+def _forgets(number: int) -> bool:
+    return number % 3 == 2  # noqa: PLR2004  (each third operation)

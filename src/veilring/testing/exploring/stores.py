@@ -1,0 +1,277 @@
+"""Worlds of stores: what a server must not forget, on a disk that fails.
+
+A store is opened in a folder and used; what it has acknowledged is written down. A fault strikes at
+a moment that is drawn, between two statements of SQLite or two writes to a file of rows:
+
+- ``kill``: the process ends there; what it had written is on the disk.
+- ``torn write``: of the writes between that moment and the next, one file has only a part.
+- ``lost sync``: one file is as it was some moments before; the others are not.
+- ``full disk``: no file can grow beyond what it has, or a little more.
+- ``bit flip``: one bit of one file is another.
+
+Then the store is opened again. It has all that was acknowledged, and of what was under way all or
+nothing; or, where something is damaged, it is refused, and stays refused.
+"""
+
+import resource
+import shutil
+import sqlite3
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
+
+from numpy.random import Generator
+
+from veilring.errors import StoreFailed, VeilringError
+from veilring.randomness import Streams
+from veilring.testing.exploring.campaign import Campaign
+from veilring.testing.exploring.worlds import Explored
+
+_H = TypeVar("_H")
+
+StorageFault = Literal["kill", "torn write", "lost sync", "full disk", "bit flip"]
+"""The kinds of faults of a disk."""
+STORAGE_FAULTS: Final[tuple[StorageFault, ...]] = get_args(StorageFault)
+
+# What a failing disk may end an operation with: the store is closed then.
+_FAILURES: Final = (VeilringError, sqlite3.Error, OSError)
+_OPERATIONS_MAX: Final = 6
+# The moments that a world remembers: those of some operations.
+_MOMENTS_MAX: Final = 400
+_SPARE_BYTES_MAX: Final = 8192
+# SQLite makes this index of its log anew.
+_INDEX: Final = "-shm"
+_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of ours is made in it)
+
+Files = dict[str, bytes]
+
+
+class StoreSubject(ABC, Generic[_H]):
+    """A store that is explored; its handle is what is open.
+
+    Attributes:
+        name: What it is called.
+    """
+
+    name: str
+
+    @abstractmethod
+    def open(self, folder: Path) -> _H:
+        """Open the store in a folder, or begin it."""
+
+    @abstractmethod
+    def close(self, handle: _H) -> None:
+        """Close it."""
+
+    @abstractmethod
+    def watch(self, handle: _H, moment: Callable[[], None]) -> None:
+        """Have `moment` called before each statement or write."""
+
+    @abstractmethod
+    def use(self, handle: _H, number: int) -> None:
+        """Do the operation of this number; what it does is acknowledged when this returns."""
+
+    @abstractmethod
+    def find_wrong(self, handle: _H, acknowledged: int, doubtful: bool) -> list[str]:  # noqa: FBT001  (a fact)
+        """Return what is not as it should be, one sentence each.
+
+        Args:
+            handle: The store, opened again.
+            acknowledged: The number of operations that were acknowledged, the first ones.
+            doubtful: Whether one more may have been done.
+        """
+
+
+class _Moments:
+    """The files of a folder at each moment of some operations."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.files: list[tuple[Files, int]] = []
+        self.acknowledged = 0
+
+    def note(self) -> None:
+        """Remember the files as they are now."""
+        if len(self.files) < _MOMENTS_MAX:
+            self.files.append((_read(self._folder), self.acknowledged))
+
+
+def explore_stores(subjects: Iterable[StoreSubject[Any]], seeds: Iterable[int]) -> Campaign:
+    """Explore stores: each seed is a world of one of them, and of one fault.
+
+    Args:
+        subjects: The stores, which take turns.
+        seeds: Which worlds.
+    """
+    stores, campaign = list(subjects), Campaign(classes=STORAGE_FAULTS)
+    for seed in seeds:
+        campaign.add(explore_store(stores[seed % len(stores)], seed))
+    return campaign
+
+
+def explore_store(
+    subject: StoreSubject[Any], seed: int, *, kind: StorageFault | None = None
+) -> Explored:
+    """Use a store, let a fault strike, and open it again.
+
+    Args:
+        subject: The store.
+        seed: Decides what is done, and where the fault strikes.
+        kind: The class of the fault; drawn unless given.
+    """
+    rng = Streams(seed).generator("store")
+    drawn = STORAGE_FAULTS[int(rng.integers(len(STORAGE_FAULTS)))]
+    kind = drawn if kind is None else kind
+    explored = Explored(seed)
+    explored.struck[kind] += 1
+    with _folder() as folder:
+        used, again = folder / "used", folder / "again"
+        used.mkdir()
+        again.mkdir()
+        if kind == "full disk":
+            left, acknowledged, doubtful = _fill(subject, used, rng)
+        else:
+            left, acknowledged, doubtful = _damage(subject, used, rng, kind)
+        _write(again, left)
+        explored.wrong += _judge(subject, again, kind, acknowledged, doubtful, explored)
+    return explored
+
+
+def _judge(  # noqa: PLR0917  (a world)
+    subject: StoreSubject[Any],
+    folder: Path,
+    kind: StorageFault,
+    acknowledged: int,
+    doubtful: bool,  # noqa: FBT001  (a fact)
+    explored: Explored,
+) -> list[str]:
+    where = f"{subject.name}, {kind}, {acknowledged} operations"
+    try:
+        handle = subject.open(folder)
+    except StoreFailed as refusal:
+        explored.failed += 1
+        if kind in {"kill", "full disk"}:
+            return [f"{where}: refused although nothing is damaged: {refusal}"]
+        with suppress(StoreFailed):
+            subject.close(subject.open(folder))
+            return [f"{where}: refused once, and then opened"]
+        return []
+    except _FAILURES as error:
+        return [f"{where}: {type(error).__name__}: {error}"]
+    try:
+        wrong = subject.find_wrong(handle, acknowledged, doubtful)
+        explored.succeeded += not wrong
+        return [f"{where}: {sentence}" for sentence in wrong]
+    finally:
+        subject.close(handle)
+
+
+def _damage(
+    subject: StoreSubject[Any], folder: Path, rng: Generator, kind: StorageFault
+) -> tuple[Files, int, bool]:
+    """Return the files after a fault, and how many operations were acknowledged before it."""
+    handle, moments = subject.open(folder), _Moments(folder)
+    try:
+        subject.watch(handle, moments.note)
+        for number in range(int(rng.integers(1, _OPERATIONS_MAX))):
+            subject.use(handle, number)
+            moments.acknowledged += 1
+        moments.note()
+    finally:
+        subject.close(handle)
+    place = int(rng.integers(len(moments.files)))
+    (files, acknowledged), later = moments.files[place], moments.files[place:]
+    match kind:
+        case "torn write":
+            files = _torn(files, later[min(1, len(later) - 1)][0], rng)
+        case "lost sync":
+            earlier = moments.files[int(rng.integers(place + 1))][0]
+            files = _with_one_of(files, earlier, rng)
+        case "bit flip":
+            files = _flipped(files, rng)
+    return files, acknowledged, True
+
+
+def _fill(subject: StoreSubject[Any], folder: Path, rng: Generator) -> tuple[Files, int, bool]:
+    """Use a store on a disk that is full, and return its files."""
+    handle, acknowledged = subject.open(folder), 0
+    try:
+        subject.use(handle, 0)
+        acknowledged = 1
+        size = max(path.stat().st_size for path in folder.rglob("*"))
+        with _limited(size + int(rng.integers(_SPARE_BYTES_MAX))), suppress(*_FAILURES):
+            for number in range(1, 4 * _OPERATIONS_MAX):
+                subject.use(handle, number)
+                acknowledged += 1
+    finally:
+        with suppress(*_FAILURES):
+            subject.close(handle)
+    return _read(folder), acknowledged, True
+
+
+@contextmanager
+def _limited(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    place = _IN_MEMORY if _IN_MEMORY.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="veilring-store-", dir=place))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _torn(before: Files, after: Files, rng: Generator) -> Files:
+    """Return the files with a part of one change."""
+    changed = [name for name in after if before.get(name) != after[name]]
+    if not changed:
+        return before
+    name = changed[int(rng.integers(len(changed)))]
+    old, new = before.get(name, b""), after[name]
+    cut = int(rng.integers(len(new) + 1))
+    return before | {name: new[:cut] + old[cut:]}
+
+
+def _with_one_of(files: Files, earlier: Files, rng: Generator) -> Files:
+    """Return the files with one of them as it was."""
+    names = sorted(earlier.keys() & files.keys())
+    if not names:
+        return files
+    name = names[int(rng.integers(len(names)))]
+    return files | {name: earlier[name]}
+
+
+def _flipped(files: Files, rng: Generator) -> Files:
+    names = sorted(files)  # none of which is empty
+    if not names:
+        return files
+    name = names[int(rng.integers(len(names)))]
+    content = bytearray(files[name])
+    content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+    return files | {name: bytes(content)}
+
+
+def _read(folder: Path) -> Files:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    kept = (path for path in sorted(paths) if not path.name.endswith(_INDEX))
+    read = ((str(path.relative_to(folder)), path.read_bytes()) for path in kept)
+    return {name: content for name, content in read if content}
+
+
+def _write(folder: Path, files: Files) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
