@@ -100,9 +100,14 @@ class Agreed(Section):
                 found[key] = _text(value)
         return found
 
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The keys and tables of the file, without those that are left at their defaults."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
     def to_toml(self) -> str:
         """Return the text of the file."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
+        return tomli_w.dumps(self.tables)
 
 
 def _text(value: object) -> str:

@@ -44,6 +44,7 @@ except Stopped:
 SYSTEMS = {
     "ring": ["ring", "wine", "--set", "parties.count=3"],
     "peers": ["peers", "wine", "--set", "parties.count=3", "--protocol", "rank-search"],
+    "release": ["peers", "wine", "--set", "parties.count=3", "--protocol", "release"],
     "votes": ["votes", "iris", "--radius", "0.3"],
     "owner": ["owner", "iris", "--radius", "0.2"],
     "prediction": ["prediction", "iris"],
@@ -55,6 +56,8 @@ PARTIES = [
     ("ring", "ask client.toml queries.csv", "peers schema"),
     ("peers", "serve party-0.toml", "peers schema"),
     ("peers", "ask client.toml queries.csv", "peers schema"),
+    ("release", "serve party-0.toml", "peers schema"),
+    ("release", "ask client.toml queries.csv", "peers schema"),
     ("votes", "serve party-0.toml", "peers schema votes"),
     ("votes", "ask client.toml client.csv", "peers schema votes"),
     ("owner", "serve owner.toml", "schema owner"),
@@ -78,9 +81,9 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
     folder = tmp_path_factory.mktemp("parties")
     rows = [f"{37.7 + n / 100},{-122.4 + n / 90}" for n in range(8)]
     (folder / "places.csv").write_text("\n".join(["lat,lon", *rows]) + "\n")
-    for system, (_, source, *options) in SYSTEMS.items():
+    for system, (command, source, *options) in SYSTEMS.items():
         rows_of = folder / source if source.endswith(".csv") else source
-        code, _, error = invoke("deploy", system, rows_of, *options, "--out", folder / system)
+        code, _, error = invoke("deploy", command, rows_of, *options, "--out", folder / system)
         assert code == 0, error
 
     def run(system: str, command: str) -> set[str]:

@@ -1,14 +1,14 @@
 """Deployed noisy votes: each member pays from its own ledger before it adds to a sum."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.commands import SECONDS, Server, free_ports
+from tests.deployment import members
+from tests.deployment.commands import Server, free_ports
 from tests.deployment.disks import FAULTS
+from tests.deployment.members import Served, labels_of
 from typer.testing import CliRunner, Result
 from typing_extensions import override
 
@@ -16,7 +16,6 @@ from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.examples import VotesExample
-from veilring.deployment.peers import ClientConfig, ask_member
 from veilring.deployment.roles import load_config_of
 from veilring.deployment.votes import VotesMemberConfig, VotesTerms, serve_votes
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
@@ -39,64 +38,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "votes"
 
 
-class Served:
-    """Members that are served in this process.
-
-    Attributes:
-        members: Those that were ready, by name.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._tasks = folder, dict[str, asyncio.Task[None]]()
-        self.members: dict[str, PeerMember] = {}
-
-    async def serve(self, *names: str) -> None:
-        """Serve some, and wait until they are ready."""
-        ready = asyncio.Semaphore(0)
-
-        def take(member: PeerMember) -> None:
-            self.members[member.node.name] = member
-            ready.release()
-
-        for name in names:
-            config = load_config(self._folder / f"{name}.toml")
-            assert isinstance(config, VotesMemberConfig)
-            self._tasks[name] = asyncio.create_task(serve_votes(config, on_ready=take))
-        async with asyncio.timeout(SECONDS):
-            for _ in names:
-                await ready.acquire()
-
-    async def end(self, *names: str) -> None:
-        """End some."""
-        for name in names:
-            self._tasks[name].cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._tasks[name]
-
-    def spent(self) -> list[float]:
-        """Return what each has spent."""
-        return [read_totals(self._folder / f"{name}.db").spent for name in NAMES]
-
-
-@contextlib.asynccontextmanager
-async def all_served(folder: Path) -> AsyncIterator[Served]:
+def all_served(folder: Path) -> AbstractAsyncContextManager[Served]:
     """Serve all three."""
-    served = Served(folder)
-    try:
-        await served.serve(*NAMES)
-        yield served
-    finally:
-        await served.end(*NAMES)
-
-
-async def labels_of(folder: Path, first: int, last: int) -> list[str]:
-    """Have some of the client's queries labelled."""
-    header, *rows = (folder / "client.csv").read_text().splitlines()
-    queries = folder / f"{first}-{last}.csv"
-    queries.write_text("\n".join([header, *rows[first:last]]))
-    config = load_config(folder / "client.toml")
-    assert isinstance(config, ClientConfig)
-    return (await ask_member(config, queries))["label"]
+    return members.all_served(folder, NAMES, serve_votes)
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: Path) -> None:
@@ -143,7 +87,7 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
 ) -> None:
     """What it charged stays charged, nothing is answered, and asked again it pays again."""
     async with all_served(folder) as served:
-        dying = served.members["party-1"]
+        dying: PeerMember = served.members["party-1"]
         assert dying.till is not None
         charge = dying.till.ledger.charge
 

@@ -88,6 +88,14 @@ def _deploy_peers(
     separator: CellSeparator = ",",
     protocol: ProtocolName = None,
     overrides: Settings = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="The epsilon that each party may spend, for a system that spends any; by default"
+            " two prices.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the split and the partition.")] = 0,
     port: Annotated[
         int, typer.Option(help="The first party's port; the next has the next.")
@@ -102,8 +110,11 @@ def _deploy_peers(
         veilring serve ring/party-0.toml        # and party-1, party-2
         veilring ask ring/client.toml ring/queries.csv
 
-    A system of another package whose parties all hold rows is deployed likewise, by
-    `veilring deploy peers wine --protocol NAME --out DIR`.
+    Any system whose parties all hold rows is deployed likewise, also one of another package:
+
+        veilring deploy peers wine --protocol release --out release
+
+    With `--set protocol.trusted=true` it is an owner of all rows alone.
 
     In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml
     come from what a column can hold, not from anybody's rows.
@@ -130,6 +141,7 @@ def _deploy_peers(
         deal=partial(partition, kind=how.kind, alpha=how.alpha, sizes=how.sizes),
         test_share=loaded.data.test_share,
         queries=None if loaded.data.queries == "all" else loaded.data.queries,
+        budget=budget,
     )
     for party in parties:
         typer.echo(f"veilring serve {out / party}.toml")

@@ -306,19 +306,22 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     deal: Callable[..., Sequence[NDArray[np.int64]]] = partition,
     test_share: float = _TEST_SHARE,
     queries: int | None = None,
+    budget: float | None = None,
 ) -> tuple[str, ...]:
     """Write keys, roster, terms, rows, queries and configurations into a new folder.
 
     Args:
         table: A part of its rows is dealt to the parties; the others are queries.
-        protocol: A system among peers that all hold rows.
+        protocol: A system among peers that all hold rows, or of an owner who is trusted with them.
         folder: It must not exist.
-        parties: The names of the parties; the configuration of each is `NAME.toml`.
+        parties: The names of the parties; the configuration of each is `NAME.toml`. An owner is a
+            party alone.
         seed: The seed of the split and the partition.
         port: The first party's; each next one has the next.
         deal: Chooses the parties' rows, as `veilring.data.table` does.
         test_share: The share of the rows that are queries.
         queries: The number of queries; by default all of these.
+        budget: The ε that each party may spend, where any is spent; by default two prices.
 
     Returns:
         The names of the parties.
@@ -328,14 +331,20 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     """
     streams = Streams(seed)
     train, held_out = split(table, test_share, streams.generator("split"))
+    parties = (OWNER,) if protocol.has_owner else parties
     dealt = deal(train.y, len(parties), streams.generator("partition"))
-    terms = PeerTerms.of_table(table, protocol=protocol)
+    terms = PeerTerms.of_table(table, protocol=protocol.declaring(len(train)))
     terms.membership(len(parties), count="parties.count")
+    price = terms.price(len(parties))
+    if price is not None:
+        terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
+    terms.checked(len(parties))
     ports = {name: port + offset for offset, name in enumerate(parties)}
     begin_folder(folder, terms, ports, (CLIENT,))
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
-        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv")
+        ledger = {} if price is None else {"ledger": f"{name}.db"}
+        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **ledger)
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
     write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])

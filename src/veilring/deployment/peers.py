@@ -1,46 +1,107 @@
 """A deployment of peers that all hold rows: its terms, its members, and the client of one of them.
 
-It serves every system that has a `membership`: private kNN, and those of other packages. The same
-member and client serve noisy votes, whose terms and ledgers `veilring.deployment.votes` has.
+It serves every system that has a `membership`, also those of other packages. Where an ε is spent,
+each member pays from a ledger of its own: for each batch of queries, or once for a result that
+answers all of them. A trusted owner is a deployment of one party.
 """
 
+import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-import tomli_w
 from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import as_scenario_errors, read_tables, read_toml
+from veilring.config import (
+    as_scenario_errors,
+    read_tables,
+    read_toml,
+    require_key,
+    require_key_that,
+)
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
-from veilring.deployment.config import AskingConfig, FilePath, ServerConfig
+from veilring.deployment.config import (
+    AMOUNT_ALLOWED,
+    AskingConfig,
+    BudgetAmount,
+    FilePath,
+    ServerConfig,
+)
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import Schema
-from veilring.errors import ScenarioError
+from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
-from veilring.protocols.peers import PeerMember, peer_client
+from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
+from veilring.privacy.ledger import open_ledger
+from veilring.protocols.digests import digest_of, digest_of_names
+from veilring.protocols.once import OnceMember, result_client
+from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
-from veilring.protocols.system import PARTIES, Membership
+from veilring.protocols.system import PARTIES, Membership, Once, Promise
+from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.member")
 _client_log = logging.getLogger("veilring.client")
-_ClientRole = Callable[..., Awaitable[NDArray[np.int64]]]
+Member = PeerMember | OnceMember
+"""A party of a deployment of peers."""
 
 
-class PeerTerms(Schema):
-    """The terms of peers that all hold rows.
+class MemberTerms(Schema):
+    """The terms of members that all hold rows, whichever file has them."""
+
+    @abstractmethod
+    def membership(self, parties: int, *, count: str = "roster") -> Membership:
+        """Return how one of the given number of parties takes part.
+
+        Args:
+            parties: The number of parties.
+            count: The key that an error names, if there are too few or too many.
+
+        Raises:
+            ScenarioError: If parameters do not go together, or the system needs other roles.
+        """
+
+    @abstractmethod
+    def price(self, parties: int) -> float | None:
+        """Return the ε of a batch, or of the result that answers all; none if nothing is spent."""
+
+    @property
+    @abstractmethod
+    def total(self) -> float | None:
+        """The ε that each ledger may spend, for as long as it lives."""
+
+    def delta(self, parties: int) -> float:  # noqa: ARG002  (a subclass's own)
+        """Return the δ that comes with each price."""
+        return 0.0
+
+    def content(self, parties: Parties) -> bytes:
+        """Return what a result is of: all that the terms say of it, which is not its budget."""
+        said = {key: value for key, value in self.tables.items() if key != "budget"}
+        text = json.dumps(said, sort_keys=True)
+        return digest_of(digest_of_names(parties), text.encode())
+
+
+class PeerTerms(MemberTerms):
+    """The terms of peers that all hold rows, or of an owner of all rows.
 
     Attributes:
         protocol: The system and its parameters, as in a scenario.
+        budget: The ε that each party may spend, for as long as its ledger lives; for a system that
+            spends any.
     """
 
     protocol: Protocol = Field(default_factory=default_system)
+    budget: float | None = Field(
+        None, gt=0, le=AMOUNT_MAX, description=f"a number above 0, up to {AMOUNT_MAX:,}"
+    )
 
     @classmethod
     @override
@@ -50,30 +111,23 @@ class PeerTerms(Schema):
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
-        self.membership(PARTIES if parties is None else parties)
+        usual = 1 if self.protocol.has_owner else PARTIES
+        number = usual if parties is None else parties
+        self.membership(number)
+        self._check_budget(self._promise(number))
         return self
 
+    @property
     @override
-    def to_toml(self) -> str:
-        tables = self.model_dump(mode="json", exclude_defaults=True)
+    def tables(self) -> dict[str, Any]:
+        tables = super().tables
         if self.protocol.name != PROTOCOL_DEFAULT:
             tables["protocol"] = {"name": self.protocol.name, **tables.get("protocol", {})}
-        return tomli_w.dumps(tables)
+        return tables
 
+    @override
     def membership(self, parties: int, *, count: str = "roster") -> Membership:
-        """Return how one of so many parties takes part.
-
-        Args:
-            parties: The number of parties.
-            count: The key that an error names, if there are too few or too many.
-
-        Raises:
-            ScenarioError: If parameters do not go together, or the system needs other roles.
-        """
         system = self.protocol
-        if system.promise(parties=parties).epsilon is not None:
-            allowed = "a system without an ε, or the roles of its own that pay from a ledger"
-            raise ScenarioError("protocol.name", system.name, allowed)
         keys = {name: f"protocol.{key}" for name, key in system.aliases.items()}
         with as_scenario_errors({**keys, "parties": count}, "protocol"):
             membership = system.membership(self.facts(parties))
@@ -82,20 +136,68 @@ class PeerTerms(Schema):
             raise ScenarioError("protocol.name", system.name, allowed)
         return membership
 
+    @override
+    def price(self, parties: int) -> float | None:
+        return self._promise(parties).epsilon
 
-class MemberConfig(ServerConfig):
-    """A party that holds rows and answers queries together with all others.
+    @override
+    def delta(self, parties: int) -> float:
+        return self._promise(parties).delta
+
+    @property
+    @override
+    def total(self) -> float | None:
+        return self.budget
+
+    def _promise(self, parties: int) -> Promise:
+        return self.protocol.promise(parties=parties)
+
+    def _check_budget(self, promise: Promise) -> None:
+        if promise.epsilon is None:
+            message = f"{self.protocol.name} spends no epsilon; leave it out"
+            require_key_that(self.budget is None, "budget", message)
+            return
+        costs = f"the {promise.epsilon:.12g} epsilon that a {promise.unit} costs"
+        if self.budget is None:
+            raise ScenarioError.because(
+                f"{self.protocol.name} spends epsilon; give what each party may spend in all, at"
+                f" least {costs}",
+                field="budget",
+            )
+        require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
+
+
+class HolderConfig(ServerConfig):
+    """A party that holds rows and answers together with all others.
 
     Attributes:
-        role: `member`, or `ring-member` as it was called when only rings had members.
         rows: The CSV file with this party's own rows; the label is its last column.
+        ledger: The file that remembers what was spent, and what was answered for it; it is used
+            where an ε is spent.
+        client: The ε that any one client may spend at this party; by default what the terms say of
+            all together.
+        clients: The ε of those clients who have one of their own, by name.
+        amend: Whether another budget than before is meant; what was spent stays spent.
         outside_max: The share of a column's values that may lie outside of its public range. With
             more the party does not start.
     """
 
-    role: Literal["member", "ring-member"] = Field(description="member or ring-member")
     rows: FilePath
+    ledger: FilePath = "member.db"
+    client: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
+    clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
+    amend: bool = Field(default=False, description="true or false")
     outside_max: OutsideMax = OUTSIDE_MAX
+
+
+class MemberConfig(HolderConfig):
+    """A party of a deployment whose terms have the table `protocol`.
+
+    Attributes:
+        role: `member`, or `ring-member` as it was called when only rings had members.
+    """
+
+    role: Literal["member", "ring-member"] = Field(description="member or ring-member")
 
 
 class ClientConfig(AskingConfig):
@@ -113,7 +215,16 @@ class ClientConfig(AskingConfig):
 
 
 async def serve_member(
-    config: MemberConfig, *, on_ready: Callable[[PeerMember], None] | None = None
+    config: MemberConfig, *, on_ready: Callable[[Member], None] | None = None
+) -> None:
+    """Be a member among peers until cancelled: see `serve_peers`."""
+    await serve_peers(config, PeerTerms, on_ready)
+
+
+async def serve_peers(
+    config: HolderConfig,
+    kind: type[MemberTerms],
+    on_ready: Callable[[Member], None] | None,
 ) -> None:
     """Be a member among peers until cancelled.
 
@@ -126,57 +237,90 @@ async def serve_member(
 
     Args:
         config: Which files to read, and where to listen.
+        kind: The model of its terms.
         on_ready: Called once all members are connected.
 
     Raises:
         ScenarioError: If a file does not fit.
+        InputError: If another process writes the ledger, or it was begun with other budgets.
         HandshakeError: If a member is missing after a day.
+        StoreFailed: If the disk of the ledger fails. What was answered until then is on it.
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
-    terms = PeerTerms.load(Path(config.terms), len(parties))
+    terms = kind.load(Path(config.terms), len(parties))
     rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
-    await serve_peers(
-        server,
-        terms.keys,
-        lambda node: PeerMember(
-            node, rows, parties, membership, facts, terms.digest, config.limits
-        ),
-        on_ready,
-    )
+
+    def take_part(node: Node, till: Till | None) -> Member:
+        member = PeerMember(
+            node, rows, parties, membership, facts, terms.digest, config.limits, till
+        )
+        if membership.once is None or till is None:
+            return member
+        return OnceMember(member, membership.once, till, terms.content(parties))
+
+    with _open_till(config, terms, membership, server.roster) as till:
+        async with server.meet(terms.keys) as met:
+            member = take_part(met.node, till)
+            async with Service(met.node, member.offers()):
+                await met.all_here()
+                _log.info("%s is ready", met.node.name)
+                if on_ready is not None:
+                    on_ready(member)
+                await met.stay(member.failure())
 
 
-async def serve_peers(
-    server: Server,
-    keys: Mapping[str, str],
-    take_part: Callable[[Node], PeerMember],
-    on_ready: Callable[[PeerMember], None] | None,
-) -> None:
-    """Serve what a member offers until it is cancelled or fails.
+@contextmanager
+def _open_till(
+    config: HolderConfig, terms: MemberTerms, membership: Membership, roster: Roster
+) -> Iterator[Till | None]:
+    """Open the ledger that a member pays from and keeps its result in, if it needs one."""
+    price = terms.price(len(roster.parties))
+    budgets = _budgets(config, terms.total, roster)
+    if price is None and membership.once is None:
+        if config.client is not None or config.clients:
+            raise ScenarioError.because("no epsilon is spent; leave it out", field="client")
+        yield None
+        return
+    with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
+        _say_delta(price, terms.total, terms.delta(len(roster.parties)))
+        yield Till(ledger, price or 0.0, terms.digest)
 
-    Args:
-        server: The place where it is reached.
-        keys: What its peers have to agree with, key by key.
-        take_part: Makes the member, once there is a node.
-        on_ready: Called once all members are connected.
-    """
-    async with server.meet(keys) as met:
-        member = take_part(met.node)
-        async with Service(met.node, member.offers()):
-            await met.all_here()
-            _log.info("%s is ready", met.node.name)
-            if on_ready is not None:
-                on_ready(member)
-            await met.stay(member.failure())
+
+def _say_delta(price: float | None, total: float | None, delta: float) -> None:
+    """Log what the ledger does not count: probabilities that add up with what it does."""
+    if price is None or total is None or not delta:
+        return
+    most = int(budget_units(total, field="budget") // to_units(price))
+    line = "at these terms the ledger pays %d times at most, for epsilon %g and delta %g together"
+    _log.info(line, most, most * price, most * delta)
+
+
+def _budgets(config: HolderConfig, total: float | None, roster: Roster) -> Budgets:
+    strangers = sorted(set(config.clients) - (set(roster.names) - set(roster.parties)))
+    if strangers:
+        raise ScenarioError.because(
+            f"{', '.join(strangers)} are not clients of the roster", field="clients"
+        )
+    each = dict(config.clients)
+    if config.client is not None and total is not None:  # which limits clients, not the parties
+        each |= dict.fromkeys(roster.parties, total)
+    try:
+        return Budgets("epsilon", total, config.client, each)
+    except InputError as error:
+        key = error.field.replace("analyst", "client", 1)
+        raise ScenarioError.of(error, key) from error
 
 
 async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     """Have the rows of a CSV file labelled by a party and its peers.
 
     A batch costs as many messages as one query; it has as many as the terms and a message allow.
-    Where votes are noisy, each batch costs its epsilon, or nothing if the member that is asked has
-    its labels.
+    Where an ε is spent, each batch costs it, or nothing if the member that is asked has its labels.
+
+    Where one result answers all queries, the party is asked for the result alone, and the queries
+    stay with the client.
 
     Args:
         config: The client's configuration.
@@ -192,24 +336,41 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
         VeilringError: If they could not answer.
     """
     client = Client(config)
-    terms, size, role = _agreed(Path(config.terms), len(client.roster.parties))
+    parties = len(client.roster.parties)
+    terms = _terms_of(Path(config.terms), parties)
+    membership = terms.membership(parties)
     features = terms.read_queries(queries, config.outside_max, _client_log)
+    if membership.once is not None:
+        result = await _fetch(client, terms, membership.once)
+        labels = membership.labels(result, features)
+    else:
+        labels = await _ask_batches(client, terms, features, membership.batch_max)
+    return {"label": [terms.classes[label] for label in labels]}
+
+
+async def _ask_batches(
+    client: Client, terms: MemberTerms, features: NDArray[np.float64], size: int
+) -> NDArray[np.int64]:
+    price = terms.price(len(client.roster.parties)) or 0.0
+    role = peer_client(terms.digest, len(terms.classes), price)
     labels = np.zeros(len(features), dtype=np.int64)
     async with client.connect(terms.keys) as connection:
         for first in range(0, len(features), size):
             batch = slice(first, first + size)
             labels[batch] = await connection.run(role, features[batch])
-    return {"label": [terms.classes[label] for label in labels]}
+    return labels
 
 
-def _agreed(path: Path, parties: int) -> tuple[Schema, int, _ClientRole]:
-    """Return the terms, how many queries are asked at once, and what the client plays."""
+async def _fetch(client: Client, terms: MemberTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
+    """Return the result that the party has, or makes now with its peers."""
+    price = terms.price(len(client.roster.parties)) or 0.0
+    async with client.connect(terms.keys) as connection:
+        return await connection.run(result_client(terms.digest, once, price))
+
+
+def _terms_of(path: Path, parties: int) -> MemberTerms:
     if "votes" in read_tables(path):
         from veilring.deployment.votes import VotesTerms  # noqa: PLC0415  (one system of many)
 
-        votes = VotesTerms.load(path, parties)
-        role = peer_client(votes.digest, len(votes.classes), votes.parameters.epsilon)
-        return votes, votes.batch, role
-    terms = PeerTerms.load(path, parties)
-    size = terms.membership(parties).batch_max
-    return terms, size, peer_client(terms.digest, len(terms.classes))
+        return VotesTerms.load(path, parties)
+    return PeerTerms.load(path, parties)

@@ -1,9 +1,7 @@
 """Deployed noisy votes: their terms, and a party that votes with a ledger of its own."""
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, Self
 
@@ -11,16 +9,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors, require_key, require_key_that, same_field
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax
-from veilring.deployment.config import AMOUNT_ALLOWED, BudgetAmount, FilePath, ServerConfig
-from veilring.deployment.connecting import Server
-from veilring.deployment.peers import serve_peers
-from veilring.deployment.schema import Schema
-from veilring.errors import InputError, ScenarioError
-from veilring.nodes.party import Parties
-from veilring.privacy.budgets import AMOUNT_MAX, Budgets
+from veilring.deployment.config import FilePath
+from veilring.deployment.peers import HolderConfig, Member, MemberTerms, serve_peers
+from veilring.privacy.budgets import AMOUNT_MAX
 from veilring.privacy.checks import require
-from veilring.privacy.ledger import open_ledger
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
@@ -31,12 +23,10 @@ from veilring.protocols.noisyvotes import (
     votes_membership,
 )
 from veilring.protocols.noisyvotes.system import NoisyVotes
-from veilring.protocols.peers import PeerMember, Till
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.ring import SumMethod
-from veilring.transport.roster import Roster
+from veilring.protocols.system import Membership
 
-_log = logging.getLogger("veilring.votes")
 # Where the code below has another name for a key of `votes`.
 _KEYS: Final = {
     "epsilon_vote": "votes.epsilon",
@@ -79,7 +69,7 @@ class VotesSection(Section):
     batch: int = same_field(NoisyVotes, "batch")
 
 
-class VotesTerms(Schema):
+class VotesTerms(MemberTerms):
     """The terms of noisy votes.
 
     Attributes:
@@ -113,6 +103,19 @@ class VotesTerms(Schema):
         return min(self.votes.batch, queries_max(self.parameters))
 
     @override
+    def membership(self, parties: int, *, count: str = "roster") -> Membership:
+        return votes_membership(self.parameters, self.batch)
+
+    @override
+    def price(self, parties: int) -> float:
+        return self.parameters.epsilon
+
+    @property
+    @override
+    def total(self) -> float:
+        return self.votes.budget
+
+    @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         chosen = self.votes
@@ -144,76 +147,19 @@ def _require_noise(parameters: NoisyVotesParameters, queries: int) -> None:
     require(queries <= most, "batch", queries, f"at most {most} queries under these budgets")
 
 
-class VotesMemberConfig(ServerConfig):
+class VotesMemberConfig(HolderConfig):
     """A party that labels queries together with all others, by noisy votes.
 
     Attributes:
         role: `votes-member`.
-        rows: The CSV file with this party's own rows; the label is its last column.
-        ledger: The file that remembers what was spent, and the labels of each batch that was asked
-            here.
-        amend: Whether another budget than before is meant; what was spent stays spent.
-        outside_max: The share of a column's values that may lie outside of its public range. With
-            more the party does not start.
     """
 
     role: Literal["votes-member"] = Field(description="votes-member")
-    rows: FilePath
     ledger: FilePath = "votes.db"
-    client: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
-    clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
-    amend: bool = Field(default=False, description="true or false")
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def serve_votes(
-    config: VotesMemberConfig, *, on_ready: Callable[[PeerMember], None] | None = None
+    config: VotesMemberConfig, *, on_ready: Callable[[Member], None] | None = None
 ) -> None:
-    """Vote until cancelled.
-
-    All files are read and checked first; then the member waits for the others, and answers. Until
-    all are there it refuses requests, and names the parties it waits for. A member that was lost is
-    dialled again, and takes part again in what is asked after that.
-
-    Args:
-        config: Which files to read, and where to listen.
-        on_ready: Called once all members are connected.
-
-    Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If another process writes the ledger, or it was begun with other budgets.
-        HandshakeError: If a member is missing after a day.
-        StoreFailed: If the disk fails. What was answered until then is on it.
-    """
-    server = Server(config, _log)
-    parties = Parties(server.roster.parties)
-    terms = VotesTerms.load(Path(config.terms), len(parties))
-    rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
-    budgets = _budgets(config, terms, server.roster)
-    membership, facts = votes_membership(terms.parameters), terms.facts(len(parties))
-    with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        till = Till(ledger, terms.parameters.epsilon, terms.digest)
-        await serve_peers(
-            server,
-            terms.keys,
-            lambda node: PeerMember(
-                node, rows, parties, membership, facts, terms.digest, config.limits, till
-            ),
-            on_ready,
-        )
-
-
-def _budgets(config: VotesMemberConfig, terms: VotesTerms, roster: Roster) -> Budgets:
-    strangers = sorted(set(config.clients) - (set(roster.names) - set(roster.parties)))
-    if strangers:
-        raise ScenarioError.because(
-            f"{', '.join(strangers)} are not clients of the roster", field="clients"
-        )
-    total, each = terms.votes.budget, dict(config.clients)
-    if config.client is not None:  # which limits clients, not the parties that they ask
-        each |= dict.fromkeys(roster.parties, total)
-    try:
-        return Budgets("epsilon", total, config.client, each)
-    except InputError as error:
-        key = error.field.replace("analyst", "client", 1)
-        raise ScenarioError.of(error, key) from error
+    """Vote until cancelled: see `serve_peers`."""
+    await serve_peers(config, VotesTerms, on_ready)

@@ -3,6 +3,7 @@
 A client asks one member. That member convenes a session among all members, in which they play the
 role that the system's `Membership` names, and answers the client with the labels. Where labels
 spend some of an ε, each member pays from a `Till` of its own before it sends what tells of rows.
+Where one result answers all queries, the member is `veilring.protocols.once.OnceMember`.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final
+from itertools import count
+from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +31,13 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, opening
 from veilring.nodes.session import SessionLimits
-from veilring.privacy.budgets import Charge
+from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.batches import check_queries, check_rows
 from veilring.protocols.requests import ServerFailure, charging, content_key
 from veilring.protocols.system import Facts, Membership
 from veilring.randomness import Streams
+from veilring.transport.frames import FRAME_BYTES_MAX
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Matrix, Message
 
@@ -43,10 +46,17 @@ PEERS_ASK: Final = "peers.ask"
 PEERS_JOIN: Final = "peers.join"
 """The service that this member asks of the others: to play the system's role."""
 
+_R = TypeVar("_R")
+
 _log = logging.getLogger("veilring.member")
 
-_A_NAME: Final = rf"^[A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX}}}$"  # or none
-_KEPT: Final = np.dtype("<i8")  # a label, as the ledger's file has it
+_ENVELOPE_BYTES: Final = 256  # session, kind and round: under 100
+PIECE_BYTES: Final = min(FRAME_BYTES_MAX - _ENVELOPE_BYTES, ANSWER_BYTES_MAX)
+"""Of what is kept or sent: a piece fits a frame, and an entry of a ledger."""
+NameOrNone = Annotated[str, Field(pattern=rf"^[A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX}}}$")]
+"""The name of a party or client, or nothing."""
+_LABELS: Final = "labels"
+_LABEL: Final = np.dtype("<i8")  # as the ledger's file has it
 
 
 class PeerQueries(Message, kind="peers.queries"):
@@ -65,7 +75,7 @@ class PeerLabels(Message, kind="peers.labels"):
     """
 
     labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
-    exhausted: Annotated[str, Field(pattern=_A_NAME)] = ""
+    exhausted: NameOrNone = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,8 @@ class Till:
 
     It pays for a batch before it sends anything that tells of its rows, and then others may have
     the result. So a batch is paid for, however its run ends. The same batch, asked of the same
-    member, gets the same labels again and costs nothing.
+    member, gets the same labels again and costs nothing. Where one result answers all queries, that
+    result is what is paid for and kept.
 
     What ends a run follows from requests, budgets and other parties: from no row. A member that can
     neither take part nor refuse, because its disk or its memory fails, ends: see `failure`.
@@ -83,7 +94,7 @@ class Till:
         ledger: The ledger in which batches are charged: to the client at the member that was asked,
             and to that member at the others; its owner closes it. A charge is on the disk within
             milliseconds, and nobody else's turn comes meanwhile.
-        price: The ε of a batch.
+        price: The ε of a batch, or of the result.
         terms: The SHA-256 of all that must be equal at parties that run together.
         failure: Why the member ended, once it has.
     """
@@ -104,7 +115,7 @@ class Till:
             self.ledger.check(payer, self.price)
 
     def charge(self, payer: str) -> Callable[[object], object]:
-        """Return a callback that charges the whole batch once, before its first release.
+        """Return a callback that charges the whole price once, before the first release.
 
         The key is our own and new: a session's name is the asker's choice, who could use one again.
         """
@@ -112,21 +123,35 @@ class Till:
         charge = Charge(payer, key, self.terms, b"", self.price)
         return lambda _release: self.ledger.charge(charge)  # which knows the key of later releases
 
-    def find(self, member: str, queries: NDArray[np.float64]) -> NDArray[np.int64] | None:
-        """Return the labels that this batch got before, if it did."""
-        key, content = self._entry(queries)
-        with self.ending():
-            kept = self.ledger.find(member, key, content)
-        return None if kept is None else _read_labels(kept)
+    def find(self, member: str, kind: str, content: bytes) -> bytes | None:
+        """Return what was kept of this content, if something was.
 
-    def keep(
-        self, member: str, queries: NDArray[np.float64], labels: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Keep the labels of a batch; return those that were kept first."""
-        key, content = self._entry(queries)
-        answer = labels.astype(_KEPT).tobytes()
+        Args:
+            member: The party's own name.
+            kind: What is kept.
+            content: All that it answers.
+        """
+        found = list[bytes]()
         with self.ending():
-            return _read_labels(self.ledger.charge(Charge(member, key, content, answer)))
+            for key in _piece_keys(kind, content):
+                piece = self.ledger.find(member, key, content)
+                if piece is None:
+                    break
+                found.append(piece)
+        return b"".join(found) if found else None
+
+    def keep(self, member: str, kind: str, content: bytes, answer: bytes) -> bytes:
+        """Keep an answer, all of it or nothing; return the one that was kept first."""
+        pieces, kept = pieces_of(answer), list[bytes]()
+        with self.ending():
+            for outcome in self.ledger.charge_many(
+                Charge(member, key, content, piece)
+                for key, piece in zip(_piece_keys(kind, content), pieces, strict=False)
+            ):
+                if isinstance(outcome, Exception):
+                    raise outcome
+                kept.append(outcome)
+        return b"".join(kept)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -143,13 +168,18 @@ class Till:
             self.failure.report(error)
             raise
 
-    def _entry(self, queries: NDArray[np.float64]) -> tuple[str, bytes]:
-        content = self.terms + queries.astype("<f8").tobytes()
-        return content_key("labels", content).hex(), content
+
+def pieces_of(kept: bytes) -> list[bytes]:
+    """Return bytes in pieces that can be kept and sent, at least one."""
+    return [kept[start : start + PIECE_BYTES] for start in range(0, len(kept) or 1, PIECE_BYTES)]
 
 
-def _read_labels(kept: bytes) -> NDArray[np.int64]:
-    return np.frombuffer(kept, _KEPT).astype(np.int64)
+def _piece_keys(kind: str, content: bytes) -> Iterator[str]:
+    """Yield the key of each piece of what is kept of a content: an entry's size has a limit."""
+    key = content_key(kind, content).hex()
+    yield key
+    for number in count(1):
+        yield f"{key}.{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,39 +248,65 @@ class PeerMember:
         self._check(queries)
         me, payer = self.node.name, client or self.node.name
         if self.till is None:
-            return PeerLabels(labels=await self._convene(queries, payer))
-        labels = self.till.find(me, queries)
-        if labels is None:
+            return PeerLabels(labels=await self._label(queries, payer))
+        content = self.terms + queries.astype("<f8").tobytes()
+        kept = self.till.find(me, _LABELS, content)
+        if kept is None:
             try:
                 self.till.require(payer)
-                labels = await self._convene(queries, payer)
-            except BudgetExhausted as error:
-                return _refused(payer if error.budget == "analyst" else me)
-            except SessionAborted as error:
-                if error.reason == BudgetExhausted.__name__:
-                    return _refused(error.by)
-                raise
-            labels = self.till.keep(me, queries, labels)
-        return PeerLabels(labels=labels)
+                labels = await self._label(queries, payer)
+            except (BudgetExhausted, SessionAborted) as error:
+                refused = find_exhausted(error, payer, me)
+                return PeerLabels(labels=np.zeros(0, dtype=np.int64), exhausted=refused)
+            kept = self.till.keep(me, _LABELS, content, labels.astype(_LABEL).tobytes())
+        return PeerLabels(labels=np.frombuffer(kept, _LABEL).astype(np.int64))
 
-    async def _convene(self, queries: NDArray[np.float64], payer: str) -> NDArray[np.int64]:
+    async def _label(self, queries: NDArray[np.float64], payer: str) -> NDArray[np.int64]:
+        play = partial(self.play, asker=self.node.name, payer=payer, queries=queries)
+        return self.membership.labels(await self.convene(play))
+
+    async def convene(self, role: Callable[[Party], Awaitable[_R]]) -> _R:
+        """Play a role in a session of all members, which the others join.
+
+        Raises:
+            NotReady: If one of them is not connected.
+            VeilringError: If the session failed.
+        """
         self.node.require(self.parties)
-        play = partial(self._play, asker=self.node.name, payer=payer, queries=queries)
         session = Streams().token("session")
-        result = await self.node.run(opening(play, PEERS_JOIN, self.terms), session, self.parties)
-        return self.membership.labels(result)
+        return await self.node.run(opening(role, PEERS_JOIN, self.terms), session, self.parties)
 
-    async def _join(self, party: Party, opener: str) -> None:
+    def check_joined(self, party: Party, opener: str) -> None:
+        """Refuse to join a session of other parties, or one for which a party is missing.
+
+        Raises:
+            ProtocolViolation: If its opener asked for other parties.
+            NotReady: If a member is not connected.
+        """
         if party.parties != self.parties:
             raise ProtocolViolation(opener, "asked for a session of other parties")
         self.node.require(self.parties)
+
+    async def _join(self, party: Party, opener: str) -> None:
+        self.check_joined(party, opener)
         if self.till is not None:
             self.till.require(opener)
-        await self._play(party, asker=opener, payer=opener)
+        await self.play(party, asker=opener, payer=opener)
 
-    async def _play(
+    async def play(
         self, party: Party, *, asker: str, payer: str, queries: NDArray[np.float64] | None = None
     ) -> Any:  # noqa: ANN401  (the role's result)
+        """Play the system's role, and pay for it where it costs something.
+
+        Args:
+            party: This participant.
+            asker: The member that opened the session.
+            payer: The client or member to whose account it is charged.
+            queries: Those of the asker, if there are any.
+
+        Returns:
+            What the role returns.
+        """
         own = {} if queries is None else {"queries": queries}
         play = partial(
             self.membership.role, party, self._kept, asker=asker, **own, **self.membership.public
@@ -279,8 +335,38 @@ class PeerMember:
             self.membership.check(queries)
 
 
-def _refused(whose: str) -> PeerLabels:
-    return PeerLabels(labels=np.zeros(0, dtype=np.int64), exhausted=whose)
+def find_exhausted(error: BudgetExhausted | SessionAborted, payer: str, me: str) -> str:
+    """Return whose budget does not suffice, by the error that ended a session.
+
+    Args:
+        error: What ended it.
+        payer: The client or member that was to be charged here.
+        me: This member.
+
+    Raises:
+        SessionAborted: The error itself, if it has nothing to do with budgets.
+    """
+    if isinstance(error, BudgetExhausted):
+        return payer if error.budget == "analyst" else me
+    if error.reason != BudgetExhausted.__name__:
+        raise error
+    return error.by
+
+
+def exhausted_error(whose: str, me: str, member: str, price: str) -> BudgetExhausted:
+    """Return what a client raises if a budget does not suffice.
+
+    Args:
+        whose: The name of the party that cannot pay, as the member said.
+        me: The client.
+        member: The member that it asked.
+        price: What it would have cost, in words.
+    """
+    own = whose == me
+    exhausted = BudgetExhausted("client" if own else "member")
+    where = f" at {member}" if own else ""
+    exhausted.add_note(f"{whose} has less left{where} than {price}.")
+    return exhausted
 
 
 def peer_client(
@@ -318,11 +404,7 @@ async def _ask(
     await party.send(member, PeerQueries(features=queries))
     answer = await party.receive(PeerLabels, sender=member)
     if answer.exhausted and price:
-        own = answer.exhausted == party.me
-        exhausted = BudgetExhausted("client" if own else "member")
-        where = f" at {member}" if own else ""
         costs = f"the {price:.12g} epsilon that a batch costs"
-        exhausted.add_note(f"{answer.exhausted} has less left{where} than {costs}.")
-        raise exhausted
+        raise exhausted_error(answer.exhausted, party.me, member, costs)
     check_labels(answer.labels, member, len(queries), classes)
     return answer.labels

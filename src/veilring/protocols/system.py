@@ -393,6 +393,22 @@ def rows_alone(rows: Rows) -> object:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Once:
+    """How a result that answers all queries is kept: parties that have it never make it again.
+
+    Attributes:
+        size: The number of bytes of a result.
+        write: Returns a result as that many bytes, with all that they depend on which is public.
+        read: Returns the result of such bytes. Raises an `InputError` if they are no result, or one
+            of other parameters.
+    """
+
+    size: int
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Membership:
     """How a party takes part among peers that all hold rows: all that is public of its role.
 
@@ -401,25 +417,31 @@ class Membership:
     Attributes:
         role: The coroutine function that all of them play, from the top level of a module:
             ``await role(party, rows, asker=name, queries=array, **public)``. Only who asks is given
-            queries, of shape (queries, features); elsewhere they have to be none by default.
+            queries, of shape (queries, features); elsewhere they have to be none by default, and
+            with `once` no party is given any. Where an ε is spent it is also given ``charge``, to
+            call with one argument after all parties have agreed to take part, and before this one
+            sends what tells of its rows. If that raises, nothing more may be sent.
         batch_max: The number of queries that one batch can hold.
         labels: Returns the class numbers of the queries, shape (queries,), from the result of the
-            party that asked.
+            party that asked; with `once` it is given the queries as well.
         public: The other arguments of the role, equal at all parties.
         all_learn: Whether all parties learn the labels, and not only the one that asked.
         check: Raises an `InputError` for queries that the role would refuse although they are
             numbers from 0 to 1, of the right shape and no more than `batch_max`.
         keep: Makes of a party's rows, once, what it keeps from batch to batch; the role is given
             that.
+        once: How the result is kept, if one result answers all queries; if none, each batch is
+            asked by itself.
     """
 
     role: Callable[..., Awaitable[Any]]
     batch_max: int
-    labels: Callable[[Any], NDArray[np.int64]]
+    labels: Callable[..., NDArray[np.int64]]
     public: Mapping[str, Any] = field(default_factory=dict)
     all_learn: bool = False
     check: Callable[[NDArray[np.float64]], None] | None = None
     keep: Callable[[Rows], object] = rows_alone
+    once: Once | None = None
 
 
 class PeerSetup(Setup):
@@ -629,8 +651,9 @@ class System(Section, ABC):
     def membership(self, facts: Facts) -> Membership | None:  # noqa: ARG002  (a subclass's own)
         """Return how a party takes part in a deployment among peers that all hold rows.
 
-        None says that a deployment of this system needs more than such parties: a server, or a
-        ledger of what was spent. A system with an ε has to say so.
+        None says that a deployment of this system needs more than such parties, such as a server.
+        Where an ε is spent, each party pays the promise's ε from a ledger of its own: for each
+        batch, or for the one result that answers all.
 
         Args:
             facts: What is public; a deployment knows neither the rows nor how often it is asked.
@@ -639,6 +662,10 @@ class System(Section, ABC):
             InputError: If a parameter does not go with what is public.
         """
         return None
+
+    def declaring(self, rows: int) -> Self:  # noqa: ARG002  (a subclass's own)
+        """Return the system with a declared number of rows of all parties, if it takes one."""
+        return self
 
     @classmethod
     def is_bounded(cls) -> bool:

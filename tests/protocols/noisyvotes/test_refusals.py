@@ -26,6 +26,7 @@ from veilring.protocols.noisyvotes import (
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
+    queries_max,
     votes_membership,
 )
 from veilring.protocols.noisyvotes.algorithm import releases
@@ -61,7 +62,7 @@ def member_of(
     """Return a member that pays from this ledger."""
     facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
     till = Till(ledger, parameters.epsilon, TERMS)
-    membership = votes_membership(parameters)
+    membership = votes_membership(parameters, queries_max(parameters))
     return PeerMember(node, rows, PARTIES, membership, facts, TERMS, till=till)
 
 

@@ -49,11 +49,16 @@ def queries_max(parameters: NoisyVotesParameters) -> int:
     return min(BATCH_MAX, (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * widest))
 
 
-def votes_membership(parameters: NoisyVotesParameters) -> Membership:
-    """Return how a party takes part in deployed noisy votes; each needs a till to pay from."""
+def votes_membership(parameters: NoisyVotesParameters, batch_max: int) -> Membership:
+    """Return how a party takes part in deployed noisy votes; each needs a till to pay from.
+
+    Args:
+        parameters: The public parameters.
+        batch_max: The number of queries that a batch can hold: each can be drawn noise for.
+    """
     return Membership(
         private_votes,
-        queries_max(parameters),
+        batch_max,
         lambda answer: cast("VotesAnswer", answer).labels,
         {"parameters": parameters},
         all_learn=True,

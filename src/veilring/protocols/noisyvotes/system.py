@@ -13,7 +13,7 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.noisyvotes.algorithm.guarantees import guarantee, protecting_shares
@@ -27,7 +27,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
 from veilring.protocols.noisyvotes.messages import votes_cost
-from veilring.protocols.noisyvotes.roles import private_votes, queries_max
+from veilring.protocols.noisyvotes.roles import private_votes, queries_max, votes_membership
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
@@ -50,6 +50,7 @@ from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import (
     PARTIES,
     Facts,
+    Membership,
     Play,
     Promise,
     Setup,
@@ -246,6 +247,24 @@ class NoisyVotes(System):
     @override
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         return cls(epsilon=1.0 if epsilon is None else epsilon, tolerated=tolerated)
+
+    @override
+    def membership(self, facts: Facts) -> Membership:
+        require_that(
+            bool(self.k) or self.radius != "auto",
+            "radius",
+            "the radius follows from the number of rows of all parties, which a deployment does not"
+            " know; give protocol.radius, or protocol.k",
+        )
+        require_that(
+            not (self.k and self.public_rows) or facts.rows is not None,
+            "public_rows",
+            "a deployment does not know the number of rows; leave it out, and they are counted"
+            " with noise",
+        )
+        parameters = self.bind(facts.features, facts.classes, rows=facts.rows)
+        parameters.exponent(facts.parties)  # refuses what does not go with so many
+        return votes_membership(parameters, self.largest_batch(parameters))
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "VotesSetup":

@@ -1,6 +1,7 @@
 """Release as a system: its parameters, its promise, and how peers or an owner release once."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -25,7 +26,10 @@ from veilring.protocols.release.algorithm.statistic import Statistic
 from veilring.protocols.release.algorithm.steps import (
     Released,
     ReleaseParameters,
+    read_release,
+    released_size,
     simulate_release,
+    write_release,
 )
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.roles import (
@@ -40,6 +44,8 @@ from veilring.protocols.system import (
     SEED_TELLS,
     SERVER,
     Facts,
+    Membership,
+    Once,
     Play,
     Promise,
     Setup,
@@ -168,7 +174,7 @@ class Release(System):
             raise InputError.because(
                 "the noise and the statistic follow from the number of rows of all parties"
                 " together, which has to be declared; give protocol.rows",
-                field="protocol.rows",
+                field="rows",
             )
         trust = self.trust_among(parties)
         own = self.own_statistic(features, declared)
@@ -226,6 +232,32 @@ class Release(System):
     @override
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         return cls(epsilon=1.0 if epsilon is None else epsilon, tolerated=tolerated)
+
+    @override
+    def declaring(self, rows: int) -> Self:
+        return self if self.rows else self.model_copy(update={"rows": rows})
+
+    @override
+    def membership(self, facts: Facts) -> Membership:
+        if self.trusted and facts.parties != 1:
+            raise InputError.because(
+                f"an owner has all rows if `protocol.trusted` is true, and {facts.parties} parties"
+                " take part; name the owner alone, or leave it out",
+                field="parties",
+            )
+        parameters = self.bind(_schema_of(facts), facts.parties, facts.rows)
+        return Membership(
+            release_rows,
+            batch_max=_QUERIES_MAX,
+            labels=lambda released, queries: released.model.predict(queries),
+            public={"parameters": parameters, "adding": self.sum},
+            all_learn=True,
+            once=Once(
+                released_size(parameters),
+                partial(write_release, parameters),
+                partial(read_release, parameters),
+            ),
+        )
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "ReleaseSetup":
@@ -327,6 +359,8 @@ class ReleaseSetup(Setup):
         return Spent(total.epsilon(plan.delta), plan.delta, batches, "release")
 
     def _bind(self, parties: int) -> ReleaseParameters:
-        facts = self.facts
-        schema = facts.schema or Features.of_numbers(facts.features, facts.classes)
-        return self._release.bind(schema, parties, facts.rows)
+        return self._release.bind(_schema_of(self.facts), parties, self.facts.rows)
+
+
+def _schema_of(facts: Facts) -> Features:
+    return facts.schema or Features.of_numbers(facts.features, facts.classes)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Features, Rows
 from veilring.privacy.checks import require_that
-from veilring.protocols.digests import digest_of, written
+from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
 from veilring.protocols.release.algorithm.classifiers import Classifier
 from veilring.protocols.release.algorithm.laws import Account, SumNoise, account_of, plan_noise
 from veilring.protocols.release.algorithm.rule import Plan, first_statistic, main_statistic
@@ -23,6 +23,7 @@ from veilring.protocols.release.algorithm.statistic import Statistic
 from veilring.randomness import Streams
 
 _SEED_BYTES: Final = 8
+_WORD: Final = np.dtype("<i8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +183,49 @@ def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Relea
     for total in totals[:-1]:
         steps.send(total)
     return finish_release(steps, totals[-1])
+
+
+def released_size(parameters: ReleaseParameters) -> int:
+    """Return the number of bytes that `write_release` returns."""
+    words = sum(1 + noise.sensitivity.dimensions for noise in parameters.noises)
+    return DIGEST_BYTES + words * _WORD.itemsize
+
+
+def write_release(parameters: ReleaseParameters, released: Released) -> bytes:
+    """Return a release as bytes: the hash of its parameters, and each total after its shares.
+
+    Args:
+        parameters: What all parties held.
+        released: The release.
+    """
+    words = [part for total in released.totals for part in ([total.shares], total.sums)]
+    return parameters.digest + np.concatenate(words).astype(_WORD).tobytes()
+
+
+def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
+    """Return the release that `write_release` wrote.
+
+    Args:
+        parameters: What all parties held.
+        kept: Its bytes.
+
+    Raises:
+        InputError: If they are none, are of other parameters, or have too few parties' noise.
+    """
+    whole = len(kept) == released_size(parameters) and kept.startswith(parameters.digest)
+    require_that(whole, "release", "this release was made with other parameters")
+    totals, words = [], np.frombuffer(kept, _WORD, offset=DIGEST_BYTES).astype(np.int64)
+    for noise in parameters.noises:
+        end = 1 + noise.sensitivity.dimensions
+        totals.append(Total(words[1:end], int(words[0])))
+        words = words[end:]
+    trust = parameters.plan.trust
+    require_that(
+        all(trust.shares <= total.shares <= trust.parties for total in totals),
+        "release",
+        "this release has a total of another number of parties",
+    )
+    return released_by(parameters, totals)
 
 
 def finish_release(steps: Steps, total: Total) -> Released:

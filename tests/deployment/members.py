@@ -1,0 +1,80 @@
+"""Members of a deployment of peers that are served in this process, and their client."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.deployment.commands import SECONDS
+
+from veilring.deployment import load_config
+from veilring.deployment.peers import ClientConfig, Member, ask_member
+from veilring.privacy.ledger import read_totals
+
+Serve = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Served:
+    """Members that are served in this process.
+
+    Args:
+        folder: Where their files are.
+        names: All of them.
+        serve: The coroutine function of their role.
+
+    Attributes:
+        members: Those that were ready, by name.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], serve: Serve) -> None:
+        self._folder, self._names, self._serve = folder, names, serve
+        self._tasks = dict[str, asyncio.Task[None]]()
+        self.members: dict[str, Any] = {}
+
+    async def serve(self, *names: str) -> None:
+        """Serve some, and wait until they are ready."""
+        ready = asyncio.Semaphore(0)
+
+        def take(member: Member) -> None:
+            self.members[member.node.name] = member
+            ready.release()
+
+        for name in names:
+            config = load_config(self._folder / f"{name}.toml")
+            self._tasks[name] = asyncio.create_task(self._serve(config, on_ready=take))
+        async with asyncio.timeout(SECONDS):
+            for _ in names:
+                await ready.acquire()
+
+    async def end(self, *names: str) -> None:
+        """End some."""
+        for name in names:
+            self._tasks[name].cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._tasks[name]
+
+    def spent(self) -> list[float]:
+        """Return what each has spent."""
+        return [read_totals(self._folder / f"{name}.db").spent for name in self._names]
+
+
+@contextlib.asynccontextmanager
+async def all_served(folder: Path, names: Sequence[str], serve: Serve) -> AsyncIterator[Served]:
+    """Serve all of some members."""
+    served = Served(folder, names, serve)
+    try:
+        await served.serve(*names)
+        yield served
+    finally:
+        await served.end(*names)
+
+
+async def labels_of(folder: Path, first: int, last: int, file: str = "client.csv") -> list[str]:
+    """Have some of the client's queries labelled."""
+    header, *rows = (folder / file).read_text().splitlines()
+    queries = folder / f"{first}-{last}.csv"
+    queries.write_text("\n".join([header, *rows[first:last]]))
+    config = load_config(folder / "client.toml")
+    assert isinstance(config, ClientConfig)
+    return (await ask_member(config, queries))["label"]

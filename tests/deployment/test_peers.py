@@ -1,0 +1,222 @@
+"""Deployed systems with an ε: members that pay by terms with the table `protocol`."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.deployment import commands
+from tests.deployment.commands import Command, Server, free_port, free_ports, wait_until
+from tests.deployment.members import all_served, labels_of
+from typer.testing import CliRunner, Result
+
+from veilring.cli.app import app
+from veilring.data.sources import load
+from veilring.deployment.examples import write_peers
+from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
+from veilring.deployment.roles import load_config_of
+from veilring.errors import BudgetExhausted, InputError, ScenarioError
+from veilring.privacy.ledger import read_totals
+from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.once import OnceMember
+from veilring.protocols.release.system import Release
+from veilring.protocols.system import System
+
+EPSILON = 3.0
+NAMES = ("party-0", "party-1", "party-2")
+QUERIES = "queries.csv"
+
+
+def written(folder: Path, system: System, budget: float, names: tuple[str, ...] = NAMES) -> Path:
+    """Write the files of a deployment on iris."""
+    port = free_ports(len(names))
+    write_peers(load("iris"), system, folder, parties=names, seed=0, port=port, budget=budget)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write three parties whose budgets suffice for one release and a half."""
+    return written(tmp_path / "peers", Release(epsilon=EPSILON), 1.5 * EPSILON)
+
+
+def change(path: Path, old: str, new: str) -> None:
+    """Replace a text of a file."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+async def test_a_release_labels_any_queries_for_one_price_until_other_terms_ask_for_another(
+    folder: Path,
+) -> None:
+    """All members pay once; a second release is refused where budgets do not suffice for it."""
+    async with all_served(folder, NAMES, serve_member) as served:
+        first = await labels_of(folder, 0, 38, QUERIES)
+        assert served.spent() == [EPSILON] * 3
+        change(folder / "client.toml", "party-0", "party-2")
+        assert await labels_of(folder, 0, 38, QUERIES) == first
+        assert await labels_of(folder, 5, 9, QUERIES) == first[5:9]
+    change(folder / "terms.toml", "budget = 4.5", "budget = 5.5")
+    for name in NAMES:
+        (folder / f"{name}.toml").write_text((folder / f"{name}.toml").read_text() + "amend = true")
+    async with all_served(folder, NAMES, serve_member) as served:
+        assert await labels_of(folder, 0, 38, QUERIES) == first  # another budget, the same release
+        assert served.spent() == [EPSILON] * 3
+    change(folder / "terms.toml", "epsilon = 3.0", "epsilon = 2.5")
+    async with all_served(folder, NAMES, serve_member) as served:
+        await labels_of(folder, 0, 38, QUERIES)
+        assert served.spent() == [5.5] * 3
+    change(folder / "terms.toml", "epsilon = 2.5", "epsilon = 2.0")
+    async with all_served(folder, NAMES, serve_member) as served:
+        with pytest.raises(BudgetExhausted) as refused:
+            await labels_of(folder, 0, 38, QUERIES)
+        assert refused.value.__notes__ == [
+            "party-2 has less left than the 2 epsilon that the release costs."
+        ]
+        assert served.spent() == [5.5] * 3
+
+
+async def test_an_owner_releases_alone(tmp_path: Path) -> None:
+    """A roster of one party, which holds all rows, and its client."""
+    folder = written(tmp_path / "one", Release(trusted=True), 1.0)
+    async with all_served(folder, ("owner",), serve_member) as served:
+        labels = await labels_of(folder, 0, 38, QUERIES)
+        assert labels == await labels_of(folder, 0, 38, QUERIES)
+        assert served.spent() == [1.0]
+    rows = (folder / QUERIES).read_text().splitlines()[1:]
+    right = [row.rpartition(",")[2] == label for row, label in zip(rows, labels, strict=True)]
+    assert sum(right) > 0.6 * len(right)
+
+
+async def test_noisy_votes_are_deployed_by_their_name(tmp_path: Path) -> None:
+    """Each batch costs its epsilon, and the same batch nothing, as under terms with `votes`."""
+    folder = written(tmp_path / "votes", NoisyVotes(epsilon=EPSILON, k=20), 1.5 * EPSILON)
+    async with all_served(folder, NAMES, serve_member) as served:
+        first = await labels_of(folder, 0, 10, QUERIES)
+        assert await labels_of(folder, 0, 10, QUERIES) == first
+        assert served.spent() == [EPSILON] * 3
+        with pytest.raises(BudgetExhausted):
+            await labels_of(folder, 10, 20, QUERIES)
+        assert served.spent() == [EPSILON] * 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parties", "message"),
+    [
+        ("epsilon = 3.0", "epsilon = 0", 3, "protocol.epsilon is 0; allowed: a number above 0"),
+        ("epsilon = 3.0", "epsilon = 1e4", 3, "protocol.epsilon is 10000"),
+        ("epsilon = 3.0", "delta = 0.5", 3, "protocol.delta is 0.5; allowed: a number from 0"),
+        ("epsilon = 3.0", "delta = -1", 3, "protocol.delta is -1; allowed: a number from 0"),
+        ("rows = 112", "", 3, "protocol.rows: .*has to be declared"),
+        ("rows = 112", "rows = 112\ntolerated = 3", 3, "protocol.tolerated: 3 colluding"),
+        ("rows = 112", "rows = 112\ntrusted = true", 3, "roster: an owner has all rows"),
+        ("rows = 112", "rows = 112", 2, "roster is 2; allowed: at least 3"),
+        ("budget = 4.5", "", 3, "budget: release spends epsilon; give what each party may spend"),
+        ("budget = 4.5", "budget = 2.9", 3, "budget is 2.9; allowed: at least the 3 epsilon"),
+        ("budget = 4.5", "budget = 0", 3, "budget is 0; allowed: a number above 0"),
+        ('name = "release"\nepsilon = 3.0\nrows = 112', "", 3, "budget: private-knn spends no"),
+        ('"release"\nepsilon = 3.0\nrows = 112', '"noisy-votes"', 3, "protocol.radius: .*give"),
+        (
+            '"release"\nepsilon = 3.0\nrows = 112',
+            '"noisy-votes"\nk = 5\npublic_rows = true',
+            3,
+            "protocol.public_rows: .* leave it out",
+        ),
+    ],
+)
+def test_terms_are_met_at_the_edge(
+    folder: Path, old: str, new: str, parties: int, message: str
+) -> None:
+    """A mistake in the terms names the key and what is allowed."""
+    path = folder / "terms.toml"
+    change(path, old, new)
+    with pytest.raises(ScenarioError, match=message):
+        PeerTerms.load(path, parties)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("party-1.csv", "setosa", "orchid", "orchid"),
+        ("party-1.csv", "sepal", "petiole", "lacks the column"),
+        ("terms.toml", "high = 7.9", "high = 5.0", "outside of the range"),
+    ],
+)
+async def test_rows_that_do_not_fit_are_refused_before_the_ledger_is_begun(
+    folder: Path, name: str, old: str, new: str, message: str
+) -> None:
+    """The member does not start, so that nothing is sent or charged."""
+    change(folder / name, old, new)
+    config = load_config_of(folder / "party-1.toml", MemberConfig, "this")
+    with pytest.raises(InputError, match=message):
+        await serve_member(config)
+    assert not (folder / "party-1.db").exists()
+
+
+def die_before_it_is_kept(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command as `commands.run` does, and lose power between a release and its ledger."""
+
+    def die(_member: OnceMember, _kept: bytes) -> bytes:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    setattr(OnceMember, "_keep", die)  # noqa: B010  (mypy allows no other way)
+    commands.run(folder, words, output)
+
+
+def test_a_member_killed_before_it_keeps_the_release_gets_it_from_the_others(
+    folder: Path,
+) -> None:
+    """It has paid and pays no more; its peers, which have the release, are not charged again."""
+    servers = {name: Server(folder, name) for name in NAMES}
+    dying = Command(
+        folder, "serve", "party-0.toml", output=servers["party-0"].log, body=die_before_it_is_kept
+    )
+    try:
+        for name in NAMES[1:]:
+            servers[name].start()
+        for name in NAMES[1:]:
+            servers[name].wait_until_ready()
+        commands.wait_for(dying, "is ready")
+        assert asked(folder).exit_code == 1
+        assert dying.wait(commands.SECONDS) == -signal.SIGKILL
+        wait_until(lambda: all(spent_at(folder, name) == (EPSILON, 2) for name in NAMES[1:]))
+        assert spent_at(folder, "party-0") == (EPSILON, 1)
+        servers["party-0"].serve()
+        answer = asked(folder)
+        assert answer.exit_code == 0, answer.stderr
+        assert [spent_at(folder, name)[0] for name in NAMES] == [EPSILON] * 3
+        change(folder / "client.toml", "party-0", "party-1")
+        assert asked(folder).stdout == answer.stdout
+    finally:
+        dying.kill()
+        for server in servers.values():
+            server.kill()
+
+
+def spent_at(folder: Path, name: str) -> tuple[float, int]:
+    """Return what a party has spent, and how many entries its ledger has."""
+    totals = read_totals(folder / f"{name}.db")
+    return totals.spent, totals.answers
+
+
+def asked(folder: Path) -> Result:
+    """Run the client's command in this process."""
+    return CliRunner().invoke(app, ["ask", str(folder / "client.toml"), str(folder / QUERIES)])
+
+
+def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
+    """The command declares the rows, takes a budget, and refuses one that pays for nothing."""
+    out = tmp_path / "release"
+    command = ["deploy", "peers", "wine", "--protocol", "release", "--out", str(out)]
+    refused = CliRunner().invoke(app, [*command, "--budget", "0.5"])
+    assert refused.exit_code == 2
+    assert "budget is 0.5; allowed: at least the 1 epsilon that a release costs" in refused.stderr
+    assert not out.exists()
+    made = CliRunner().invoke(app, [*command, "--port", str(free_port())])
+    assert made.exit_code == 0, made.output
+    terms = PeerTerms.load(out / "terms.toml", 8)
+    assert isinstance(terms.protocol, Release)
+    assert (terms.budget, terms.protocol.rows) == (2.0, 134)
+    assert load_config_of(out / "party-7.toml", MemberConfig, "this").ledger.endswith("party-7.db")

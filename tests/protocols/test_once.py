@@ -1,0 +1,264 @@
+"""Members that make one result for all queries: they pay once, whoever is killed at any point."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.outcomes import World, world
+
+from veilring.data.table import Features, Rows
+from veilring.errors import (
+    BudgetExhausted,
+    EndpointClosed,
+    InputError,
+    SessionAborted,
+    VeilringError,
+)
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.service import Offer
+from veilring.privacy.budgets import Budgets, Charge, ChargeOutcome
+from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.protocols import peers
+from veilring.protocols.once import OnceMember, result_client
+from veilring.protocols.peers import PeerMember, Till
+from veilring.protocols.release.algorithm.steps import Released
+from veilring.protocols.release.system import Release
+from veilring.protocols.system import Facts, Membership, Once
+from veilring.transport.memory import MemoryEndpoint
+
+TERMS, CONTENT = bytes(32), b"the same terms"
+EPSILON = 2.0
+PARTIES = Parties(["ada", "bob", "cyd"])
+CLIENTS = ("ann", "dan", "eve")
+SCHEMA = Features.of_numbers(2, 2)
+FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), schema=SCHEMA)
+SYSTEM = Release(epsilon=EPSILON, rows=60, statistic="means")
+ROWS = Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)
+POINTS = range(1, 40)
+"""More than a victim sends messages and uses its ledger."""
+
+
+@cache
+def membership_of(system: Release = SYSTEM) -> tuple[Membership, Once]:
+    """Return how parties take part, and how they keep a release."""
+    membership = system.membership(FACTS)
+    assert membership.once is not None
+    return membership, membership.once
+
+
+class Deployed:
+    """Three members with ledgers that outlive them, in memory: a disk would only be slower.
+
+    Args:
+        budget: What each may spend.
+    """
+
+    def __init__(self, budget: float = 3 * EPSILON) -> None:
+        budgets = Budgets(total=budget, analysts={"eve": 0.0})
+        self.ledgers = {name: open_ledger(None, budgets) for name in PARTIES}
+        self.members: dict[str, OnceMember] = {}
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[World]:
+        """Serve all members, as after a start, until the context is left."""
+        async with world(dict.fromkeys(PARTIES, self._offers), *CLIENTS) as served:
+            yield served
+
+    def _offers(self, node: Node) -> dict[str, Offer]:
+        membership, once = membership_of()
+        till = Till(self.ledgers[node.name], EPSILON, TERMS)
+        member = PeerMember(node, ROWS, PARTIES, membership, FACTS, TERMS, till=till)
+        self.members[node.name] = OnceMember(member, once, till, CONTENT)
+        return self.members[node.name].offers()
+
+    def spent(self) -> list[float]:
+        """Return what each member has spent."""
+        return [self.ledgers[name].totals().spent for name in PARTIES]
+
+
+async def ask(served: World, member: str, client: str = "ann") -> bytes:
+    """Return the totals that a member gives a client."""
+    role = result_client(TERMS, membership_of()[1], EPSILON)
+    session, pair = served.streams.token("session", len(served.passed)), Parties((client, member))
+    released = await served.nodes[client].run(role, session, pair)
+    assert isinstance(released, Released)
+    return b"".join(total.sums.tobytes() for total in released.totals)
+
+
+async def test_a_release_is_paid_for_once_and_all_members_have_it() -> None:
+    """Whichever member is asked, and how often, also after a restart: all give the same totals."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        first = await ask(served, "bob")
+        assert deployed.spent() == [EPSILON] * 3
+        assert [await ask(served, name) for name in PARTIES] == [first] * 3
+    async with deployed.served() as served:
+        assert [await ask(served, name) for name in PARTIES] == [first] * 3
+        assert deployed.spent() == [EPSILON] * 3
+
+
+async def test_clients_of_all_members_at_once_get_one_release() -> None:
+    """Requests at the same time, at different members, begin no second session."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        asked = (ask(served, name, client) for name, client in [("cyd", "ann"), ("ada", "dan")])
+        one, other = await asyncio.gather(*asked)
+        assert one == other
+        assert deployed.spent() == [EPSILON] * 3
+
+
+class Killed(EndpointClosed):
+    """What a member's code meets when its process is gone."""
+
+
+@contextmanager
+def killing(deployed: Deployed, victim: str, point: int) -> Iterator[list[str]]:
+    """Kill a member at the given message or use of its ledger, before or after it; say where."""
+    places, dead = list[str](), list[bool]()
+    send, charge_many = MemoryEndpoint.send, Ledger.charge_many
+
+    def reach(place: str) -> None:
+        places.append(place)
+        if len(places) == point:
+            dead.append(True)
+            deployed.members[victim].node.abort()
+        if dead:
+            raise Killed(place)
+
+    async def watched_send(self: MemoryEndpoint, to: str, frame: bytes) -> None:
+        if self.name == victim:
+            reach("send")
+        await send(self, to, frame)
+
+    def watched_charge(self: Ledger, charges: Any) -> list[ChargeOutcome]:
+        mine = self is deployed.ledgers[victim]
+        if mine:
+            reach("before the disk has it")
+        outcomes = charge_many(self, charges)
+        if mine:
+            reach("when the disk has it")
+        return outcomes
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryEndpoint, "send", watched_send)
+        patch.setattr(Ledger, "charge_many", watched_charge)
+        yield places
+    del places[point:]
+
+
+@pytest.mark.parametrize("asked", ["ada", "cyd"])
+@pytest.mark.parametrize("victim", PARTIES)
+async def test_a_member_killed_anywhere_costs_no_second_release_of_what_is_known(
+    victim: str, asked: str
+) -> None:
+    """What was charged stays charged; a total that any member or client has is never made again."""
+    known_after = set[bool]()
+    for point in POINTS:
+        deployed, told = Deployed(), list[bytes]()
+        async with deployed.served() as served:
+            with killing(deployed, victim, point) as places, suppress(VeilringError):
+                told.append(await ask(served, asked))
+            await asyncio.gather(*(asyncio.sleep(0) for _ in range(3)))
+        async with deployed.served() as served:
+            before = deployed.spent()
+            kept = [member._find() for member in deployed.members.values()]  # noqa: SLF001  (what is on the disk)
+            assert not told or any(kept), "a client was told what no disk had"
+            answers = [*told, *[await ask(served, name) for name in PARTIES]]
+            assert len(set(answers)) == 1
+            again = 0.0 if any(kept) else EPSILON
+            assert deployed.spent() == [spent + again for spent in before]
+            assert max(before) <= EPSILON
+            known_after.add(any(kept))
+        if len(places) < point:
+            break
+    else:
+        pytest.fail("there are more points at which to kill it")
+    assert known_after == {False, True}
+
+
+async def test_no_member_begins_if_one_cannot_pay() -> None:
+    """Under a spent ledger it is named, and nobody is charged; likewise a client without budget."""
+    deployed = Deployed(budget=EPSILON)
+    async with deployed.served() as served:
+        deployed.ledgers["cyd"].charge(Charge("bob", "before", b"", b"", EPSILON))
+        for asked in PARTIES:
+            with pytest.raises(BudgetExhausted, match="member") as refused:
+                await ask(served, asked)
+            assert refused.value.__notes__ == [
+                "cyd has less left than the 2 epsilon that the release costs."
+            ]
+        assert deployed.spent() == [0.0, 0.0, EPSILON]
+
+
+@pytest.mark.parametrize("asked", PARTIES)
+async def test_a_client_pays_at_the_member_that_it_asks(asked: str) -> None:
+    """A client without a budget there is refused, and told what another client has paid for."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        with pytest.raises(BudgetExhausted, match="client") as refused:
+            await ask(served, asked, "eve")
+        assert refused.value.__notes__ == [
+            f"eve has less left at {asked} than the 2 epsilon that the release costs."
+        ]
+        assert deployed.spent() == [0.0] * 3
+        first = await ask(served, asked)
+        assert await ask(served, asked, "eve") == first
+        assert deployed.spent() == [EPSILON] * 3
+        payers = {each.name for each in deployed.ledgers[asked].totals().analysts if each.spent}
+        assert payers == {"ann"}
+
+
+@pytest.mark.parametrize("change", [lambda kept: kept[:-8], lambda kept: bytes(32) + kept[32:]])
+async def test_a_member_that_sends_another_release_is_named(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
+) -> None:
+    """Bytes of another length, or of other parameters, are no release."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        await ask(served, "bob")
+        find = Till.find
+        monkeypatch.setattr(Till, "find", lambda *given: change(find(*given) or b""))
+        with pytest.raises(VeilringError, match="bob"):
+            await ask(served, "bob")
+
+
+async def test_members_that_keep_different_releases_are_suspected() -> None:
+    """A member that lacks the release does not choose between two, and nobody pays."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        for name in ("bob", "cyd"):
+            till, size = deployed.members[name].till, deployed.members[name].once.size
+            till.keep(name, "result", CONTENT, size * name[:1].encode())
+        with pytest.raises(SessionAborted, match="Tampered"):
+            await ask(served, "ada")
+        assert deployed.spent() == [0.0] * 3
+
+
+def test_a_result_may_be_larger_than_an_entry_of_the_ledger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is kept in pieces, all of them or none, and the first that was kept stays."""
+    monkeypatch.setattr(peers, "PIECE_BYTES", 10)
+    for size in (0, 1, 10, 11, 30, 35):
+        with open_ledger(None, Budgets()) as ledger:
+            till, answer = Till(ledger, 1.0, TERMS), bytes(range(size))
+            assert till.find("ada", "result", CONTENT) is None
+            assert till.keep("ada", "result", CONTENT, answer) == answer
+            assert till.keep("ada", "result", CONTENT, bytes(size)) == answer
+            assert till.find("ada", "result", CONTENT) == answer
+
+
+async def test_a_ledger_whose_release_was_planned_otherwise_is_refused() -> None:
+    """A member does not start with a release that it cannot read, and does not make it again."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        await ask(served, "ada")
+        member = deployed.members["ada"]
+        _, other = membership_of(SYSTEM.model_copy(update={"epsilon": 1.0}))
+        with pytest.raises(InputError, match="plans it otherwise"):
+            OnceMember(member.member, other, member.till, CONTENT)
