@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from veilring import simulation
 from veilring.data.table import Features, Rows
-from veilring.errors import InputError, RunFailed, Tampered
+from veilring.errors import InputError, PeerLost, RunFailed, Tampered, TooManyLost
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.cost import Cost, Traffic
@@ -41,6 +41,8 @@ from veilring.protocols.release.roles import (
 )
 from veilring.protocols.release.system import Release
 from veilring.protocols.system import Facts, Spent
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.simulation.faults import Fault
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
 
@@ -53,6 +55,7 @@ RELEASES = {
     "skellam": Release(statistic="means", law="skellam"),
     "trees": Release(statistic="trees", delta=0.0),
     "auto": Release(tolerated=1),
+    "with losses": Release(statistic="means", tolerated=1, lost=2),
 }
 SUMS: tuple[Adding, ...] = ("all-to-all", "star")
 released_as = pytest.mark.parametrize("name", RELEASES)
@@ -167,6 +170,54 @@ class TestPeers:
         # more, and 6 deviations of a mean are passed with a probability below 1e-8.
         spread = squares.std() / np.sqrt(squares.size)
         assert abs(squares.mean() - 1) < 6 * spread < 0.3
+
+
+async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: int) -> Run[Any]:
+    """Release the rows of some parties while faults strike, with hardly any noise."""
+    system = Release(epsilon=900.0, statistic="counts", tolerated=1, lost=lost)
+    parameters = system.bind(MIXED, len(parts), ROWS)
+    links = Topology(LinkModel(latency=Constant(0.01)))
+    async with Cluster(len(parts), runtime=Simulated(links, faults), own=parts, seed=2) as cluster:
+        return await cluster.run(release_rows, asker="party-0", parameters=parameters)
+
+
+class TestLosses:
+    """Releases that go on without lost parties."""
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_a_third_of_twelve_parties_may_crash_at_any_time(self, seed: int) -> None:
+        """All who are left have one release, of the rows of those whose words arrived."""
+        rng = np.random.default_rng(seed)
+        rows = rows_of(MIXED)
+        parts = [Rows(rows.features[n::12], rows.labels[n::12]) for n in range(12)]
+        gone = rng.choice(np.arange(1, 12), 4, replace=False)
+        at = rng.uniform(0.0101, 0.06, 4)  # set-up ends after 10 ms
+        faults = [Fault("crash", t, t, (f"party-{n}",)) for n, t in zip(gone, at, strict=True)]
+        run = simulation.simulate(release_under(faults, parts, lost=4))
+        first, *others = run.results.values()
+        assert all(the_same(first, other) for other in others)
+        (total,) = first.totals
+        assert 8 <= total.shares <= 12
+        # Each row is one count in each of the table's columns.
+        columns = 4
+        counted = total.sums.sum() / columns
+        sizes = np.array([len(part) for part in parts])
+        missing = int(sizes.max()) * (12 - total.shares)
+        assert counted == pytest.approx(int(sizes.sum()), abs=missing + 1)
+
+    def test_one_loss_too_many_ends_it_with_nothing_told(self) -> None:
+        """With two parties lost of which one was allowed for, no party has a release."""
+        faults = [Fault("crash", 0.011, 0.011, (f"party-{n}",)) for n in (2, 3)]
+        with pytest.raises(RunFailed) as failed:
+            simulation.simulate(release_under(faults, dealt(), lost=1))
+        assert isinstance(failed.value.root, TooManyLost | PeerLost)
+
+    def test_losses_are_promised_for_and_refused_where_too_many_collude(self) -> None:
+        """There is more noise for them, and colluders must not be enough to open a sum."""
+        assert Release(lost=2).trust_among(8) == Trust(8, 3, 2)
+        assert "all but 2 are there to the end" in Release(lost=2).promise(parties=8).threat_model
+        with pytest.raises(InputError, match="leave no share of the noise"):
+            Release(lost=4, tolerated=4).trust_among(8)
 
 
 class Recorder:

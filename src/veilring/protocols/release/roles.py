@@ -20,6 +20,7 @@ from veilring.nodes.cost import Traffic
 from veilring.nodes.party import Party
 from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names
+from veilring.protocols.dropouts import SurvivingSums, surviving_cost
 from veilring.protocols.forecast import Forecast, in_all, repeated
 from veilring.protocols.masks import MaskedSums, agree_keys, keys_cost, masked_cost
 from veilring.protocols.release.algorithm.laws import Account
@@ -31,6 +32,7 @@ from veilring.protocols.release.algorithm.steps import (
     release_steps,
     released_by,
 )
+from veilring.protocols.seeding import Quorum, seeds_cost, share_seeds
 from veilring.transport.frames import FRAME_BYTES_MAX
 from veilring.transport.messages import Array, Message
 
@@ -96,7 +98,8 @@ async def release_rows(
     Args:
         party: This participant; alone it is an owner, and its own noise is all that there is.
         rows: The party's private rows; it may have none.
-        asker: With `star` the participant that adds up.
+        asker: With `star` the participant that adds up. Where parties may be lost, it also names
+            those whose words are in, and the release ends with an error if it is lost itself.
         parameters: What all parties hold; its plan is made for as many.
         adding: Whether each party adds up, or one of them does and tells the others.
         charge: Called before this party sends any of its rows: from then on others may have the
@@ -108,6 +111,7 @@ async def release_rows(
     Raises:
         InputError: If own rows do not fit, or the plan is for another number of parties; nothing
             was sent then.
+        TooManyLost: If more parties are lost than the plan allows for.
         ProtocolViolation: If a peer sent what no honest party sends.
         Tampered: If parties hold different things to be public.
     """
@@ -118,28 +122,37 @@ async def release_rows(
     steps = release_steps(parameters)
     step = next(steps)
     for _ in parameters.noises[:-1]:
-        step = steps.send(await _add(sums, step.draw(rows, party.rng), len(party.parties)))
-    last = await _add(sums, step.draw(rows, party.rng), len(party.parties))
-    return finish_release(steps, last)
+        step = steps.send(await _add(sums, step.draw(rows, party.rng)))
+    return finish_release(steps, await _add(sums, step.draw(rows, party.rng)))
 
 
 async def _agree(
     party: Party, asker: str, parameters: ReleaseParameters, adding: Adding
-) -> MaskedSums:
-    """Agree on keys, and bind all sums to what is public."""
-    keys = await agree_keys(party, colluding=parameters.plan.trust.tolerated)
-    sums = MaskedSums(party, keys, asker if adding == "star" else None)
+) -> MaskedSums | SurvivingSums:
+    """Agree on keys or seeds, and bind all sums to what is public."""
+    trust, star = parameters.plan.trust, adding == "star"
+    sums: MaskedSums | SurvivingSums
+    if trust.lost:
+        quorum = Quorum(trust.parties, trust.tolerated, trust.lost)
+        seeds = await share_seeds(party, quorum, sums=len(list(_pieces(parameters))))
+        sums = SurvivingSums(party, seeds, asker, star=star)
+    else:
+        keys = await agree_keys(party, colluding=trust.tolerated)
+        sums = MaskedSums(party, keys, asker if star else None)
     sums.bind(digest_of(digest_of_names(party.parties), parameters.digest))
     return sums
 
 
-async def _add(sums: MaskedSums | None, own: NDArray[np.int64], parties: int) -> Total:
-    """Return the total of all parties' summands; an owner's is its own."""
+async def _add(sums: MaskedSums | SurvivingSums | None, own: NDArray[np.int64]) -> Total:
+    """Return the total of all summands that arrived; an owner's is its own."""
     if sums is None:
-        return Total(own, parties)
-    words = own.view(np.uint64)
-    found = [(await sums.add((piece,)))[0] for piece in pieces_of(words)]
-    return Total(np.concatenate(found).view(np.int64), parties)
+        return Total(own, 1)
+    found: list[NDArray[Any]] = []
+    shares = 0
+    for piece in pieces_of(own.view(np.uint64)):
+        found += await sums.add((piece,))
+        shares = max(shares, len(sums.parties_in))  # a later piece may lack more parties
+    return Total(np.concatenate(found).view(np.int64), shares)
 
 
 def pieces_of(words: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -225,17 +238,18 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
 
 
 def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) -> Forecast:
-    """Forecast a release of peers: a masked sum for each piece of each of its totals.
+    """Forecast a release of peers that loses none: a masked sum for each piece of its totals.
 
     Args:
         parties: The number of parties, n, at least 3.
         parameters: What they hold.
         adding: Whether each party adds up, or one of them does.
     """
-    sums = [masked_cost(parties, (piece,), star=adding == "star") for piece in _pieces(parameters)]
-    total = in_all(*sums)
-    keys = keys_cost(parties, parameters.plan.trust.tolerated)
-    return Forecast(total.rounds, total.traffic, keys)
+    trust, pieces = parameters.plan.trust, list(_pieces(parameters))
+    cost = surviving_cost if trust.lost else masked_cost
+    total = in_all(*(cost(parties, (piece,), star=adding == "star") for piece in pieces))
+    seeds, keys = seeds_cost(parties, sums=len(pieces)), keys_cost(parties, trust.tolerated)
+    return Forecast(total.rounds, total.traffic, seeds if trust.lost else keys)
 
 
 def owner_cost(parameters: ReleaseParameters) -> Forecast:

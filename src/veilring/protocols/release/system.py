@@ -74,6 +74,8 @@ class Release(System):
         delta: The probability that comes with it; 0 for a pure guarantee.
         tolerated: The number of parties that may pool what they see, the one that looks among them.
             `auto` is fewer than half of them.
+        lost: The number of parties that may be lost while they release, for which there is more
+            noise; with 0 the loss of one ends the release.
         statistic: What is added up; `auto` follows from public numbers by a rule.
         law: The law of noise that is not pure.
         rows: The declared number of rows of all parties together, which counts as public; 0 where
@@ -93,6 +95,7 @@ class Release(System):
     tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = Field(
         "auto", description='a whole number of at least 0, or "auto"'
     )
+    lost: int = Field(0, ge=0, description="a whole number of at least 0")
     statistic: Literal["auto", "means", "lda", "counts", "grid", "trees"] = Field(
         "auto", description="auto, means, lda, counts, grid or trees"
     )
@@ -114,10 +117,11 @@ class Release(System):
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         pooling = self.trust_among(parties).tolerated
+        losing = f"; of these all but {self.lost} are there to the end" if self.lost else ""
         owner = "an owner that is trusted with all rows; clients may do anything"
         peers = (
             f"semi-honest parties: all add their noise, and no more than {pooling} of the"
-            f" {parties} pool what they see"
+            f" {parties} pool what they see{losing}"
         )
         return Promise(
             protects="the owner's rows" if self.trusted else "each party's rows",
@@ -138,14 +142,15 @@ class Release(System):
         """Return whose shares of the noise count among the given number of parties.
 
         Raises:
-            InputError: If there are too few of them.
+            InputError: If there are too few of them for those that collude or may be lost.
         """
         if self.trusted:
             return Trust(1, 0)
         if parties < PARTIES_MIN:
             raise InputError("parties", parties, f"at least {PARTIES_MIN}, or `trusted = true`")
         automatic = self.tolerated == "auto"
-        return Trust(parties, tolerated_default(parties) if automatic else int(self.tolerated))
+        tolerated = tolerated_default(parties) if automatic else int(self.tolerated)
+        return Trust(parties, tolerated, self.lost)
 
     def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier] | None:  # noqa: ARG002  (a subclass's own)
         """Return a statistic to release in place of those that `statistic` names.
