@@ -1,6 +1,7 @@
 """Deployed noisy votes: their terms, and a party that votes with a ledger of its own."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal, Self
@@ -13,6 +14,7 @@ from veilring.deployment.config import FilePath
 from veilring.deployment.peers import HolderConfig, Member, MemberTerms, serve_peers
 from veilring.privacy.budgets import AMOUNT_MAX
 from veilring.privacy.checks import require
+from veilring.privacy.exact import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
@@ -91,7 +93,8 @@ class VotesTerms(MemberTerms):
         return NoisyVotesParameters(
             features=features,
             classes=len(self.classes),
-            epsilon_vote=chosen.epsilon - finding,
+            # Rounded down, so that both parts together cost no more than a batch may.
+            epsilon_vote=-float_ceil(Fraction(finding) - Fraction(chosen.epsilon)),
             neighbours=neighbours,
             tolerated=chosen.tolerated,
             sum=SumMethod(chosen.sum, chosen.cycles),
@@ -141,8 +144,9 @@ class VotesTerms(MemberTerms):
 def _require_noise(parameters: NoisyVotesParameters, queries: int) -> None:
     """Refuse batches of which a query's share of a budget may be too small to draw noise for."""
     budgets = [parameters.epsilon_vote]
-    if isinstance(parameters.neighbours, NearestRows):
-        budgets.append(parameters.neighbours.epsilon_conversion)
+    near = parameters.neighbours
+    if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
+        budgets.append(near.epsilon_conversion)
     most = int(min(budgets) * POLYA_SCALE_MAX) - 1
     require(queries <= most, "batch", queries, f"at most {most} queries under these budgets")
 

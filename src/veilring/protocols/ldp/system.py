@@ -92,6 +92,8 @@ class LDPBayes(System):
     oracle: OracleName = Field("auto", description=", ".join((AUTO, *ORACLES)))
     # One of eight tables measured at ε = 0.5, 1, 2 and 4: 3 bins with `auto` label 72.3 % right, 4
     # bins 70.5 %, 8 bins 65.8 %; `one-bit` labels 58.2 % right, `one-feature` 57.1 %.
+    # A rule of ε, clients, features and classes gained nothing on tables that it was not made on:
+    # 67.4 against 67.2 %.
     bins: int = Field(3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
     approach: Approach = Field("one-bit", description="all-features, one-bit or one-feature")
     consistency: Literal["paper", "clip", "norm-sub"] = Field(

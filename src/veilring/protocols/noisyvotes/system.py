@@ -223,7 +223,7 @@ class NoisyVotes(System):
             InputError: If `epsilon` does not suffice for a single query.
         """
         budgets, near = [parameters.epsilon_vote], parameters.neighbours
-        if isinstance(near, NearestRows):
+        if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
             budgets.append(near.epsilon_conversion)
         most = int(min(budgets) * POLYA_SCALE_MAX) - 1
         allowed = "a larger number; noise for one query cannot be drawn at this one"
