@@ -1,10 +1,17 @@
 """Every crash of a party of a surviving sum, and many random ones."""
 
+from collections.abc import Callable, Mapping
 from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.protocols.dropout_worlds import ending, endings, play
+
+from veilring.nodes.party import Party
+from veilring.protocols.dropouts import SurvivingSums
+from veilring.protocols.seeding import Quorum, share_seeds
+from veilring.reached import sometimes
 
 FOUR: dict[str, Any] = {"tolerated": 1, "lost": 1, "own": [[1], [10], [100], [1000]]}
 SETUP, VECTORS = 3, 3  # messages that a party of four sends before its words, and its words
@@ -60,3 +67,29 @@ def test_random_worlds_of_twelve_parties() -> None:
     assert found["all-to-all", "stood without some"] > 20
     assert found["all-to-all", "failed"] > 5
     assert found["star", "stood"] > 5
+
+
+Found = tuple[int, tuple[str, ...]]
+
+
+async def sum_with_marks(party: Party, own: int) -> Found:
+    """Add up one number, with one party fewer if need be."""
+    seeds = await share_seeds(party, Quorum(len(party.parties), 1, 1))
+    sums = SurvivingSums(party, seeds, party.parties[0], silence=1.0)
+    (total,) = await sums.add([np.array([own], np.uint64)])
+    sometimes("a sum stands without a party", len(sums.parties_in) < len(party.parties))
+    sometimes("a sum stands with all parties", len(sums.parties_in) == len(party.parties))
+    return int(total[0]), sums.parties_in
+
+
+def is_sum(inputs: Mapping[str, int], results: Mapping[str, Found]) -> None:
+    """Require the total of those that are said to be in, the same at all with a result."""
+    assert len(set(results.values())) <= 1
+    for total, members in results.values():
+        assert len(members) >= len(inputs) - 1
+        assert total == sum(inputs[name] for name in members)
+
+
+def test_no_fault_breaks_it(explore: Callable[..., object]) -> None:
+    """Crashes, restarts, partitions, half-open connections, slow parties and skewed clocks."""
+    explore(sum_with_marks, [1, 10, 100, 1_000, 10_000], invariant=is_sum, seeds=30, least=4)

@@ -24,10 +24,10 @@ from veilring.errors import (
     Tampered,
     TooManyLost,
 )
-from veilring.nodes.adversary import Adversary, Delay, Lines, Silent
+from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.run import Run, join_outcomes
+from veilring.nodes.run import Outcome, Run, join_outcomes
 from veilring.nodes.runtimes.simulated import Simulated
 from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 from veilring.protocols.digests import digest_of
@@ -312,9 +312,8 @@ class TestLosses:
         assert isinstance(world.outcomes["party-3"].error, PeerLost)
 
     def test_late_words_do_no_harm(self) -> None:
-        """Words that arrive after their party was given up are dropped, with all that follows."""
-        late = Delay(20.0, only=(MaskedWords,))
-        world = play(5, adversaries={"party-3": late}, sums=2, **FIVE)
+        """Words that reach the coordinator too late are dropped, with all that others have."""
+        world = play(5, adversaries={"party-3": LateTo("party-0")}, sums=2, **FIVE)
         run = joined(world)
         assert run.lost == ("party-3",)
         assert [members for _, members in run.result] == [tuple(run.results)] * 2
@@ -334,6 +333,23 @@ class TestLosses:
         assert all(result == found.result for result in found.results.values())
         sent = [seen.sender for seen in found.views["party-0"].sent if seen.message.kind == WORDS]
         assert sent == [*PEERS, *sorted(ends)]
+
+    def test_words_that_nobody_can_pass_on_end_it_for_those_who_lack_them(self) -> None:
+        """Two connections fail at once: the parties that lack words name the coordinator."""
+
+        async def run() -> list[Outcome]:
+            faults = [Fault("reset", 0.015, 9.0, ("party-1", "party-3"))]
+            faults.append(Fault("crash", 0.035, 0.035, ("party-0",)))
+            async with Cluster(5, runtime=Simulated(TIMED, faults), own=OWN, seed=3) as cluster:
+                return await cluster.play(surviving_sums, **FIVE)
+
+        found = {outcome.party: outcome for outcome in simulation.simulate(run())}
+        for name in ("party-1", "party-3"):
+            error = found[name].error
+            assert isinstance(error, PeerLost)
+            assert error.peer == "party-0"
+        assert found["party-2"].result == found["party-4"].result
+        assert found["party-2"].result[0][1] == tuple(found)
 
     def test_words_that_are_left_out_name_their_sender(self) -> None:
         """Its next message says that they were not lost on the way."""
@@ -383,6 +399,19 @@ class TestLosses:
         retried = simulation.simulate(run())
         assert retried.without == ("party-3",)
         assert retried.run.result[0][1] == ("party-0", "party-1", "party-2", "party-4")
+
+
+@dataclass
+class LateTo(Adversary):
+    """Sends its words to one party after that has given it up."""
+
+    to: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if to == self.to and isinstance(message, MaskedWords):
+            await asyncio.sleep(20.0)
+        return [(to, message)]
 
 
 @dataclass

@@ -47,6 +47,7 @@ from veilring.errors import (
     SessionAborted,
     Tampered,
     TooManyLost,
+    VeilringError,
 )
 from veilring.nodes.cost import Traffic
 from veilring.nodes.party import Parties, Party
@@ -343,7 +344,7 @@ class _Sum:
             if named is not None:
                 self._check_set(named)
             elif self.star:
-                raise self._lost[self.coordinator]
+                raise self._no_coordinator()
             return named
         self._vectors |= await self._gather(party.peers, self._receive_vector, steps=1)
         self._take_members([name for name in party.parties if name in self._vectors])
@@ -419,7 +420,7 @@ class _Sum:
         if others:
             self._accuse({self.coordinator, *others}, "made parties hold different sets to be in")
         if own == _NOTHING:
-            raise self._lost[self.coordinator]
+            raise self._no_coordinator()
         raise self._too_few(counts[agreed])
 
     async def _exchange_shares(
@@ -451,7 +452,7 @@ class _Sum:
         return ToldShares(digest=self.public.digest, shares=shares)
 
     def _seed_of(self, name: str) -> int:
-        """Return which seed of a party is opened, of which it is never both."""
+        """Return which seed of a party is opened: of none both."""
         return OWN if name in self.members else PAIRS
 
     async def _pass_on(self, echoes: Mapping[str, Echo], agreed: bytes) -> None:
@@ -476,17 +477,20 @@ class _Sum:
     def _believe(self, agreed: bytes, echoes: Mapping[str, Echo]) -> None:
         """Take the set from those who were told it, at a party that was not."""
         tellers = {peer: echo for peer, echo in echoes.items() if echo.named == agreed}
-        teller, first = next(iter(tellers.items()))
-        members = _names(self.party.parties, first.members, teller)
-        if not set(members) <= set(self._vectors):
-            raise self._lost[self.coordinator]  # which alone would have passed on the words
-        hashes = [_hash_words(self._vectors[name]) for name in members]
-        if digest_of(first.members, *hashes) != agreed:
-            self._accuse(tellers, "echoed a set of other words than this party has")
-        self._take_members(members)
+        for teller, echo in tellers.items():
+            members = _names(self.party.parties, echo.members, teller)
+            if not {self.party.me, *members} <= set(self._vectors) & set(members):
+                continue
+            hashes = [_hash_words(self._vectors[name]) for name in members]
+            if digest_of(echo.members, *hashes) == agreed:
+                self._take_members(members)
+                return
+        raise self._no_coordinator()  # which alone would have passed on the words
 
     def _open(self, told: Mapping[str, ToldShares]) -> tuple[Unsigned, ...]:
         """Open the sum of those who are in, from what parties told of their shares."""
+        if not set(self.members) <= set(self._vectors):
+            raise self._no_coordinator()
         seeds = self._join(told)
         lost = [name for name in self.party.parties if name not in self.members]
         return uncover(
@@ -561,7 +565,7 @@ class _Sum:
 
         heard = await self._gather((self.coordinator,), receive, steps=4)
         if not heard:
-            raise self._lost[self.coordinator]
+            raise self._no_coordinator()
         return heard[self.coordinator]
 
     async def _send(self, message: Message, receivers: Iterable[str], *, steps: int) -> None:
@@ -609,6 +613,10 @@ class _Sum:
         self, kind: type[MaskedWords | MaskedTotals], sender: str, due: int
     ) -> tuple[Unsigned, ...]:
         return await receive_words(self.party, kind, sender, self.words, self.public, due)
+
+    def _no_coordinator(self) -> VeilringError:
+        """Return the error of a party that needs the coordinator and has lost it."""
+        return self._lost.get(self.coordinator) or PeerLost(self.coordinator)
 
     def _too_few(self, left: int) -> TooManyLost:
         lost = [name for name in self.party.parties if name in self._lost]
