@@ -375,6 +375,51 @@ def defaults(
         typer.echo("")
 
 
+@app.command()
+def advice(
+    *,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="May be given many times.", show_default="all at hand"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the tables that scikit-learn does not bring are: car.csv, banknote.csv, …",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Comparisons of each table.", min=2)] = 9,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Add each comparison to this file, and go on from what it holds.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="At a time; else one a core.")] = None,
+) -> None:
+    """Measure whether `veilring compare` gives the same advice for other seeds, and good advice.
+
+    A line has how many seeds say the same or that they cannot tell, the least gain over the
+    majority class of what was recommended, on fresh splits and in points, and the seconds of a
+    comparison, without the search in hindsight. Tables are cut to 2,000 rows.
+
+    For example:
+
+        python -m benchmarks advice --table wine --table iris
+
+        python -m benchmarks advice --data tables --kept advice.jsonl
+    """
+    from benchmarks.advice import campaign  # noqa: PLC0415
+    from benchmarks.releases import at_hand  # noqa: PLC0415
+
+    for line in campaign(tables or at_hand(data), data, seeds, kept, workers):
+        typer.echo(line)
+
+
 def _study(name: str, measure: Callable[[Progress | None], Study], out: Path | None) -> None:
     """Measure, print, and keep what was measured if that is wanted."""
     files = None if out is None else study_files(name, out)  # refused before anything is measured

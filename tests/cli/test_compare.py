@@ -7,7 +7,20 @@ from typing import Any
 import pytest
 from tests.cli.invoking import invoke
 
-QUICK = ("--parties", "3", "--epsilon", "1", "--splits", "2", "--queries", "4", "--seed", "1")
+QUICK = (
+    "--parties",
+    "3",
+    "--epsilon",
+    "1",
+    "--seeds",
+    "2",
+    "--queries",
+    "4",
+    "--seed",
+    "1",
+    "--workers",
+    "1",
+)
 
 
 def _compare(*options: str | Path) -> dict[str, Any]:

@@ -24,12 +24,13 @@ from veilring.cli.leakage import leakage
 from veilring.cli.ledger import ledger_app
 from veilring.cli.options import EXIT_INTERRUPTED
 from veilring.cli.parties import ask_command, serve_command, submit_command
-from veilring.cli.prediction import embed_command, records_app, tune_command
+from veilring.cli.prediction import embed_command, records_app
 from veilring.cli.report import report, reproduce, trace
 from veilring.cli.run import run_command
 from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
 from veilring.cli.sweep import sweep
+from veilring.cli.tune import tune_command
 from veilring.errors import InputError, MissingExtra, VeilringError
 from veilring.extras import name_missing_extras
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from veilring.cli.options import CellSeparator, LabelColumn
+from veilring.cli.options import CellSeparator, LabelColumn, RangesFile, TermsFile, Workers
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def compare_command(
     separator: CellSeparator = ",",
     parties: Annotated[int, typer.Option(help="Among how many parties the rows are dealt.")] = 8,
     epsilon: Annotated[
-        str, typer.Option(metavar="VALUES", help="At which ε to try what has one.")
+        str, typer.Option(metavar="VALUES", help="At which ε to try systems that have one.")
     ] = "0.5,1,2",
     network: Annotated[
         Path | None,
@@ -43,12 +43,45 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
-    splits: Annotated[int, typer.Option(help="How often the data are split anew.")] = 5,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds",
+            "--splits",
+            help="How often to repeat everything: each time the rows are split, dealt and given"
+            " noise independently.",
+        ),
+    ] = 20,
     queries: Annotated[
         int,
         typer.Option(help="At most how many held-out rows are one batch, under one ε."),
     ] = 20,
     k: Annotated[int, typer.Option("--k", help="Neighbours, where there is no ε.")] = 5,
+    radius: Annotated[
+        float | None,
+        typer.Option(
+            "--radius",
+            "--r",
+            help="The radius within which rows vote, among features in [0, 1]; by default a public"
+            " rule's.",
+            show_default=False,
+        ),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="The cosine from which a record is a neighbour; by default the system's.",
+            show_default=False,
+        ),
+    ] = None,
+    bins: Annotated[
+        int | None,
+        typer.Option(
+            help="The parts of each feature's range; by default the system's.", show_default=False
+        ),
+    ] = None,
+    ranges: RangesFile = None,
+    terms: TermsFile = None,
     tolerated: Annotated[
         int | None,
         typer.Option(
@@ -63,6 +96,14 @@ def compare_command(
         int | None,
         typer.Option(help="Repeat a comparison: all but seconds.", show_default=False),
     ] = None,
+    hindsight: Annotated[
+        bool,
+        typer.Option(
+            help="Search the best parameters in hindsight, to tell what rules lose from what noise"
+            " does."
+        ),
+    ] = True,
+    workers: Workers = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -84,12 +125,15 @@ def compare_command(
     The same splits of the same data go through each of them, set up by public rules. One line a
     system and ε says how accurate it is, who is trusted, what is promised or leaks, and what a
     batch costs: its closed form, which one batch that is really played has to match to the byte.
+    A line is recommended if nearly all resamples of the splits agree on it.
 
     For example:
 
         veilring compare wine
 
         veilring compare my.csv --parties 5 --epsilon 0.1,1,4 --network wan.toml --out report.html
+
+        veilring compare my.csv --ranges terms.toml --radius 0.3 --seeds 40
 
         veilring compare digits --queries 50 --seed 7 --json
     """
@@ -98,6 +142,7 @@ def compare_command(
     from veilring.scenarios.comparison import make_question, read_network
     from veilring.scenarios.comparison.page import require_fresh, write_comparison, write_picture
 
+    given = {"radius": radius, "tau": tau, "bins": bins}
     question = make_question(
         {
             "data": data,
@@ -105,19 +150,23 @@ def compare_command(
             "separator": separator,
             "parties": parties,
             "epsilon": _numbers(epsilon),
-            "splits": splits,
+            "splits": seeds,
             "queries": queries,
             "k": k,
             "tolerated": tolerated,
             "partition": partition,
+            "hindsight": hindsight,
+            "settings": {name: value for name, value in given.items() if value is not None},
+            "ranges": None if ranges is None else str(ranges),
+            "terms": None if terms is None else str(terms),
             "seed": secrets.randbits(_SEED_BITS) if seed is None else seed,
         },
         None if network is None else read_network(network),
     )
     require_fresh(out, plot)
     show_notes(data, label, separator)
-    with show_progress(quiet=as_json) as progress:
-        comparison = run_comparison(question, progress=progress)
+    with show_progress(quiet=False) as progress:
+        comparison = run_comparison(question, workers=workers, progress=progress)
     if out is not None:
         write_comparison(comparison, out)
     if plot is not None:
@@ -141,7 +190,7 @@ def _show(comparison: "SystemComparison") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.comparison.page import HEADINGS, NUMBERS, cells, setting
+    from veilring.scenarios.comparison.page import HEADINGS, NUMBERS, cells, limits, setting
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for heading in HEADINGS:
@@ -150,16 +199,15 @@ def _show(comparison: "SystemComparison") -> None:
         table.add_column(
             heading, justify=side, no_wrap=heading != "guarantee", min_width=_MIN.get(heading)
         )
-    chosen = (comparison.choice.system, comparison.choice.epsilon)
     for line in comparison.lines:
-        picked = (line.system, line.epsilon) == chosen
-        table.add_row(*cells(line), style="bold" if picked else None)
+        style = "bold" if line.key == comparison.choice.key else None
+        table.add_row(*cells(line), style="dim" if line.in_hindsight else style)
     console = make_console()
     console.width = max(console.width, _COLUMNS_MIN)
     console.print(setting(comparison), highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     choice = comparison.choice
-    for said in (choice.says, choice.owner, choice.cannot, comparison.seeded):
+    for said in (choice.says, choice.owner, *limits(comparison), choice.cannot, comparison.seeded):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     for left in comparison.left_out:
         console.print(f"Left out: {left.name}, since {left.why}.", highlight=False, soft_wrap=True)

@@ -55,6 +55,25 @@ CellSeparator = Annotated[
         help="In a .csv: what stands between the cells of a line: , ; | or tab.",
     ),
 ]
+RangesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ranges",
+        metavar="FILE.toml",
+        help="Public ranges of the columns: features with name, low and high, as terms have them."
+        " By default the extremes of the table stand in for them.",
+        show_default=False,
+    ),
+]
+TermsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--terms",
+        metavar="FILE.toml",
+        help="Terms of a deployment: rows are read as they say, and parameters are as there.",
+        show_default=False,
+    ),
+]
 Workers = Annotated[
     int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)
 ]

@@ -45,18 +45,18 @@ from veilring.papers.figure import (
     points_at,
     points_of,
 )
+from veilring.papers.tuning import (
+    PublicTable,
+    best_tau,
+    stream_accuracy,
+    tune_parameters,
+)
 from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.tuning import (
-    PublicTable,
-    best_tau,
-    stream_accuracy,
-    tune_parameters,
-)
 
 GDP: Final = "Ind-KNN, gdp"
 RDP: Final = "Ind-KNN, rdp"

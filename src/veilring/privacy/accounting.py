@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal, Protocol, Self, assert_never
 
 import numpy as np
@@ -477,6 +478,8 @@ class GaussianDP:
 Accountant = Literal["rdp", "gdp"]
 
 
+# A server asks for it at each stream, and a search takes a millisecond.
+@lru_cache(maxsize=256)
 def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rdp") -> float:
     """Return the budget B that each record has, in the unit of zCDP.
 

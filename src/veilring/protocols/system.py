@@ -554,6 +554,24 @@ class Leakage:
     published: Mapping[str, Estimate] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Tunable:
+    """The values of a parameter that are worth trying on public rows.
+
+    It stands in the annotation of the parameter: ``tau: Annotated[float, Tunable.of(0.5, 0.7)]``.
+
+    Attributes:
+        values: Returns the values, from the public facts of the data.
+    """
+
+    values: Callable[[Facts], Sequence[object]]
+
+    @classmethod
+    def of(cls, *values: object) -> Self:
+        """Return a parameter's values that are the same for all data."""
+        return cls(lambda _facts: values)
+
+
 class System(Section, ABC):
     """A private system with its public parameters.
 
@@ -573,6 +591,8 @@ class System(Section, ABC):
     """One sentence on what it does."""
     hides_rows: ClassVar[bool] = True
     """Whether rows are private; otherwise only queries are."""
+    is_lasting: ClassVar[bool] = False
+    """Whether an ε that is spent once covers the labels of any number of queries."""
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Where errors of the code below have another name for a parameter: the parameter by it."""
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
@@ -682,6 +702,47 @@ class System(Section, ABC):
             tolerated: The number of parties that may collude.
         """
         return cls() if epsilon is None else cls(epsilon=epsilon)
+
+    @classmethod
+    def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:
+        """Return the forms of the system that a comparison puts side by side, by what tells them.
+
+        A system that is the same for all promises has one form, without a name.
+
+        Args:
+            epsilon: As `suited`.
+            k: As `suited`.
+            tolerated: As `suited`.
+        """
+        return {"": cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)}
+
+    @classmethod
+    def tunable(cls) -> dict[str, Tunable]:
+        """Return the parameters that can be tuned on public rows, in their order."""
+        return {
+            name: each
+            for name, field in cls.model_fields.items()
+            for each in field.metadata
+            if isinstance(each, Tunable)
+        }
+
+    def rule(self, facts: Facts) -> str:
+        """Return in words what the tunable parameters are for these data.
+
+        Args:
+            facts: What is public.
+        """
+        del facts  # a subclass's own, where values follow from them
+        return ", ".join(f"{name} = {getattr(self, name)}" for name in self.tunable())
+
+    def replaced(self, **parameters: object) -> Self:
+        """Return the system with other values of some parameters.
+
+        Raises:
+            InputError: If there is no such parameter, or its value is not allowed.
+        """
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**kept, **parameters})
 
     def adversaries(self) -> Mapping[str, type[Adversary]]:
         """Return the kinds of malicious party that are known for this system, by name."""

@@ -16,4 +16,4 @@ def question() -> Question:
 @pytest.fixture(scope="session")
 def comparison(question: Question) -> SystemComparison:
     """Return what came of it."""
-    return compare(question)
+    return compare(question, workers=1)

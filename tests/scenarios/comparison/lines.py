@@ -1,12 +1,14 @@
 """Lines that nobody measured, to try the rule of choice on."""
 
+import numpy as np
+
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Estimate, Leakage, Promise
 from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Played
-from veilring.scenarios.intervals import Interval
+from veilring.scenarios.intervals import over_splits
 
-HALF_WIDTH = 0.03
+SPREAD, SPLITS, QUERIES, TRAIN = 0.02, 20, 50, 150
 PRIVACY = Promise("rows", "others", "nobody", "one row", 1.0, 0.0, "batch", "pure ε-DP")
 
 
@@ -32,24 +34,34 @@ def line(  # noqa: PLR0913  (what a line may differ in)
     pooled: float = 0.95,
     majority: float = 0.4,
     private: bool = True,
+    form: str = "",
+    lasting: bool = False,
+    spread: float = SPREAD,
+    splits: int = SPLITS,
 ) -> Line:
-    """Return a line whose intervals reach 3 points to either side."""
+    """Return a line whose accuracies alternate about a mean, from one split to the next."""
+    signs = np.resize([-1.0, 1.0], splits) if spread else np.zeros(splits)
+    own = accuracy + spread * signs
+    losses, gains = pooled - own, own - majority
+    overlap = QUERIES / TRAIN
     return Line(
         system=system,
-        name=system.upper(),
+        name=f"{system.upper()}, {form}" if form else system.upper(),
+        form=form,
         epsilon=epsilon,
-        accuracies=(accuracy, accuracy),
-        accuracy=_about(accuracy),
-        loss=_about(pooled - accuracy),
-        gain=_about(accuracy - majority),
+        queries=QUERIES,
+        overlap=overlap,
+        accuracies=tuple(own.tolist()),
+        losses=tuple(losses.tolist()),
+        gains=tuple(gains.tolist()),
+        accuracy=over_splits(own.tolist(), overlap),
+        loss=over_splits(losses.tolist(), overlap),
+        gain=over_splits(gains.tolist(), overlap),
         trusted=trusted,
         trust="whom it may concern",
         guarantee="what it may be",
+        lasting=lasting,
         privacy=PRIVACY if private else None,
         leakage=None if leak is None else _leaking(leak),
         cost=Played(1, 1, size, 0, 0, 0.1, 0.1) if private else None,
     )
-
-
-def _about(mean: float) -> Interval:
-    return Interval(mean, mean - HALF_WIDTH, mean + HALF_WIDTH)

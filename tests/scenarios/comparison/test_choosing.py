@@ -1,16 +1,21 @@
 """The rule of choice, each of its steps on lines that nobody measured."""
 
+import numpy as np
 import pytest
 from tests.scenarios.comparison.lines import baselines, line
 
 from veilring.scenarios.comparison import Choice, Line
-from veilring.scenarios.comparison.comparison import CANNOT, RULE, choose
+from veilring.scenarios.comparison.choosing import CANNOT, RULE, SHARE_MIN, choose
 
 RING = line("ring", 0.95, leak=0.1)
 
 
+def _choose(*lines: Line) -> Choice:
+    return choose(lines, np.random.default_rng(1))
+
+
 def _chosen(*lines: Line) -> Choice:
-    return choose([*baselines(), *lines])
+    return _choose(*baselines(), *lines)
 
 
 class TestFirst:
@@ -31,11 +36,40 @@ class TestFirst:
         assert _chosen(one, other).system == "other"
         assert _chosen(one, line("small", 0.92, epsilon=1.0, size=10)).system == "small"
 
+    def test_of_equal_epsilon_is_one_that_lasts(self) -> None:
+        """An ε that covers any number of queries comes before one of a batch that gets more."""
+        batch, release = (
+            line("batch", 0.94, epsilon=1.0),
+            line("once", 0.92, epsilon=1.0, lasting=True),
+        )
+        assert _chosen(batch, release).system == "once"
+        assert "any number of queries" in _chosen(batch, release).says
+
+    def test_is_not_beaten_at_a_smaller_epsilon(self) -> None:
+        """A line of the same trust that has a smaller ε and more accuracy is in its way.
+
+        Here that line is not worth it by itself, since it varies from split to split.
+        """
+        wild = line("wild", 0.95, epsilon=0.5, spread=0.9, majority=0.8)
+        calm = line("calm", 0.93, epsilon=1.0, majority=0.8)
+        assert _choose(*baselines(0.95, 0.8), wild, calm).system is None
+        other = line("wild", 0.95, epsilon=0.5, spread=0.9, majority=0.8, trusted=True)
+        assert _choose(*baselines(0.95, 0.8), other, calm).system == "calm"
+
+    def test_is_corrected_for_how_many_lines_were_looked_at(self) -> None:
+        """A gain that is above 0 for one line is not above 0 for the best of fifty."""
+        lucky = line("lucky", 0.44, epsilon=1.0, pooled=0.45, majority=0.4)
+        others = [line(f"n{n}", 0.3, epsilon=2.0, pooled=0.45, majority=0.4) for n in range(49)]
+        poor = baselines(0.45, 0.4)
+        assert lucky.gain.low > 0
+        assert _choose(*poor, lucky).system == "lucky"
+        assert _choose(*poor, lucky, *others).system is None
+
     def test_has_to_beat_the_majority(self) -> None:
         """What is close to a poor pooled classifier is not worth it."""
         poor = baselines(0.44, 0.43)
         line_of = line("votes", 0.43, epsilon=1.0, pooled=0.44, majority=0.43)
-        assert choose([*poor, line_of]).system is None
+        assert _choose(*poor, line_of).system is None
 
 
 class TestThen:
@@ -75,9 +109,43 @@ class TestThen:
         """Where even all rows in one place tell nothing, no private system is worth it."""
         lines = baselines(0.41, 0.4)
         ring = line("ring", 0.41, leak=0.1, pooled=0.41)
-        choice = choose([*lines, ring, line("votes", 0.4, epsilon=1.0, pooled=0.41)])
+        choice = _choose(*lines, ring, line("votes", 0.4, epsilon=1.0, pooled=0.41))
         assert choice.system is None
         assert "cannot be told from the 40.0%" in choice.says
+
+
+class TestResamples:
+    """A recommendation holds when the splits are drawn again."""
+
+    def test_says_how_many_agree(self) -> None:
+        """The share of resamples is that of the sentence: 1 where nothing is close to a limit."""
+        choice = _chosen(line("votes", 0.93, epsilon=1.0))
+        assert choice.share == 1.0
+        assert "100.0% of 1,000 resamples" in choice.says
+
+    @pytest.mark.parametrize("accuracy", [0.901, 0.899])
+    def test_cannot_tell_at_the_limit(self, accuracy: float) -> None:
+        """A line that is close by a hair in these splits is not in many others: none is named."""
+        choice = _chosen(line("votes", accuracy, epsilon=1.0), line("votes", 0.94, epsilon=2.0))
+        assert choice.system is None
+        assert choice.share < SHARE_MIN
+        assert "cannot be told" in choice.says
+        assert {name for name, _ in choice.shares} == {"VOTES, ε = 1", "VOTES, ε = 2"}
+        assert sum(share for _, share in choice.shares) == pytest.approx(1.0)
+
+    def test_forms_of_a_system_count_together(self) -> None:
+        """Two forms that are equally good at one ε do not make it unsure which system to take."""
+        one = line("once", 0.93, epsilon=1.0, form="pure", splits=20)
+        other = line("once", 0.9301, epsilon=1.0, spread=0.03)
+        choice = _chosen(one, other)
+        assert (choice.system, choice.epsilon) == ("once", 1.0)
+        assert choice.share == 1.0
+        assert len(choice.shares) == 2
+
+    def test_the_same_seed_gives_the_same_shares(self) -> None:
+        """Resamples follow from the generator alone."""
+        lines = [line("votes", 0.901, epsilon=1.0)]
+        assert _chosen(*lines).shares == _chosen(*lines).shares
 
 
 class TestAlways:
@@ -107,3 +175,4 @@ class TestAlways:
         """Its numbers are in its words."""
         assert "5 points" in RULE[0]
         assert "50.0%" in RULE[2]
+        assert "90%" in RULE[4]

@@ -21,18 +21,20 @@ from veilring.protocols.registry import find_system
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.protocols.system import Play
 from veilring.scenarios.comparison import Line, Question, SystemComparison, compare, make_question
-from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
-from veilring.scenarios.comparison.question import draw_splits, load_facts
+from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
+from veilring.scenarios.comparison.evaluation import SystemAt
+from veilring.scenarios.comparison.running import find_contenders
+from veilring.scenarios.comparison.splits import draw_splits, load_facts
 
-SYSTEMS = (
-    "private-knn",
-    "rank-search",
-    "release",
-    "noisy-votes",
-    "ldp-bayes",
-    "radius",
-    "prediction",
-)
+FORMS: dict[str, tuple[str, ...]] = {
+    "private-knn": ("",),
+    "rank-search": ("",),
+    "release": ("", "pure", "owner"),
+    "noisy-votes": ("",),
+    "ldp-bayes": ("",),
+    "radius": ("",),
+    "prediction": ("",),
+}
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
 LATENCY = {"law": "constant", "seconds": 0.05}
 
@@ -52,22 +54,28 @@ def _cost(line: Line) -> Forecast:
 class TestLines:
     """The table."""
 
-    def test_has_every_system_at_every_epsilon(self, comparison: SystemComparison) -> None:
-        """What has no ε stands once; what has one, at each in order."""
-        found = [(line.system, line.epsilon) for line in comparison.lines]
-        expected: list[tuple[str, float | None]] = [(POOLED, None), (MAJORITY, None)]
-        for system in SYSTEMS:
-            bounded = find_system(system).is_bounded()
-            expected += [(system, e) for e in ((1.0, 2.0) if bounded else (None,))]
+    def test_has_every_form_of_every_system_at_every_epsilon(
+        self, comparison: SystemComparison
+    ) -> None:
+        """A system without an ε stands once; others at each in order, the last in hindsight too."""
+        found = [line.key for line in comparison.lines]
+        expected: list[tuple[str, str, float | None]] = [(POOLED, "", None), (MAJORITY, "", None)]
+        for system, forms in FORMS.items():
+            for form in forms:
+                if not find_system(system).is_bounded():
+                    expected.append((system, form, None))
+                    continue
+                expected += [(system, form, 1.0), (system, form, 2.0)]
+                expected.append((system + HINDSIGHT, form, 2.0))
         assert found == expected
 
     def test_accuracies_are_shares_of_the_queries(self, comparison: SystemComparison) -> None:
-        """One a split, of all its batches; the interval is about their mean."""
-        asked = QUERIES * comparison.facts.batches
+        """One a split, of all that is asked there; the interval is about their mean."""
         for line in comparison.lines:
             assert len(line.accuracies) == 2
             assert all(
-                (share * asked) % 1 == pytest.approx(0, abs=1e-9) for share in line.accuracies
+                (share * line.queries) % 1 == pytest.approx(0, abs=1e-9)
+                for share in line.accuracies
             )
             assert line.accuracy.mean == pytest.approx(np.mean(line.accuracies))
             assert 0 <= line.accuracy.low <= line.accuracy.mean <= line.accuracy.high <= 1
@@ -79,10 +87,49 @@ class TestLines:
         assert ring.loss == (0.0, 0.0, 0.0)
         assert ring.leakage is not None
 
+    def test_all_held_out_rows_are_asked_where_they_cost_nothing(
+        self, comparison: SystemComparison
+    ) -> None:
+        """So it is for the baselines, without an ε, and where an ε covers any number of queries."""
+        facts = comparison.facts
+        for line in comparison.lines:
+            name = line.system.removesuffix(HINDSIGHT)
+            free = line.epsilon is None or find_system(name).is_lasting
+            assert line.queries == (facts.held_out if free else QUERIES * facts.batches)
+
+    def test_losses_and_gains_are_of_the_same_queries(self, comparison: SystemComparison) -> None:
+        """Split by split they add up to what the baselines differ by on these queries."""
+        for line in comparison.lines:
+            if line.queries == comparison.facts.held_out:
+                both = np.add(line.losses, line.gains)
+                apart = np.subtract(comparison.pooled.accuracies, comparison.majority.accuracies)
+                assert both == pytest.approx(apart)
+
+    def test_what_is_lost_is_divided(self, comparison: SystemComparison) -> None:
+        """Rule, noise and method add up to the loss, where all splits were searched."""
+        searched = [line for line in comparison.lines if line.limits is not None]
+        assert len(searched) == sum(
+            len(forms) for system, forms in FORMS.items() if find_system(system).is_bounded()
+        )
+        for line in searched:
+            assert line.limits is not None
+            parts = (line.limits.rule, line.limits.noise, line.limits.method)
+            assert sum(part.mean for part in parts) == pytest.approx(line.loss.mean)
+
+    def test_what_is_found_in_hindsight_is_not_private(self, comparison: SystemComparison) -> None:
+        """It has no promise and no cost, says so, and is never recommended."""
+        for line in comparison.lines:
+            if line.in_hindsight:
+                assert line.privacy is None
+                assert line.cost is None
+                assert line.guarantee.startswith("not private")
+                assert line.key != comparison.choice.key
+
     def test_promises_are_what_was_asked(self, comparison: SystemComparison) -> None:
         """One batch has spent the line's ε, and no more."""
         for line in comparison.lines:
-            assert (line.privacy is None) == (line.system in {POOLED, MAJORITY})
+            baseline = line.system in {POOLED, MAJORITY}
+            assert (line.privacy is None) == (baseline or line.in_hindsight)
             if line.epsilon is not None and line.privacy is not None:
                 assert line.privacy.epsilon is not None
                 assert line.privacy.epsilon == line.epsilon
@@ -135,11 +182,14 @@ class TestCosts:
     def test_take_as_long_as_the_network_says(self) -> None:
         """With one latency on all links, a run takes its rounds and the steps of its set-up."""
         asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
-        found = compare(make_question(asked, {"runtime": "simulated", "latency": LATENCY}))
-        steps = {"private-knn": 3, "rank-search": 2, "noisy-votes": 1, "release": 1}
+        found = compare(
+            make_question(asked, {"runtime": "simulated", "latency": LATENCY}), workers=1
+        )
+        steps = {"private-knn": 3, "rank-search": 2, "release": 1, "noisy-votes": 1}
         for line in found.lines:
             if line.cost is not None:
-                waits = line.cost.rounds + steps.get(line.system, 0)
+                before = 0 if line.trusted else steps.get(line.system, 0)
+                waits = line.cost.rounds + before
                 assert line.cost.simulated_seconds == pytest.approx(0.05 * waits)
 
     def test_that_are_not_forecast_are_an_error(
@@ -154,7 +204,7 @@ class TestCosts:
 
         monkeypatch.setattr(OwnerSetup, "play", wrongly)
         with pytest.raises(UnforeseenCost, match="closed form says"):
-            compare(question)
+            compare(question, workers=1)
 
 
 class TestAgain:
@@ -163,15 +213,15 @@ class TestAgain:
     def test_gives_the_same_but_for_seconds(
         self, question: Question, comparison: SystemComparison
     ) -> None:
-        """All that is said as JSON, simulated seconds among it."""
-        assert _without_seconds(compare(question)) == _without_seconds(comparison)
+        """All that is said as JSON, simulated seconds among it, by however many processes."""
+        assert _without_seconds(compare(question, workers=2)) == _without_seconds(comparison)
 
     def test_another_seed_gives_other_splits(self, question: Question) -> None:
         """What is random follows from the seed."""
         table, _ = load_facts(question)
         other = question.model_copy(update={"seed": question.seed + 1})
         one, another = (next(draw_splits(table, asked)) for asked in (question, other))
-        assert not np.array_equal(one.batches[0].X, another.batches[0].X)
+        assert not np.array_equal(one.held_out.X, another.held_out.X)
 
 
 def _without_seconds(comparison: SystemComparison) -> object:
@@ -192,7 +242,8 @@ class TestSplits:
             held = np.concatenate([rows.features for rows in split.parts.values()])
             assert sorted(held.tolist()) == sorted(split.train.X.tolist())
             assert facts.train + facts.held_out == facts.rows == 150
-            assert [len(batch) for batch in split.batches] == [QUERIES] * facts.batches
+            sizes = [len(batch) for batch in split.batches(question.queries)]
+            assert sizes == [QUERIES] * facts.batches
 
     def test_says_where_the_ranges_came_from(self, question: Question) -> None:
         """The extremes of a table are public for one that is public itself, and only then."""
@@ -228,3 +279,27 @@ class TestRules:
         share = radius_share(FEATURES, comparison.facts.train, 1.0)
         assert f"{share:.3g}" in said
         assert f"{tau_share(FEATURES, comparison.facts.train, 1.0):.3g}" in said
+
+
+class TestSettings:
+    """Parameters that are known better than by a rule."""
+
+    def test_are_set_for_every_system_that_has_them(self, question: Question) -> None:
+        """A radius is that of owner and votes at each ε, and bins those of LDP alone."""
+        asked = question.model_copy(update={"settings": {"radius": 0.3, "bins": 5}})
+        table, _ = load_facts(asked)
+        found, left = find_contenders(table, asked)
+        systems = [each.system for each in found if isinstance(each, SystemAt)]
+        for name in ("radius", "bins"):
+            having = [each for each in systems if name in each.tunable()]
+            assert having
+            assert all(getattr(each, name) == asked.settings[name] for each in having)
+        assert [each.name for each in left] == ["tree walk"]
+
+    def test_that_do_not_fit_leave_a_system_out(self, question: Question) -> None:
+        """A grid of releases needs few features; the others go on without it."""
+        asked = question.model_copy(update={"data": "wine", "settings": {"statistic": "grid"}})
+        table, _ = load_facts(asked)
+        found, left = find_contenders(table, asked)
+        assert "release" in {each.name for each in left}
+        assert all(each.key[0] != "release" for each in found)

@@ -8,10 +8,11 @@ import pytest
 from tests.scenarios.reporting.pages import Page
 
 from veilring.scenarios.comparison import SystemComparison
-from veilring.scenarios.comparison.comparison import RULE
+from veilring.scenarios.comparison.choosing import RULE
 from veilring.scenarios.comparison.page import (
     HEADINGS,
     cells,
+    limits,
     promises,
     render_page,
     render_picture,
@@ -49,6 +50,15 @@ class TestPage:
         choice = comparison.choice
         for said in (choice.says, choice.owner, choice.cannot, *RULE):
             assert said in page.text
+
+    def test_says_what_each_line_is_limited_by(
+        self, page: Page, comparison: SystemComparison
+    ) -> None:
+        """One sentence for each line that was searched, with the three parts of what it lacks."""
+        said = limits(comparison)
+        assert len(said) == sum(line.limits is not None for line in comparison.lines)
+        for sentence in said:
+            assert sentence in page.text
 
     def test_says_what_is_promised_and_what_is_left_out(
         self, page: Page, comparison: SystemComparison
@@ -118,12 +128,13 @@ class TestPicture:
         assert root.get("viewBox") == f"0 0 720 {root.get('height')}"
         texts = "".join(root.itertext())
         for line in comparison.lines:
-            assert line.name in texts
+            assert (line.name in texts) or line.in_hindsight
 
     def test_has_a_point_for_each_line_with_an_epsilon(self, comparison: SystemComparison) -> None:
         """At its accuracy, with its interval; equal ε stand together, greater ones to the right."""
-        drawn = accuracy_chart(comparison.lines, comparison.question.epsilon)
-        bounded = [line for line in comparison.lines if line.epsilon is not None]
+        shown = [line for line in comparison.lines if not line.in_hindsight]
+        drawn = accuracy_chart(shown, comparison.question.epsilon)
+        bounded = [line for line in shown if line.epsilon is not None]
         assert len(drawn.points) == len(bounded)
         top, bottom = drawn.down[0], drawn.down[-1]
         low = float(bottom.text.rstrip("%")) / 100

@@ -44,6 +44,7 @@ from veilring.protocols.system import (
     Setup,
     Spent,
     System,
+    Tunable,
     public_numbers,
     together,
 )
@@ -76,13 +77,15 @@ class LDPBayes(System):
         variance_floor: For `gaussian-bayes`: the least variance of a feature scaled to [-1, 1].
     """
 
+    is_lasting: ClassVar[bool] = True
     title: ClassVar[str] = "LDP naive Bayes"
     summary: ClassVar[str] = "Each row is a client that sends one noisy report to a server."
 
     name: Literal["ldp-bayes"] = Field("ldp-bayes", description="ldp-bayes")
-    kind: Literal["discrete-bayes", "gaussian-bayes"] = Field(
-        "discrete-bayes", description="discrete-bayes or gaussian-bayes"
-    )
+    kind: Annotated[
+        Literal["discrete-bayes", "gaussian-bayes"],
+        Tunable.of("discrete-bayes", "gaussian-bayes"),
+    ] = Field("discrete-bayes", description="discrete-bayes or gaussian-bayes")
     epsilon: float = Field(
         1.0,
         gt=0,
@@ -94,11 +97,13 @@ class LDPBayes(System):
     # bins 70.5 %, 8 bins 65.8 %; `one-bit` labels 58.2 % right, `one-feature` 57.1 %.
     # A rule of ε, clients, features and classes gained nothing on tables that it was not made on:
     # 67.4 against 67.2 %.
-    bins: int = Field(3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
-    approach: Approach = Field("one-bit", description="all-features, one-bit or one-feature")
-    consistency: Literal["paper", "clip", "norm-sub"] = Field(
-        "norm-sub", description="paper, clip or norm-sub"
+    bins: Annotated[int, Tunable.of(2, 3, 4, 6)] = Field(
+        3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}"
     )
+    approach: Approach = Field("one-bit", description="all-features, one-bit or one-feature")
+    consistency: Annotated[
+        Literal["paper", "clip", "norm-sub"], Tunable.of("paper", "clip", "norm-sub")
+    ] = Field("norm-sub", description="paper, clip or norm-sub")
     smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = Field(
         "auto", description=f'a number of at least {SMOOTHING_MIN:g}, or "auto"'
     )

@@ -45,6 +45,7 @@ from veilring.protocols.radius.system import (
     Radius,
     public_k,
     radius_among,
+    radius_rule,
 )
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import (
@@ -247,6 +248,10 @@ class NoisyVotes(System):
     @override
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         return cls(epsilon=1.0 if epsilon is None else epsilon, tolerated=tolerated)
+
+    @override
+    def rule(self, facts: Facts) -> str:
+        return radius_rule(self.radius, self.k, self.epsilon, facts)
 
     @override
     def membership(self, facts: Facts) -> Membership:

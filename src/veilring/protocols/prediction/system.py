@@ -19,6 +19,7 @@ from veilring.privacy.budgets import budget_units
 from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
 from veilring.protocols.prediction.algorithm.filter import (
+    SIGMA2_RULE,
     SIGMA_MAX,
     SIGMA_MIN,
     STREAM_QUERIES_MIN,
@@ -27,6 +28,7 @@ from veilring.protocols.prediction.algorithm.filter import (
 from veilring.protocols.prediction.algorithm.kernels import (
     PAPER_WIDTH,
     TAU,
+    TAU_RULE,
     WIDTH_MAX,
     Kernel,
     KernelName,
@@ -54,6 +56,7 @@ from veilring.protocols.system import (
     ServerSetup,
     Spent,
     System,
+    Tunable,
     public_numbers,
     public_rows,
     together,
@@ -63,6 +66,8 @@ STREAM_QUERIES: Final = 1000
 """The length of a stream of `queries = "auto"` where the number of queries is not known."""
 _CENTRE: Final = 0.5  # of public ranges
 
+_TAUS: Final = Tunable.of(0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_SIGMAS: Final = Tunable.of(0.3, 0.5, 0.7, 1.0, 1.4, 2.0)
 _Stream = Annotated[int, Field(ge=STREAM_QUERIES_MIN, le=STREAM_QUERIES_MAX)]
 
 
@@ -106,15 +111,15 @@ class IndKNN(System):
     queriers: Queriers = Field("together", description="together or apart")
     accountant: Accountant = Field("gdp", description="gdp or rdp")
     kernel: KernelName = Field("cosine", description="cosine or rbf")
-    tau: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = Field(
+    tau: Annotated[Annotated[float, Field(gt=0, le=1)] | Literal["auto"], _TAUS] = Field(
         "auto", description='a number above 0 and up to 1, or "auto"'
     )
     width: float = Field(
         PAPER_WIDTH, gt=0, le=WIDTH_MAX, description=f"a number above 0 and up to {WIDTH_MAX:g}"
     )
-    sigma2: Annotated[float, Field(ge=SIGMA_MIN, le=SIGMA_MAX)] | Literal["auto"] = Field(
-        "auto", description=f'a number from {SIGMA_MIN:g} to {SIGMA_MAX:g}, or "auto"'
-    )
+    sigma2: Annotated[
+        Annotated[float, Field(ge=SIGMA_MIN, le=SIGMA_MAX)] | Literal["auto"], _SIGMAS
+    ] = Field("auto", description=f'a number from {SIGMA_MIN:g} to {SIGMA_MAX:g}, or "auto"')
     block_max: int = Field(
         BLOCK, ge=1, le=BLOCK_MAX, description=f"a whole number from 1 to {BLOCK_MAX:,}"
     )
@@ -202,6 +207,19 @@ class IndKNN(System):
             block_max=self.block_max,
             paid=paid,
         )
+
+    @override
+    def rule(self, facts: Facts) -> str:
+        tau, sigma2 = f"τ = {self.tau}", f"σ2 = {self.sigma2}"
+        if self.tau == "auto":
+            share = tau_share(facts.features, public_rows(facts.rows, "tau"), self.epsilon)
+            tau = (
+                f"this share of all pairs of queries reach τ: {TAU_RULE} = {share:.3g} at"
+                f" ε = {self.epsilon:g}"
+            )
+        if self.sigma2 == "auto":
+            sigma2 = f"σ2 = {SIGMA2_RULE} for streams of T, a batch"
+        return f"{self.kernel} about the middle of the ranges; {tau}; {sigma2}"
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "IndKNNSetup":

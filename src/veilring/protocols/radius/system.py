@@ -48,6 +48,7 @@ from veilring.protocols.system import (
     ServerSetup,
     Spent,
     System,
+    Tunable,
     public_numbers,
     public_rows,
     together,
@@ -69,8 +70,10 @@ RADIUS_RULE: Final = "1.7 · n^(-4 / (min(f, 8) + 4)) · ε^(-0.15)"
 
 _Share = Annotated[float, Field(ge=SHARE_MIN, le=SHARE_MAX)]
 _SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
-Radius = Annotated[float, Field(ge=0)] | Literal["auto"]
-Neighbours = Annotated[int, Field(ge=0)] | Literal["auto"]
+_RADIUS_FACTORS: Final = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
+Neighbours = Annotated[
+    Annotated[int, Field(ge=0)] | Literal["auto"], Tunable.of(0, "auto", 5, 10, 20, 50)
+]
 NEIGHBOURS_ALLOWED: Final = 'a whole number of at least 0, or "auto"'
 RADIUS_ALLOWED: Final = 'a number of at least 0, or "auto"'
 
@@ -97,6 +100,30 @@ def public_radius(features: int, rows: int, *, categories: bool = False) -> floa
     falling = (_RADIUS_ROWS / rows) ** (1.0 / (features + 4))
     radius = float(features**0.75 / _RADIUS_SHARE * falling)
     return max(radius, RADIUS_CATEGORIES) if categories else radius
+
+
+def _radii(facts: Facts) -> tuple[float, ...]:
+    """Return radii about that for single queries, which is too large where features correlate."""
+    alone = public_radius(facts.features, facts.rows or 1, categories=facts.categorical)
+    return tuple(round(factor * alone, 4) for factor in _RADIUS_FACTORS)
+
+
+def radius_rule(
+    radius: float | Literal["auto"], k: int | Literal["auto"], epsilon: float, facts: Facts
+) -> str:
+    """Return in words which rows vote, and within which radius."""
+    numbers = f"f = {facts.features} features and n = {facts.rows} rows"
+    if k:
+        return (
+            f"about k = {public_k(k, facts.features, facts.rows)} nearest rows vote, for {numbers}"
+        )
+    if radius != "auto":
+        return f"r = {radius:.3g}, as given"
+    share = radius_share(facts.features, public_rows(facts.rows, "radius"), epsilon)
+    return (
+        "a radius within which this share of all pairs of a batch's queries lie:"
+        f" {RADIUS_RULE} = {share:.3g} at ε = {epsilon:g} for {numbers}"
+    )
 
 
 def public_k(k: int | Literal["auto"], features: int, rows: int | None) -> int:
@@ -157,6 +184,9 @@ def radius_among(queries: NDArray[np.float64], facts: Facts, epsilon: float) -> 
     share = radius_share(facts.features, rows, epsilon)
     found = smallest_among(pairwise_distances(different, different), share)
     return float(np.clip(found, _RADIUS_LEAST * alone, _RADIUS_MOST * alone))
+
+
+Radius = Annotated[Annotated[float, Field(ge=0)] | Literal["auto"], Tunable(_radii)]
 
 
 class DataOwner(System):
@@ -264,6 +294,10 @@ class DataOwner(System):
             epsilon_max=self.epsilon,
             batch_max=self.batch,
         )
+
+    @override
+    def rule(self, facts: Facts) -> str:
+        return radius_rule(self.radius, self.k, self.epsilon, facts)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "OwnerSetup":

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -41,6 +41,7 @@ from veilring.protocols.system import (
     Promise,
     Spent,
     System,
+    Tunable,
     public_numbers,
     together,
 )
@@ -110,7 +111,9 @@ class RankSearch(System):
     )
 
     name: Literal["rank-search"] = Field("rank-search", description="rank-search")
-    k: int = Field(5, ge=1, le=K_MAX, description=f"a whole number from 1 to {K_MAX:,}")
+    k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(
+        5, ge=1, le=K_MAX, description=f"a whole number from 1 to {K_MAX:,}"
+    )
     arity: int = Field(
         16,
         ge=ARITY_MIN,

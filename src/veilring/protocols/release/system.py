@@ -51,6 +51,7 @@ from veilring.protocols.system import (
     Setup,
     Spent,
     System,
+    Tunable,
     together,
 )
 
@@ -84,6 +85,7 @@ class Release(System):
         sum: Who adds up: each party by itself, or the one that asks, which tells the others.
     """
 
+    is_lasting: ClassVar[bool] = True
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = "Peers release one noisy sum; a model made of it labels all queries."
 
@@ -96,9 +98,10 @@ class Release(System):
         "auto", description='a whole number of at least 0, or "auto"'
     )
     lost: int = Field(0, ge=0, description="a whole number of at least 0")
-    statistic: Literal["auto", "means", "lda", "counts", "grid", "trees"] = Field(
-        "auto", description="auto, means, lda, counts, grid or trees"
-    )
+    statistic: Annotated[
+        Literal["auto", "means", "lda", "counts", "grid", "trees"],
+        Tunable.of("means", "lda", "counts", "grid", "trees"),
+    ] = Field("auto", description="auto, means, lda, counts, grid or trees")
     law: Literal["gaussian", "skellam"] = Field("gaussian", description="gaussian or skellam")
     rows: int = Field(0, ge=0, le=ROWS_MAX, description=f"a whole number from 0 to {ROWS_MAX:,}")
     trusted: bool = Field(default=False, description="true or false")
@@ -237,6 +240,13 @@ class Release(System):
     @override
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         return cls(epsilon=1.0 if epsilon is None else epsilon, tolerated=tolerated)
+
+    @classmethod
+    @override
+    def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:
+        """Return a release by peers, with a δ and without, and one by an owner."""
+        peers = cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)
+        return {"": peers, "pure": peers.replaced(delta=0.0), "owner": peers.replaced(trusted=True)}
 
     @override
     def declaring(self, rows: int) -> Self:

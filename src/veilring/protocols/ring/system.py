@@ -33,6 +33,7 @@ from veilring.protocols.system import (
     Setup,
     Spent,
     System,
+    Tunable,
     public_numbers,
     together,
 )
@@ -91,7 +92,9 @@ class PrivateKNN(System):
     measures: ClassVar[Mapping[str, Measure]] = HOP_MEASURES
 
     name: Literal["private-knn"] = Field("private-knn", description="private-knn")
-    k: int = Field(5, ge=1, description="a whole number of at least 1")
+    k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(
+        5, ge=1, description="a whole number of at least 1"
+    )
     P0: float = Field(1.0, ge=0, le=1, description="a number from 0 to 1")
     d: float = Field(0.5, gt=0, le=1, description="a number above 0 and up to 1")
     rounds: _Whole | Literal["auto"] = Field(

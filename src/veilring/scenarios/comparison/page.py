@@ -3,19 +3,29 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import tomli_w
 
 from veilring.errors import InputError
 from veilring.nodes.cost import Traffic
-from veilring.scenarios.comparison.comparison import RULE, Line, SystemComparison
+from veilring.scenarios.comparison.choosing import RULE
+from veilring.scenarios.comparison.comparison import (
+    LOST_MIN,
+    Limits,
+    Line,
+    SystemComparison,
+    parameters_text,
+)
+from veilring.scenarios.intervals import Interval
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
 from veilring.scenarios.reporting.summary import interval_text, leaks, percent
 from veilring.scenarios.reporting.tables import Amount
 
 _NONE: Final = "-"
+_UNDER: Final = "└ "  # of the line above
 HEADINGS: Final = (
     "system",
     "ε",
@@ -66,7 +76,7 @@ def cells(line: Line) -> Cells:
     """Return a line of the table; messages and bytes are with those of the set-up."""
     cost = line.cost
     return Cells(
-        line.name,
+        f"{_UNDER}in hindsight" if line.in_hindsight else line.name,
         _NONE if line.epsilon is None else f"{line.epsilon:g}",
         percent(line.accuracy.mean),
         interval_text(line.accuracy),
@@ -106,7 +116,7 @@ def promises(comparison: SystemComparison) -> list[PromiseRow]:
     for line in comparison.lines:
         if (said := line.privacy) is not None:
             what = (said.protects, said.against, said.threat_model, said.adjacency, said.measure)
-            seen.setdefault(line.system, PromiseRow(line.name, *what, said.note))
+            seen.setdefault(line.name, PromiseRow(line.name, *what, said.note))
     return list(seen.values())
 
 
@@ -116,9 +126,45 @@ def setting(comparison: SystemComparison) -> str:
     batches = f"{facts.batches} batch{'es' if facts.batches > 1 else ''} of {facts.queries} queries"
     return (
         f"{facts.name}: {facts.rows:,} rows, {facts.features} features, {facts.classes} classes;"
-        f" {asked.parties} parties hold {facts.train:,} rows; {asked.splits} splits, in each"
-        f" {batches}; seed {asked.seed}"
+        f" {asked.parties} parties hold {facts.train:,} rows, {facts.held_out:,} are held out;"
+        f" {asked.splits} splits, in each {batches}; seed {asked.seed}"
     )
+
+
+def limits(comparison: SystemComparison) -> list[str]:
+    """Say of each line that was searched in hindsight what it is limited by."""
+    pooled = comparison.pooled.name
+    return [
+        f"{line.label}: {_limited(line.limits)}"
+        f" Of what {pooled} is ahead, the rule loses {_points(line.limits.rule)},"
+        f" the noise {_points(line.limits.noise)} and the method {_points(line.limits.method)}"
+        " points."
+        for line in comparison.lines
+        if line.limits is not None
+    ]
+
+
+_LIMITED: Final = MappingProxyType(
+    {
+        "": "nothing much is lost",
+        "rule": "limited by the rule that sets its parameters",
+        "noise": "limited by noise",
+        "method": "limited by the method",
+    }
+)
+
+
+def _limited(limits: Limits) -> str:
+    told = _LIMITED[limits.greatest]
+    if limits.greatest in {"rule", "method"} and limits.noise.mean < LOST_MIN:
+        told += ", and not by noise"
+    if limits.greatest == "rule" and limits.parameters:
+        told += f"; best in hindsight: {parameters_text(limits.parameters)}"
+    return f"{told}."
+
+
+def _points(part: Interval) -> str:
+    return f"{100 * part.mean:.1f}"
 
 
 def render_page(comparison: SystemComparison) -> str:
@@ -138,6 +184,7 @@ def render_page(comparison: SystemComparison) -> str:
                 (line, list(zip(HEADINGS, cells(line), strict=True))) for line in comparison.lines
             ],
             promises=promises(comparison),
+            limits=limits(comparison),
             leakages=[
                 {"system": line.system, "name": line.name, **estimates(line.leakage, line.system)}
                 for line in comparison.lines
@@ -164,7 +211,8 @@ def render_picture(comparison: SystemComparison) -> str:
 
 
 def _picture(comparison: SystemComparison) -> AccuracyChart:
-    return accuracy_chart(comparison.lines, comparison.question.epsilon)
+    drawn = [line for line in comparison.lines if not line.in_hindsight]
+    return accuracy_chart(drawn, comparison.question.epsilon)
 
 
 def _title(comparison: SystemComparison) -> str:
@@ -175,8 +223,8 @@ def _amounts(comparison: SystemComparison) -> Iterator[Amount]:
     """Yield the bytes of each system, at its smallest ε."""
     seen = set[str]()
     for line in comparison.lines:
-        if line.cost is not None and line.system not in seen:
-            seen.add(line.system)
+        if line.cost is not None and line.name not in seen:
+            seen.add(line.name)
             protocol = Traffic(line.cost.messages, line.cost.bytes)
             setup = Traffic(line.cost.setup_messages, line.cost.setup_bytes)
             yield Amount(line.name, protocol, setup)

@@ -1,23 +1,25 @@
 """What a comparison is asked, and the splits of the data that all systems are asked on."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from veilring.config import Section, load_toml, require_key, scenario_error, unknown_key
+from veilring.config import (
+    Section,
+    load_toml,
+    read_tables,
+    require_key,
+    scenario_error,
+    unknown_key,
+)
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
-from veilring.data.sources import load
-from veilring.data.table import Rows, Table, partition, scale_to_unit, split
-from veilring.errors import InputError, ScenarioError
+from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
+from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import PARTIES
-from veilring.randomness import Streams
 from veilring.scenarios.schema import NetworkSection, load_scenario
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables have
@@ -36,6 +38,8 @@ QUERIES_MAX: Final = 1000
 # With one split there is no standard error; more than this add nothing, since they overlap.
 SPLITS_MIN: Final = 2
 SPLITS_MAX: Final = 100
+# With five, another seed often brought another recommendation; with twenty, hardly ever.
+SPLITS_DEFAULT: Final = 20
 # A figure of more is read by nobody, and each takes as long as the others.
 EPSILONS_MAX: Final = 12
 
@@ -43,6 +47,8 @@ _TABLE: Final = "network"
 _RUNTIME: Final = "runtime"
 _GRAPHML: Final = ".graphml"
 
+Setting = int | float | str | bool
+"""The value of a parameter."""
 _Epsilon = Annotated[float, Field(ge=EPSILON_MIN, le=REQUEST_EPSILON_MAX)]
 
 
@@ -56,14 +62,23 @@ class Question(Section):
         parties: Among how many parties the rows are dealt.
         epsilon: The values at which systems with an ε are tried.
         network: The links between the parties and, where there is one, the server.
-        splits: How often the data are split anew.
+        splits: The number of repetitions: in each the rows are split, dealt and given noise
+            independently.
         queries: At most how many held-out rows are asked as one batch, under one ε.
         k: How many nearest rows vote where there is no ε: pooled, and in the ring.
         tolerated: In the votes with noise, how many parties may pool what they see, or add no
             noise, whoever looks among them, without that ε rises. One is the least: each knows its
             own share.
         partition: How rows are dealt to the parties.
-        seed: Of all that is random.
+        settings: Values of tunable parameters, by name, for every system that has such a parameter;
+            the others follow from public rules.
+        ranges: A file in TOML with the public ranges of the columns, under `features` as terms have
+            them; by default the extremes of the table stand in for them.
+        terms: A file of terms: rows are read as it says, and its tunable parameters are settings,
+            unless they are given.
+        hindsight: Whether the best parameters in hindsight are searched, to tell what the rules
+            have lost.
+        seed: The seed of everything random.
     """
 
     data: str = Field(
@@ -86,7 +101,7 @@ class Question(Section):
     )
     network: NetworkSection
     splits: int = Field(
-        5,
+        SPLITS_DEFAULT,
         ge=SPLITS_MIN,
         le=SPLITS_MAX,
         description=f"a whole number from {SPLITS_MIN} to {SPLITS_MAX}",
@@ -104,6 +119,12 @@ class Question(Section):
     partition: Literal["iid", "dirichlet", "by-label"] = Field(
         "iid", description="iid, dirichlet or by-label"
     )
+    settings: dict[str, Setting] = Field(
+        default_factory=dict, description="values of tunable parameters, such as radius and tau"
+    )
+    ranges: str = Field("", description="a path to a .toml, or nothing")
+    terms: str = Field("", description="a path to a .toml, or nothing")
+    hindsight: bool = Field(default=True, description="true or false")
     seed: int = Field(0, ge=0, description="a whole number of at least 0")
 
     @property
@@ -135,8 +156,38 @@ def make_question(
         question = Question.model_validate({**given, "network": links})
     except ValidationError as error:
         raise scenario_error(error, Question) from None
+    settings = _terms_settings(question.terms) | question.settings
+    _require_tunable(question.settings)
     ascending = tuple(sorted(set(question.epsilon)))
-    return question.model_copy(update={"epsilon": ascending})
+    return question.model_copy(update={"epsilon": ascending, "settings": settings})
+
+
+def _tunable() -> set[str]:
+    """Return the parameters by which any system can be tuned."""
+    systems = map(find_system, system_names())
+    return {name for system in systems for name in system.tunable()}
+
+
+def _terms_settings(terms: str) -> dict[str, Setting]:
+    """Return the tunable parameters that stand in the tables of a file of terms."""
+    if not terms:
+        return {}
+    known, found = _tunable(), dict[str, Setting]()
+    for table in read_tables(Path(terms)).values():
+        if isinstance(table, dict):
+            found |= {name: value for name, value in table.items() if name in known}
+    return found
+
+
+def _require_tunable(settings: Mapping[str, Setting]) -> None:
+    """Refuse a parameter that no system can be tuned by.
+
+    Raises:
+        ScenarioError: It names the parameter, and those that there are.
+    """
+    known = sorted(_tunable())
+    for name, value in settings.items():
+        require_key(name in known, name, value, f"nothing; the parameters are {', '.join(known)}")
 
 
 def default_network() -> NetworkSection:
@@ -171,164 +222,3 @@ def read_network(path: Path) -> dict[str, Any]:
     if isinstance(graph, str) and graph.endswith(_GRAPHML):
         raw["graph"] = str(path.parent / graph)
     return {**raw, _RUNTIME: "simulated"}
-
-
-def require_rows(question: Question, train: int, held_out: int) -> None:
-    """Refuse what does not fit the data.
-
-    Args:
-        question: What is asked.
-        train: The rows of all parties together.
-        held_out: How many rows could be asked.
-
-    Raises:
-        ScenarioError: If there are more parties or more neighbours than rows, or too few queries.
-    """
-    most = f"at most {train}, the rows of all parties together"
-    require_key(question.parties <= train, "parties", question.parties, most)
-    require_key(question.k <= train, "k", question.k, most)
-    if held_out < QUERIES_MIN:
-        allowed = f"a table of which at least {QUERIES_MIN} rows can be held out"
-        raise ScenarioError.because(
-            f"{question.data} has {train + held_out} rows; at least {QUERIES_MIN} must be "
-            "left to hold out",
-            field="data",
-        )
-    others = question.parties - 1
-    allowed = f"at most {others}, or nobody would be left to protect"
-    require_key(question.colluding <= others, "tolerated", question.colluding, allowed)
-
-
-TEST_SHARE: Final = 0.25
-"""The share of rows that is held out of each split."""
-_OWN_BOUNDS: Final = (
-    "the least and the greatest value of each column of the file, held-out rows included: they"
-    " stand in for public ranges. They are none: who scales by the extremes of private rows shows"
-    " these. In production take ranges that are known without the rows, such as those of a form"
-    " or a sensor"
-)
-_BUILTIN_BOUNDS: Final = (
-    "the least and the greatest value of each feature of the whole table, held-out rows included;"
-    " it is public, and so are they. Private rows need ranges that are known without them"
-)
-_FILES: Final = {".csv", ".npz"}
-# More batches make intervals narrower, which the overlap of the splits soon puts an end to.
-BATCHES_MAX: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """What is public about the data.
-
-    Attributes:
-        name: Where they came from.
-        rows: How many there are.
-        features: Of each.
-        classes: How many there are.
-        categorical: Whether all columns are categories.
-        train: The rows that the parties hold together in each split.
-        held_out: The rows that they do not.
-        queries: How many of those make a batch.
-        batches: How many batches are asked in each split, each of fresh parties.
-        bounds: Where the features' ranges came from, and what that means.
-    """
-
-    name: str
-    rows: int
-    features: int
-    classes: int
-    categorical: bool
-    train: int
-    held_out: int
-    queries: int
-    batches: int
-    bounds: str
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DealtSplit:
-    """One split, the features scaled into [0, 1] by public ranges.
-
-    Attributes:
-        number: Which, from 0.
-        train: What the parties hold together.
-        batches: Held-out rows, in batches that are each asked once, of fresh parties.
-        parts: The rows that each party holds, by its name.
-    """
-
-    number: int
-    train: Table
-    batches: tuple[Table, ...]
-    parts: Mapping[str, Rows]
-
-    @property
-    def queries(self) -> int:
-        """How many are asked in all batches."""
-        return sum(map(len, self.batches))
-
-    @property
-    def overlap(self) -> float:
-        """The queries over the training rows: what intervals are corrected by."""
-        return self.queries / len(self.train)
-
-    def accuracy(self, labels: Iterable[NDArray[np.int64]]) -> float:
-        """Return the share of queries whose label, given batch by batch, is their true class."""
-        truth = [asked.y for asked in self.batches]
-        return float((np.concatenate([*labels]) == np.concatenate(truth)).mean())
-
-
-def load_facts(question: Question) -> tuple[Table, TableFacts]:
-    """Load a table, scaled into [0, 1], with what is public about it.
-
-    Raises:
-        InputError: If there is no such data set, or it has too few rows for the question.
-    """
-    try:
-        loaded = load(question.data, label=question.label or None, separator=question.separator)
-    except InputError as error:
-        if error.field != "source":
-            raise
-        raise InputError.of(error, "data") from error
-    table = scale_to_unit(loaded)
-    first = next(draw_splits(table, question))
-    held_out = len(table) - len(first.train)
-    require_rows(question, len(first.train), held_out)
-    from_file = Path(question.data).suffix.lower() in _FILES
-    facts = TableFacts(
-        name=Path(question.data).stem if from_file else question.data,
-        rows=len(table),
-        features=len(table.features),
-        classes=len(table.features.classes),
-        categorical=table.features.is_categorical,
-        train=len(first.train),
-        held_out=held_out,
-        queries=len(first.batches[0]),
-        batches=len(first.batches),
-        bounds=_OWN_BOUNDS if from_file else _BUILTIN_BOUNDS,
-    )
-    return table, facts
-
-
-def draw_splits(table: Table, question: Question) -> Iterator[DealtSplit]:
-    """Yield the splits, each from a stream of its own."""
-    streams = Streams(question.seed)
-    for number in range(question.splits):
-        train, held_out = split(table, TEST_SHARE, streams.generator("split", number))
-        dealt = partition(
-            train.y,
-            question.parties,
-            streams.generator("partition", number),
-            kind=question.partition,
-        )
-        parts = {
-            name: Rows(train.X[rows], train.y[rows])
-            for name, rows in zip(question.names, dealt, strict=True)
-        }
-        yield DealtSplit(number, train, tuple(_batches(held_out, question.queries)), parts)
-
-
-def _batches(held_out: Table, queries: int) -> Iterator[Table]:
-    """Yield equal batches; rows that would make a smaller one are not asked."""
-    size = min(queries, len(held_out))
-    for number in range(min(BATCHES_MAX, len(held_out) // size)):
-        yield held_out.take(np.arange(number * size, (number + 1) * size))

@@ -1,263 +1,456 @@
-"""Running a comparison: every system on the same splits, one batch of each played for real.
+"""Running a comparison: every contender on the same splits, one batch of each played for real.
 
 Parameters follow from public numbers alone: trying some on private rows and keeping the best
-reveals something of the rows that no account knows of. The rules are the same for all data.
+reveals something of the rows that no account knows of. The rules are the same for all data. What
+the best parameters would have reached is measured in hindsight, and marked as not private.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
 from veilring.data.table import Table
-from veilring.errors import UnforeseenCost
+from veilring.errors import InputError, UnforeseenCost
 from veilring.nodes.cost import Traffic
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.ldp.system import LDPBayes
-from veilring.protocols.prediction.algorithm.filter import SIGMA2_RULE
-from veilring.protocols.prediction.algorithm.kernels import TAU_RULE, tau_share
-from veilring.protocols.prediction.system import IndKNN
-from veilring.protocols.radius.system import RADIUS_RULE, radius_share
 from veilring.protocols.registry import find_system, system_names
-from veilring.protocols.ring.algorithm.classify import pooled_knn
-from veilring.protocols.system import SERVER, Facts, Leakage, Setup, System
+from veilring.protocols.system import SERVER, Leakage, Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Conditions, Labelled, Progress
+from veilring.scenarios.batches import Conditions, Labelled, Progress, ignore_progress
+from veilring.scenarios.comparison.choosing import choose
 from veilring.scenarios.comparison.comparison import (
+    HINDSIGHT,
     MAJORITY,
     POOLED,
     Left,
+    Limits,
     Line,
     Played,
     SystemComparison,
-    choose,
+    parameters_text,
 )
-from veilring.scenarios.comparison.question import (
-    DealtSplit,
-    Question,
-    TableFacts,
-    draw_splits,
-    load_facts,
-)
-from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
+from veilring.scenarios.comparison.evaluation import Marks, Right, SystemAt, mark
+from veilring.scenarios.comparison.question import Question
+from veilring.scenarios.comparison.rivals import Rival, installed
+from veilring.scenarios.comparison.splits import DealtSplit, TableFacts, draw_split, load_facts
+from veilring.scenarios.comparison.tuning import Search
+from veilring.scenarios.intervals import over_splits, share_over_splits
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
 from veilring.scenarios.runner import play_queries
+from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.simulation import Topology
 
 _TRIALS: Final = 5_000  # of measured leakage: as many as a scenario's report has by default
+# A search tries some twenty choices of parameters on each of them.
+_HINDSIGHT_SPLITS: Final = 8
+# Noise at this ε decides nothing any more; a system that takes less is given its most. At a larger
+# one, public rules would cut grids into millions of cells.
+_EPSILON_QUIET: Final = 30.0
+
+Contender = SystemAt | Rival
+"""A system at an ε, or a rival."""
+_Key = tuple[str, str, float | None]
 
 
-class _Figures(TypedDict):
-    """What a line says of accuracy, named as its fields are."""
+@dataclass(frozen=True, slots=True, repr=False)
+class _Asked:
+    """What all jobs know: a job is called in a process of its own.
 
-    accuracies: tuple[float, ...]
-    accuracy: Interval
-    loss: Interval
-    gain: Interval
+    Attributes:
+        table: All rows, scaled into [0, 1].
+        question: What is asked.
+    """
+
+    table: Table
+    question: Question
 
 
 @dataclass(frozen=True, slots=True)
-class _Common:
-    """What all lines have in common.
+class _OfSplit:
+    """All contenders on one split."""
 
-    Attributes:
-        question: What is asked.
-        splits: The same for all.
-        topology: The links.
-        pooled: The pooled classifier's accuracy in each split.
-        majority: The same of the most frequent class.
-    """
+    number: int
+    contenders: tuple[Contender, ...]
 
-    question: Question
-    splits: Sequence[DealtSplit]
-    topology: Topology
-    pooled: tuple[float, ...]
-    majority: tuple[float, ...]
-
-    def figures(self, accuracies: tuple[float, ...]) -> _Figures:
-        """Return what a line says of accuracy."""
-        overlap, queries = self.splits[0].overlap, self.splits[0].queries
-        loss = [most - mine for most, mine in zip(self.pooled, accuracies, strict=True)]
-        gain = [mine - least for mine, least in zip(accuracies, self.majority, strict=True)]
-        return {
-            "accuracies": accuracies,
-            "accuracy": share_over_splits(accuracies, overlap, queries),
-            "loss": over_splits(loss, overlap),
-            "gain": over_splits(gain, overlap),
+    def run(self, asked: _Asked) -> "_SplitMarks":
+        """Return the marks of all."""
+        split = draw_split(asked.table, asked.question, self.number)
+        right = Right.on(split, asked.question.k)
+        marks = {each.key: mark(each, split, asked.question, right) for each in self.contenders}
+        baselines = {
+            key: Marks(float(own.mean()), pooled, majority, len(own))
+            for pooled, majority in [(float(right.pooled.mean()), float(right.majority.mean()))]
+            for key, own in (
+                ((POOLED, "", None), right.pooled),
+                ((MAJORITY, "", None), right.majority),
+            )
         }
+        return _SplitMarks(self.number, baselines | marks)
 
 
-def compare(question: Question, *, progress: Progress | None = None) -> SystemComparison:
+class _SplitMarks(NamedTuple):
+    number: int
+    marks: Mapping[_Key, Marks]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfBatch:
+    """One batch of the first split, played by the networked roles."""
+
+    contender: SystemAt
+
+    def run(self, asked: _Asked) -> "_BatchPlayed":
+        """Return what it cost, and what it leaked where no ε bounds that.
+
+        Raises:
+            UnforeseenCost: If it cost anything other than its closed form says.
+        """
+        question = asked.question
+        split = draw_split(asked.table, question, 0)
+        batch = split.batches(question.queries)[0]
+        setup = self.contender.set_up(split, len(batch))
+        leakage = None
+        if not self.contender.system.is_bounded():
+            rng = Streams(question.seed).generator("comparison", "leakage")
+            leakage = setup.leakage(batch.X, _TRIALS, rng)
+        topology = make_topology(question.network, (SERVER, *question.names))
+        return _BatchPlayed(
+            self.contender.key, _play(setup, batch, topology, question.seed), leakage
+        )
+
+
+class _BatchPlayed(NamedTuple):
+    key: _Key
+    cost: Played
+    leakage: Leakage | None
+
+
+@dataclass(frozen=True, slots=True)
+class _InHindsight:
+    """The best parameters of a system, found on the rows that it is asked about."""
+
+    contender: SystemAt
+    of: _Key
+
+    def run(self, asked: _Asked) -> "_Hindsight":
+        """Return the best parameters, and how accurate they are on splits that did not choose."""
+        question = asked.question
+        splits = [draw_split(asked.table, question, each) for each in range(question.splits)]
+        searched, others = splits[:_HINDSIGHT_SPLITS], splits[_HINDSIGHT_SPLITS:]
+
+        def measure(systems: Sequence[System]) -> Iterator[NDArray[np.float64] | None]:
+            for system in systems:
+                try:
+                    yield np.array([self._share(system, split, question) for split in searched])
+                except InputError:  # not for these rows
+                    yield None
+
+        fixed = frozenset(question.settings)
+        search = Search(self.contender.system, splits[0].facts, measure, fixed)
+        best, honest = search.best(), search.honest()
+        system = self.contender.system.replaced(**best.parameters)
+        shares = (*honest, *(self._share(system, split, question) for split in others))
+        return _Hindsight(self.of, self.contender.key, best.parameters, shares)
+
+    def _share(self, system: System, split: DealtSplit, question: Question) -> float:
+        labels = SystemAt(system, self.contender.form).label(split, question)
+        return float((labels == split.held_out.y[: len(labels)]).mean())
+
+
+class _Hindsight(NamedTuple):
+    of: _Key
+    key: _Key
+    parameters: Mapping[str, object]
+    accuracies: tuple[float, ...]
+
+
+_Job = _OfSplit | _OfBatch | _InHindsight
+
+
+def _run(job: tuple[_Job, _Asked]) -> Any:  # noqa: ANN401  (what a job returns)
+    return job[0].run(job[1])
+
+
+def compare(
+    question: Question,
+    *,
+    table: Table | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> SystemComparison:
     """Put every applicable system on the same splits of the same data. No event loop may run.
 
     Args:
         question: What is asked.
-        progress: Told how far it is.
+        table: The rows, in place of those that the question names; its ranges count as public.
+        workers: The number of processes; by default one for each core.
+        progress: Called with the progress.
 
     Raises:
-        InputError: If the data, or the network, are not as the question needs them.
+        InputError: If the data, the network or a parameter are not as the question needs them.
         RunFailed: If a batch that was played failed at any party.
-        UnforeseenCost: If one cost anything else than its closed form says.
+        UnforeseenCost: If a play cost anything other than its closed form says.
     """
-    table, facts = load_facts(question)
+    rows, facts = load_facts(question, table)
     # Checked before anything takes long.
-    topology = make_topology(question.network, (SERVER, *question.names))
-    splits = list(draw_splits(table, question))
-    pooled = tuple(_pooled(split, question.k) for split in splits)
-    common = _Common(question, splits, topology, pooled, tuple(map(_majority, splits)))
-    lines, kinds = _baselines(common), [find_system(name) for name in system_names()]
-    systems = [each for kind in kinds if kind.hides_rows for each in _asked_of(kind, question)]
-    for done, system in enumerate(systems):
-        if progress is not None:
-            progress(system.title, done, len(systems))
-        lines.append(_line(system, common))
+    make_topology(question.network, (SERVER, *question.names))
+    asked = _Asked(rows, question)
+    contenders, left_out = find_contenders(rows, question)
+    systems = tuple(each for each in contenders if isinstance(each, SystemAt))
+    searched = _searched(systems, question) if question.hindsight else ()
+    jobs: list[_Job] = [
+        *searched,
+        *(_OfBatch(each) for each in systems),
+        *(_OfSplit(number, contenders) for number in range(question.splits)),
+    ]
+    results = _results(jobs, asked, Engine(workers=workers), progress or ignore_progress)
+    lines = _lines(question, facts, contenders, results)
     return SystemComparison(
         question=question,
         facts=facts,
-        lines=tuple(lines),
-        choice=choose(lines),
-        left_out=tuple(
-            Left(kind.title, f"it hides a query, and no rows: {kind.summary.removesuffix('.')}")
-            for kind in kinds
-            if not kind.hides_rows
-        ),
-        rules=rules_said(facts, question.k),
+        lines=lines,
+        choice=choose(lines, Streams(question.seed).generator("comparison", "resamples")),
+        left_out=left_out,
+        rules=rules_said(systems, asked),
         versions=versions_used(),
     )
 
 
-def rules_said(facts: TableFacts, k: int) -> tuple[tuple[str, str], ...]:
-    """Return each rule in words, with its value for this table.
+def find_contenders(
+    table: Table, question: Question
+) -> tuple[tuple[Contender, ...], tuple[Left, ...]]:
+    """Return what is compared, and the systems that do not apply, with the reason.
 
     Args:
-        facts: What is public about it.
-        k: As it was asked for.
+        table: All rows, scaled into [0, 1].
+        question: What is asked.
     """
-    features, rows, stream, bayes = facts.features, facts.train, IndKNN(), LDPBayes()
-    value = radius_share(features, rows, 1.0)
-    numbers = f"f = {features} features and n = {rows} rows"
-    votes = "a radius within which this share of all pairs of a batch's queries lie:"
-    tau = f"this share of all pairs of queries reach τ: {TAU_RULE}"
-    cosine = f"{tau} = {tau_share(features, rows, 1.0):.3g} at ε = 1; σ2 = {SIGMA2_RULE}"
-    oracle = "the best frequency oracle for each" if bayes.oracle == "auto" else bayes.oracle
-    return (
-        (
-            "ranges",
-            "features go into [0, 1] by public ranges; what lies outside is moved to an end",
-        ),
-        (
-            "pooled kNN, rank search and PP-kNN",
-            f"k = {k}, as asked; PP-kNN is exact but for one query in 10⁶",
-        ),
-        ("r-N and noisy votes", f"{votes} {RADIUS_RULE} = {value:.3g} at ε = 1 for {numbers}"),
-        ("LDP naive Bayes", f"{bayes.bins} equal parts of each range; {oracle}"),
-        ("Ind-KNN", f"cosine about the middle of the ranges; {cosine} for streams of T, a batch"),
-        ("δ", f"{stream.delta:g}, where a promise has one"),
-    )
+    found, left_out = list[Contender](), dict[str, Left]()
+    split = draw_split(table, question, 0)
+    size = len(split.batches(question.queries)[0])
+    for kind in map(find_system, system_names()):
+        if not kind.hides_rows:
+            why = f"it hides a query, and no rows: {kind.summary.removesuffix('.')}"
+            left_out[kind.title] = Left(kind.title, why)
+            continue
+        for contender in _asked_of(kind, question):
+            try:
+                contender.set_up(split, size)
+            except InputError as error:
+                name = _name(contender)
+                left_out[name] = Left(name, f"it does not fit this table: {error.sentence}")
+            else:
+                found.append(contender)
+    for rival in installed(len(table.features.classes)):
+        found += [replace(rival, epsilon=epsilon) for epsilon in question.epsilon]
+    return tuple(found), tuple(left_out.values())
 
 
-def _asked_of(kind: type[System], question: Question) -> Iterator[System]:
-    """Yield a system with the parameters of the question: once, or at each ε."""
-    for epsilon in question.epsilon if kind.is_bounded() else (None,):
-        yield kind.suited(epsilon=epsilon, k=question.k, tolerated=question.colluding)
-
-
-def _pooled(split: DealtSplit, k: int) -> float:
-    train, classes = split.train, len(split.train.features.classes)
-    return split.accuracy(
-        pooled_knn(asked.X, train.X, train.y, classes, k) for asked in split.batches
-    )
-
-
-def _majority(split: DealtSplit) -> float:
-    most = np.bincount(split.train.y).argmax()
-    return split.accuracy(np.full(len(asked), most) for asked in split.batches)
-
-
-def _baselines(common: _Common) -> list[Line]:
-    """Return what the systems are compared with: nobody plays these, and nothing is protected."""
-    k = common.question.k
-    return [
-        Line(
-            system=key,
-            name=name,
-            epsilon=None,
-            trusted=True,
-            trust="one place",
-            guarantee="none",
-            **common.figures(accuracies),
-        )
-        for key, name, accuracies in (
-            (POOLED, f"pooled {k}-NN", common.pooled),
-            (MAJORITY, "majority class", common.majority),
-        )
+def _asked_of(kind: type[System], question: Question) -> Iterator[SystemAt]:
+    """Yield each form of a system with the parameters of the question: once, or at each ε."""
+    settings = {name: value for name, value in question.settings.items() if name in kind.tunable()}
+    at = [
+        kind.forms(epsilon=epsilon, k=question.k, tolerated=question.colluding)
+        for epsilon in (question.epsilon if kind.is_bounded() else (None,))
     ]
+    for form in at[0]:
+        yield from (SystemAt(forms[form].replaced(**settings), form) for forms in at)
 
 
-class _Answered(NamedTuple):
-    """A batch that was answered."""
+def _searched(systems: Sequence[SystemAt], question: Question) -> Iterator[_InHindsight]:
+    """Yield the searches in hindsight: of each form at its largest ε, and without noise."""
+    for each in systems:
+        kind, epsilon = type(each.system), each.key[-1]
+        if epsilon == question.epsilon[-1] and set(kind.tunable()) - set(question.settings):
+            yield _InHindsight(each, each.key)
+            quiet = each.system.replaced(epsilon=min(_EPSILON_QUIET, _most(kind)))
+            yield _InHindsight(SystemAt(quiet, each.form), each.key)
 
-    setup: Setup
-    asked: Table
-    labels: NDArray[np.int64]
+
+def _most(kind: type[System]) -> float:
+    """Return the largest ε that a system takes."""
+    bounds = (getattr(each, "le", None) for each in kind.model_fields["epsilon"].metadata)
+    return min((float(each) for each in bounds if each is not None), default=_EPSILON_QUIET)
 
 
-def _line(system: System, common: _Common) -> Line:
-    question, splits = common.question, common.splits
-    answered = [list(_answer(system, question, split)) for split in splits]
-    accuracies = tuple(
-        split.accuracy(each.labels for each in batches)
-        for split, batches in zip(splits, answered, strict=True)
+def rules_said(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[str, str], ...]:
+    """Return each rule in words, with its values for this table at the smallest ε.
+
+    Args:
+        systems: Those that are compared.
+        asked: The table, and what is asked.
+    """
+    public, said = draw_split(asked.table, asked.question, 0).facts, dict[str, str]()
+    for each in systems:
+        said.setdefault(_name(each), each.system.rule(public))
+    ranges = "features go into [0, 1] by public ranges; what lies outside is moved to an end"
+    return ("ranges", ranges), *((name, rule) for name, rule in said.items() if rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The results of all jobs."""
+
+    marks: Sequence[Mapping[_Key, Marks]]
+    played: Mapping[_Key, _BatchPlayed]
+    hindsight: Mapping[_Key, _Hindsight]
+    quiet: Mapping[_Key, _Hindsight]
+
+
+def _results(jobs: Sequence[_Job], asked: _Asked, engine: Engine, progress: Progress) -> _Results:
+    """Run all jobs, in any order."""
+    marks, played = dict[int, Mapping[_Key, Marks]](), dict[_Key, _BatchPlayed]()
+    hindsight, quiet = dict[_Key, _Hindsight](), dict[_Key, _Hindsight]()
+    progress("Comparing", 0, len(jobs))
+    with each_done(_run, [(job, asked) for job in jobs], engine) as results:
+        for done, result in enumerate(results, 1):
+            match result:
+                case _SplitMarks():
+                    marks[result.number] = result.marks
+                case _BatchPlayed():
+                    played[result.key] = result
+                case _Hindsight() if result.key == result.of:
+                    hindsight[result.of] = result
+                case _:
+                    quiet[result.of] = result
+            progress("Comparing", done, len(jobs))
+    return _Results([marks[number] for number in sorted(marks)], played, hindsight, quiet)
+
+
+def _lines(
+    question: Question, facts: TableFacts, contenders: Sequence[Contender], results: _Results
+) -> tuple[Line, ...]:
+    """Return the lines: the baselines, and each contender with its line in hindsight after it."""
+    lines = [_baseline(key, name, facts, results) for key, name in _baselines(question)]
+    for each in contenders:
+        marks = [of[each.key] for of in results.marks]
+        if isinstance(each, Rival):
+            lines.append(_of_rival(each, marks, facts))
+            continue
+        line = _of_system(each, marks, facts, question, results.played[each.key])
+        if each.key in results.hindsight:
+            found, quiet = results.hindsight[each.key], results.quiet[each.key]
+            limits = _limits(marks, found, quiet, facts)
+            lines.append(replace(line, limits=limits))
+            lines.append(_best_line(line, marks, found, facts))
+        else:
+            lines.append(line)
+    return tuple(lines)
+
+
+def _baselines(question: Question) -> tuple[tuple[str, str], ...]:
+    return (POOLED, f"pooled {question.k}-NN"), (MAJORITY, "majority class")
+
+
+def _baseline(key: str, name: str, facts: TableFacts, results: _Results) -> Line:
+    """Return what the systems are compared with: nobody plays it, and nothing is protected."""
+    marks = [of[key, "", None] for of in results.marks]
+    return Line(
+        system=key,
+        name=name,
+        epsilon=None,
+        trusted=True,
+        trust="one place",
+        guarantee="none",
+        **_figures(marks, facts),
     )
-    setup, asked, _ = answered[0][0]
-    promise = system.promise(parties=question.parties)
+
+
+def _name(contender: SystemAt) -> str:
+    title = contender.system.title
+    return f"{title}, {contender.form}" if contender.form else title
+
+
+def _of_system(
+    contender: SystemAt,
+    marks: Sequence[Marks],
+    facts: TableFacts,
+    question: Question,
+    played: _BatchPlayed,
+) -> Line:
+    system, parties = contender.system, question.parties
+    promise = system.promise(parties=parties)
     return Line(
         system=system.name,
-        name=system.title,
-        epsilon=getattr(system, "epsilon", None),
+        form=contender.form,
+        name=_name(contender),
+        epsilon=contender.key[-1],
         trusted=system.has_owner,
-        trust=system.trust.format(
-            parties=question.parties, honest=question.parties - question.colluding
-        ),
+        trust=system.trust.format(parties=parties, honest=parties - question.colluding),
         guarantee=promise.short,
+        lasting=system.is_lasting,
         privacy=promise,
-        leakage=_leakage(setup, asked, question) if promise.epsilon is None else None,
-        cost=_play(setup, asked, common.topology, question.seed),
-        **common.figures(accuracies),
+        leakage=played.leakage if promise.epsilon is None else None,
+        cost=played.cost,
+        **_figures(marks, facts),
     )
 
 
-def _answer(system: System, question: Question, split: DealtSplit) -> Iterator[_Answered]:
-    """Ask each batch of fresh parties, so that each is under the whole of its ε."""
-    streams, epsilon = Streams(question.seed), getattr(system, "epsilon", None)
-    features = split.train.features
-    for number, asked in enumerate(split.batches):
-        facts = Facts(
-            parties=question.parties,
-            features=len(features),
-            classes=len(features.classes),
-            rows=len(split.train),
-            queries=len(asked),
-            schema=features,
-        )
-        setup = system.setup(split.parts, facts)
-        name = ("comparison", system.name, str(epsilon), split.number, number)
-        rng = streams.generator(*name)
-        labels = [setup.label(part, rng) for part in setup.batches(asked.X)]
-        yield _Answered(setup, asked, np.concatenate(labels))
+def _of_rival(rival: Rival, marks: Sequence[Marks], facts: TableFacts) -> Line:
+    return Line(
+        system=rival.name,
+        name=rival.title,
+        epsilon=rival.epsilon,
+        trusted=True,
+        trust="an owner",
+        guarantee=rival.promise.short,
+        lasting=True,
+        privacy=rival.promise,
+        **_figures(marks, facts),
+    )
 
 
-def _leakage(setup: Setup, asked: Table, question: Question) -> Leakage | None:
-    """Return what was measured to leak in the first split, of a system that no ε bounds."""
-    rng = Streams(question.seed).generator("comparison", "leakage")
-    return setup.leakage(asked.X, _TRIALS, rng)
+def _best_line(line: Line, marks: Sequence[Marks], found: _Hindsight, facts: TableFacts) -> Line:
+    """Return the line of the best parameters in hindsight: these depend on the rows."""
+    best = [replace(mark, own=own) for mark, own in zip(marks, found.accuracies, strict=True)]
+    return Line(
+        system=f"{line.system}{HINDSIGHT}",
+        form=line.form,
+        name=f"{line.name}, in hindsight",
+        epsilon=line.epsilon,
+        trusted=line.trusted,
+        trust=line.trust,
+        guarantee=f"not private: {parameters_text(found.parameters) or 'as the rule'}",
+        **_figures(best, facts),
+    )
+
+
+def _limits(
+    marks: Sequence[Marks], found: _Hindsight, quiet: _Hindsight, facts: TableFacts
+) -> Limits:
+    """Divide what a line lacks to the pooled classifier, split by split."""
+    overlap = marks[0].queries / facts.train
+    pairs = zip(marks, found.accuracies, quiet.accuracies, strict=True)
+    shares = [(best - mark.own, still - best, mark.pooled - still) for mark, best, still in pairs]
+    rule, noise, method = (over_splits(each, overlap) for each in zip(*shares, strict=True))
+    return Limits(dict(found.parameters), rule, noise, method)
+
+
+def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
+    """Return what a line says of accuracy, named as its fields are."""
+    queries = marks[0].queries
+    overlap = queries / facts.train
+    own = tuple(mark.own for mark in marks)
+    losses = tuple(mark.pooled - mark.own for mark in marks)
+    gains = tuple(mark.own - mark.majority for mark in marks)
+    return {
+        "queries": queries,
+        "overlap": overlap,
+        "accuracies": own,
+        "losses": losses,
+        "gains": gains,
+        "accuracy": share_over_splits(own, overlap, queries),
+        "loss": over_splits(losses, overlap),
+        "gain": over_splits(gains, overlap),
+    }
 
 
 def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
@@ -265,7 +458,7 @@ def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
 
     Raises:
         RunFailed: If a party failed.
-        UnforeseenCost: If a play cost anything else than the closed form says.
+        UnforeseenCost: If a play cost anything other than the closed form says.
     """
     label = partial(play_queries, setup, asked.X, seed=seed, conditions=Conditions())
     simulated = simulation.simulate(label(Simulated(topology)))

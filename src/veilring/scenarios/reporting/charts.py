@@ -27,6 +27,7 @@ ACCURACY_HEIGHT: Final = 260
 """Pixels between the highest and the lowest share."""
 _LEFT: Final = 22.0  # percent: the first ε, with its points around it, beside the shares
 _RIGHT: Final = 88.0
+_EDGE: Final = 99.0  # percent: up to where points stand that belong to the last ε
 _SPREAD: Final = 0.55  # of the distance of two ε: what the points of one of them take
 _WIDEST: Final = 5.0  # percent between two points of one ε, where there are few
 _SHARE_STEPS: Final = (0.05, 0.1, 0.2)
@@ -241,12 +242,12 @@ def accuracy_chart(lines: Sequence[AccuracyLine], epsilons: Sequence[float]) -> 
     """
     scale = _Scale(max(0.0, floor(10 * min(line.accuracy.low for line in lines)) / 10))
     bounded = [line for line in lines if line.epsilon is not None]
-    names = {line.system: line.name for line in bounded}
+    names = list(dict.fromkeys(line.name for line in bounded))
     across = _across(epsilons)
     where = {tick.text: tick.at for tick in across}
     points, segments = list[IntervalPoint](), list[PointJoin]()
-    for style, system in enumerate(names):
-        own = [line for line in bounded if line.system == system]
+    for style, name in enumerate(names):
+        own = [line for line in bounded if line.name == name]
         aside = (style - (len(names) - 1) / 2) * _apart(len(across), len(names))
         placed = [_point(line, style, where[_written(line)] + aside, scale) for line in own]
         points += placed
@@ -256,7 +257,7 @@ def accuracy_chart(lines: Sequence[AccuracyLine], epsilons: Sequence[float]) -> 
         _bands([line for line in lines if line.epsilon is None], scale),
         points,
         segments,
-        [LegendKey(style, name) for style, name in enumerate(names.values())],
+        [LegendKey(style, name) for style, name in enumerate(names)],
         across,
         _down(scale),
     )
@@ -279,7 +280,8 @@ def _step(epsilons: int) -> float:
 
 def _apart(epsilons: int, systems: int) -> float:
     """Return how far the points of one ε stand from each other, so that none hides another."""
-    return min(_WIDEST, _SPREAD * _step(epsilons) / systems)
+    beyond = 2 * (_EDGE - _RIGHT) / max(1, systems - 1)
+    return min(_WIDEST, _SPREAD * _step(epsilons) / systems, beyond)
 
 
 def _point(line: AccuracyLine, style: int, x: float, scale: _Scale) -> IntervalPoint:

@@ -1,0 +1,137 @@
+"""How often a system is right on one split: the same for a comparison and for tuning.
+
+Labels come from `Setup.label`: the vectorised steps that parties run, without their messages.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.system import Setup, System
+from veilring.randomness import Streams
+from veilring.scenarios.comparison.question import Question
+from veilring.scenarios.comparison.splits import DealtSplit
+
+Labels = NDArray[np.int64]
+
+
+class Labeller(Protocol):
+    """Anything that labels held-out rows: a system at an ε, or a rival."""
+
+    @property
+    def key(self) -> tuple[str, str, float | None]:
+        """The name, the form and the ε, which tell it from all others."""
+
+    def label(self, split: DealtSplit, question: Question) -> Labels:
+        """Return the labels of as many of the held-out rows, from the first on, as are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemAt:
+    """A system with its parameters.
+
+    Attributes:
+        system: The system.
+        form: What tells it from other forms of the same system.
+    """
+
+    system: System
+    form: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, float | None]:
+        """The name, the form and the ε."""
+        return self.system.name, self.form, getattr(self.system, "epsilon", None)
+
+    @property
+    def asks_all(self) -> bool:
+        """Whether all held-out rows are asked, since more of them cost no more privacy."""
+        return self.system.is_lasting or not self.system.is_bounded()
+
+    def label(self, split: DealtSplit, question: Question) -> Labels:
+        """Ask batch by batch, each under the whole of its ε.
+
+        Args:
+            split: The split.
+            question: The number of queries of a batch, and the seed of all noise. Other parameters
+                of the same system meet the same noise.
+
+        Raises:
+            InputError: If the parameters do not go with the rows.
+        """
+        streams, (system, form, epsilon) = Streams(question.seed), self.key
+        name = ("comparison", system, form, str(epsilon), split.number)
+        asked = [split.held_out] if self.asks_all else split.batches(question.queries)
+        setup, labels = self.set_up(split, len(asked[0])), list[Labels]()
+        for number, batch in enumerate(asked):
+            rng = streams.generator(*name, number)
+            labels += [setup.label(part, rng) for part in setup.batches(batch.X)]
+        return np.concatenate(labels)
+
+    def set_up(self, split: DealtSplit, queries: int) -> Setup:
+        """Hand the rows of a split to parties that will be asked the given number of queries."""
+        return self.system.setup(split.parts, replace(split.facts, queries=queries))
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Which of the held-out rows the baselines label right, shape (rows,) each.
+
+    Attributes:
+        pooled: Whether the classifier that has all rows in one place does.
+        majority: Whether the most frequent class of the training rows is right.
+    """
+
+    pooled: NDArray[np.bool_]
+    majority: NDArray[np.bool_]
+
+    @classmethod
+    def on(cls, split: DealtSplit, k: int) -> "Right":
+        """Return where they are right on a split.
+
+        Args:
+            split: The split.
+            k: The number of neighbours that vote.
+        """
+        train, held_out = split.train, split.held_out
+        classes = len(train.features.classes)
+        pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
+        most = np.bincount(train.y).argmax()
+        return cls(pooled == held_out.y, most == held_out.y)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The shares of the same queries that were labelled right.
+
+    Attributes:
+        own: By the contender.
+        pooled: By the classifier that has all rows in one place.
+        majority: By the most frequent class.
+        queries: The number of those queries.
+    """
+
+    own: float
+    pooled: float
+    majority: float
+    queries: int
+
+
+def mark(contender: Labeller, split: DealtSplit, question: Question, right: Right) -> Marks:
+    """Return how often a contender is right on a split, beside the baselines on the same queries.
+
+    Raises:
+        InputError: If its parameters do not go with the rows.
+    """
+    labels = contender.label(split, question)
+    asked = slice(len(labels))
+    own = labels == split.held_out.y[asked]
+    return Marks(
+        own=float(own.mean()),
+        pooled=float(right.pooled[asked].mean()),
+        majority=float(right.majority[asked].mean()),
+        queries=len(labels),
+    )

@@ -1,0 +1,131 @@
+"""Rivals from other libraries, where they are installed: each is fitted by an owner of all rows.
+
+They take part in a comparison as lines of their own, on the same splits. Their promises are those
+of their authors; nothing here checks them.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.system import Promise
+from veilring.randomness import Streams
+from veilring.scenarios.comparison.question import Question
+from veilring.scenarios.comparison.splits import DealtSplit
+
+_DELTA: Final = 1e-5
+_SEED_BITS: Final = 31  # what scikit-learn takes
+_BINARY: Final = 2
+
+_Fit = Callable[["Rival", DealtSplit, int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A classifier of another library at an ε.
+
+    Attributes:
+        name: The key, as a system's.
+        title: What it is called.
+        package: The package that has to be installed.
+        fit: Returns the fitted model, from a split and a seed.
+        epsilon: The ε of the model.
+        delta: The probability that comes with it.
+        binary: Whether it knows two classes only.
+    """
+
+    name: str
+    title: str
+    package: str
+    fit: _Fit
+    epsilon: float = 1.0
+    delta: float = 0.0
+    binary: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, float | None]:
+        """The name, the form and the ε."""
+        return self.name, "", self.epsilon
+
+    @property
+    def promise(self) -> Promise:
+        """What its authors promise."""
+        return Promise(
+            protects="the owner's rows",
+            against="everybody who sees the model or its answers",
+            threat_model="an owner that is trusted with all rows",
+            adjacency="as its authors say",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit="model",
+            measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
+            note=f"This is the promise of {self.package}; it is not checked here.",
+        )
+
+    def label(self, split: DealtSplit, question: Question) -> NDArray[np.int64]:
+        """Fit the training rows and return the labels of all held-out rows."""
+        rng = Streams(question.seed).generator("comparison", *map(str, self.key), split.number)
+        with warnings.catch_warnings():
+            # They warn of a fixed seed, which a comparison has to have, and of libraries below.
+            warnings.simplefilter("ignore")
+            model = self.fit(self, split, int(rng.integers(2**_SEED_BITS)))
+            return np.asarray(model.predict(split.held_out.X), np.int64)
+
+
+def _forest(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (an untyped library's)
+    from diffprivlib.models import RandomForestClassifier  # noqa: PLC0415  (an extra)
+
+    classes = list(range(len(split.train.features.classes)))
+    model = RandomForestClassifier(
+        epsilon=rival.epsilon, bounds=(0, 1), classes=classes, random_state=seed
+    )
+    return model.fit(split.train.X, split.train.y)
+
+
+def _bayes(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
+    from diffprivlib.models import GaussianNB  # noqa: PLC0415  (an extra)
+
+    model = GaussianNB(epsilon=rival.epsilon, bounds=(0, 1), random_state=seed)
+    return model.fit(split.train.X, split.train.y)
+
+
+def _logistic(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
+    from diffprivlib.models import LogisticRegression  # noqa: PLC0415  (an extra)
+
+    norm = float(np.sqrt(split.train.X.shape[1]))
+    model = LogisticRegression(epsilon=rival.epsilon, data_norm=norm, random_state=seed)
+    return model.fit(split.train.X, split.train.y)
+
+
+def _boosting(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
+    from interpret.privacy import DPExplainableBoostingClassifier  # noqa: PLC0415  (an extra)
+
+    bounds = dict.fromkeys(range(split.train.X.shape[1]), (0.0, 1.0))
+    model = DPExplainableBoostingClassifier(
+        epsilon=rival.epsilon,
+        delta=rival.delta,
+        privacy_bounds=bounds,
+        random_state=seed,
+        n_jobs=1,
+    )
+    return model.fit(split.train.X, split.train.y)
+
+
+_RIVALS: Final = (
+    Rival("diffprivlib-forest", "diffprivlib forest", "diffprivlib", _forest),
+    Rival("diffprivlib-bayes", "diffprivlib Bayes", "diffprivlib", _bayes),
+    Rival("diffprivlib-logistic", "diffprivlib logistic", "diffprivlib", _logistic),
+    Rival("dp-ebm", "DP-EBM", "interpret", _boosting, delta=_DELTA, binary=True),
+)
+
+
+def installed(classes: int) -> Iterator[Rival]:
+    """Yield the rivals that are installed and know the given number of classes."""
+    for rival in _RIVALS:
+        if find_spec(rival.package) and (classes == _BINARY or not rival.binary):
+            yield rival

@@ -1,0 +1,294 @@
+"""The rows that are compared on: how they are read and scaled, and the splits that all share."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from veilring.config import Section, read_tables, require_key, scenario_error
+from veilring.data.schema import FEATURES_ALLOWED, FeatureList, FeatureTerms, RowSchema
+from veilring.data.sources import load
+from veilring.data.table import Features, Ranges, Rows, Table, partition, scale_to_unit, split
+from veilring.errors import InputError, ScenarioError
+from veilring.protocols.system import Facts
+from veilring.randomness import Streams
+from veilring.scenarios.comparison.question import QUERIES_MIN, Question
+
+
+def require_rows(question: Question, train: int, held_out: int) -> None:
+    """Refuse what does not fit the data.
+
+    Args:
+        question: What is asked.
+        train: The rows of all parties together.
+        held_out: How many rows could be asked.
+
+    Raises:
+        ScenarioError: If there are more parties or more neighbours than rows, or too few queries.
+    """
+    most = f"at most {train}, the rows of all parties together"
+    require_key(question.parties <= train, "parties", question.parties, most)
+    require_key(question.k <= train, "k", question.k, most)
+    if held_out < QUERIES_MIN:
+        allowed = f"a table of which at least {QUERIES_MIN} rows can be held out"
+        raise ScenarioError.because(
+            f"{question.data} has {train + held_out} rows; at least {QUERIES_MIN} must be "
+            "left to hold out",
+            field="data",
+        )
+    others = question.parties - 1
+    allowed = f"at most {others}, or nobody would be left to protect"
+    require_key(question.colluding <= others, "tolerated", question.colluding, allowed)
+
+
+TEST_SHARE: Final = 0.25
+"""The share of rows that is held out of each split."""
+_OWN_BOUNDS: Final = (
+    "the least and the greatest value of each column of the file, held-out rows included: they"
+    " stand in for public ranges. They are none: who scales by the extremes of private rows shows"
+    " these. In production take ranges that are known without the rows, such as those of a form"
+    " or a sensor"
+)
+_BUILTIN_BOUNDS: Final = (
+    "the least and the greatest value of each feature of the whole table, held-out rows included;"
+    " it is public, and so are they. Private rows need ranges that are known without them"
+)
+_GIVEN_BOUNDS: Final = (
+    "those that were given; they hold no matter which rows there are, unless somebody looked at the"
+    " rows to find them"
+)
+_FILES: Final = {".csv", ".npz"}
+_SCHEMA_KEYS: Final = ("classes", "features")
+# More batches make intervals narrower, until the overlap of the splits is what is left of them.
+BATCHES_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What is public about the data.
+
+    Attributes:
+        name: Where they came from.
+        rows: How many there are.
+        features: Of each.
+        classes: How many there are.
+        categorical: Whether all columns are categories.
+        train: The rows that the parties hold together in each split.
+        held_out: The rows that they do not.
+        queries: How many of those make a batch.
+        batches: How many batches are asked in each split, each of fresh parties.
+        bounds: Where the features' ranges came from, and what that means.
+    """
+
+    name: str
+    rows: int
+    features: int
+    classes: int
+    categorical: bool
+    train: int
+    held_out: int
+    queries: int
+    batches: int
+    bounds: str
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DealtSplit:
+    """One split, the features scaled into [0, 1] by public ranges.
+
+    Attributes:
+        number: Its number, from 0.
+        train: The rows that the parties hold together.
+        held_out: The rows that are asked, in random order.
+        parts: The rows that each party holds, by its name.
+    """
+
+    number: int
+    train: Table
+    held_out: Table
+    parts: Mapping[str, Rows]
+
+    def batches(self, size: int) -> list[Table]:
+        """Return held-out rows in equal batches, which are each asked once, of fresh parties.
+
+        Rows that would make a smaller batch are not asked, nor those beyond `BATCHES_MAX` batches.
+
+        Args:
+            size: The number of rows of a batch; it is less where fewer are held out.
+        """
+        size = min(size, len(self.held_out))
+        count = min(BATCHES_MAX, len(self.held_out) // size)
+        return [
+            self.held_out.take(np.arange(number * size, (number + 1) * size))
+            for number in range(count)
+        ]
+
+    @property
+    def facts(self) -> Facts:
+        """What is public, but for the number of queries."""
+        features = self.train.features
+        return Facts(
+            parties=len(self.parts),
+            features=len(features),
+            classes=len(features.classes),
+            rows=len(self.train),
+            schema=features,
+        )
+
+
+def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:
+    """Load a table, scaled into [0, 1], with what is public about it.
+
+    Args:
+        question: What is asked.
+        given: A table in place of the one that the question names.
+
+    Raises:
+        InputError: If there is no such data set, it has too few rows for the question, or does not
+            fit the ranges or the terms.
+    """
+    table, bounds = _load(question) if given is None else (scale_to_unit(given), _GIVEN_BOUNDS)
+    first = next(draw_splits(table, question))
+    held_out = len(table) - len(first.train)
+    require_rows(question, len(first.train), held_out)
+    batches = first.batches(question.queries)
+    facts = TableFacts(
+        name=Path(question.data).stem if _is_file(question) else question.data,
+        rows=len(table),
+        features=len(table.features),
+        classes=len(table.features.classes),
+        categorical=table.features.is_categorical,
+        train=len(first.train),
+        held_out=held_out,
+        queries=len(batches[0]),
+        batches=len(batches),
+        bounds=bounds,
+    )
+    return table, facts
+
+
+def _is_file(question: Question) -> bool:
+    return Path(question.data).suffix.lower() in _FILES
+
+
+def _load(question: Question) -> tuple[Table, str]:
+    """Return a table, scaled into [0, 1], and where its ranges came from."""
+    agreed = read_tables(Path(question.terms)) if question.terms else {}
+    if agreed.get("features") and _is_file(question):
+        return _by_terms(Path(question.data), agreed), _GIVEN_BOUNDS
+    try:
+        table = load(question.data, label=question.label or None, separator=question.separator)
+    except InputError as error:
+        if error.field != "source":
+            raise
+        raise InputError.of(error, "data") from error
+    if agreed.get("dimensions"):
+        return scale_to_unit(table, _about_origin(table, agreed)), _GIVEN_BOUNDS
+    if question.ranges:
+        given = _read_columns(Path(question.ranges))
+        return scale_to_unit(table, _given_ranges(table.features, given)), _GIVEN_BOUNDS
+    return scale_to_unit(table), _OWN_BOUNDS if _is_file(question) else _BUILTIN_BOUNDS
+
+
+class _Columns(Section):
+    """The columns of a file of ranges or of terms.
+
+    Attributes:
+        features: The columns.
+    """
+
+    features: FeatureList = Field(description=FEATURES_ALLOWED)
+
+
+def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
+    """Return the columns of a file, whatever else is in it.
+
+    Raises:
+        ScenarioError: If it cannot be read, or its columns do not fit.
+    """
+    try:
+        return _Columns(features=read_tables(path).get("features", ())).features
+    except ValidationError as error:
+        raise scenario_error(error, _Columns) from None
+
+
+def _by_terms(path: Path, agreed: Mapping[str, Any]) -> Table:
+    """Return the rows of a file as the terms of a deployment read them, scaled into [0, 1]."""
+    try:
+        schema = RowSchema.model_validate({name: agreed.get(name) for name in _SCHEMA_KEYS})
+    except ValidationError as error:
+        raise scenario_error(error, RowSchema) from None
+    schema.require_sound()
+    rows = schema.read_rows(path)
+    features = replace(schema.encoded, ranges=Ranges.unit(schema.width))
+    return Table(path.stem, rows.features, rows.labels, features)
+
+
+def _about_origin(table: Table, agreed: Mapping[str, Any]) -> Ranges:
+    """Return equal ranges about the origin of embeddings, so that directions from it stay."""
+    count = len(table.features)
+    origin = np.array(agreed.get("origin") or np.zeros(count), np.float64)
+    if origin.shape != (count,):
+        raise InputError.because(
+            f"the origin has {len(origin)} numbers; it must have {count}, as the rows have",
+            field="terms",
+        )
+    reach = float(np.abs(table.X - origin).max()) or 1.0
+    return Ranges(tuple((origin - reach).tolist()), tuple((origin + reach).tolist()))
+
+
+def _given_ranges(features: Features, given: Sequence[FeatureTerms]) -> Ranges:
+    """Return the ranges that were given, in the order of the features; categories keep theirs.
+
+    Raises:
+        InputError: If a column of numbers has none, or one is upside down.
+    """
+    ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
+    by_name = {each.name: (each.low, each.high) for each in given}
+    of_categories = {
+        number
+        for each in features.categories
+        for number in range(each.features.start, each.features.stop)
+    }
+    for number, name in enumerate(features.names):
+        if number in of_categories:
+            continue
+        if name not in by_name:
+            raise InputError.because(
+                f"the column {name!r} has no range in the file; give its least and greatest value",
+                field="ranges",
+            )
+        ends[number] = by_name[name]
+    return Ranges(*zip(*ends, strict=True))
+
+
+def draw_splits(table: Table, question: Question) -> Iterator[DealtSplit]:
+    """Yield the splits, each from a stream of its own."""
+    for number in range(question.splits):
+        yield draw_split(table, question, number)
+
+
+def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
+    """Return one of the splits.
+
+    Args:
+        table: All rows, scaled into [0, 1].
+        question: What is asked.
+        number: The number of the split, from 0.
+    """
+    streams = Streams(question.seed)
+    train, held_out = split(table, TEST_SHARE, streams.generator("split", number))
+    dealt = partition(
+        train.y,
+        question.parties,
+        streams.generator("partition", number),
+        kind=question.partition,
+    )
+    parts = {
+        name: Rows(train.X[rows], train.y[rows])
+        for name, rows in zip(question.names, dealt, strict=True)
+    }
+    return DealtSplit(number, train, held_out, parts)

@@ -1,0 +1,327 @@
+"""Searching a system's parameters: on public rows, or in hindsight to say what a rule has lost.
+
+One parameter after the other is set to the best of its values, until nothing gets better. The
+splits on which parameters were chosen make them look too good. So each half of the splits chooses
+for the other half, and what is reported of the best is its accuracy there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+
+from veilring.config import read_tables
+from veilring.data.table import Table
+from veilring.errors import InputError
+from veilring.protocols.registry import find_system
+from veilring.protocols.system import Facts, System
+from veilring.scenarios.batches import Progress, ignore_progress
+from veilring.scenarios.comparison.evaluation import SystemAt
+from veilring.scenarios.comparison.question import Question
+from veilring.scenarios.comparison.splits import draw_split, load_facts
+from veilring.scenarios.intervals import Interval, share_over_splits
+from veilring.scenarios.sweep.engine import Engine, each_done
+
+_SWEEPS_MAX: Final = 3  # over all parameters; a third has never changed anything
+Parameters = Mapping[str, object]
+Measure = Callable[[Sequence[System]], Iterable["NDArray[np.float64] | None"]]
+"""Returns the accuracies of each system, shape (splits,); none where it does not fit the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A system with one choice of its parameters.
+
+    Attributes:
+        parameters: Those that differ from the system that the search began with.
+        accuracies: The accuracy in each split.
+    """
+
+    parameters: Parameters
+    accuracies: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean accuracy."""
+        return float(np.mean(self.accuracies))
+
+
+@dataclass(slots=True)
+class Search:
+    """A search over the tunable parameters of a system; each choice is measured once.
+
+    Attributes:
+        system: The system that the search begins with.
+        facts: The public facts, which the values to try depend on.
+        measure: Measures systems.
+        fixed: The parameters that are not searched.
+    """
+
+    system: System
+    facts: Facts
+    measure: Measure
+    fixed: frozenset[str] = frozenset()
+    _found: dict[tuple[tuple[str, object], ...], NDArray[np.float64] | None] = field(
+        default_factory=dict
+    )
+
+    @property
+    def values(self) -> dict[str, tuple[object, ...]]:
+        """The values to try of each parameter."""
+        return {
+            name: tuple(each.values(self.facts))
+            for name, each in self.system.tunable().items()
+            if name not in self.fixed
+        }
+
+    @property
+    def tried(self) -> list[Tried]:
+        """All choices that fit the rows, the best first."""
+        found = (
+            Tried(dict(key), tuple(scores.tolist()))
+            for key, scores in self._found.items()
+            if scores is not None
+        )
+        return sorted(found, key=lambda each: -each.mean)
+
+    def best(self, splits: Sequence[int] | None = None) -> Tried:
+        """Return the best choice.
+
+        Args:
+            splits: The splits that choose; all unless given.
+
+        Raises:
+            InputError: If the system that the search begins with does not fit the rows.
+        """
+        chosen: Parameters = {}
+        self._measure([chosen])
+        if not self._scores(chosen, splits).size:
+            raise InputError.because(
+                f"{self.system.name} with these parameters does not fit the rows", field="protocol"
+            )
+        for _ in range(_SWEEPS_MAX):
+            before = chosen
+            for name, values in self.values.items():
+                chosen = self._along(name, values, chosen, splits)
+            if chosen == before:
+                break
+        return self._of(chosen)
+
+    def honest(self) -> tuple[float, ...]:
+        """Return the accuracy in each split of what the other half of the splits chooses."""
+        count = len(self.best().accuracies)
+        halves = range(0, count, 2), range(1, count, 2)
+        scores = np.empty(count)
+        for chosen_on, reported in (halves, halves[::-1]):
+            others = np.array(self.best(list(chosen_on)).accuracies)
+            scores[list(reported)] = others[list(reported)]
+        return tuple(scores.tolist())
+
+    def _along(
+        self,
+        name: str,
+        values: Iterable[object],
+        chosen: Parameters,
+        splits: Sequence[int] | None,
+    ) -> Parameters:
+        """Return the best choice that differs in one parameter at most.
+
+        Another value is taken only if it is better by more than the standard error of the
+        difference over the splits: the best of many that are equal is lucky, and no better.
+        """
+        current = chosen.get(name, getattr(self.system, name))
+        choices = [self._with(chosen, name, value) for value in values if value != current]
+        self._measure(choices)
+        own = self._scores(chosen, splits)
+        best, most = chosen, own
+        for choice in choices:
+            scores = self._scores(choice, splits)
+            if scores.size and scores.mean() > most.mean() and _is_better(scores - own):
+                best, most = choice, scores
+        return best
+
+    def _with(self, chosen: Parameters, name: str, value: object) -> Parameters:
+        """Return a choice with another value; a value that the system has itself is left out."""
+        others = {other: each for other, each in chosen.items() if other != name}
+        return others if value == getattr(self.system, name) else {**others, name: value}
+
+    def _measure(self, choices: Sequence[Parameters]) -> None:
+        new = list[tuple[tuple[tuple[str, object], ...], System]]()
+        for choice in choices:
+            key = _key(choice)
+            if key in self._found or any(key == other for other, _ in new):
+                continue
+            try:
+                new.append((key, self.system.replaced(**choice)))
+            except InputError:  # the values of two parameters do not go together
+                self._found[key] = None
+        measured = self.measure([system for _, system in new])
+        self._found.update(zip((key for key, _ in new), measured, strict=True))
+
+    def _scores(self, choice: Parameters, splits: Sequence[int] | None) -> NDArray[np.float64]:
+        """Return the scores of a choice that was measured; empty if it does not fit the rows."""
+        scores = self._found[_key(choice)]
+        if scores is None:
+            return np.empty(0)
+        return scores if splits is None else scores[list(splits)]
+
+    def _of(self, choice: Parameters) -> Tried:
+        return Tried(choice, tuple(self._scores(choice, None).tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The result of tuning a system on public rows.
+
+    Attributes:
+        system: The system with its best parameters.
+        parameters: Those that the search has changed.
+        accuracy: The accuracy of the best, on splits that did not choose it.
+        before: The accuracy with the parameters as they were.
+        tried: All choices of parameters, the best first.
+        rows: The number of public rows that the parties held in each split.
+        queries: The number of queries of each split.
+        splits: The number of splits.
+    """
+
+    system: System
+    parameters: Parameters
+    accuracy: Interval
+    before: Interval
+    tried: Sequence[Tried]
+    rows: int
+    queries: int
+    splits: int
+
+    @property
+    def toml(self) -> str:
+        """The table `protocol` of a scenario or of terms, with all that differs from defaults."""
+        differing = self.system.model_dump(mode="json", exclude_defaults=True)
+        return tomli_w.dumps({"protocol": {"name": self.system.name, **differing}})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as what JSON can say."""
+        return {
+            "system": self.system.name,
+            "epsilon": getattr(self.system, "epsilon", None),
+            "parameters": dict(self.parameters),
+            "accuracy": self.accuracy.mean,
+            "low": self.accuracy.low,
+            "high": self.accuracy.high,
+            "before": self.before._asdict(),
+            "protocol": self.system.model_dump(mode="json"),
+            "rows": self.rows,
+            "queries": self.queries,
+            "splits": self.splits,
+            "tried": [
+                {"parameters": dict(each.parameters), "accuracy": each.mean} for each in self.tried
+            ],
+        }
+
+
+def tune(
+    name: str,
+    question: Question,
+    fixed: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    table: Table | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Tuned:
+    """Search the tunable parameters of a system on public rows.
+
+    Args:
+        name: The name of the system.
+        question: The rows and how they are split, dealt and asked.
+        fixed: Parameters that are set and not searched.
+        table: The rows, in place of those that the question names; its ranges count as public.
+        workers: The number of processes; by default one for each core.
+        progress: Called with the progress.
+
+    Raises:
+        InputError: If there is no such system, nothing of it can be tuned, or the parameters do not
+            fit the rows.
+    """
+    kind = find_system(name)
+    rows, facts = load_facts(question, table)
+    given = kind.suited(epsilon=None, k=question.k, tolerated=question.colluding)
+    system = given.replaced(**_agreed(kind, question), **fixed)
+    split = draw_split(rows, question, 0)
+    queries = len(SystemAt(system).label(split, question))  # refuses what does not fit
+    measured, tell = 0, progress or ignore_progress
+
+    def measure(systems: Sequence[System]) -> list["NDArray[np.float64] | None"]:
+        nonlocal measured
+        jobs = [
+            (place, number, each, rows, question)
+            for place, each in enumerate(systems)
+            for number in range(question.splits)
+        ]
+        scores = np.full((len(systems), question.splits), np.nan)
+        with each_done(_score, jobs, Engine(workers=workers)) as results:
+            for place, number, share in results:
+                scores[place, number] = share
+        measured += len(systems)
+        tell("Choices of parameters", measured, max(measured, total))
+        return [None if np.isnan(each).any() else each for each in scores]
+
+    search = Search(system, split.facts, measure, frozenset(fixed))
+    if not search.values:
+        raise InputError.because(
+            f"{name} has no parameter left that can be tuned; it has"
+            f" {', '.join(kind.tunable()) or 'none'}",
+            field="protocol",
+        )
+    total = 1 + sum(map(len, search.values.values()))
+    best, overlap = search.best(), queries / facts.train
+    before = next(each for each in search.tried if not each.parameters)
+    return Tuned(
+        system=system.replaced(**best.parameters),
+        parameters=best.parameters,
+        accuracy=share_over_splits(search.honest(), overlap, queries),
+        before=share_over_splits(before.accuracies, overlap, queries),
+        tried=search.tried,
+        rows=facts.train,
+        queries=queries,
+        splits=question.splits,
+    )
+
+
+def _agreed(kind: type[System], question: Question) -> dict[str, Any]:
+    """Return the parameters of a system that stand in the terms: where the search begins."""
+    if not question.terms:
+        return {}
+    known = kind.model_fields.keys() - {"name"}
+    tables = read_tables(Path(question.terms)).values()
+    return {
+        key: value
+        for table in tables
+        if isinstance(table, dict)
+        for key, value in table.items()
+        if key in known
+    }
+
+
+def _score(job: tuple[int, int, System, Table, Question]) -> tuple[int, int, float]:
+    """Return the accuracy of a system on a split; no number where it does not fit the rows."""
+    place, number, system, rows, question = job
+    split = draw_split(rows, question, number)
+    try:
+        labels = SystemAt(system).label(split, question)
+    except InputError:
+        return place, number, float("nan")
+    return place, number, float((labels == split.held_out.y[: len(labels)]).mean())
+
+
+def _key(choice: Parameters) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(choice.items()))
+
+
+def _is_better(differences: NDArray[np.float64]) -> bool:
+    error = differences.std(ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return bool(differences.mean() > error)

@@ -1,0 +1,69 @@
+"""The command line on tuning: `veilring tune`."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.cli.invoking import invoke
+
+QUICK = ("--parties", "3", "--seeds", "2", "--queries", "10", "--workers", "1")
+
+
+class TestTune:
+    """`veilring tune`."""
+
+    def test_prints_the_best_and_a_table_to_paste(self) -> None:
+        """The choices, the accuracy with its interval, and the table `protocol` as TOML."""
+        command = ("tune", "iris", "--protocol", "radius", "--epsilon", "4", *QUICK)
+        code, out, err = invoke(*command)
+        assert (code, err) == (0, "")
+        assert "on splits that did not choose" in out
+        table = tomllib.loads(out[out.index("[protocol]") :])["protocol"]
+        assert table["name"] == "radius"
+        assert table["epsilon"] == 4.0
+
+    def test_writes_what_it_prints_as_json_and_overwrites_nothing(self, tmp_path: Path) -> None:
+        """The file holds the same, and a second run is refused."""
+        out = tmp_path / "tuned.json"
+        command = ("tune", "iris", "--protocol", "rank-search", *QUICK, "--json", "--out", out)
+        code, printed, err = invoke(*command)
+        assert (code, err) == (0, "")
+        plain = json.loads(printed)
+        assert plain == json.loads(out.read_text(encoding="utf-8"))
+        assert plain["tried"][0]["accuracy"] == max(each["accuracy"] for each in plain["tried"])
+        assert plain["low"] <= plain["accuracy"] <= plain["high"]
+        assert invoke(*command)[0] == 2
+
+    def test_begins_with_the_parameters_of_terms(self, tmp_path: Path) -> None:
+        """Rows are read as the server reads them, and what is not searched is as there."""
+        made = invoke("deploy", "prediction", "iris", "--epsilon", "9", "--out", tmp_path / "new")
+        assert made[0] == 0
+        data, terms = tmp_path / "new" / "records.csv", tmp_path / "new" / "terms.toml"
+        command = ("tune", data, "--protocol", "prediction", "--terms", terms, *QUICK, "--json")
+        code, out, err = invoke(*command)
+        assert (code, err) == (0, "")
+        assert json.loads(out)["protocol"]["epsilon"] == 9.0
+
+    def test_searches_nothing_that_is_set(self) -> None:
+        """A parameter of --set stays as it is in all choices."""
+        code, out, _ = invoke(
+            "tune", "iris", "--protocol", "radius", "--set", "protocol.k=0", *QUICK, "--json"
+        )
+        assert code == 0
+        assert all("k" not in each["parameters"] for each in json.loads(out)["tried"])
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (("--protocol", "radios"), "did you mean radius"),
+            (("--protocol", "radius", "--set", "parties.count=3"), "protocol.KEY=VALUE"),
+            (("--protocol", "radius", "--set", "protocol.radios=3"), "radios"),
+            (("--protocol", "radius", "--epsilon", "0"), "epsilon is 0"),
+        ],
+    )
+    def test_tells_a_mistake(self, options: tuple[str, ...], told: str) -> None:
+        """With the field, the value, what is allowed, and the exit code of wrong input."""
+        code, out, err = invoke("tune", "iris", *options, *QUICK)
+        assert (code, out) == (2, "")
+        assert told in err
