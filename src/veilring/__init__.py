@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from veilring.protocols.ring.system import PrivateKNN as PrivateKNN
     from veilring.protocols.system import Facts as Facts
     from veilring.protocols.system import Membership as Membership
+    from veilring.protocols.system import Once as Once
     from veilring.protocols.system import PeerSetup as PeerSetup
     from veilring.protocols.system import Play as Play
     from veilring.protocols.system import Promise as Promise
@@ -121,6 +122,7 @@ _WHERE: Final = {
     "veilring.protocols.system": (
         "Facts",
         "Membership",
+        "Once",
         "PeerSetup",
         "Play",
         "Promise",

@@ -14,11 +14,12 @@ from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
-from veilring.deployment.roles import load_config_of
+from veilring.deployment.roles import fetch_model, load_config_of
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
+from veilring.protocols.release.model import load_model
 from veilring.protocols.release.system import Release
 from veilring.protocols.system import System
 
@@ -193,6 +194,33 @@ def test_a_member_killed_before_it_keeps_the_release_gets_it_from_the_others(
         dying.kill()
         for server in servers.values():
             server.kill()
+
+
+async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Path) -> None:
+    """It labels as the client does; members of another system have none, and say so."""
+    path = tmp_path / "model.json"
+    async with all_served(folder, NAMES, serve_member) as served:
+        labels = await labels_of(folder, 0, 38, QUERIES)
+        (await fetch_model(folder / "client.toml")).save(path)
+        assert served.spent() == [EPSILON] * 3
+    model = load_model(path)
+    assert model.predict(folder / QUERIES).tolist() == labels
+    assert model.promise == PeerTerms.load(folder / "terms.toml", 3).protocol.promise(parties=3)
+    votes = written(tmp_path / "votes", NoisyVotes(epsilon=EPSILON, k=20), EPSILON)
+    with pytest.raises(ScenarioError, match="release no model"):
+        await fetch_model(votes / "client.toml")
+
+
+@pytest.mark.parametrize("extra", [["queries.csv"], ["--out", "labels.csv"], ["--epsilon", "1"]])
+def test_a_model_is_asked_for_alone(folder: Path, extra: list[str]) -> None:
+    """The command refuses what it would not use, and a file that is there already."""
+    command = ["ask", str(folder / "client.toml"), "--model"]
+    refused = CliRunner().invoke(app, [*command, str(folder / "model.json"), *extra])
+    assert refused.exit_code == 2
+    assert "--model asks for the model alone" in refused.stderr
+    refused = CliRunner().invoke(app, [*command, str(folder / "terms.toml")])
+    assert refused.exit_code == 2
+    assert "allowed: a file that does not exist yet" in refused.stderr
 
 
 def spent_at(folder: Path, name: str) -> tuple[float, int]:

@@ -1,14 +1,16 @@
 """Members that make one result for all queries: they pay once, whoever is killed at any point."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.outcomes import World, world
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.outcomes import Outcome, World, neighbours, world
 
 from veilring.data.table import Features, Rows
 from veilring.errors import (
@@ -29,6 +31,7 @@ from veilring.protocols.peers import PeerMember, Till
 from veilring.protocols.release.algorithm.steps import Released
 from veilring.protocols.release.system import Release
 from veilring.protocols.system import Facts, Membership, Once
+from veilring.randomness import Streams
 from veilring.transport.memory import MemoryEndpoint
 
 TERMS, CONTENT = bytes(32), b"the same terms"
@@ -39,6 +42,7 @@ SCHEMA = Features.of_numbers(2, 2)
 FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), schema=SCHEMA)
 SYSTEM = Release(epsilon=EPSILON, rows=60, statistic="means")
 ROWS = Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)
+EVERYWHERE = dict.fromkeys(PARTIES, ROWS)
 POINTS = range(1, 40)
 """More than a victim sends messages and uses its ledger."""
 
@@ -56,9 +60,11 @@ class Deployed:
 
     Args:
         budget: What each may spend.
+        parts: The rows of each.
     """
 
-    def __init__(self, budget: float = 3 * EPSILON) -> None:
+    def __init__(self, budget: float = 3 * EPSILON, parts: Mapping[str, Rows] = EVERYWHERE) -> None:
+        self._parts = parts
         budgets = Budgets(total=budget, analysts={"eve": 0.0})
         self.ledgers = {name: open_ledger(None, budgets) for name in PARTIES}
         self.members: dict[str, OnceMember] = {}
@@ -72,7 +78,9 @@ class Deployed:
     def _offers(self, node: Node) -> dict[str, Offer]:
         membership, once = membership_of()
         till = Till(self.ledgers[node.name], EPSILON, TERMS)
-        member = PeerMember(node, ROWS, PARTIES, membership, FACTS, TERMS, till=till)
+        member = PeerMember(
+            node, self._parts[node.name], PARTIES, membership, FACTS, TERMS, till=till
+        )
         self.members[node.name] = OnceMember(member, once, till, CONTENT)
         return self.members[node.name].offers()
 
@@ -84,7 +92,7 @@ class Deployed:
 async def ask(served: World, member: str, client: str = "ann") -> bytes:
     """Return the totals that a member gives a client."""
     role = result_client(TERMS, membership_of()[1], EPSILON)
-    session, pair = served.streams.token("session", len(served.passed)), Parties((client, member))
+    session, pair = Streams().token("session"), Parties((client, member))
     released = await served.nodes[client].run(role, session, pair)
     assert isinstance(released, Released)
     return b"".join(total.sums.tobytes() for total in released.totals)
@@ -103,11 +111,24 @@ async def test_a_release_is_paid_for_once_and_all_members_have_it() -> None:
 
 
 async def test_clients_of_all_members_at_once_get_one_release() -> None:
-    """Requests at the same time, at different members, begin no second session."""
+    """Requests at the same time, also at the same member, begin no second session."""
     deployed = Deployed()
     async with deployed.served() as served:
-        asked = (ask(served, name, client) for name, client in [("cyd", "ann"), ("ada", "dan")])
-        one, other = await asyncio.gather(*asked)
+        asked = [("cyd", "ann"), ("ada", "dan"), ("ada", "ann")]
+        answers = await asyncio.gather(*(ask(served, name, client) for name, client in asked))
+        assert len(set(answers)) == 1
+        assert deployed.spent() == [EPSILON] * 3
+        opened = [frame for frame in served.passed if frame[2] == "session.open"]
+        assert len([frame for frame in opened if frame[0] == "ada"]) == 2  # to bob and cyd
+
+
+async def test_a_session_waits_for_the_one_before_it() -> None:
+    """A first party that forgot its session, as after a restart, gets what that one makes."""
+    deployed = Deployed()
+    async with deployed.served():
+        first = deployed.members["ada"]
+        sessions = (first._convene("ann") for _ in range(2))  # noqa: SLF001  (at once, as after a restart)
+        one, other = await asyncio.gather(*sessions)
         assert one == other
         assert deployed.spent() == [EPSILON] * 3
 
@@ -262,3 +283,35 @@ async def test_a_ledger_whose_release_was_planned_otherwise_is_refused() -> None
         _, other = membership_of(SYSTEM.model_copy(update={"epsilon": 1.0}))
         with pytest.raises(InputError, match="plans it otherwise"):
             OnceMember(member.member, other, member.till, CONTENT)
+
+
+async def outcomes_of(parts: tuple[Rows, ...], asked: list[tuple[str, str]]) -> list[Outcome]:
+    """Ask real members that hold these rows for the release, client after client."""
+    deployed = Deployed(budget=EPSILON, parts=dict(zip(PARTIES, parts, strict=True)))
+    role = result_client(TERMS, membership_of()[1], EPSILON)
+    async with deployed.served() as served:
+        return [
+            await served.ask(role, client, member, charged=deployed.spent)
+            for client, member in asked
+        ]
+
+
+@settings(max_examples=15)
+@given(
+    tables=neighbours(len(SCHEMA), len(SCHEMA.classes)),
+    place=st.integers(0, len(PARTIES) - 1),
+    asked=st.lists(
+        st.tuples(st.sampled_from(CLIENTS), st.sampled_from(PARTIES)), min_size=1, max_size=3
+    ),
+)
+def test_no_outcome_depends_on_a_row(
+    tables: tuple[Rows, Rows], place: int, asked: list[tuple[str, str]]
+) -> None:
+    """If any party lacks a row, ending, words, sizes and charges at all parties are the same."""
+
+    def play(rows: Rows) -> list[Outcome]:
+        parts = tuple(rows if at == place else ROWS for at in range(len(PARTIES)))
+        return asyncio.run(outcomes_of(parts, asked))
+
+    one, other = map(play, tables)
+    assert one == other

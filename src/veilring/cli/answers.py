@@ -16,10 +16,10 @@ AnswerFile = Annotated[
 ]
 
 
-def require_new(out: Path | None) -> None:
+def require_new(out: Path | None, option: str = "--out") -> None:
     """Refuse a file that is there already, before anything is asked."""
     if out is not None and out.exists():
-        raise InputError("--out", out, "a file that does not exist yet")
+        raise InputError(option, out, "a file that does not exist yet")
 
 
 def as_csv(columns: Mapping[str, Sequence[object]]) -> str:

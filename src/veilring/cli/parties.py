@@ -32,7 +32,14 @@ def serve_command(
     It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
     on one machine, `veilring deploy ring wine --out DIR` writes all files of a small ring.
 
-    For a party of noisy votes, which pays before it adds to a sum:
+    Where the system spends an epsilon, such as `release`, its terms have a `budget`, and the member
+    pays before it sends what depends on its rows:
+
+        ledger   = "ada.db"         # what was spent, and the release; never delete it
+
+    `veilring deploy peers wine --protocol release --out DIR` writes all files of a small one.
+
+    For a party of noisy votes whose terms have the table `votes`, which pays likewise:
 
         role     = "votes-member"
         identity = "ada.key"
@@ -134,6 +141,14 @@ def ask_command(
     epsilon: Annotated[
         float | None, typer.Option(help="What looking near that place may spend.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="FILE",
+            help="For a client of a release: write the released model here, in JSON.",
+        ),
+    ] = None,
     out: AnswerFile = None,
 ) -> None:
     """Have the rows of a CSV file labelled, or look for places, by parties that are being served.
@@ -147,7 +162,9 @@ def ask_command(
         ask      = "ada"
 
     All parties of the ring see the queries; the client sees the labels and nothing else. The
-    answer is a CSV file with the one column `label`.
+    answer is a CSV file with the one column `label`. Parties of a release see no query: the client
+    is sent the noisy totals, and labels by itself. With `--model FILE` in place of QUERIES it keeps
+    the model, for `veilring classify`.
 
     For an analyst of a data owner:
 
@@ -192,6 +209,14 @@ def ask_command(
 
     require_new(out)
     loaded = load_config(config)
+    if model is not None:
+        if any(given is not None for given in (queries, near, epsilon, out)):
+            raise InputError.because(
+                "--model asks for the model alone; label rows with `veilring classify`",
+                field="--model",
+            )
+        _save_model(loaded, model)
+        return
     if queries is None:
         answer = ask_near(loaded, _near(near, epsilon))
     elif near is not None or epsilon is not None:
@@ -208,6 +233,15 @@ def ask_command(
     if epsilon is not None:
         typer.echo(_chance(loaded, epsilon), err=True)
     write_answer(text, out)
+
+
+def _save_model(config: "Config", model: Path) -> None:
+    import asyncio
+
+    from veilring.deployment import fetch_model
+
+    require_new(model, "--model")
+    asyncio.run(fetch_model(config)).save(model)
 
 
 def _near(near: str | None, epsilon: float | None) -> "Near":

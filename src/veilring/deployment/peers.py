@@ -45,7 +45,7 @@ from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
-from veilring.protocols.system import PARTIES, Membership, Once, Promise
+from veilring.protocols.system import PARTIES, Membership, Once, Promise, PublicModel
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.member")
@@ -346,6 +346,30 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     else:
         labels = await _ask_batches(client, terms, features, membership.batch_max)
     return {"label": [terms.classes[label] for label in labels]}
+
+
+async def fetch_model(config: ClientConfig) -> PublicModel:
+    """Return the model that parties release; they release it now if they have not yet.
+
+    Args:
+        config: The client's configuration.
+
+    Raises:
+        ScenarioError: If a file does not fit, or the system releases no model.
+        HandshakeError: If the member cannot be reached.
+        BudgetExhausted: If a member's budget does not suffice.
+        VeilringError: If they could not answer.
+    """
+    client = Client(config)
+    parties = len(client.roster.parties)
+    terms = _terms_of(Path(config.terms), parties)
+    once = terms.membership(parties).once
+    if once is None or once.model is None:
+        raise ScenarioError.because(
+            "these parties label queries and release no model; ask with a file of queries",
+            field="terms",
+        )
+    return once.model(await _fetch(client, terms, once))
 
 
 async def _ask_batches(

@@ -16,6 +16,7 @@ from veilring.errors import ScenarioError
 
 if TYPE_CHECKING:
     from veilring.deployment.places import Near
+    from veilring.protocols.system import PublicModel
 
 C = TypeVar("C", bound=Config)
 
@@ -29,12 +30,14 @@ class DeployedRole:
         serve: The coroutine that `veilring serve` runs until it is cancelled, if the role serves.
         ask: The coroutine that `veilring ask` runs on a file of queries, if the role asks.
         near: The coroutine that `veilring ask --near` runs on a place, if the role asks for places.
+        model: The coroutine that `veilring ask --model` runs, if the role asks for a model.
     """
 
     config: str
     serve: str = ""
     ask: str = ""
     near: str = ""
+    model: str = ""
 
 
 def _role(module: str, config: str, **duties: str) -> DeployedRole:
@@ -47,7 +50,7 @@ ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
     {
         "member": _role("peers", "MemberConfig", serve="serve_member"),
         "ring-member": _role("peers", "MemberConfig", serve="serve_member"),
-        "client": _role("peers", "ClientConfig", ask="ask_member"),
+        "client": _role("peers", "ClientConfig", ask="ask_member", model="fetch_model"),
         "votes-member": _role("votes", "VotesMemberConfig", serve="serve_votes"),
         "collector": _role("survey", "CollectorConfig", serve="serve_collector"),
         "submitter": _role("submitter", "SubmitterConfig"),
@@ -151,6 +154,22 @@ def ask_near(config: Config | Path | str, near: "Near") -> Coroutine[Any, Any, C
         loaded, near
     )
     return asked
+
+
+def fetch_model(config: Config | Path | str) -> Coroutine[Any, Any, "PublicModel"]:
+    """Return the coroutine that gets the model that parties release.
+
+    Args:
+        config: The configuration, or the path of its file.
+
+    Raises:
+        ScenarioError: As `load_config`, or if the role asks for no model.
+    """
+    loaded = _loaded(config)
+    fetched: Coroutine[Any, Any, PublicModel] = _duty(loaded, "model", "`veilring ask --model`")(
+        loaded
+    )
+    return fetched
 
 
 def _loaded(config: Config | Path | str) -> Config:

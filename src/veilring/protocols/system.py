@@ -401,11 +401,13 @@ class Once:
         write: Returns a result as that many bytes, with all that they depend on which is public.
         read: Returns the result of such bytes. Raises an `InputError` if they are no result, or one
             of other parameters.
+        model: Returns the model of a result that anybody may use, if the system has one.
     """
 
     size: int
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
+    model: Callable[[Any], PublicModel] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

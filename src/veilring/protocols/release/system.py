@@ -261,6 +261,7 @@ class Release(System):
                 field="parties",
             )
         parameters = self.bind(_schema_of(facts), facts.parties, facts.rows)
+        promise = self.promise(parties=facts.parties)
         return Membership(
             release_rows,
             batch_max=_QUERIES_MAX,
@@ -271,6 +272,7 @@ class Release(System):
                 released_size(parameters),
                 partial(write_release, parameters),
                 partial(read_release, parameters),
+                lambda released: ReleasedModel.of(released, parameters, promise),
             ),
         )
 
