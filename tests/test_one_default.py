@@ -41,6 +41,12 @@ CHANGED: dict[str, dict[str, Any]] = {
             "[votes]\nepsilon = 1.0\nbudget = 2.0\nradius = 0.2",
         ),
     },
+    "release": {
+        "key": "delta",
+        "value": 0.001,
+        "estimator": "ReleasedClassifier",
+        "terms": None,
+    },
     "ldp-bayes": {
         "key": "bins",
         "value": 7,

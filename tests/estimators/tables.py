@@ -14,6 +14,7 @@ from veilring.estimators import (
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
     RankSearchClassifier,
+    ReleasedClassifier,
     TreeWalkClassifier,
 )
 from veilring.nodes.cost import Cost, Traffic
@@ -33,6 +34,7 @@ ESTIMATORS: list[Any] = [
     OwnerKNNClassifier(),
     IndKNNClassifier(),
     TreeWalkClassifier(),
+    ReleasedClassifier(),
     LDPNaiveBayes(),
     LDPGaussianNaiveBayes(),
 ]

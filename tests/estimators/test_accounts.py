@@ -47,6 +47,7 @@ CHANGED: dict[str, dict[str, object]] = {
         "centre": (1.0, 1.0),
     },
     "TreeWalkClassifier": {"epsilon": 1e-3, "utility": "response", "k": 100, "neighbours": 2},
+    "ReleasedClassifier": {"epsilon": 1e-3, "parties": 3, "tolerated": 0, "statistic": "means"},
     "LDPNaiveBayes": {"epsilon": np.inf, "domains": (2, 2), "bins": 9},
     "LDPGaussianNaiveBayes": {"epsilon": np.inf, "approach": "one-feature"},
 }

@@ -16,6 +16,7 @@ from veilring.estimators import (
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
     RankSearchClassifier,
+    ReleasedClassifier,
     TreeWalkClassifier,
 )
 
@@ -23,6 +24,8 @@ WAYS = [
     PrivateKNNClassifier(rounds=2, weights="distance", sum="shares", partition="by-label"),
     RankSearchClassifier(arity=2, sum="star", weights="distance", partition="by-label"),
     NoisyVotesClassifier(k=5, sum="ring"),
+    ReleasedClassifier(statistic="means", trusted=True),
+    ReleasedClassifier(statistic="counts", delta=0.0),
     OwnerRadiusClassifier(mode="paper"),
     OwnerKNNClassifier(mode="paper"),
     IndKNNClassifier(kernel="rbf", accountant="rdp"),

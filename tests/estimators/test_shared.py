@@ -23,6 +23,7 @@ from veilring.estimators import (
     PrivateKNNClassifier,
     Promise,
     RankSearchClassifier,
+    ReleasedClassifier,
     TreeWalkClassifier,
 )
 from veilring.protocols.forecast import Forecast
@@ -43,6 +44,7 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
         {"epsilon": ONE, "neighbours": FEW, "k": FEW, "splits": np.int64(0)},
     ),
     (TreeWalkClassifier(), {"splits": FEW, "neighbours": FEW}),
+    (ReleasedClassifier(), {"parties": FEW, "epsilon": ONE, "tolerated": np.int64(1)}),
     (LDPNaiveBayes(), {"epsilon": ONE, "bins": FEW}),
     (LDPGaussianNaiveBayes(), {"epsilon": ONE}),
 ]
@@ -55,6 +57,7 @@ ACCURATE: list[tuple[Any, str, list[Any]]] = [
     (OwnerKNNClassifier(10.0), "k", [10, 80]),
     (IndKNNClassifier(50.0, tau=0.9), "sigma2", [2.0, 1e9]),
     (TreeWalkClassifier(20.0, splits=0), "epsilon", [20.0, 1e-3]),
+    (ReleasedClassifier(epsilon=20.0), "epsilon", [20.0, 1e-3]),
     (LDPNaiveBayes(np.inf), "epsilon", [np.inf, 1e-3]),
     (LDPGaussianNaiveBayes(np.inf), "epsilon", [np.inf, 1e-3]),
 ]

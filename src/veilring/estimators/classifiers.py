@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Final, Literal, cast
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from veilring.config import DescribedKey
-from veilring.data.table import Rows
+from veilring.data.table import Features, Rows
 from veilring.errors import InputError, PrivacyLeakWarning
 from veilring.estimators.base import (
     Answered,
@@ -58,6 +59,8 @@ from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.cost import found_cost
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.release.model import ReleasedModel
+from veilring.protocols.release.system import Release, ReleaseSetup
 from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
 from veilring.protocols.system import SERVER, Promise, Spent, System
@@ -201,6 +204,70 @@ class NoisyVotesClassifier(SystemClassifier):
         """Return the exact loss of the batches, which is below `epsilon` if their balls differ."""
         lost = PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon()
         return self._charged(Spent(lost, 0.0, len(self._losses), "batch"))
+
+
+def _has_probabilities(model: "ReleasedClassifier") -> bool:
+    """Say whether scores become probabilities; before `fit` nobody knows."""
+    return not hasattr(model, "model_") or model.model_.classifier.has_probabilities
+
+
+class ReleasedClassifier(SystemClassifier):
+    """A model that peers, or an owner, release once: all that it predicts costs nothing more.
+
+    `fit` deals the rows to parties, which release one noisy sum of them; the model is made of that.
+    `epsilon` is spent in `fit`, and each further `fit` on the same rows spends it again. Class
+    means have no `predict_proba`.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        model_: The released model, with its promise inside; `model_.save` writes it to a file.
+        parts_: The rows that each party was dealt, by their numbers.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    model_: ReleasedModel
+    _system: ClassVar[type[System]] = Release
+    _first: ClassVar[tuple[str, ...]] = ("parties", "epsilon")
+    _setup: ReleaseSetup
+
+    @property
+    @override
+    def cost_(self) -> Forecast:
+        """The cost of the release on a network; predicting is free."""
+        check_is_fitted(self)
+        return cast("Release", self.system_).cost(self._setup.parameters, len(self.parts_))
+
+    @override
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class of each row, shape (rows,)."""
+        rows = self._checked(X)
+        return np.asarray(self.classes_[self.model_.classifier.predict(self.model_.to_unit(rows))])
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the estimated probability of each class, shape (rows, classes)."""
+        rows = self._checked(X)
+        return self.model_.predict_proba(rows)
+
+    @override
+    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+        self._ranges = self._public_ranges(rows)
+        # A feature without width is 0, as the model's own schema has it.
+        self._hold(Rows(self._ranges.to_unit(rows, constant=0.0), numbers), rng)
+        released, parameters = self._setup.release(rng), self._setup.parameters
+        self.model_ = ReleasedModel.of(released, parameters, self.privacy_)
+
+    @override
+    def _set_up(self, parts: dict[str, Rows]) -> ReleaseSetup:
+        unnamed = [f"x{number}" for number in range(self._facts.features)]
+        names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
+        classes = tuple(map(str, self.classes_.tolist()))
+        self._facts = replace(self._facts, schema=Features(names, self._ranges, classes))
+        return cast("ReleaseSetup", super()._set_up(parts))
+
+    @override
+    def _spent(self) -> Promise:
+        return cast("Release", self.system_).promise_of(self._setup.parameters.plan)
 
 
 class _OwnerClassifier(SystemClassifier):
@@ -581,6 +648,7 @@ _OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = MappingProx
     {
         PrivateKNN: PrivateKNNClassifier,
         RankSearch: RankSearchClassifier,
+        Release: ReleasedClassifier,
         NoisyVotes: NoisyVotesClassifier,
         IndKNN: IndKNNClassifier,
         TreeWalk: TreeWalkClassifier,
@@ -593,6 +661,7 @@ def classifier_of(system: type[System]) -> type[SystemClassifier]:
     """Return the scikit-learn class of a system, which may be one of another package.
 
     Its constructor takes the parameters of the system, and then those of every `SystemClassifier`.
+    A subclass of one of our systems is classified as that one is.
 
     Args:
         system: The class of the system.
@@ -606,7 +675,8 @@ def classifier_of(system: type[System]) -> type[SystemClassifier]:
         "__module__": __name__,
         "__reduce__": _reduce,
     }
-    return type(f"{system.__name__}Classifier", (SystemClassifier,), own)
+    base = next((_OF_A_SYSTEM[each] for each in system.__mro__ if each in _OF_A_SYSTEM), None)
+    return type(f"{system.__name__}Classifier", (base or SystemClassifier,), own)
 
 
 def as_classifier(system: System, **others: Any) -> SystemClassifier:

@@ -63,7 +63,7 @@ class ReleasedWords(Message, kind="release.words"):
 
 
 def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> None:
-    """Refuse rows of another schema, and another number of parties than the noise is planned for.
+    """Refuse rows that cannot be released, and another number of parties than planned for.
 
     Args:
         rows: A party's rows.
@@ -71,8 +71,8 @@ def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> No
         parties: The number of parties that take part.
 
     Raises:
-        InputError: If the rows have other features or a class that is not public, or the plan is
-            for more or fewer parties.
+        InputError: If the rows have other features or a class that is not public, the plan is for
+            more or fewer parties, or a row exceeds the bound of a statistic of one's own.
     """
     check_rows(rows, len(parameters.features), len(parameters.features.classes))
     planned = parameters.plan.trust.parties
@@ -82,6 +82,8 @@ def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> No
             "many as there are",
             field="parties",
         )
+    if parameters.own is not None:  # ours are known to stay within their bounds
+        parameters.own.sum(rows.features, rows.labels)
 
 
 async def release_rows(

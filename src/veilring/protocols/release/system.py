@@ -1,6 +1,7 @@
 """Release as a system: its parameters, its promise, and how peers or an owner release once."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -21,7 +22,7 @@ from veilring.protocols.release.algorithm.laws import (
     Trust,
     tolerated_default,
 )
-from veilring.protocols.release.algorithm.rule import plan_own, plan_release
+from veilring.protocols.release.algorithm.rule import Plan, plan_own, plan_release
 from veilring.protocols.release.algorithm.statistic import Statistic
 from veilring.protocols.release.algorithm.steps import (
     Released,
@@ -135,11 +136,16 @@ class Release(System):
             epsilon=self.epsilon,
             delta=self.delta,
             unit="release",
-            measure="approximate DP" if self.delta else "pure ε-DP",
+            measure=_measure(self.delta),
             learned="everybody: the noisy totals, and the model made of them; queries stay with"
             " those who ask",
             note="The declared number of rows counts as public.",
         )
+
+    def promise_of(self, plan: Plan) -> Promise:
+        """Return the promise of a plan, which may be pure although a δ was allowed."""
+        promise = self.promise(parties=plan.trust.parties)
+        return replace(promise, delta=plan.delta, measure=_measure(plan.delta))
 
     def trust_among(self, parties: int) -> Trust:
         """Return whose shares of the noise count among the given number of parties.
@@ -281,6 +287,10 @@ class Release(System):
         return ReleaseSetup(self, parts, facts)
 
 
+def _measure(delta: float) -> str:
+    return "approximate DP" if delta else "pure ε-DP"
+
+
 class ReleaseSetup(Setup):
     """Parties that are ready to release: peers, or an owner of all rows and a client.
 
@@ -362,10 +372,10 @@ class ReleaseSetup(Setup):
 
     @override
     def model(self, answer: Released, among: Sequence[str], *, seeded: bool) -> ReleasedModel:
-        peers = 1 if self._release.trusted else len(among)
-        promise = self._release.promise(parties=peers)
+        parameters = self._bind(len(among))
         told = {"seeded noise": SEED_TELLS} if seeded else {}
-        return ReleasedModel.of(answer, self._bind(peers), promise.broken_by(told))
+        promise = self._release.promise_of(parameters.plan).broken_by(told)
+        return ReleasedModel.of(answer, parameters, promise)
 
     @override
     def spent(self, batches: int) -> Spent:

@@ -6,7 +6,7 @@ the totals and of what is public, so that everybody who has them has the same mo
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
@@ -33,10 +33,12 @@ class ReleaseParameters:
     Attributes:
         features: The schema of rows.
         plan: What is released, and with which noise.
-        own: A statistic of one's own, in place of the plan's.
+        own: A statistic of one's own, in place of the plan's: a dataclass, whose fields parties
+            compare.
 
     Raises:
-        InputError: If no noise is drawn at the budget, or a statistic is too large for its words.
+        InputError: If no noise is drawn at the budget, a statistic is too large for its words, or
+            one's own is no dataclass.
     """
 
     features: Features
@@ -44,6 +46,12 @@ class ReleaseParameters:
     own: Statistic[Classifier] | None = None
 
     def __post_init__(self) -> None:
+        require_that(
+            self.own is None or is_dataclass(self.own),
+            "statistic",
+            f"{type(self.own).__name__} must be a dataclass: parties compare the fields of the"
+            " statistic, so that all of them add up the same",
+        )
         for noise in self.noises:
             noise.require_room(self.plan.rows)
 

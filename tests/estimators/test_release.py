@@ -1,0 +1,136 @@
+"""Releases: one sum in `fit`, then any number of labels, and a model that can be kept."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.estimators.tables import RANGES, measured, scaled, three_classes
+
+import veilring as vr
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.estimators import ReleasedClassifier, as_classifier
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.release.roles import release_rows
+
+ROWS, LABELS = three_classes(150)
+QUERIES, TRUTH = three_classes(400, seed=2)
+
+
+@pytest.mark.parametrize("adding", ["all-to-all", "star"])
+@pytest.mark.parametrize("statistic", ["means", "lda", "grid"])
+def test_it_costs_what_real_parties_send(statistic: Any, adding: Any) -> None:
+    """Messages, bytes and rounds are those of parties with the same rows."""
+    model: Any = ReleasedClassifier(4, statistic=statistic, sum=adding, ranges=RANGES)
+    fitted = model.set_params(random_state=1).fit(ROWS, LABELS)
+    numbers = np.searchsorted(fitted.classes_, LABELS)
+    own = [Rows(scaled(ROWS[part]), numbers[part]) for part in fitted.parts_]
+    parameters = fitted.system_.bind(fitted.model_.schema.encoded, 4, len(ROWS))
+
+    async def main() -> None:
+        async with Cluster(4, own=own, seed=1) as cluster:
+            run = await cluster.run(
+                release_rows, asker="party-0", parameters=parameters, adding=adding
+            )
+        assert fitted.cost_ == measured(run.cost)
+
+    asyncio.run(main())
+
+
+def test_predicting_is_free() -> None:
+    """One release is spent by `fit`, and nothing by any number of batches."""
+    model = ReleasedClassifier(epsilon=1.5, ranges=RANGES).fit(ROWS, LABELS)
+    before, cost = model.privacy_, model.cost_
+    for queries in (QUERIES, QUERIES[:3], QUERIES[::-1]):
+        model.predict(queries)
+    assert (model.privacy_, model.cost_) == (before, cost)
+    assert (before.epsilon, before.unit) == (1.5, "release")
+    assert before.guarantee.startswith("ε = 1.5")
+
+
+def test_a_release_that_is_pure_says_so() -> None:
+    """Counts need no δ, although one was allowed."""
+    for statistic, measure in (("grid", "pure ε-DP"), ("means", "approximate DP")):
+        model = ReleasedClassifier(statistic=statistic, ranges=RANGES).fit(ROWS, LABELS)
+        assert model.privacy_.measure == model.model_.promise.measure == measure
+        assert (model.privacy_.delta == 0.0) == (measure == "pure ε-DP")
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("statistic", ["means", "lda", "counts", "grid", "trees"])
+def test_its_model_is_a_file_that_labels_alike(
+    statistic: Any, trusted: bool, tmp_path: Path
+) -> None:
+    """Also where a range has no width; the classes are their names, and the promise its own."""
+    wide = np.c_[ROWS, np.ones(len(ROWS))] if statistic != "grid" else ROWS
+    ranges = ([-4.0, -4.0, 1.0][: wide.shape[1]], [4.0, 4.0, 1.0][: wide.shape[1]])
+    model = ReleasedClassifier(
+        epsilon=30.0, statistic=statistic, trusted=trusted, ranges=ranges, random_state=1
+    ).fit(wide, LABELS)
+    labels = model.predict(wide)
+    # With next to no noise all statistics find three clusters that lie apart.
+    assert (labels == LABELS).mean() > 0.8
+    model.model_.save(tmp_path / "model.json")
+    kept = vr.load_model(tmp_path / "model.json")
+    assert (kept.predict(wide) == labels).all()
+    assert kept.promise == model.privacy_
+    assert kept.schema.classes == ("ash", "elm", "oak")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [({}, "ranges"), ({"ranges": RANGES, "random_state": 1}, "seed")]
+)
+def test_a_model_that_reveals_more_says_so_in_its_file(given: Any, why: str) -> None:
+    """Ranges of the rows and a seed leave no ε."""
+    promise = ReleasedClassifier(**given).fit(ROWS, LABELS).model_.promise
+    assert promise.epsilon is None
+    assert why in promise.measure
+
+
+def test_probabilities_are_there_where_scores_are_some() -> None:
+    """Class means have none; the others sum to 1, and the greatest is that of the label."""
+    means = ReleasedClassifier(statistic="means", ranges=RANGES).fit(ROWS, LABELS)
+    assert not hasattr(means, "predict_proba")
+    model = ReleasedClassifier(statistic="lda", ranges=RANGES).fit(ROWS, LABELS)
+    found = model.predict_proba(QUERIES)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.classes_[found.argmax(axis=1)], model.predict(QUERIES))
+
+
+def test_columns_of_a_frame_are_those_of_the_model() -> None:
+    """Otherwise they are numbered."""
+    fitted = ReleasedClassifier(ranges=RANGES).fit(ROWS, LABELS)
+    assert [each.name for each in fitted.model_.schema.features] == ["x0", "x1"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": 1e-12},
+        {"delta": -1.0},
+        {"tolerated": 8},
+        {"parties": 2},
+        {"statistic": "lda", "delta": 0.0},
+        {"statistic": "forest"},
+        {"rows": -1},
+        {"partition": "alphabet"},
+    ],
+    ids=str,
+)
+def test_what_no_parties_can_release_is_refused(wrong: dict[str, object]) -> None:
+    """A parameter that does not go with the others ends the fit."""
+    with pytest.raises(InputError):
+        ReleasedClassifier().set_params(**wrong).fit(ROWS, LABELS)
+
+
+def test_it_is_the_classifier_of_its_system() -> None:
+    """`as_classifier` gives it, with all parameters of the system."""
+    model = as_classifier(
+        vr.Release(epsilon=3.0, statistic="grid"), parties=5, ranges=RANGES, random_state=1
+    )
+    assert isinstance(model, ReleasedClassifier)
+    assert (model.epsilon, model.statistic, model.parties) == (3.0, "grid", 5)
+    assert model.fit(ROWS, LABELS).score(QUERIES, TRUTH) > 0.8

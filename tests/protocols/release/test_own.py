@@ -1,0 +1,192 @@
+"""A statistic of one's own: released, charged and refused as those of the package are."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from docs.examples.own_statistic import Halves, ReleaseHalves
+from numpy.typing import NDArray
+from typing_extensions import override
+
+import veilring as vr
+from veilring.data.table import Features, Ranges, Rows
+from veilring.errors import InputError, RunFailed
+from veilring.estimators import ReleasedClassifier
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
+from veilring.protocols.release.algorithm.laws import Account, Norm
+from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
+from veilring.protocols.release.model import ReleasedModel
+from veilring.protocols.release.roles import release_rows
+
+SCALE = 1000
+RUNTIMES = ("memory", "tls", "processes", "simulated")
+SQUARE = Features(("x", "y"), Ranges((0.0, 0.0), (1.0, 1.0)), ("left", "right"))
+
+
+@dataclass(frozen=True)
+class Moved(Statistic[Classifier]):
+    """The rows of each class from the middle, shortened to length 1/2: an L2 or L1 bound.
+
+    Attributes:
+        norm: Of the bound.
+        beyond: How many times as long rows are as the bound says.
+    """
+
+    norm: Norm
+    beyond: int = 1
+
+    @property
+    @override
+    def length(self) -> int:
+        return 4
+
+    @property
+    @override
+    def bound(self) -> Bound:
+        return Bound.scaled(
+            self.norm, SCALE, Fraction(1, 2) if self.norm == "l1" else Fraction(1, 4)
+        )
+
+    @override
+    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+        placed = np.trunc((rows - 0.5) * SCALE * self.beyond / 2).astype(np.int64)
+        return Entries(2 * labels[:, None] + np.arange(2), placed)
+
+    @override
+    def decode(self, noisy: NDArray[np.int64], deviation: float) -> Classifier:
+        means = (
+            noisy.reshape(2, 2)
+            / np.maximum(np.linalg.norm(noisy.reshape(2, 2), axis=1), 1)[:, None]
+        )
+        half, none = np.full(2, 0.5), np.zeros(2)
+        return DirectionClassifier(SQUARE.classes, half, np.ones(2), means, none, calibrated=False)
+
+
+class ReleaseMoved(vr.Release):
+    """Releases `Moved` in place of the package's statistics."""
+
+    name: Literal["release"] = "release"
+    norm: Literal["l1", "l2"] = "l2"
+    beyond: int = 1
+
+    @override
+    def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier]:
+        return Moved(self.norm, self.beyond)
+
+
+def rows_of(count: int, seed: int = 1) -> vr.Table:
+    """Draw rows of two classes, on the left and on the right."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.random((count, 2))
+    return vr.Table("square", drawn, (drawn[:, 0] > 0.5).astype(np.int64), SQUARE)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("trusted", [False, True])
+def test_it_is_released_on_every_runtime_at_the_forecast_cost(norm: Any, trusted: bool) -> None:
+    """Labels, model, transcript and cost are those of the simulation."""
+    system, table, test = ReleaseMoved(norm=norm, trusted=trusted), rows_of(400), rows_of(200, 2)
+    runs = [vr.run(system, table.deal(4, seed=1), test, runtime=name, seed=1) for name in RUNTIMES]
+    for run in runs:
+        assert (run.labels, run.transcript) == (runs[0].labels, runs[0].transcript)
+        assert run.cost == run.forecast
+    # The noise is some 5 rows long beside 200 rows of each class, on average 1/8 long each.
+    assert runs[0].accuracy is not None
+    assert runs[0].accuracy > 0.8
+
+
+@pytest.mark.parametrize(("norm", "delta"), [("l1", 0.0), ("l2", 1e-5)])
+def test_its_promise_is_that_of_its_bound(norm: Any, delta: float) -> None:
+    """An L1 bound needs no δ; the account of all shares but the colluders' is below ε."""
+    system = ReleaseMoved(norm=norm, epsilon=0.7)
+    run = vr.run(system, rows_of(100).deal(5, seed=1), rows_of(3, 2))
+    assert (run.spent.epsilon, run.spent.delta, run.spent.unit) == (0.7, delta, "release")
+    assert isinstance(run.model, ReleasedModel)
+    assert (run.model.promise.epsilon, run.model.promise.delta) == (0.7, delta)
+    assert run.model.provenance.statistic == "own"
+    parameters = system.bind(SQUARE, 5, 100)
+    assert parameters.account.epsilon(delta) <= 0.7 * (1 + 1e-9)
+    with pytest.raises(InputError, match="L2 bound, which needs a delta"):
+        ReleaseMoved(norm="l2", delta=0.0).bind(SQUARE, 5, 100)
+
+
+def test_a_row_beyond_the_bound_is_refused_before_anything_is_sent_or_charged() -> None:
+    """By the set-up, by the estimator, and by a party whose peers are there."""
+    system, table = ReleaseMoved(beyond=3), rows_of(100)
+    with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
+        vr.run(system, table.deal(3, seed=1), rows_of(3, 2))
+    with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
+        vr.as_classifier(system).fit(table.X, table.y)
+
+
+async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
+    """The role refuses them first."""
+    parameters, charged = ReleaseMoved(beyond=3).bind(SQUARE, 3, 100), list[Account]()
+    own = [Rows(part.X, part.y) for part in rows_of(100).deal(3, seed=1)]
+    async with Cluster(3, own=own, seed=1) as cluster:
+        with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
+            await cluster.run(
+                release_rows, asker="party-0", parameters=parameters, charge=charged.append
+            )
+    assert charged == []
+
+
+def test_what_parties_could_not_compare_is_refused() -> None:
+    """A statistic is a dataclass: any other object reads differently at each party."""
+
+    class Loose(Statistic[Classifier]):
+        length = 4
+        bound = Bound("l1", 1)
+
+        def entries(self, rows: Any, labels: Any) -> Entries:
+            raise NotImplementedError
+
+        def decode(self, noisy: Any, deviation: float) -> Classifier:
+            raise NotImplementedError
+
+    class ReleaseLoose(vr.Release):
+        def own_statistic(self, *_public: Any) -> Statistic[Classifier]:
+            return Loose()
+
+    with pytest.raises(InputError, match="Loose must be a dataclass"):
+        ReleaseLoose().bind(SQUARE, 3, 100)
+
+
+def test_parties_with_other_statistics_find_out() -> None:
+    """What they hold to be public differs."""
+    one, other = (ReleaseMoved(beyond=n).bind(SQUARE, 3, 100).digest for n in (1, 2))
+    assert one != other
+
+
+def test_the_estimator_of_ones_own_system_releases_once(tmp_path: Path) -> None:
+    """It is a `ReleasedClassifier`, with the system's own parameters and a model that is kept."""
+    table, test = rows_of(400), rows_of(200, 2)
+    model: Any = vr.as_classifier(
+        ReleaseMoved(norm="l1", epsilon=2.0), parties=4, ranges=(0.0, 1.0)
+    )
+    assert isinstance(model, ReleasedClassifier)
+    assert model.get_params()["norm"] == "l1"
+    model.fit(table.X, np.array(SQUARE.classes)[table.y])
+    before = model.privacy_
+    assert model.score(test.X, np.array(SQUARE.classes)[test.y]) > 0.8
+    model.predict(test.X[:7])
+    assert model.privacy_ == before
+    assert before.guarantee == "ε = 2 for each release (pure ε-DP)"
+    model.model_.save(tmp_path / "model.json")
+    kept = vr.load_model(tmp_path / "model.json")
+    assert (kept.predict(test.X) == model.predict(test.X)).all()
+
+
+def test_the_example_of_the_page_states_its_true_bound() -> None:
+    """The row in all upper halves reaches the bound, and no row exceeds it."""
+    statistic = Halves(3, ("a", "b"))
+    corners = np.array(np.meshgrid(*[[0.0, 0.49, 0.5, 1.0]] * 3)).reshape(3, -1).T
+    for label in (0, 1):
+        found = statistic.entries(corners, np.full(len(corners), label)).values
+        assert statistic.bound.holds(found)
+        assert statistic.bound.measure(found).max() == statistic.bound.most
+    assert ReleaseHalves().bind(SQUARE, 3, 10).plan.law == "laplace"
