@@ -41,6 +41,7 @@ _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "collector": "collector:measure",
         "treewalk": "treewalk:measure",
         "flood": "flood:measure",
+        "mistakes": "mistakes:measure",
         "classify": "classify:measure",
     }
 )

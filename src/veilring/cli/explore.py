@@ -111,6 +111,11 @@ def explore_command(
     given = "".join(f" --set {setting!r}" for setting in settings)
     _judge(campaign, shrink, f"replay it: veilring explore {scenario} --seed {{}}{given}")
     if seed is None:
+        if not campaign.succeeded:
+            typer.echo(
+                "\nno run has a result: there is a mistake that no fault is needed for", err=True
+            )
+            raise typer.Exit(1)
         _require_reached("no fault of these classes had an effect", campaign.missing)
         _require_reached("no seed has reached these marks", campaign.unreached)
 

@@ -78,7 +78,7 @@ class Campaign:
         return shrink(self.subject, self.worlds(next(iter(self.failures))))
 
     def check(self) -> None:
-        """Raise an `AssertionError` if anything was wrong, or a mark was never reached."""
+        """Raise an `AssertionError` if anything was wrong, no run succeeded, or a mark is left."""
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
             smallest = self.smallest()
@@ -87,6 +87,8 @@ class Campaign:
                 f"{len(self.failures)} of {self.seeds} seeds went wrong; in the world of seed "
                 f"{seed}: {'; '.join(wrong)}{seen}"
             )
+        if self.failed and not self.succeeded:
+            raise AssertionError(f"none of {self.failed} runs in {self.seeds} seeds has a result")
         if self.unreached:
             raise AssertionError(
                 f"no world of {self.seeds} seeds has reached: {'; '.join(self.unreached)}"

@@ -131,10 +131,14 @@ def explore_store(
         used, again = folder / "used", folder / "again"
         used.mkdir()
         again.mkdir()
-        if kind == "full disk":
-            left, acknowledged, doubtful = _fill(subject, used, rng)
-        else:
-            left, acknowledged, doubtful = _damage(subject, used, rng, kind)
+        try:
+            if kind == "full disk":
+                left, acknowledged, doubtful = _fill(subject, used, rng)
+            else:
+                left, acknowledged, doubtful = _damage(subject, used, rng, kind)
+        except _FAILURES as error:
+            explored.wrong.append(f"{subject.name}, before any fault: {error}")
+            return explored
         _write(again, left)
         explored.wrong += _judge(subject, again, kind, acknowledged, doubtful, explored)
     return explored
@@ -163,10 +167,12 @@ def _judge(  # noqa: PLR0917  (a world)
         return [f"{where}: {type(error).__name__}: {error}"]
     try:
         wrong = subject.find_wrong(handle, acknowledged, doubtful)
-        explored.succeeded += not wrong
-        return [f"{where}: {sentence}" for sentence in wrong]
+    except _FAILURES as error:
+        wrong = [f"{type(error).__name__}: {error}"]
     finally:
         subject.close(handle)
+    explored.succeeded += not wrong
+    return [f"{where}: {sentence}" for sentence in wrong]
 
 
 def _damage(
@@ -259,7 +265,8 @@ def _flipped(files: Files, rng: Generator) -> Files:
         return files
     name = names[int(rng.integers(len(names)))]
     content = bytearray(files[name])
-    content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+    used = [place for place, byte in enumerate(content) if byte]  # most of a page is empty
+    content[used[int(rng.integers(len(used)))]] ^= 1 << int(rng.integers(8))
     return files | {name: bytes(content)}
 
 
