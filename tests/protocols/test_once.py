@@ -41,6 +41,8 @@ CLIENTS = ("ann", "dan", "eve")
 SCHEMA = Features.of_numbers(2, 2)
 FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), schema=SCHEMA)
 SYSTEM = Release(epsilon=EPSILON, rows=60, statistic="means")
+LOSING = SYSTEM.model_copy(update={"tolerated": 0, "lost": 1})
+"""It goes on without a party that is lost while it releases."""
 ROWS = Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)
 EVERYWHERE = dict.fromkeys(PARTIES, ROWS)
 POINTS = range(1, 40)
@@ -61,10 +63,16 @@ class Deployed:
     Args:
         budget: What each may spend.
         parts: The rows of each.
+        system: How they release.
     """
 
-    def __init__(self, budget: float = 3 * EPSILON, parts: Mapping[str, Rows] = EVERYWHERE) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        budget: float = 3 * EPSILON,
+        parts: Mapping[str, Rows] = EVERYWHERE,
+        system: Release = SYSTEM,
+    ) -> None:
+        self._parts, self._system = parts, system
         budgets = Budgets(total=budget, analysts={"eve": 0.0})
         self.ledgers = {name: open_ledger(None, budgets) for name in PARTIES}
         self.members: dict[str, OnceMember] = {}
@@ -76,7 +84,7 @@ class Deployed:
             yield served
 
     def _offers(self, node: Node) -> dict[str, Offer]:
-        membership, once = membership_of()
+        membership, once = membership_of(self._system)
         till = Till(self.ledgers[node.name], EPSILON, TERMS)
         member = PeerMember(
             node, self._parts[node.name], PARTIES, membership, FACTS, TERMS, till=till
@@ -89,9 +97,9 @@ class Deployed:
         return [self.ledgers[name].totals().spent for name in PARTIES]
 
 
-async def ask(served: World, member: str, client: str = "ann") -> bytes:
+async def ask(served: World, member: str, client: str = "ann", system: Release = SYSTEM) -> bytes:
     """Return the totals that a member gives a client."""
-    role = result_client(TERMS, membership_of()[1], EPSILON)
+    role = result_client(TERMS, membership_of(system)[1], EPSILON)
     session, pair = Streams().token("session"), Parties((client, member))
     released = await served.nodes[client].run(role, session, pair)
     assert isinstance(released, Released)
@@ -172,24 +180,30 @@ def killing(deployed: Deployed, victim: str, point: int) -> Iterator[list[str]]:
     del places[point:]
 
 
-@pytest.mark.parametrize("asked", ["ada", "cyd"])
-@pytest.mark.parametrize("victim", PARTIES)
+@pytest.mark.parametrize(
+    ("system", "victim", "asked"),
+    [
+        *((SYSTEM, victim, asked) for victim in PARTIES for asked in ("ada", "cyd")),
+        (LOSING, "ada", "cyd"),
+        (LOSING, "cyd", "ada"),
+    ],
+)
 async def test_a_member_killed_anywhere_costs_no_second_release_of_what_is_known(
-    victim: str, asked: str
+    system: Release, victim: str, asked: str
 ) -> None:
     """What was charged stays charged; a total that any member or client has is never made again."""
     known_after = set[bool]()
     for point in POINTS:
-        deployed, told = Deployed(), list[bytes]()
+        deployed, told = Deployed(system=system), list[bytes]()
         async with deployed.served() as served:
             with killing(deployed, victim, point) as places, suppress(VeilringError):
-                told.append(await ask(served, asked))
+                told.append(await ask(served, asked, system=system))
             await asyncio.gather(*(asyncio.sleep(0) for _ in range(3)))
         async with deployed.served() as served:
             before = deployed.spent()
             kept = [member._find() for member in deployed.members.values()]  # noqa: SLF001  (what is on the disk)
             assert not told or any(kept), "a client was told what no disk had"
-            answers = [*told, *[await ask(served, name) for name in PARTIES]]
+            answers = [*told, *[await ask(served, name, system=system) for name in PARTIES]]
             assert len(set(answers)) == 1
             again = 0.0 if any(kept) else EPSILON
             assert deployed.spent() == [spent + again for spent in before]
@@ -202,14 +216,15 @@ async def test_a_member_killed_anywhere_costs_no_second_release_of_what_is_known
     assert known_after == {False, True}
 
 
-async def test_no_member_begins_if_one_cannot_pay() -> None:
+@pytest.mark.parametrize("system", [SYSTEM, LOSING])
+async def test_no_member_begins_if_one_cannot_pay(system: Release) -> None:
     """Under a spent ledger it is named, and nobody is charged; likewise a client without budget."""
-    deployed = Deployed(budget=EPSILON)
+    deployed = Deployed(budget=EPSILON, system=system)
     async with deployed.served() as served:
         deployed.ledgers["cyd"].charge(Charge("bob", "before", b"", b"", EPSILON))
         for asked in PARTIES:
             with pytest.raises(BudgetExhausted, match="member") as refused:
-                await ask(served, asked)
+                await ask(served, asked, system=system)
             assert refused.value.__notes__ == [
                 "cyd has less left than the 2 epsilon that the release costs."
             ]
