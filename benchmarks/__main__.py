@@ -30,6 +30,8 @@ _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "arity": "ranksearch:measure_arity",
         "secure": "ranksearch_mpyc:measure",
         "simulated": "hops:measure_simulated",
+        "worlds": "hiding:measure_worlds",
+        "hiding": "hiding:measure_power",
         "batch": "ring:measure_batch",
         "sweep": "sweep:measure",
         "startup": "ring:measure_startup",

@@ -24,15 +24,16 @@ def audit(role: Callable[..., Any], coalition: tuple[str, ...] = ("ada",), **opt
 
 
 BROKEN: Final = {
-    leaky.reused_mask: "entry 1 less entry 0 of values in message 2 from",
-    leaky.reused_later: "less the one before",
-    leaky.constant_mask: "of values in message 1 from",
-    leaky.unmasked_low_bits: "modulo 16 of values in message 2 from",
-    leaky.order_leak: "of values in message 2 from",
-    leaky.size_leak: "size in message 2 from",
-    leaky.late_leak: "instant in message 2 from",
-    leaky.one_share: "from cy to ada (test.hidden-part) and all alike before it, less 1 alike",
+    leaky.reused_mask: "(test.hidden-part), values: entry 1 less entry 0",
+    leaky.reused_later: "less the one before, values: entry 0",
+    leaky.constant_mask: "message 1 from ben to ada (test.hidden-part), values: entry 0",
+    leaky.unmasked_low_bits: "(test.hidden-part), values: entry 0 modulo 16",
+    leaky.order_leak: "message 2 from cy to ada (test.hidden-part), values: entry 0",
+    leaky.size_leak: "to ada (test.hidden-part): size",
+    leaky.late_leak: "to ada (test.hidden-part): instant",
+    leaky.one_share: "cy to ada (test.hidden-part) and all alike before it, less 1 alike",
 }
+"""Roles, and what their audits name."""
 
 
 @pytest.mark.parametrize("role", BROKEN, ids=lambda role: role.__name__)

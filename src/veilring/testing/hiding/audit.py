@@ -156,7 +156,7 @@ class Audit:
         )
         lines += [str(telling) for telling in verdict.told[:_NAMED_MAX]]
         if len(verdict.told) > _NAMED_MAX:
-            lines.append(f"and {len(verdict.told) - _NAMED_MAX} more coordinates")
+            lines.append(f"and {len(verdict.told) - _NAMED_MAX} more")
         if not verdict.differs:
             lines.append(
                 f"an advantage of {self.least_advantage:.3f} of the classifier, or of "

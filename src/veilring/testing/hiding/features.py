@@ -5,12 +5,11 @@ sends, by their place in their channel, their fields, and what can be computed o
 differ from it, in size or in number, show that in coordinates of their own.
 
 Of each message: its size, its instant, its place among all; of each array its length, the places of
-its extremes, how many of its entries differ and how many are the member's own or were seen before;
+its extremes, how many of its entries differ and how many are the member's own or in other messages;
 of each entry its value, its value modulo powers of two (of a real number: of its lowest bits), its
-rank among the member's own numbers, whether it was seen before, itself less the entry before, and
-the entries in ascending order.
-Words are compared also less the message before, less what the coalition sent there, added up over
-all parties, and as the coalition can strip them.
+rank among the member's own numbers, whether another message has it, itself less the entry before,
+and the entries in ascending order. Words are compared also less the message before, less what the
+coalition sent there, added up over all parties, and as the coalition can strip them.
 """
 
 from collections import Counter
@@ -38,8 +37,8 @@ _MODULI_COMBINED: Final = (16,)
 _COMBINED_MAX: Final = 2
 _LOW_BITS: Final = 256
 _WORD_MAX: Final = (1 << 64) - 1
-# Entries of earlier messages that a message is compared with, in all.
-_SEEN_MAX: Final = 128
+# Entries of other messages that a message is compared with, spread over all of them.
+_KNOWN_MAX: Final = 128
 
 _INPUT: Final = "the input of "
 _RESULT: Final = "the result of "
@@ -61,8 +60,8 @@ class Coordinate(NamedTuple):
     """Whether it is computed of several messages."""
 
     def __str__(self) -> str:
-        field = f" of {self.field}" if self.field else ""
-        return f"{self.what}{field} in {self.message}"
+        field = f", {self.field}" if self.field else ""
+        return f"{self.message}{field}: {self.what}"
 
 
 class Slot(NamedTuple):
@@ -286,24 +285,20 @@ class Layout:
     def _inside(self, blocks: Mapping[Place, Block]) -> dict[Coordinate, Columns]:
         """Return what is seen of each place by itself, and beside what the coalition knows."""
         columns: dict[Coordinate, Columns] = {}
-        own = {
-            real: [
-                block
-                for place, block in blocks.items()
-                if place.message.startswith(_INPUT) and (block.bits == 0) == real
-            ]
-            for real in (True, False)
+        own = [block for place, block in blocks.items() if place.message.startswith(_INPUT)]
+        within = {
+            place: block
+            for place, block in blocks.items()
+            if place.slot is not None and not place.field.startswith("length of")
         }
-        seen: dict[bool, list[Block]] = {True: [], False: []}
         for place, block in blocks.items():
-            real = block.bits == 0
             if place.message.startswith(_INPUT):
                 columns |= dict(_values_of(place, block, self._entries))
             else:
                 columns |= dict(_entries_of(place, block, self._entries))
-            if place.slot is not None and not place.field.startswith("length of"):
-                columns |= dict(_beside(place, block, own[real], seen[real], self._entries))
-                seen[real].append(block)
+            if place in within:
+                others = [each for at, each in within.items() if at.slot != place.slot]
+                columns |= dict(_beside(place, block, own, others, self._entries))
         return columns
 
 
@@ -416,12 +411,12 @@ def _beyond(block: Block) -> np.float64 | np.uint64:
 
 
 def _beside(
-    place: Place, block: Block, own: Sequence[Block], seen: Sequence[Block], most: int
+    place: Place, block: Block, own: Sequence[Block], others: Sequence[Block], most: int
 ) -> Iterator[tuple[Coordinate, Columns]]:
-    """Yield how numbers lie among those that the coalition has put in or has seen before."""
+    """Yield how numbers lie among the coalition's own and those of other messages."""
     absent = block.length < 0
-    for whose, blocks in (("own", own), ("seen before", seen)):
-        known = _joined(blocks, len(block.values))
+    for whose, blocks in (("own", own), ("seen elsewhere", others)):
+        known = _joined([each for each in blocks if (each.bits == 0) == (block.bits == 0)])
         if known is None:
             continue
         values, there = known
@@ -437,14 +432,14 @@ def _beside(
                 yield place.name(f"rank of entry {entry} among own"), _column(rank, missing)
 
 
-def _joined(blocks: Sequence[Block], runs: int) -> tuple[NDArray[Any], _Mask] | None:
+def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], _Mask] | None:
     """Return all entries of blocks, and which are there; None if there is none."""
-    some = [block for block in blocks if block.entries]
-    if not some:
+    if not any(block.entries for block in blocks):
         return None
-    values = np.concatenate([block.values for block in some], axis=1)[:, -_SEEN_MAX:]
-    there = ~np.concatenate([block.missing for block in some], axis=1)[:, -_SEEN_MAX:]
-    return values.reshape(runs, -1), there
+    values = np.concatenate([block.values for block in blocks], axis=1)
+    there = ~np.concatenate([block.missing for block in blocks], axis=1)
+    picked = _picked(values.shape[1], _KNOWN_MAX)
+    return values[:, picked], there[:, picked]
 
 
 def _combine(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Block]]:

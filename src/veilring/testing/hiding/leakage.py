@@ -75,12 +75,14 @@ class Leakage:
     Attributes:
         from_view: The success of the attacker that was best on other runs.
         from_output: The success of the best guess from the coalition's inputs and results.
+        learned: The success of the best attacker that learned, and knows no protocol.
         given: The success of each attacker that was given, on the same runs.
         gain: The success from the view less that from the output.
     """
 
     from_view: Success
     from_output: Success
+    learned: Success
     given: tuple[Success, ...]
     gain: Estimate
 
@@ -142,6 +144,7 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, who wants it, and 
         return best.name, best.chosen_at, best.attacker.guess(columns[judged][:, which])
 
     name, rate, guessed = attack(layout.of_views(coalition))
+    learner = Success(name, int((guessed == labels[judged]).sum()), len(judged))
     told, _, from_output = attack(layout.of_outputs(coalition))
     given = []
     for called, each in guesses.items():
@@ -154,6 +157,7 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, who wants it, and 
     return Leakage(
         Success(name, int(right.sum()), len(right)),
         Success(told, int(anyway.sum()), len(right)),
+        learner,
         tuple(given),
         _paired(right.astype(np.float64) - anyway),
     )

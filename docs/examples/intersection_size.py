@@ -1,0 +1,100 @@
+"""How many items do two parties have in common? A third counts tokens, and learns too much."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator
+
+from veilring.nodes.party import Party, broadcast
+from veilring.protocols.masks import WordArray, agree_secrets
+from veilring.testing import assert_hides, measure_leakage
+from veilring.testing.hiding import Played
+from veilring.transport import Message
+
+COUNTER: Final = "cy"
+ITEMS: Final = 4
+
+
+class Tokens(Message, kind="intersection.tokens"):
+    """The items of one party under a key that the counter has not."""
+
+    values: WordArray
+
+
+class Size(Message, kind="intersection.size"):
+    """The number of tokens that both have sent."""
+
+    common: int
+
+
+async def intersection_size(party: Party, own: list[int], *, sort: bool) -> int:
+    """Count the items that the two parties beside the counter have in common."""
+    if party.me == COUNTER:
+        party.round(1)
+        ours, theirs = [(await party.receive(Tokens, sender=peer)).values for peer in party.peers]
+        common = len(np.intersect1d(ours, theirs))
+        party.round(2)
+        await broadcast(party, Size(common=common))
+        return common
+    (other,) = (peer for peer in party.peers if peer != COUNTER)
+    key = (await agree_secrets(party, among=[other]))[other]
+    tokens = np.array([token(key, item) for item in sorted(own)], np.uint64)
+    if sort:
+        tokens.sort()  # in the order of the tokens, which says nothing of the items
+    party.round(1)
+    await party.send(COUNTER, Tokens(values=tokens))
+    return (await party.receive(Size, sender=COUNTER)).common
+
+
+def token(key: bytes, item: int) -> int:
+    """Return what stands for an item in this session."""
+    hashed = hashlib.blake2b(item.to_bytes(8, "big"), key=key, digest_size=8)
+    return int.from_bytes(hashed.digest(), "big")
+
+
+def tells(inputs: Mapping[str, Any]) -> object:
+    """Return all that the counter may learn: three sizes."""
+    ada, ben = set(inputs["ada"]), set(inputs["ben"])
+    return len(ada), len(ben), len(ada & ben)
+
+
+WORLD: Final = {"ada": [10, 20, 30, 40], "ben": [10, 20, 50, 60], COUNTER: []}
+OTHER_WORLD: Final = {"ada": [10, 20, 30, 40], "ben": [1, 2, 30, 40], COUNTER: []}
+
+
+def draw(rng: Generator) -> list[list[int]]:
+    """Draw the sets of ada and ben: two of ben's four items are ada's, too."""
+    ben = rng.choice(1_000, ITEMS, replace=False)
+    ada = [*rng.choice(ben, 2, replace=False), 1_001, 1_002]
+    return [[int(item) for item in ada], [int(item) for item in ben], []]
+
+
+def has_least(played: Played) -> bool:
+    """Return the secret: is the least of ben's items ada's, too?"""
+    inputs: Mapping[str, Any] = played.inputs
+    return min(inputs["ben"]) in inputs["ada"]
+
+
+def main() -> None:
+    """Find the leak, measure it, and see it mended."""
+    for sort in (False, True):
+        print(f"sort={sort}:")
+        options: dict[str, Any] = {"coalition": [COUNTER], "runs": 1_000, "sort": sort}
+        try:
+            audit = assert_hides(intersection_size, WORLD, OTHER_WORLD, tells=tells, **options)
+        except AssertionError as error:
+            print(error)
+        else:
+            print(f"nothing tells; an advantage of {audit.least_advantage:.2f} would have")
+        parties = list(WORLD)
+        found = measure_leakage(
+            intersection_size, draw, secret=has_least, parties=parties, **options
+        )
+        view, output = found.from_view.rate.value, found.from_output.rate.value
+        print(f"right guesses of the secret: {view:.1f}; from the output alone: {output:.1f}\n")
+
+
+if __name__ == "__main__":
+    main()

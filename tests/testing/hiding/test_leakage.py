@@ -1,0 +1,111 @@
+"""`measure_leakage` finds what hand-written attacks find, and no more than there is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+from tests.testing.hiding import leaky
+from tests.testing.hiding.leaky import PARTIES
+from tests.testing.hiding.topk import attacked, hand_written, setting
+
+from veilring.errors import InputError
+from veilring.testing.hiding import Leakage, Played, measure_leakage
+
+
+def draw(rng: Generator) -> list[leaky.Words]:
+    """Draw two entries below 8 for each party."""
+    return list(rng.integers(0, 8, (3, 2)).astype(np.uint64))
+
+
+def lowest_bit(played: Played) -> int:
+    """Return the secret: the lowest bit of ben's first entry."""
+    inputs: Mapping[str, Any] = played.inputs
+    return int(inputs["ben"][0]) % 2
+
+
+def measure(role: Any, runs: int = 1_000, **options: Any) -> Leakage:
+    """Measure what ada learns of ben's bit."""
+    return measure_leakage(
+        role,
+        draw,
+        secret=lowest_bit,
+        coalition=["ada"],
+        parties=PARTIES,
+        runs=runs,
+        **options,
+    )
+
+
+def test_a_leak_is_found_in_full() -> None:
+    """Words whose low bits are under no mask tell a low bit in each run; the total does not."""
+    found = measure(leaky.unmasked_low_bits)
+    assert found.from_view.right == found.from_view.runs == 500
+    low, high = found.from_output.interval
+    assert low < 0.5 < high + 0.05
+    assert found.gain.value > 0.4
+
+
+def test_what_is_hidden_is_not_found() -> None:
+    """The success against a right sum is a coin's: within 5 standard errors, 1 in a million."""
+    found = measure(leaky.honest_sum)
+    for success in (found.from_view, found.from_output):
+        assert abs(success.rate.value - 0.5) < 5 * np.sqrt(0.25 / 500)
+
+
+def test_given_attackers_compete() -> None:
+    """An attacker that knows the protocol is measured on the same runs, and used if it is best."""
+
+    def peek(views: Mapping[str, Any]) -> int:
+        words = [seen.message.values for seen in views["ada"].received if seen.sender == "ben"]
+        return int(words[1][0]) % 2
+
+    found = measure(leaky.unmasked_low_bits, guess={"peek": peek, "zero": lambda _views: 0})
+    assert [success.attacker for success in found.given] == ["peek", "zero"]
+    assert found.given[0].right == 500
+    assert found.given[1].right < 300
+    assert "given: peek" in str(found)
+
+
+def test_runs_without_a_secret_are_left_out() -> None:
+    """And too few that have one are refused."""
+
+    def rarely(played: Played) -> int | None:
+        inputs: Mapping[str, Any] = played.inputs
+        return None if inputs["ben"][1] else lowest_bit(played)
+
+    found = measure_leakage(
+        leaky.unmasked_low_bits,
+        draw,
+        secret=rarely,
+        coalition=["ada"],
+        parties=PARTIES,
+        runs=1_600,
+    )
+    assert 60 < found.from_view.runs < 140
+    with pytest.raises(InputError, match="enough that 100 have a secret"):
+        measure_leakage(
+            leaky.honest_sum,
+            draw,
+            secret=lambda _played: None,
+            coalition=["ada"],
+            parties=PARTIES,
+            runs=100,
+        )
+
+
+@pytest.mark.parametrize("coalition", ["successor", "both neighbours"])
+def test_topk_leaks_at_least_what_is_attacked(coalition: Any) -> None:
+    """Learned attackers are as often right as the optimal attack, within 2 standard errors.
+
+    The secret is whether the last new entry is the victim's own. The optimal attack knows the
+    protocol: exactly between two neighbours, by simulation for a successor. The benchmark does so
+    on all settings of the attack tables.
+    """
+    found = attacked(setting(3, 1, 1, 1.0, 2), coalition, runs=2_000, simulated=4_000)
+    optimal = found.given[0]
+    assert optimal.attacker == hand_written
+    assert found.from_output.rate.value < optimal.rate.value
+    spread = np.hypot(found.learned.rate.standard_error, optimal.rate.standard_error)
+    assert found.learned.rate.value >= optimal.rate.value - 2 * spread

@@ -1,0 +1,70 @@
+"""The protocols that are here: those that hide pass, and PP-TopK fails as much as it leaks.
+
+The audits of a hundred thousand held-out runs are `python -m benchmarks --only hiding`.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from benchmarks.hiding import SUBJECTS
+
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring import TopKParameters
+from veilring.protocols.ring.roles import pp_topk
+from veilring.testing.hiding import Audit, assert_hides
+from veilring.testing.hiding.audit import RUNS_MIN
+
+RING: Final = ("ada", "ben", "cy", "dee")
+# ben holds one of the three smallest values, or dee does: all learn the same three.
+WORLD: Final = dict(zip(RING, np.array([[[1, 7]], [[2, 9]], [[3, 8]], [[5, 6]]]) / 10, strict=True))
+OTHER: Final = {**WORLD, "ben": np.array([[0.5, 0.9]]), "dee": np.array([[0.2, 0.6]])}
+
+
+def smallest(inputs: Any) -> Any:
+    """Return what PP-TopK may tell."""
+    return np.sort(np.concatenate(list(inputs.values()), axis=1))[:, :3]
+
+
+def audit_topk(
+    coalition: tuple[str, ...], *, P0: float = 1.0, runs: int = 2_000, other: Any = None
+) -> Audit:
+    """Audit PP-TopK among four parties."""
+    parameters = TopKParameters(k=3, P0=P0, d=0.5, rounds=2, delta=0.1, upper=1.0)
+    return assert_hides(
+        pp_topk,
+        WORLD,
+        OTHER if other is None else other,
+        coalition=coalition,
+        tells=smallest,
+        runs=runs,
+        ring=Ring(RING),
+        parameters=parameters,
+    )
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_protocols_that_hide_pass(name: str) -> None:
+    """No test of ada's view tells who of the other two holds which input."""
+    audit = SUBJECTS[name].audit(RUNS_MIN)
+    assert not audit.verdict.differs
+    assert audit.least_advantage < 0.33
+
+
+@pytest.mark.parametrize("coalition", [("ada", "cy"), ("cy",)], ids=["neighbours", "successor"])
+def test_topk_fails_for_neighbours_and_for_a_successor(coalition: tuple[str, ...]) -> None:
+    """Within 2,000 runs, by a vector of the victim."""
+    with pytest.raises(AssertionError, match=r"ring\.topk\.vector\), values: "):
+        audit_topk(coalition)
+
+
+def test_two_neighbours_see_nearly_everything_without_noise() -> None:
+    """If the victim never hides its value, the worlds are told apart in each run."""
+    with pytest.raises(AssertionError, match=r"advantage 1\.000") as failed:
+        audit_topk(("ada", "cy"), P0=0.0, runs=RUNS_MIN)
+    assert "from ben to cy (ring.topk.vector), values: entry" in str(failed.value)
+
+
+def test_topk_between_equal_worlds_passes() -> None:
+    """What PP-TopK leaks is found between worlds that differ, and nowhere else."""
+    assert not audit_topk(("ada", "cy"), runs=RUNS_MIN, other=WORLD).verdict.differs

@@ -1,0 +1,88 @@
+"""PP-TopK as the attack tables have it, played by its parties and attacked by hand."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.attacks import (
+    CoalitionView,
+    Setting,
+    TopKView,
+    UniformPrior,
+    claim_new,
+    decide_by,
+    fit_cells,
+    owned,
+    sandwich_posterior,
+    topk_view,
+)
+from veilring.protocols.ring.attacks.cells import Coalition
+from veilring.protocols.ring.roles import pp_topk
+from veilring.testing.hiding import Leakage, MemberView, Played, measure_leakage
+
+hand_written: Final = "optimal attack"
+_BESIDE: Final[Mapping[Coalition, tuple[int, ...]]] = {
+    "successor": (1,),
+    "both neighbours": (-1, 1),
+}
+
+
+def setting(parties: int, victim: int, k: int, P0: float, rounds: int) -> Setting:
+    """Return a setting of the attack tables."""
+    public = TopKParameters(k=k, P0=P0, d=0.5, rounds=rounds, delta=0.1, upper=1.0)
+    return Setting(parties, victim, public, UniformPrior(100))
+
+
+def attacked(
+    of: Setting, coalition: Coalition, *, runs: int, simulated: int, seed: int = 0
+) -> Leakage:
+    """Measure how often a coalition decides right on the last new entry of the victim."""
+    n, parameters = of.parties, of.parameters
+    ring = Ring([f"party-{place}" for place in range(n)])
+    victim = ring.order[of.victim]
+    places = [(of.victim + step) % n for step in _BESIDE[coalition]]
+
+    def see(views: Mapping[str, MemberView]) -> tuple[TopKView, NDArray[np.float64]]:
+        view = topk_view(CoalitionView(ring, views), parameters)
+        return view, claim_new(view, victim)
+
+    def draw(rng: Generator) -> list[NDArray[np.float64]]:
+        return list(of.prior.draw(1, n, parameters.k, rng)[0][:, None])
+
+    def secret(played: Played) -> bool | None:
+        _, claims = see(played.views)
+        inputs: Mapping[str, Any] = played.inputs
+        new = np.flatnonzero(np.isfinite(claims))
+        return bool(owned(claims, inputs[victim]).flat[new[-1]]) if new.size else None
+
+    cells = None
+    if coalition == "successor":
+        rng = np.random.default_rng(seed)
+        cells = fit_cells(parameters, n, of.victim, places, of.prior, simulated, rng)
+
+    def attack(views: Mapping[str, MemberView]) -> bool:
+        view, claims = see(views)
+        posterior = (
+            sandwich_posterior(view, victim, of.prior)
+            if cells is None
+            else cells.posterior(view, victim)
+        )
+        return bool(decide_by(posterior).flat[np.flatnonzero(np.isfinite(claims))[-1]])
+
+    return measure_leakage(
+        pp_topk,
+        draw,
+        secret=secret,
+        guess={hand_written: attack},
+        coalition=[ring.order[place] for place in places],
+        parties=ring.order,
+        runs=runs,
+        seed=seed,
+        ring=ring,
+        parameters=parameters,
+    )
