@@ -289,6 +289,20 @@ def test_a_result_may_be_larger_than_an_entry_of_the_ledger(
             assert till.find("ada", "result", CONTENT) == answer
 
 
+async def test_a_result_may_be_larger_than_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is sent in pieces, one after the other as they are asked for."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        whole = await ask(served, "ada")
+    monkeypatch.setattr(peers, "PIECE_BYTES", 17)
+    again = Deployed()
+    async with again.served() as served:
+        assert len(await ask(served, "cyd")) == len(whole)
+        pieces = [frame for frame in served.passed if frame[2] == "result.piece"]
+        assert len(pieces) > 2 * len(whole) / 17
+        assert again.spent() == [EPSILON] * 3
+
+
 async def test_a_ledger_whose_release_was_planned_otherwise_is_refused() -> None:
     """A member does not start with a release that it cannot read, and does not make it again."""
     deployed = Deployed()
