@@ -27,6 +27,7 @@ from veilring.scenarios import load_scenario
 from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store
 from veilring.testing.exploring.campaign import Campaign, explore_seed
 from veilring.testing.exploring.kept import STORES
+from veilring.testing.exploring.stores import StorageFault
 from veilring.testing.lies import Lies, Verdict, audit_lies
 
 SEEDS: Final = 100
@@ -106,13 +107,13 @@ def _subject(settings: tuple[str, ...]) -> SystemSubject:
     return SystemSubject(load_scenario("faults", settings))
 
 
-def stored(name: str) -> Audit:
+def stored(name: str, kinds: tuple[StorageFault, ...] = STORAGE_FAULTS) -> Audit:
     """Return the audit that explores a store, one class of fault after the other."""
 
     def audit() -> tuple[int, str] | None:
         (subject,) = (each for each in STORES if each.name == name)
         for seed in range(SEEDS):
-            kind = STORAGE_FAULTS[seed % len(STORAGE_FAULTS)]
+            kind = kinds[seed % len(kinds)]
             try:
                 wrong = explore_store(subject, seed, kind=kind).wrong
             except VeilringError as error:
@@ -379,7 +380,10 @@ MISTAKES: Final = (
         "running sums are not written", f"{_LDP}._write", nothing, stored("collector"), quick=True
     ),
     Mistake(
-        "a store's reports are not checked", f"{_LDP}._require_whole", nothing, stored("collector")
+        "a store's reports are not checked",
+        f"{_LDP}._require_whole",
+        nothing,
+        stored("collector", ("bit flip",)),
     ),
     Mistake(
         "a lost row: each last report",
@@ -397,7 +401,7 @@ MISTAKES: Final = (
         "places without a checksum",
         f"{_ROWS}._checksum",
         lambda right: lambda _place: 7,
-        stored("state"),
+        stored("state", ("bit flip",)),
     ),
     Mistake("forgotten rows are not zeroed", f"{_ROWS}.RowFile._zero", nothing, stored("state")),
     Mistake(

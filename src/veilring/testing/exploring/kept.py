@@ -22,6 +22,7 @@ from veilring.testing.exploring.stores import StoreSubject
 
 _AMOUNT: Final = 0.25
 _FEATURES: Final = 3
+_LARGEST: Final = 1000
 _CLASSES: Final = 3
 _VALUES: Final = 4
 _AT_ONCE: Final = 5
@@ -186,8 +187,7 @@ def _group(number: int) -> Accepted:
 def _records(number: int) -> LabelledRecords:
     """Return the records of a step, always the same."""
     rng = np.random.default_rng(number)
-    features = np.zeros((_AT_ONCE, _FEATURES), np.float32)
-    features[np.arange(_AT_ONCE), rng.integers(_FEATURES, size=_AT_ONCE)] = 7.0
+    features = rng.integers(1, _LARGEST, size=(_AT_ONCE, _FEATURES)).astype(np.float32)
     ids = [f"record-{number}-{place}" for place in range(_AT_ONCE)]
     return LabelledRecords.of(ids, features, rng.integers(_CLASSES, size=_AT_ONCE))
 

@@ -41,6 +41,8 @@ _FAILURES: Final = (VeilringError, sqlite3.Error, OSError)
 _OPERATIONS_MAX: Final = 6
 # The moments that a world remembers: those of some operations.
 _MOMENTS_MAX: Final = 400
+# Of flipped bits: those in a log are found by SQLite's own sums.
+_CLOSED_SHARE: Final = 0.5
 _SPARE_BYTES_MAX: Final = 8192
 # SQLite makes this index of its log anew.
 _INDEX: Final = "-shm"
@@ -188,7 +190,10 @@ def _damage(
         moments.note()
     finally:
         subject.close(handle)
+    moments.note()  # closed in order, all is in the files themselves
     place = int(rng.integers(len(moments.files)))
+    if kind == "bit flip" and rng.random() < _CLOSED_SHARE:
+        place = len(moments.files) - 1
     (files, acknowledged), later = moments.files[place], moments.files[place:]
     match kind:
         case "torn write":
