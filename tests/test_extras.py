@@ -117,7 +117,13 @@ def test_each_command_says_what_to_install(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("package", sorted(set(SINGLE.values())))
+@pytest.mark.parametrize(
+    "package",
+    [
+        package if package == "matplotlib" else pytest.param(package, marks=pytest.mark.slow)
+        for package in sorted(set(SINGLE.values()))
+    ],
+)
 def test_a_command_without_one_package_says_which(package: str, tmp_path: Path) -> None:
     """Before anything is run whose results could not be written."""
     commands = [command for command, missing in SINGLE.items() if missing == package]

@@ -115,6 +115,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         manager.cleanup_resources()
 
 
+@pytest.mark.slow
 def test_a_program_runs_cell_by_cell(notebook: Notebook) -> None:
     """Systems run on all runtimes with equal transcripts; a run is a table, and can be awaited."""
     lines = notebook.program(PROGRAM).printed.splitlines()

@@ -3,11 +3,13 @@
 import os
 from pathlib import Path
 
+import pytest
 from benchmarks.collecting import Drive, drive_collection, write_reports
 
 from veilring.protocols.ldp.parquet import tally_parquet
 
 
+@pytest.mark.slow
 def test_every_report_of_a_driven_collection_is_durable() -> None:
     """One collector takes what a submitter sends over TLS; bytes and memory are those of both."""
     seen = list[int]()

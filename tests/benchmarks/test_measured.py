@@ -103,6 +103,7 @@ def test_sizes_of_a_server_are_met_at_the_edge() -> None:
         study_records(Table(), (16, 32))
 
 
+@pytest.mark.slow
 def test_every_deployment_is_asked() -> None:
     """Rings on all transports, an owner and a server answer each size, by the clock given."""
     study = study_serve(Asked(parties=3, clock=_ticks()), (1, 2, 4))

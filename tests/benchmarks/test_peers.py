@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.deployment.commands import SECONDS
 
 _ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
     """One benchmark alone prints its table, and its file holds ratios with their spread."""
     output = tmp_path / "results.json"

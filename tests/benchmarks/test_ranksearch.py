@@ -14,6 +14,7 @@ def batch() -> dict[str, Measurement]:
     return {found.name: found for found in measure_batch(quick=True)}
 
 
+@pytest.mark.slow
 def test_each_way_is_measured(batch: dict[str, Measurement]) -> None:
     """Rounds, payload and simulated seconds of every way; of rank search with ties, too."""
     for way, kind in ((name, type(way.system)) for name, way in WAYS.items()):
@@ -22,11 +23,13 @@ def test_each_way_is_measured(batch: dict[str, Measurement]) -> None:
                 assert batch[f"{title}: {what}"].median > 0
 
 
+@pytest.mark.slow
 def test_a_small_batch_is_held_to_nothing(batch: dict[str, Measurement]) -> None:
     """Bounds are of 1,000 queries: a quick run neither holds nor misses them."""
     assert {found.verdict for found in batch.values()} == {""}
 
 
+@pytest.mark.slow
 def test_links_are_waited_for_once_a_round(batch: dict[str, Measurement]) -> None:
     """A batch takes its rounds, and two of set-up, times the latency of a link; little more."""
     for title in ("rank search, totals", "rank search, totals, ties"):
@@ -45,6 +48,7 @@ def test_ties_take_more_rounds() -> None:
     assert many > 0.5
 
 
+@pytest.mark.slow
 def test_finer_cuts_take_no_more_rounds() -> None:
     """From 4 parts to 64 the simulated seconds on slow links fall, or stay."""
     seconds = [found.median for found in measure_arity(quick=True)]

@@ -25,6 +25,7 @@ def _models(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     return {f"{each['curve']}, {each['y']}": each for each in document["models"]}
 
 
+@pytest.mark.slow
 def test_ring_prints_what_it_keeps_and_the_same_again(tmp_path: Path) -> None:
     """The text is the output, all points are in the table, the picture is one, none is lost."""
     folder = tmp_path / "growth"
@@ -47,6 +48,7 @@ def test_ring_prints_what_it_keeps_and_the_same_again(tmp_path: Path) -> None:
     assert "nothing is overwritten" in err
 
 
+@pytest.mark.slow
 def test_ring_takes_links_from_a_file(tmp_path: Path) -> None:
     """The table of a scenario sets latency; twice of it takes twice as long."""
     found = []
@@ -62,6 +64,7 @@ def test_ring_takes_links_from_a_file(tmp_path: Path) -> None:
     assert "--latency is 1.0; allowed: nothing, where there is a --network" in err
 
 
+@pytest.mark.slow
 def test_records_are_those_of_a_server_of_its_own(tmp_path: Path) -> None:
     """Each size is a fresh process, whose memory holds Python and not a gigabyte."""
     sizes = ("--size", "16", "--size", "32", "--size", "64")
@@ -74,6 +77,7 @@ def test_records_are_those_of_a_server_of_its_own(tmp_path: Path) -> None:
     assert all(10 < float(row["y"]) < 1_000 for row in rows)
 
 
+@pytest.mark.slow
 def test_serve_asks_every_deployment() -> None:
     """Each has its table and its finding."""
     sizes = ("--size", "1", "--size", "2", "--size", "4")
@@ -84,6 +88,7 @@ def test_serve_asks_every_deployment() -> None:
         assert f"{name}: " in out.partition("prediction server: seconds")[2]
 
 
+@pytest.mark.slow
 def test_collect_measures_a_collector_and_adds_its_files_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_on_the_simulated_clock_it_is_named(
     assert invoke("trace", tmp_path)[1].startswith("The run failed. ")
 
 
+@pytest.mark.slow
 def test_among_processes_it_is_named() -> None:
     """When the time is up, all parties' word on what they wait for names the one at fault."""
     command = ["run", "wine", "--runtime", "processes", "--seed", "1", *LIMIT, *settings(1)]

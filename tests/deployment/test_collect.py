@@ -71,6 +71,7 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     assert collection.require_sound() == CLIENTS
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Whenever what is killed what was acknowledged is stored; in the end each row counts once."""
     rng = np.random.default_rng()  # when to kill is the point, not the same again
@@ -79,6 +80,7 @@ def test_kill_minus_nine_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert seen.rows >= 12_000
 
 
+@pytest.mark.slow
 def test_a_submitter_outlives_its_collector(start: Start) -> None:
     """A submitter whose collector dies waits for it, and ends well when it is back."""
     collection = start(clients=CLIENTS)
@@ -96,6 +98,7 @@ def test_a_submitter_outlives_its_collector(start: Start) -> None:
     assert collection.require_sound() == CLIENTS // 2
 
 
+@pytest.mark.slow
 def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     """A second task gets nothing from clients without budget, and a pinned task is the only one."""
     collection = start(clients=1000, submitters=1)

@@ -281,7 +281,9 @@ def cut(content: bytes, place: int) -> bytes:
     return content[: place // 8]
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize(
+    "killed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["closed", "killed"]
+)
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
 def test_what_is_damaged_is_refused_or_lost_nothing(
     tmp_path: Path, role: Role, *, killed: bool

@@ -131,7 +131,7 @@ SERVERS: Final = {
 }
 
 
-@pytest.fixture(scope="module", params=RINGS)
+@pytest.fixture(scope="module", params=["ring", pytest.param("votes", marks=pytest.mark.slow)])
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the files of a ring or of noisy votes."""
     folder = tmp_path_factory.mktemp("files") / str(request.param)
@@ -176,6 +176,7 @@ def test_a_party_that_was_never_started(ring: Deployment) -> None:
         ring.wait_for(name, f"{name} is ready")
 
 
+@pytest.mark.slow
 def test_a_party_that_hangs(ring: Deployment) -> None:
     """One that is stopped does not say where it stands, and the others name it."""
     ring.serve(*PARTIES)
@@ -187,6 +188,7 @@ def test_a_party_that_hangs(ring: Deployment) -> None:
     ring.wait_for("party-1", "(PeerSilent, blaming party-2)")
 
 
+@pytest.mark.slow
 def test_the_party_that_is_asked_hangs(ring: Deployment) -> None:
     """The client does not reach it, and names it."""
     ring.serve(*PARTIES)
@@ -301,6 +303,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Dep
     found.end()
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_or_says_nothing(server: tuple[Deployment, str]) -> None:
     """One that is stopped is named; of one that is at work nobody can say more than that."""
     deployment, name = server
@@ -317,12 +320,18 @@ def test_a_server_that_hangs_or_says_nothing(server: tuple[Deployment, str]) -> 
     assert f"{name} has not answered for 1 s: stopped, cut off or busy" in asked.output
 
 
-def test_a_server_that_is_not_there_or_has_another_key(server: tuple[Deployment, str]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["owner"], indirect=True)  # all clients connect alike
+def test_a_server_that_is_not_there(server: tuple[Deployment, str]) -> None:
+    """The client tries for a while, names it, and says that nobody listens at its address."""
+    deployment, name = server
+    error = deployment.fail()
+    assert f"no connection with {name}: nobody listens at its address" in error
+
+
+def test_a_server_that_has_another_key(server: tuple[Deployment, str]) -> None:
     """The client names it, and says what it found at its address."""
     deployment, name = server
-    if name == "owner":  # all clients connect in the same way, and try for 10 s
-        error = deployment.fail()
-        assert f"no connection with {name}: nobody listens at its address" in error
     deployment.own_roster(name, new_key(deployment.folder, name))
     deployment.serve(name)
     deployment.wait_for(name, "is ready")

@@ -41,7 +41,13 @@ def _let_in(server: Server, name: str) -> RawMember:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", FLOODERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in {"garbage", "stragglers"} else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in FLOODERS
+    ],
+)
 def test_a_flood_is_borne(server: Server, kind: str) -> None:
     """Others are answered and let in meanwhile; memory and log stay small, the culprit is named."""
     mib, lines = server.resident_mib(), len(server.lines())

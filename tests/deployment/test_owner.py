@@ -41,6 +41,7 @@ def deploy(tmp_path: Path) -> Iterator[Deploy]:
         deployed.kill()
 
 
+@pytest.mark.slow
 def test_kills_between_charge_and_answer_cost_nobody_anything(tmp_path: Path) -> None:
     """Whenever the owner is killed, no request is charged twice or answered in two ways."""
     seen = asyncio.run(crash_rounds(tmp_path / "owner", CRASHES, seed=7))
@@ -295,7 +296,9 @@ def _playing(path: Path) -> Callable[[], Coroutine[Any, Any, object]]:
     return run
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(FAULTS["locked"], marks=pytest.mark.slow), FAULTS["full"]], ids=FAULTS
+)
 def test_an_owner_whose_disk_fails_ends_and_answers_when_it_is_started_again(
     deploy: Deploy, fault: Fault
 ) -> None:

@@ -166,6 +166,7 @@ def die_before_it_is_kept(folder: Path, words: tuple[str, ...], output: Path) ->
     commands.run(folder, words, output)
 
 
+@pytest.mark.slow
 def test_a_member_killed_before_it_keeps_the_release_gets_it_from_the_others(
     folder: Path,
 ) -> None:

@@ -63,6 +63,7 @@ def run(*command: object) -> Result:
     return CliRunner().invoke(app, [str(part) for part in command])
 
 
+@pytest.mark.slow
 def test_kills_refund_no_budget_and_bring_nothing_back(tmp_path: Path) -> None:
     """Whenever it is killed: no answer without its charge, no second charge, and gone is gone."""
     seen = asyncio.run(crash_rounds(tmp_path / "served", CRASHES, seed=7))
@@ -230,6 +231,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
+@pytest.mark.slow
 def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: Deploy) -> None:
     """Damage after a kill ends the start with a sentence, and no file is overwritten."""
     served = deploy(RICH)

@@ -92,6 +92,7 @@ def ring(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ring]:
             party.wait()
 
 
+@pytest.mark.slow
 def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring) -> None:
     """It labels queries, also from a pipe, takes a dead party back, and ends on SIGTERM with 0."""
     for number in range(PARTIES):
@@ -137,6 +138,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
         assert f"party-{number} is leaving" in ring.log(number).read_text()
 
 
+@pytest.mark.slow
 def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
     """A client that believes in other terms is told so and gets no answer."""
     for number in range(PARTIES):

@@ -33,9 +33,14 @@ BY_HAND: Final = (
     ("README.md", "a part of tests/docs/test_class_counts.py"),
     ("README.md", "a part of docs/examples/class_counts.py"),
     ("docs/benchmarks.md", "it takes minutes; tests/benchmarks/test_peers.py runs the second line"),
+    (
+        "docs/how-to/explore.md",
+        "no world goes wrong here; tests/testing/exploring/test_shrinking.py makes one",
+    ),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
+    ("docs/protocols/radius.md", "the tables are files, and it takes minutes"),
 )
 # By the table that only the terms of one role have, or a key of them.
 TERMS: Final[dict[str, type[Section]]] = {
@@ -69,6 +74,7 @@ def starter() -> Iterator[Starter]:
         yield server
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", _running(), ids=_name)
 def test_what_a_page_shows_runs(page: Path, starter: Starter, tmp_path: Path) -> None:
     """Each command of a page works, in the order in which a reader types them."""

@@ -26,6 +26,7 @@ FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if SESSION.search(page.read_text(encoding="utf-8"))],
@@ -63,6 +64,7 @@ def test_a_cell_has_the_name_of_its_column() -> None:
     assert '<td data-column="what it is"><pre>a  b\n c</pre></td>' in labelled
 
 
+@pytest.mark.slow
 def test_pages_are_made_without_the_extras_of_others() -> None:
     """What `pip install 'veilring[docs]'` brings is enough to read all limits from the code."""
     hidden = """

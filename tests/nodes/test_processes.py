@@ -138,7 +138,9 @@ async def test_processes_that_do_not_come_up_or_end_are_named_in_one_line(
     assert line.endswith("party-7 and 4 more")
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sign", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_parties_end_with_their_launcher(sign: signal.Signals, pytestconfig: pytest.Config) -> None:
     """Ctrl-C at the launcher, or its death, leaves no process behind."""
     launcher = subprocess.Popen(

@@ -38,6 +38,7 @@ def test_all_parties_draw_the_same_ring(run_protocol: ProtocolRunner) -> None:
     assert run.cost.messages == 0
 
 
+@pytest.mark.slow
 async def test_every_order_is_as_likely_as_every_other() -> None:
     """The 24 orders of four parties are uniform; false alarm 1e-6 by a chi-square test."""
     runs = 2400

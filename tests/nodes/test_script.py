@@ -5,6 +5,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 _SYSTEM = """
 import veilring as vr
 
@@ -84,6 +86,7 @@ def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
     assert len(set(transcripts)) == 1
 
 
+@pytest.mark.slow
 def test_a_role_of_the_script_itself_is_found(tmp_path: Path) -> None:
     """So are its messages and classes, and the script starts no cluster in a party's process."""
     done = _script(tmp_path, _ROLE)
@@ -95,6 +98,7 @@ def test_a_role_of_the_script_itself_is_found(tmp_path: Path) -> None:
     assert lines[0].startswith("Own(value=12)")
 
 
+@pytest.mark.slow
 def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
     """The error says where a role has to stand."""
     done = _script(tmp_path, _LATE)

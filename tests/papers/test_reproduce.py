@@ -87,6 +87,7 @@ def test_figure_5_ends_where_all_rows_vote() -> None:
     assert private[:, -1].tolist() == ordinary[:, -1].tolist()
 
 
+@pytest.mark.slow
 def test_figure_6_has_three_estimators_for_each_ring() -> None:
     """Two rounds with P0 = 1 and d = 1/2 expose a message with probability 1/4 at most."""
     curves = _measure("ring/figure-6")

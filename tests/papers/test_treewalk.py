@@ -147,6 +147,7 @@ def test_a_file_has_no_more_points_than_it_has(tmp_path: Path) -> None:
         reproduce_figure("treewalk/figure-6.3", [str(path)], tmp_path / "out", quick=True)
 
 
+@pytest.mark.slow
 def test_files_are_written_for_points(tmp_path: Path) -> None:
     """`reproduce` measures a file of places and writes numbers, verdicts and plots."""
     path = _csv(tmp_path, "lat", "lon")

@@ -103,6 +103,7 @@ def test_it_is_found_by_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         shutil.rmtree(broken)
 
 
+@pytest.mark.slow
 def test_it_runs_alike_on_every_runtime(site: Path, invoked: Invoked) -> None:
     """`veilring run` has equal transcripts and labels everywhere, and costs what was forecast."""
     command = ("run", "wine", "--protocol", "private-mean", "--seed", "1", "--json", "--runtime")
@@ -257,6 +258,7 @@ def test_each_system_is_an_estimator(system: vr.System) -> None:
     assert len(estimator.predict(test.X[:9])) == 9
 
 
+@pytest.mark.slow
 def test_its_role_is_tested_by_the_pytest_plugin(site: Path, tmp_path: Path) -> None:
     """The fixture `run_protocol` plays what the setup's play says, on all runtimes."""
     (tmp_path / "pytest.ini").write_text(f"[pytest]\nveilring_runtimes = {' '.join(RUNTIMES)}\n")

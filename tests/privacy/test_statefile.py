@@ -239,6 +239,7 @@ def test_a_reader_that_does_not_end_is_named_at_the_start(
         assert notes_in(file.connection) == {"a": b"b"}
 
 
+@pytest.mark.slow
 def test_a_kill_while_it_is_begun_leaves_a_file_that_can_be_begun(tmp_path: Path) -> None:
     """Killed before any statement of the first opening, the next one has a whole, empty file."""
     path, statement = tmp_path / "notebook", 0
@@ -317,6 +318,7 @@ _STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(steps=_STEPS)
 def test_the_seal_follows_every_statement(

@@ -118,6 +118,13 @@ PLAYS: Final = (
         ),
     }
 )
+# Those that take a second or more stand beside quick ones of their kind.
+NAMED: Final = [
+    name
+    if name not in {"nested", "search by shares", "search for labels alone"}
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in PLAYS
+]
 
 SILENCES: Final = [Silent(first_round=first) for first in (0, 1, 2, 7, 12, 16, 19)]
 
@@ -167,7 +174,7 @@ def failure(
     return None
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_silent_party_is_named_wherever_it_sits(name: str) -> None:
     """From whatever round on it says nothing, it is named if anybody misses its messages."""
     play, missed = PLAYS[name], 0
@@ -182,7 +189,7 @@ def test_a_silent_party_is_named_wherever_it_sits(name: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [None, LIMIT_SECONDS])
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
     name: str, seconds: float | None
 ) -> None:
@@ -196,7 +203,7 @@ def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
     assert named >= 2 * len(play.parties)
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_party_that_says_something_else_is_named_or_nobody_is(name: str) -> None:
     """What it repeats, swaps, forges or makes up never convicts another party by name."""
     play = PLAYS[name]

@@ -60,6 +60,7 @@ def test_crashes_of_two_parties_where_one_may_be_lost() -> None:
     assert "failed" in found
 
 
+@pytest.mark.slow
 def test_random_worlds_of_twelve_parties() -> None:
     """Up to four crash in 200 worlds, over links that reorder messages: sums stand or fail."""
     found = endings(200, seed=1)

@@ -208,6 +208,7 @@ class TestLaws:
         monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
         assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
 
+    @pytest.mark.slow
     def test_with_both_seeds_told_words_would_show(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Those of the lost party, and of each that is in."""
         monkeypatch.setattr(f"{SUM}._own_shares", tell_both)

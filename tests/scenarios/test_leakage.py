@@ -49,6 +49,7 @@ class TestLeakage:
         found = _leakage(overrides, 100).estimates
         assert found["exposure"].value == pytest.approx(1 / 3)
 
+    @pytest.mark.slow
     def test_trials_are_fewer_where_each_is_large(self) -> None:
         """A thousand parties get as many trials as memory and patience allow, and at least two."""
         overrides = ["parties.count=1000", "protocol.k=100"]

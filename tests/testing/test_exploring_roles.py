@@ -135,6 +135,7 @@ def test_marks_are_counted_only_where_somebody_counts() -> None:
     assert marks_in([asyncio]) == frozenset()
 
 
+@pytest.mark.slow
 def test_the_fixture_fails_with_what_is_wrong(explore: object) -> None:
     """It explores a role in one line, and says which seed goes wrong, and how."""
     assert explore(maximum, INPUTS, invariant=is_greatest, seeds=20).seeds == 20  # type: ignore[operator]  # a fixture

@@ -87,6 +87,7 @@ def test_adversaries_of_ones_own_act_in_the_whole_run() -> None:
     assert claims == {Verdict.UNNOTICED}
 
 
+@pytest.mark.slow
 def test_a_system_is_audited_with_its_own_adversaries() -> None:
     """Rank search names who lies in a masked sum, or those among whom it is, and nobody honest."""
     settings = ["parties.count=3", "data.queries=1", "protocol.name=rank-search"]

@@ -15,7 +15,7 @@ from veilring.privacy.accounting import STEPS_MAX, BoundedRange, PureSteps
 
 
 @pytest.mark.parametrize("bound", [0.1, 0.5, 2.0])
-@pytest.mark.parametrize("count", [1, 2, 17, 100])
+@pytest.mark.parametrize("count", [1, 2, 17, pytest.param(100, marks=pytest.mark.slow)])
 def test_it_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
     """Delta is between the optimistic and the pessimistic one of dp-accounting."""
     noise = 2 / (1 + math.exp(bound))  # its responses answer at random with this probability

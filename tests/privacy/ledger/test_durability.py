@@ -65,6 +65,7 @@ def _require_kept(ledger: Ledger, given: dict[int, bytes], doubtful: int) -> int
     return count
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_at_random_loses_nothing_that_left(tmp_path: Path) -> None:
     """After each restart: each answer given is charged, once, and is given again for nothing."""
     path, chance = tmp_path / "ledger", random.Random(1)

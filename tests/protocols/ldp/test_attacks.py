@@ -155,6 +155,7 @@ def test_a_mechanism_that_gives_away_more_is_found_out() -> None:
     assert found > broken.exact_epsilon
 
 
+@pytest.mark.slow
 def test_a_lower_bound_is_seldom_too_high() -> None:
     """Of 50 pairs of equal laws none is told apart but once in a million such tests."""
     rng = seeded("equal laws")

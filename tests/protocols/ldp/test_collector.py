@@ -291,6 +291,7 @@ async def test_a_receipt_that_no_collector_sends_names_the_collector(
     assert settled == []
 
 
+@pytest.mark.slow
 async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -> None:
     """Lies and replays each get their reason, none of them counts, no memory is kept of them."""
     async with collecting(path) as setting:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from veilring.data.sources import load
@@ -11,7 +12,10 @@ from veilring.data.table import Rows, pairwise_distances, partition, scale_to_un
 
 INTEGERS = "integers"
 """200 rows of three whole numbers from 0 to 3: each place has three rows in the mean."""
-TABLES = ("wine", "breast-cancer", "digits", INTEGERS)
+TABLES = (
+    "wine",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("breast-cancer", "digits", INTEGERS)),
+)
 
 
 @cache

@@ -77,7 +77,7 @@ def test_weighted_votes_do_not_depend_on_how_rows_are_dealt(name: str, k: int) -
     assert (off <= voters[:, None] * 2.0 ** -(WEIGHT_BITS + 1)).all()
 
 
-@pytest.mark.parametrize("arity", [2, 3, 16, 256])
+@pytest.mark.parametrize("arity", [2, 3, 16, pytest.param(256, marks=pytest.mark.slow)])
 def test_the_number_of_parts_changes_no_votes(arity: int) -> None:
     """A search in two parts ends where one in 256 does."""
     rows, queries, classes = table(INTEGERS)

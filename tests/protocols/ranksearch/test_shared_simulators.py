@@ -316,6 +316,7 @@ VOTES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coalition", range(PARTIES))
 def test_a_label_looks_as_its_output_says(coalition: int) -> None:
     """Given the label, all words that are told have exactly the simulator's law."""
@@ -328,6 +329,7 @@ def test_labels_without_sharings_of_zero_are_caught() -> None:
     assert not label_law(VOTES[1], 0, kind=Unmasked)
 
 
+@pytest.mark.slow
 def test_labels_with_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """With R_c = 0 a class that is beaten looks as if it were not."""
     monkeypatch.setattr(argmax, "kept_nonzero", keep_all)

@@ -108,7 +108,7 @@ class Laws:
 
 
 @pytest.mark.parametrize("step", [0.1, 0.7, 1.0])
-@pytest.mark.parametrize("dimensions", [1, 2])
+@pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_neighbours_across_a_corner_of_the_grid_are_told_apart_by_the_loss(
     dimensions: int, step: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +122,7 @@ def test_neighbours_across_a_corner_of_the_grid_are_told_apart_by_the_loss(
 
 
 @pytest.mark.parametrize("side", [3.0, 200.0])
-@pytest.mark.parametrize("dimensions", [1, 2])
+@pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_two_queries_are_told_apart_by_more_than_the_loss(
     dimensions: int, side: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

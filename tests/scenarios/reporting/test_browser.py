@@ -101,8 +101,14 @@ def _measure(folder: Path, profile: Path, width: int, *options: str) -> tuple[di
     return json.loads(unescape(found[1])), done.stderr
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("name", ["finished", "crashed", "recovered"])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 360])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "finished",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("crashed", "recovered")),
+    ],
+)
 def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     name: str, width: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -126,6 +132,7 @@ def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     assert found["colours"] == min(6, len({message.kind for message in run.messages}))
 
 
+@pytest.mark.slow
 def test_a_dark_screen_gets_a_dark_page(finished: Path, tmp_path: Path) -> None:
     """The colours follow what the reader's system prefers."""
     light, _ = _measure(finished, tmp_path, 1280)

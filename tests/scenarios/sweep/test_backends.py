@@ -25,6 +25,7 @@ class TestEngines:
         done = run_sweep(PLAN, tmp_path / "two.parquet", engine=Engine(workers=2))
         assert done.files.results.read_bytes() == alone.read_bytes()
 
+    @pytest.mark.slow
     def test_a_dask_cluster_gives_the_same_bytes(
         self, alone: Path, tmp_path: Path, scheduler: str
     ) -> None:
@@ -33,6 +34,7 @@ class TestEngines:
         done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
         assert done.files.results.read_bytes() == alone.read_bytes()
 
+    @pytest.mark.slow
     def test_dask_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
         """Nor on one that the sweep starts and stops itself."""
         engine = Engine("dask", workers=2)

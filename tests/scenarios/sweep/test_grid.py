@@ -82,6 +82,7 @@ def test_a_mistake_names_key_value_and_what_is_allowed(
     assert allowed in str(caught.value)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40))
 def test_no_text_is_an_error_of_another_kind(text: str) -> None:
     """Any text is a list of values or a mistake of the scenario's."""

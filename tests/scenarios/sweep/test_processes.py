@@ -86,6 +86,7 @@ def _go_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 class TestProcesses:
     """Real processes, and what ends them."""
 
+    @pytest.mark.slow
     def test_after_kill_9_no_cell_is_run_twice(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -111,6 +112,7 @@ class TestProcesses:
         run_sweep(STOPPED, other, engine=IN_PROCESS)
         assert out.read_bytes() == other.read_bytes()
 
+    @pytest.mark.slow
     def test_ctrl_c_says_how_to_go_on(self, tmp_path: Path) -> None:
         """It exits with 130, without a trace, and leaves the journal."""
         out = tmp_path / "out.parquet"

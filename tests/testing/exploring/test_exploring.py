@@ -35,6 +35,7 @@ def subject() -> SystemSubject:
     return SystemSubject(load_scenario("faults"))
 
 
+@pytest.mark.slow
 def test_honest_protocols_survive_and_every_fault_strikes(subject: SystemSubject) -> None:
     """No seed goes wrong, runs both succeed and fail, and no class of fault is idle."""
     campaign = explore_subject(subject, range(SEEDS))
@@ -47,9 +48,14 @@ def test_honest_protocols_survive_and_every_fault_strikes(subject: SystemSubject
 
 SEARCHES = [
     [],
-    ["protocol.sum=star", "protocol.again=true"],
-    ["protocol.reveal=votes", "protocol.again=true"],
-    ["protocol.reveal=label", "protocol.sum=star"],
+    *(
+        pytest.param(settings, marks=pytest.mark.slow)
+        for settings in (
+            ["protocol.sum=star", "protocol.again=true"],
+            ["protocol.reveal=votes", "protocol.again=true"],
+            ["protocol.reveal=label", "protocol.sum=star"],
+        )
+    ),
 ]
 
 
@@ -99,6 +105,7 @@ def test_a_seed_is_always_the_same_world(subject: SystemSubject) -> None:
         assert explore_seed(subject, seed) == explore_seed(subject, seed)
 
 
+@pytest.mark.slow
 def test_the_workers_do_not_change_what_is_found(subject: SystemSubject) -> None:
     """One process and two find the same."""
     assert explore_subject(subject, range(22)) == explore_subject(subject, range(22), workers=2)

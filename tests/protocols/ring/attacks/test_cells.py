@@ -35,7 +35,7 @@ GRID = [
     (replace(BASE, P0=0.1, rounds=1), 3, 1),
     (replace(BASE, P0=0.5, rounds=3, d=0.8), 4, 1),
     (replace(BASE, k=1, P0=0.5), 8, 4),
-    (replace(BASE, k=10, P0=0.9), 5, 4),
+    pytest.param(replace(BASE, k=10, P0=0.9), 5, 4, marks=pytest.mark.slow),
 ]
 
 

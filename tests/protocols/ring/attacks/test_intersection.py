@@ -60,8 +60,10 @@ def test_each_session_leaves_two_thirds_under_suspicion() -> None:
     ("parameters", "members"),
     [
         (EXACT, ("party-0",)),
-        (NOISY, ("party-0",)),
-        (replace(NOISY, P0=0.6, rounds=3), ("party-1", "party-4")),
+        pytest.param(NOISY, ("party-0",), marks=pytest.mark.slow),
+        pytest.param(
+            replace(NOISY, P0=0.6, rounds=3), ("party-1", "party-4"), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_posterior_keeps_its_promise(

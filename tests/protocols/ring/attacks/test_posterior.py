@@ -36,7 +36,7 @@ GRID = [
     (replace(ONE, rounds=3, d=0.9), 3, 4),
     (replace(ONE, k=3, P0=0.8, rounds=3, d=0.7), 10, 2),
     (replace(ONE, k=3, P0=0.9, rounds=4, d=0.9, delta=0.02), 2, 1),
-    (replace(ONE, k=5, P0=1.0, rounds=4, delta=0.005), 100, 0),
+    pytest.param(replace(ONE, k=5, P0=1.0, rounds=4, delta=0.005), 100, 0, marks=pytest.mark.slow),
     (replace(ONE, k=5, P0=0.3, rounds=2), 100, 3),
     (replace(ONE, k=2, P0=0.9, rounds=2, d=1.0, delta=3.0), 4, 0),
 ]

@@ -12,6 +12,7 @@ from veilring.protocols.ring.attacks import find_owners, recurring, simulated_vi
 from veilring.protocols.ring.leakage import transcript
 
 
+@pytest.mark.slow
 def test_a_retry_leaks_as_much_as_the_session_that_failed_had_come() -> None:
     """A session that fails adds nothing before a real value was passed on, and then ever more.
 

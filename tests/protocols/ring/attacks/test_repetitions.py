@@ -22,6 +22,7 @@ def found_without_noise(sessions: int) -> float:
     return float(sum(p / (1 + a) for a, p in enumerate(exactly)))
 
 
+@pytest.mark.slow
 def test_success_grows_with_repetitions_and_colluders() -> None:
     """Without noise success is its closed form; noise is no help, and a second colluder no harm.
 

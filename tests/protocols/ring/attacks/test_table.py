@@ -22,6 +22,7 @@ GRID = [
 ]
 
 
+@pytest.mark.slow
 def test_rows_are_consistent() -> None:
     """Optimal is never below simple, colluders never get less, and promises are kept.
 
