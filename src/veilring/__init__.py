@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from veilring.protocols.system import Setup as Setup
     from veilring.protocols.system import Spent as Spent
     from veilring.protocols.system import System as System
+    from veilring.protocols.system import Tunable as Tunable
     from veilring.protocols.treewalk.system import TreeWalk as TreeWalk
     from veilring.scenarios import load_scenario as load_scenario
     from veilring.scenarios import run_scenario as run_scenario
@@ -130,6 +131,7 @@ _WHERE: Final = {
         "Setup",
         "Spent",
         "System",
+        "Tunable",
     ),
     "veilring.scenarios": ("load_scenario", "run_scenario"),
     "veilring.scenarios.comparison": ("compare",),

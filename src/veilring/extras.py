@@ -8,9 +8,7 @@ from typing import Final
 from veilring.errors import MissingExtra
 
 EXTRA_OF: Final[Mapping[str, str]] = {
-    "diffprivlib": "rivals",
     "distributed": "dask",
-    "interpret": "rivals",
     "jinja2": "lab",
     "joblib": "lab",
     "matplotlib": "plot",

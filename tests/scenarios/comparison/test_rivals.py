@@ -1,0 +1,67 @@
+"""Rivals of other libraries: lines of an owner, on the same splits, where they are installed."""
+
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from pydantic import Field
+
+from veilring.protocols.radius.system import DataOwner
+from veilring.protocols.system import System
+from veilring.scenarios.comparison import Question, compare, make_question, rivals, running
+from veilring.scenarios.comparison.rivals import Rival, installed
+from veilring.scenarios.comparison.splits import DealtSplit
+
+ASKED = {"data": "iris", "parties": 3, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5}
+
+
+class Mine(DataOwner):
+    """A system that another package would bring."""
+
+    name: Literal["mine"] = Field("mine", description="mine")  # type: ignore[assignment]  # another
+
+
+def _fit(_rival: Rival, split: DealtSplit, seed: int) -> Any:
+    """Return a model that knows one class."""
+    assert seed >= 0
+    return SimpleNamespace(predict=lambda X: np.full(len(X), split.train.y[0]))
+
+
+@pytest.fixture
+def question() -> Question:
+    """Return what is asked."""
+    return make_question({**ASKED, "hindsight": False})
+
+
+def test_are_there_only_if_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is missing leaves its lines out; DP-EBM knows two classes only."""
+    monkeypatch.setattr(rivals, "find_spec", lambda package: package == "interpret" or None)
+    assert [each.name for each in installed(2)] == ["dp-ebm"]
+    assert not list(installed(3))
+
+
+def test_have_a_line_at_each_epsilon(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one of an owner with the promise of its authors, for all held-out rows."""
+    mine = Rival("constant", "constant", "nothing", _fit, delta=1e-5)
+    monkeypatch.setattr(running, "installed", lambda _classes: iter([mine]))
+    found = compare(question, workers=1)
+    lines = [line for line in found.lines if line.system == "constant"]
+    assert [line.epsilon for line in lines] == [1.0, 2.0]
+    for line in lines:
+        assert line.trusted
+        assert line.queries == found.facts.held_out
+        assert line.privacy is not None
+        assert (line.privacy.epsilon, line.privacy.delta) == (line.epsilon, 1e-5)
+        assert line.cost is None
+
+
+def test_a_system_of_another_package_has_its_lines(
+    question: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison knows systems by the registry alone."""
+    found: dict[str, type[System]] = {"mine": Mine}
+    monkeypatch.setattr(running, "system_names", lambda: tuple(found))
+    monkeypatch.setattr(running, "find_system", found.__getitem__)
+    lines = compare(question, workers=1).lines
+    assert [line.key for line in lines[2:]] == [("mine", "", 1.0), ("mine", "", 2.0)]
