@@ -386,12 +386,6 @@ MISTAKES: Final = (
         stored("collector", ("bit flip",)),
     ),
     Mistake(
-        "a lost row: each last report",
-        f"{_LDP}._insert",
-        lambda right: lambda store, question, some: right(store, question, some.at(slice(4))),
-        stored("collector"),
-    ),
-    Mistake(
         "no mark before places change",
         f"{_ROWS}.RowFile._begin_step",
         nothing,
