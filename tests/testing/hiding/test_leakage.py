@@ -100,8 +100,7 @@ def test_topk_leaks_at_least_what_is_attacked(coalition: Any) -> None:
     """Learned attackers are as often right as the optimal attack, within 2 standard errors.
 
     The secret is whether the last new entry is the victim's own. The optimal attack knows the
-    protocol: exactly between two neighbours, by simulation for a successor. The benchmark does so
-    on all settings of the attack tables.
+    protocol: exactly between two neighbours, by simulation for a successor.
     """
     found = attacked(setting(3, 1, 1, 1.0, 2), coalition, runs=2_000, simulated=4_000)
     optimal = found.given[0]
