@@ -44,6 +44,7 @@ class TestCompare:
         assert out.count("All noise here is that of the seed") == 1
         assert "--seed 1" in out
 
+    @pytest.mark.slow
     def test_writes_a_folder_a_picture_and_json(self, tmp_path: Path) -> None:
         """The page, the numbers that are printed too, and the picture twice."""
         out, plot = tmp_path / "runs" / "iris", tmp_path / "accuracy.svg"
@@ -57,6 +58,7 @@ class TestCompare:
         assert (out / "accuracy.svg").read_text() == plot.read_text()
         assert (out / "report.html").read_text().startswith("<!DOCTYPE html>")
 
+    @pytest.mark.slow
     def test_takes_a_network_from_a_file(self, tmp_path: Path) -> None:
         """Batches take as long as its links do."""
         path = tmp_path / "wan.toml"

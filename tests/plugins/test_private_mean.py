@@ -131,6 +131,7 @@ def test_it_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> 
     assert "semi-honest" in pages[0]
 
 
+@pytest.mark.slow
 def test_it_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
     """It has a line of its own, with its promise, and costs what was forecast."""
     options = ("--splits", "2", "--epsilon", "1", "--queries", "9", "--seed", "1", "--parties", "3")

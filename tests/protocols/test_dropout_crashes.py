@@ -91,6 +91,7 @@ def is_sum(inputs: Mapping[str, int], results: Mapping[str, Found]) -> None:
         assert total == sum(inputs[name] for name in members)
 
 
+@pytest.mark.slow
 def test_no_fault_breaks_it(explore: Callable[..., object]) -> None:
     """Crashes, restarts, partitions, half-open connections, slow parties and skewed clocks."""
     explore(sum_with_marks, [1, 10, 100, 1_000, 10_000], invariant=is_sum, seeds=30, least=4)

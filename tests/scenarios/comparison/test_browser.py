@@ -48,6 +48,7 @@ addEventListener("load", () => {
 </script></head>"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
 def test_it_is_legible_on_a_screen_and_on_a_phone(
     comparison: SystemComparison, tmp_path: Path

@@ -192,6 +192,7 @@ class TestCosts:
                 waits = line.cost.rounds + before
                 assert line.cost.simulated_seconds == pytest.approx(0.05 * waits)
 
+    @pytest.mark.slow
     def test_that_are_not_forecast_are_an_error(
         self, question: Question, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -210,6 +211,7 @@ class TestCosts:
 class TestAgain:
     """The same seed."""
 
+    @pytest.mark.slow
     def test_gives_the_same_but_for_seconds(
         self, question: Question, comparison: SystemComparison
     ) -> None:

@@ -113,6 +113,7 @@ class TestTune:
         kind = type(tune(name, asked, workers=1).system)
         assert kind.tunable()
 
+    @pytest.mark.slow
     def test_is_the_same_by_any_number_of_processes(self) -> None:
         """Results come in any order, and are put in theirs."""
         asked = make_question(ASKED | {"splits": 2})

@@ -77,6 +77,7 @@ def test_every_item_is_called_once(workers: int) -> None:
         assert sorted(results) == sorted(map(abs, items))
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_its_sweep() -> None:
     """One that left while the next sweep gives it a call would leave that call undone."""
     with each_done(_own_process, list(range(8)), Engine(workers=2)) as results:
