@@ -156,6 +156,8 @@ class _InHindsight:
         fixed = frozenset(question.settings)
         search = Search(self.contender.system, splits[0].facts, measure, fixed)
         best, honest = search.best(), search.honest()
+        if not best.parameters and self.contender.key == self.of:
+            return _Hindsight(self.of, self.of, {}, honest)  # on the others it is the line itself
         system = self.contender.system.replaced(**best.parameters)
         shares = (*honest, *(self._share(system, split, question) for split in others))
         return _Hindsight(self.of, self.contender.key, best.parameters, shares)
@@ -338,6 +340,8 @@ def _lines(
         line = _of_system(each, marks, facts, question, results.played[each.key])
         if each.key in results.hindsight:
             found, quiet = results.hindsight[each.key], results.quiet[each.key]
+            as_ruled = (mark.own for mark in marks[len(found.accuracies) :])
+            found = found._replace(accuracies=(*found.accuracies, *as_ruled))
             limits = _limits(marks, found, quiet, facts)
             lines.append(replace(line, limits=limits))
             lines.append(_best_line(line, marks, found, facts))
