@@ -440,6 +440,16 @@ class WrongShare(Adversary):
         return [(to, message)]
 
 
+class NoShare(Adversary):
+    """Tells nothing in place of its share of one seed."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, ToldShares):
+            message = message.model_copy(update={"shares": (b"", *message.shares[1:])})
+        return [(to, message)]
+
+
 @dataclass
 class WrongDeal(Adversary):
     """Deals one party another share of its self-mask's seed than its root commits to."""
@@ -483,6 +493,13 @@ class TestPeersThatCheat:
             "party-2",
             f"told a wrong share of a seed of party-{dealer}",
         )
+
+    def test_an_empty_share_names_its_teller(self) -> None:
+        """A message that lacks a share is a peer's fault, and no failure of one's own."""
+        world = play(5, adversaries={"party-2": NoShare()}, **FIVE)
+        error = world.outcomes["party-0"].error
+        assert isinstance(error, ProtocolViolation)
+        assert error.culprit == "party-2"
 
     def test_a_wrong_deal_names_its_dealer(self) -> None:
         """At once, by the one that it was dealt to."""

@@ -5,6 +5,7 @@ hashed with their lengths, so that no two lists of parts have the same bytes.
 """
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
@@ -12,6 +13,7 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Annotated, Final
 
+import numpy as np
 from pydantic import Field
 
 DIGEST_BYTES: Final = 32  # SHA-256's
@@ -45,4 +47,7 @@ def written(value: object, names: Mapping[str, str] = _NO_NAMES) -> str:
         return f"{names.get(name, name)}({parts})"
     if isinstance(value, Integral):
         return str(int(value))
-    return str(Fraction(float(value))) if isinstance(value, Real) else repr(value)
+    if isinstance(value, Real):
+        return str(Fraction(float(value)))
+    with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays, to the last number
+        return repr(value)

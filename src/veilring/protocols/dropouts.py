@@ -515,7 +515,7 @@ class _Sum:
         """Return one seed of each party, from as many shares as make it."""
         parties = self.party.parties
         for teller, message in told.items():
-            if len(message.shares) != len(parties):
+            if len(message.shares) != len(parties) or not all(message.shares):
                 raise ProtocolViolation(
                     teller, "told shares of more or fewer parties than there are"
                 )

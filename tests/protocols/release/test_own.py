@@ -16,6 +16,7 @@ from veilring.data.table import Features, Ranges, Rows
 from veilring.errors import InputError, RunFailed
 from veilring.estimators import ReleasedClassifier
 from veilring.nodes.cluster import Cluster
+from veilring.protocols.digests import written
 from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
 from veilring.protocols.release.algorithm.laws import Account, Norm
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
@@ -160,6 +161,20 @@ def test_parties_with_other_statistics_find_out() -> None:
     """What they hold to be public differs."""
     one, other = (ReleaseMoved(beyond=n).bind(SQUARE, 3, 100).digest for n in (1, 2))
     assert one != other
+
+
+@pytest.mark.parametrize("place", [0, 2500])
+def test_arrays_of_a_statistic_are_compared_to_the_last_bit(place: int) -> None:
+    """Also where NumPy would print only the ends of an array, and of a number the first digits."""
+
+    @dataclass
+    class Weighted:
+        weights: tuple[NDArray[np.float64], ...]
+
+    one, other = np.linspace(0.1, 0.9, 5000), np.linspace(0.1, 0.9, 5000)
+    assert written(Weighted((one,))) == written(Weighted((other,)))
+    other[place] = np.nextafter(other[place], 1.0)
+    assert written(Weighted((one,))) != written(Weighted((other,)))
 
 
 def test_the_estimator_of_ones_own_system_releases_once(tmp_path: Path) -> None:

@@ -527,6 +527,7 @@ class TestPromise:
         assert "no more than 3 of the 8 pool" in Release().promise(parties=8).threat_model
         assert Release().trust_among(8) == Trust(8, 3)
         assert Release(tolerated=6).trust_among(8) == Trust(8, 6)
+        assert Release(tolerated=0).trust_among(8) == Trust(8, 1)  # it knows its own share
         assert Release(trusted=True).trust_among(8) == Trust(1, 0)
 
     def test_a_release_is_paid_once_however_many_queries_there_are(self) -> None:

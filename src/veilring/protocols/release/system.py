@@ -74,8 +74,8 @@ class Release(System):
         name: `release`.
         epsilon: The price of the release.
         delta: The probability that comes with it; 0 for a pure guarantee.
-        tolerated: The number of parties that may pool what they see, the one that looks among them.
-            `auto` is fewer than half of them.
+        tolerated: The number of parties that may pool what they see, the one that looks among them,
+            so that 0 is as much as 1. `auto` is fewer than half of them.
         lost: The number of parties that may be lost while they release, for which there is more
             noise; with 0 the loss of one ends the release.
         statistic: What is added up; `auto` follows from public numbers by a rule.
@@ -159,7 +159,8 @@ class Release(System):
             raise InputError("parties", parties, f"at least {PARTIES_MIN}, or `trusted = true`")
         automatic = self.tolerated == "auto"
         tolerated = tolerated_default(parties) if automatic else int(self.tolerated)
-        return Trust(parties, tolerated, self.lost)
+        # A party that looks at the total knows its own share of the noise.
+        return Trust(parties, max(1, tolerated), self.lost)
 
     def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier] | None:  # noqa: ARG002  (a subclass's own)
         """Return a statistic to release in place of those that `statistic` names.
