@@ -17,7 +17,7 @@ WRONG_INPUT = [
     ("compare", "nothing"),
     ("compare", "wine", "--epsilon", "none"),
     ("leakage", "nothing"),
-    ("tune", "nothing"),
+    ("tune", "nothing", "--protocol", "prediction"),
     ("ledger", "show", "nothing.ledger"),
     ("estimate", "nothing.toml"),
     ("tally", "nothing.toml", "nothing.parquet"),

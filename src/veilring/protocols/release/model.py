@@ -25,8 +25,9 @@ from veilring.protocols.system import Promise, RowsLike
 
 FORMAT: Final = "veilring released model"
 VERSION: Final = 1
-MODEL_BYTES_MAX: Final = 1 << 28
-"""A thousand classes of a thousand features have a tenth of this."""
+MODEL_BYTES_MAX: Final = 1 << 25
+"""A thousand classes of a thousand features have two thirds of this. It is no more, since a file of
+nothing but brackets takes 200 times its size in memory before it is refused."""
 
 _CLASSES: Final = "classes"
 

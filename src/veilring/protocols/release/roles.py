@@ -233,7 +233,7 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
             shares.add(message.shares)
             number += 1
         (least, *more) = sorted(shares)
-        if more or not trust.shares <= least <= trust.parties:
+        if more or not trust.present <= least <= trust.parties:
             raise ProtocolViolation(sender, "sent a total of another number of parties")
         totals.append(Total(words, least))
     return released_by(parameters, totals)

@@ -268,7 +268,7 @@ class Release(System):
                 field="parties",
             )
         parameters = self.bind(_schema_of(facts), facts.parties, facts.rows)
-        promise = self.promise(parties=facts.parties)
+        promise = self.promise_of(parameters.plan)
         return Membership(
             release_rows,
             batch_max=_QUERIES_MAX,

@@ -102,6 +102,11 @@ class Trust:
         return self.parties - self.tolerated - self.lost
 
     @property
+    def present(self) -> int:
+        """The fewest parties whose rows and shares an opened sum has, n - l."""
+        return self.parties - self.lost
+
+    @property
     def factor(self) -> Fraction:
         """The variance of all shares over that of an owner's noise, f = n / m."""
         return Fraction(self.parties, self.shares)

@@ -57,7 +57,12 @@ class ReleaseParameters:
 
     @cached_property
     def digest(self) -> bytes:
-        """The hash of it."""
+        """The hash of it, and of the noise that follows: another version may plan another."""
+        return digest_of(self._given, *(written(noise).encode() for noise in self.noises))
+
+    @cached_property
+    def _given(self) -> bytes:
+        """The hash of what the noise follows from."""
         own = "" if self.own is None else written(self.own)
         return digest_of(written(self.features).encode(), written(self.plan).encode(), own.encode())
 
@@ -75,7 +80,7 @@ class ReleaseParameters:
         if self.own:
             return self.own
         # Trees are drawn by it, which need not be secret: only the same at all parties.
-        public = Streams(int.from_bytes(self.digest[:_SEED_BYTES])).generator("release")
+        public = Streams(int.from_bytes(self._given[:_SEED_BYTES])).generator("release")
         return main_statistic(self.plan, self.features, public, frame)
 
     @cached_property
@@ -229,7 +234,7 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
         words = words[end:]
     trust = parameters.plan.trust
     require_that(
-        all(trust.shares <= total.shares <= trust.parties for total in totals),
+        all(trust.present <= total.shares <= trust.parties for total in totals),
         "release",
         "this release has a total of another number of parties",
     )
