@@ -47,12 +47,16 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     write_texts(tmp_path / "texts.csv", TEXTS)
     folder = tmp_path / "predict"
     run("embed", tmp_path / "texts.csv", "--model", model, "--out", tmp_path / "texts.npz")
-    assert "public rows" in run("tune", tmp_path / "texts.npz", "--queries", 20)
+    assert "public rows" in run(
+        "tune", tmp_path / "texts.npz", "--protocol", "prediction", "--queries", 20
+    )
     options = (*RICH, "--port", free_port(), "--out", folder)
     said = run("deploy", "prediction", tmp_path / "texts.npz", *options)
     for line in (f"add {folder}/registrar.toml {folder}/records.npz", f"{folder}/querier-0.npz"):
         assert line in said
-    assert "public rows" in run("tune", folder / "records.npz", "--terms", folder / "terms.toml")
+    assert "public rows" in run(
+        "tune", folder / "records.npz", "--protocol", "prediction", "--terms", folder / "terms.toml"
+    )
     truth = read_vectors(folder / "querier-0.npz", "file")
     assert truth.labels is not None
     assert truth.class_names == ("as", "bs")

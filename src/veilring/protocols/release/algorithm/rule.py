@@ -344,7 +344,10 @@ def _made(
         case "trees":
             return RandomTrees(features, Trees.draw(features, public), plan.norm, SCALE_MAX)
         case "own":
-            raise InputError("statistic", "own", ", ".join(get_args(Method)))
+            raise InputError.because(
+                "a statistic of one's own is not made by a plan; give it to `ReleaseParameters`",
+                field="statistic",
+            )
 
 
 def _scale(plan: Plan, finest: Bound, weight: Fraction) -> int:
