@@ -33,6 +33,11 @@ BY_HAND: Final = (
     ("README.md", "a part of tests/docs/test_class_counts.py"),
     ("README.md", "a part of docs/examples/class_counts.py"),
     ("docs/benchmarks.md", "it takes minutes; tests/benchmarks/test_peers.py runs the second line"),
+    ("docs/how-to/audit-views.md", "a part of docs/examples/intersection_size.py"),
+    ("docs/how-to/audit-views.md", "a part of docs/examples/intersection_size.py"),
+    ("docs/how-to/audit-views.md", "a part of a test of your own"),
+    ("docs/how-to/explore.md", "a line of a role of your own"),
+    ("docs/how-to/lies.md", "a part of a test of your own"),
     (
         "docs/how-to/explore.md",
         "no world goes wrong here; tests/testing/exploring/test_shrinking.py makes one",

@@ -87,6 +87,7 @@ class TestLines:
         assert ring.loss == (0.0, 0.0, 0.0)
         assert ring.leakage is not None
 
+    @pytest.mark.slow
     def test_all_held_out_rows_are_asked_where_they_cost_nothing(
         self, comparison: SystemComparison
     ) -> None:
@@ -179,6 +180,7 @@ class TestCosts:
             assert line.cost.rounds == 1
             assert PARTIES <= line.cost.messages <= PARTIES * (FEATURES + 1)
 
+    @pytest.mark.slow
     def test_take_as_long_as_the_network_says(self) -> None:
         """With one latency on all links, a run takes its rounds and the steps of its set-up."""
         asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}

@@ -96,6 +96,7 @@ def test_runs_without_a_secret_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("coalition", ["successor", "both neighbours"])
+@pytest.mark.slow
 def test_topk_leaks_at_least_what_is_attacked(coalition: Any) -> None:
     """Learned attackers are as often right as the optimal attack, within 2 standard errors.
 
