@@ -49,7 +49,7 @@ nitpick_ignore_regex = [
     # Types in signatures. Other projects' have no target here, as a build reaches no network to
     # fetch their inventories from; type variables and private bases have none anywhere.
     (r"py:(class|exc|obj)", r"(?!veilring\.).*"),
-    (r"py:(class|obj)", r"veilring\.(\w+\.)*(_\w+|[A-Z])"),
+    (r"py:(class|obj)", r"veilring\.(\w+\.)*(_\w+|[A-Z]|\w+_co)"),
 ]
 
 

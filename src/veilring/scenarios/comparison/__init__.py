@@ -5,7 +5,14 @@ system is right on a split, `running` gives the lines and `choosing` a recommend
 `comparison` holds and `page` shows. `tuning` searches parameters, for `veilring tune` too.
 """
 
-from veilring.scenarios.comparison.comparison import Choice, Left, Line, Played, SystemComparison
+from veilring.scenarios.comparison.comparison import (
+    Choice,
+    Left,
+    Limits,
+    Line,
+    Played,
+    SystemComparison,
+)
 from veilring.scenarios.comparison.question import (
     Question,
     make_question,
@@ -19,6 +26,7 @@ __all__ = (
     "Choice",
     "Interval",
     "Left",
+    "Limits",
     "Line",
     "Played",
     "Question",

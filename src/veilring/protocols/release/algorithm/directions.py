@@ -293,13 +293,9 @@ class Discriminant(Statistic[DirectionClassifier]):
         found = self.frame.directions(rows)
         first, second = np.triu_indices(width)
         weights = SECOND_WEIGHT * np.where(first == second, 1.0, sqrt(2))
-        values = np.hstack(
-            (
-                found,
-                np.full((len(rows), 1), COUNT_WEIGHT),
-                weights * found[:, first] * found[:, second],
-            )
-        )
+        values = np.empty((len(rows), self.support))
+        values[:, :width], values[:, width] = found, COUNT_WEIGHT
+        np.multiply(weights * found[:, first], found[:, second], out=values[:, width + 1 :])
         start = classes * (width + 1)
         positions = np.empty(values.shape, dtype=np.int64)
         positions[:, :width] = labels[:, None] * width + np.arange(width)

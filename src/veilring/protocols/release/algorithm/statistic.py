@@ -74,7 +74,9 @@ class Bound:
         Args:
             vectors: Shape (rows, entries), no entry beyond the bound's own value.
         """
-        return np.asarray(np.sum(np.abs(vectors) if self.norm == "l1" else vectors**2, axis=1))
+        if self.norm == "l1":
+            return np.asarray(np.abs(vectors).sum(axis=1))
+        return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
     def holds(self, vectors: NDArray[np.int64]) -> bool:
         """Say whether each vector is within the bound, whatever its entries are.
@@ -84,8 +86,7 @@ class Bound:
         """
         reach = self.most if self.norm == "l1" else isqrt(self.most)
         # An entry beyond the bound is found before its square, or the sum, could overflow.
-        inside = (vectors <= reach) & (vectors >= -reach)
-        if not inside.all():
+        if vectors.max(initial=0) > reach or vectors.min(initial=0) < -reach:
             return False
         exact = vectors.shape[1] * (reach if self.norm == "l1" else reach**2) < 1 << 63
         found = self.measure(vectors if exact else vectors.astype(object))
@@ -190,8 +191,9 @@ class Statistic(ABC, Generic[Decoded_co]):
     def _checked(self, found: Entries) -> Entries:
         positions, values = found
         whole = values.dtype == np.int64 and positions.shape == values.shape
-        ascending = whole and bool((np.diff(positions, axis=1) > 0).all())
-        inside = ascending and bool(((positions >= 0) & (positions < self.length)).all())
+        ascending = whole and bool((positions[:, 1:] > positions[:, :-1]).all())
+        ends = positions[:, :1], positions[:, -1:]  # of an ascending row the least and the greatest
+        inside = ascending and bool((ends[0] >= 0).all() and (ends[1] < self.length).all())
         if not inside:
             raise InputError.because(
                 "the statistic must place 64-bit whole numbers at ascending positions below its "
@@ -232,9 +234,11 @@ def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[n
     """
     # Far beyond the bound a square could overflow; the direction is all that matters there.
     reach = bound.value / scale
-    largest = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True)
-    capped = vectors * np.minimum(1.0, reach / np.maximum(largest, reach))
-    return shorten(np.trunc(capped * scale).astype(np.int64), bound)
+    high, low = (end(vectors, axis=1, initial=0.0, keepdims=True) for end in (np.max, np.min))
+    largest = np.maximum(high, -low)
+    if (largest > reach).any():
+        vectors = vectors * (reach / np.maximum(largest, reach))
+    return shorten((vectors * scale).astype(np.int64), bound)  # which cuts off toward zero
 
 
 def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
