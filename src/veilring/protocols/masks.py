@@ -39,6 +39,9 @@ from veilring.transport.messages import Array, Message
 KEY_BYTES: Final = 32  # X25519's and ChaCha20's
 APART_BITS: Final = 64
 """Masks with neighbours only leave honest parties apart with probability `2**-64` at most."""
+KEYS_AT_ONCE: Final = 16
+"""How many neighbours are sent a key before theirs are read: thousands of parties that send to all
+of theirs at once would have hundreds of thousands of messages under way."""
 _NONCE: Final = bytes(16)  # a key of ChaCha20 makes one stream, so that its nonce may be constant
 _WORD_KINDS: Final = {"u", "i"}  # NumPy's letters for whole numbers of a fixed size
 
@@ -96,6 +99,8 @@ class Public(NamedTuple):
 
     def told_by(self, parties: Collection[str]) -> Self:
         """Return the same, after more of it was told by the given parties."""
+        if all(party in self.tellers for party in parties):
+            return self  # and not a set of its own for each of thousands of parties
         return self._replace(tellers=frozenset(self.tellers).union(parties))
 
     def accusation(self, party: Party, sender: str) -> Tampered | ProtocolViolation:
@@ -222,7 +227,8 @@ def neighbours_in_circle(party: Party, each_side: int) -> tuple[str, ...]:
     lots = {name: digest_of(party.session, name.encode()) for name in party.parties}
     circle = sorted(lots, key=lots.__getitem__)
     at, n = circle.index(party.me), len(circle)
-    steps = (*range(-each_side, 0), *range(1, each_side + 1))
+    # Nearest first, so that two neighbours meet each other at the same place of their lists.
+    steps = (sign * step for step in range(1, each_side + 1) for sign in (-1, 1))
     return tuple(circle[(at + step) % n] for step in steps)
 
 
@@ -251,7 +257,8 @@ async def agree_secrets(
     Args:
         party: This participant.
         due: The step of set-up in which the keys are sent, from 0 backwards.
-        among: The peers; all of them unless given. Each of them has this party among its own.
+        among: The peers; all of them unless given. Each of them has this party among its own, in
+            the same group of `KEYS_AT_ONCE`.
 
     Returns:
         A secret of `KEY_BYTES` for each of these peers, by its name.
@@ -263,10 +270,12 @@ async def agree_secrets(
     if len(party.parties) < PARTIES_MIN:
         raise InputError("parties", len(party.parties), f"at least {PARTIES_MIN}")
     private = X25519PrivateKey.from_private_bytes(party.rng.bytes(KEY_BYTES))
-    peers = party.peers if among is None else among
-    await broadcast(party, MaskKey(public=private.public_key().public_bytes_raw()), peers)
+    own = MaskKey(public=private.public_key().public_bytes_raw())
+    peers, at_once = (party.peers, len(party.peers)) if among is None else (among, KEYS_AT_ONCE)
     keys = {}
-    for peer in peers:
+    for number, peer in enumerate(peers):
+        if number % at_once == 0:
+            await broadcast(party, own, peers[number : number + at_once])
         public = (await party.receive(MaskKey, sender=peer, due=due)).public
         try:
             keys[peer] = derive_secret(party.session, (party.me, private), (peer, public))
