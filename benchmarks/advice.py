@@ -101,7 +101,7 @@ def _some_rows(table: Table) -> Table:
 
 
 def _fresh_gain(table: Table, question: Question, found: SystemComparison) -> float | None:
-    """Return what the recommended line gains over the majority class on fresh splits."""
+    """Return the gain of the recommended line over the majority class on fresh splits."""
     if found.choice.key is None:
         return None
     fresh = question.model_copy(update={"seed": _FRESH_SEED})

@@ -262,7 +262,7 @@ def read(name: str, data: Path | None) -> Table:
 
 
 def judge(rule: Rule, table: Table, epsilons: Sequence[float], splits: int, seed: int) -> Judged:
-    """Return what a rule is worth on a table.
+    """Return the gain in accuracy of a rule on a table.
 
     Args:
         rule: The rule.

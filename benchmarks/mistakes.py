@@ -148,7 +148,7 @@ async def _ring(party: Party, _own: None) -> tuple[str, ...]:
 
 
 def digests_are_compared() -> tuple[int, str] | None:
-    """Audit a masked sum: whoever holds something else to be public is named, or suspected."""
+    """Audit a masked sum: a party that was told other public values is named, or suspected."""
     lies = audit_lies(_sum, [np.array([own], np.uint32) for own in (3, 1, 4)])
     named = {Verdict.CULPRIT, Verdict.SUSPECTS}
     for place, lie in enumerate(lies.rows, start=1):

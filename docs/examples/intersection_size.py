@@ -49,7 +49,7 @@ async def intersection_size(party: Party, own: list[int], *, sort: bool) -> int:
 
 
 def token(key: bytes, item: int) -> int:
-    """Return what stands for an item in this session."""
+    """Return the token of an item in this session."""
     hashed = hashlib.blake2b(item.to_bytes(8, "big"), key=key, digest_size=8)
     return int.from_bytes(hashed.digest(), "big")
 

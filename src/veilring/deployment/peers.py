@@ -83,7 +83,7 @@ class MemberTerms(Schema):
         return 0.0
 
     def content(self, parties: Parties) -> bytes:
-        """Return what a result is of: all that the terms say of it, which is not its budget."""
+        """Return the terms that identify a result: all of them but the budget."""
         said = {key: value for key, value in self.tables.items() if key != "budget"}
         text = json.dumps(said, sort_keys=True)
         return digest_of(digest_of_names(parties), text.encode())

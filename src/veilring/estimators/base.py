@@ -283,7 +283,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return given
 
     def _told(self, promised: Promise) -> dict[str, str]:
-        """Return what reveals more than is promised, and a sentence on each."""
+        """Return the settings that reveal more than is promised, with a sentence on each."""
         told = {"ranges of private rows": RANGES_TELL} if self.ranges_origin_ == _TAKEN else {}
         if self._is_seeded and promised.epsilon not in {None, inf}:
             told["seeded noise"] = f"{SEED_TELLS} Leave out random_state."

@@ -426,7 +426,7 @@ class _Sum:
     async def _exchange_shares(
         self, agreed: bytes, echoes: Mapping[str, Echo], missing: Collection[str]
     ) -> dict[str, ToldShares]:
-        """Tell own shares, once, and return what each party told of its own."""
+        """Send own shares, once, and return the shares that each party sent."""
         self.party.round(self.first + 3)
         told = {self.party.me: self._own_shares()}
         if self.party.me == self.coordinator:

@@ -118,7 +118,7 @@ def test_a_run_leaves_the_model_that_labelled_its_queries() -> None:
 
 
 def test_a_seeded_release_promises_no_epsilon() -> None:
-    """Whoever knows the seed knows the noise, and the file says so."""
+    """Anyone who knows the seed knows the noise, and the file says so."""
     drawn = table(NUMERIC)
     run = vr.run(vr.Release(), drawn.deal(3, seed=1), drawn.take(np.arange(2)), seed=1)
     assert isinstance(run.model, ReleasedModel)
