@@ -1,7 +1,7 @@
-"""How many rows of each class do the parties hold together? Nobody shows its own numbers.
+"""Counts the rows of each class over all parties without revealing any party's own counts.
 
-Each two parties share a mask that one adds and the other subtracts; all masks cancel in the total.
-A coalition of n - 2 learns the sum of the two that are left and no more (Bonawitz et al.,
+Each pair of parties shares a mask that one adds and the other subtracts; masks cancel in the total.
+A coalition of n - 2 learns the sum of the other two parties and nothing more (Bonawitz et al.,
 "Practical secure aggregation for privacy-preserving machine learning", CCS 2017, without dropouts).
 """
 
@@ -23,7 +23,7 @@ Words = NDArray[np.uint64]
 
 
 class Mask(Message, kind="counts.mask"):
-    """What one party adds and another subtracts."""
+    """A mask that one party adds and another subtracts."""
 
     words: Annotated[Words, Array("<u8", 1)]
 
@@ -54,7 +54,7 @@ async def class_counts(party: Party, own: Words) -> Words:
 async def hear(
     party: Party, kind: type[Mask | Masked], sender: str, shape: tuple[int, ...]
 ) -> Words:
-    """Receive words, and hold their shape against what is public: pydantic has checked the rest."""
+    """Receive words and check their shape; pydantic has checked everything else."""
     words = (await party.receive(kind, sender=sender)).words
     if words.shape != shape:
         raise ProtocolViolation(sender, f"sent {words.shape} where {shape} was due")

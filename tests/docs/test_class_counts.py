@@ -1,4 +1,4 @@
-"""What the counting protocol of the documentation costs and computes; the pages show this file."""
+"""Cost and results of the counting protocol that the documentation shows."""
 
 import numpy as np
 from docs.examples.class_counts import class_counts, forecast
@@ -7,14 +7,14 @@ from veilring.testing import ProtocolRunner, assert_cost
 
 
 def test_counting_costs_what_it_should(run_protocol: ProtocolRunner) -> None:
-    """Four parties need 18 messages in two rounds, wherever they live."""
+    """Four parties need 18 messages in two rounds on every runtime."""
     run = run_protocol(class_counts, 4, own=[np.ones(3, np.uint64)] * 4)
     assert_cost(run, messages=18, rounds=2)
     assert forecast(4) == {"messages": 18, "rounds": 2}
 
 
 def test_all_parties_learn_the_total(run_protocol: ProtocolRunner) -> None:
-    """Masks cancel, whatever they were, and every party has the same total."""
+    """All masks cancel, and every party returns the same total."""
     own = [np.array([n, 2**40, 0], np.uint64) for n in range(4)]
     run = run_protocol(class_counts, 4, own=own)
     for total in run.results.values():
@@ -22,7 +22,7 @@ def test_all_parties_learn_the_total(run_protocol: ProtocolRunner) -> None:
 
 
 def test_a_view_holds_no_counts(run_protocol: ProtocolRunner) -> None:
-    """What one party receives in round 2 is not what anybody put in."""
+    """No message of round 2 contains the counts of its sender."""
     own = [np.array([1, 2, 3], np.uint64)] * 4
     run = run_protocol(class_counts, 4, own=own, watch=["party-0"])
     published = [seen for seen in run.views["party-0"].received if seen.round == 2]
