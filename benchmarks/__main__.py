@@ -224,7 +224,7 @@ def collect(
     *,
     sizes: _Sizes = None,
     full: _Full = False,
-    submitters: Annotated[int, typer.Option(help="How many processes send.", min=1)] = 2,
+    survey_clients: Annotated[int, typer.Option(help="How many processes send.", min=1)] = 2,
     workers: Annotated[
         list[int] | None,
         typer.Option(
@@ -239,13 +239,13 @@ def collect(
 
     The collector is `veilring serve` in a process of its own, to which others submit over TLS. That
     the sums of all pieces of the files are those of one pass is checked. The numbers are this
-    machine's. Sizes are numbers of reports, each a multiple of the submitters.
+    machine's. Sizes are numbers of reports, each a multiple of the survey clients.
     """
     from benchmarks.collecting import Drive, Driven  # noqa: PLC0415
     from benchmarks.growth_collect import FULL, QUICK, study_collect  # noqa: PLC0415
 
     reports, clusters = sizes or (FULL if full else QUICK), workers or (1, 2)
-    driven = Driven(Drive(submitters))
+    driven = Driven(Drive(survey_clients))
     _study("collect", lambda tell: study_collect(driven, reports, workers=clusters, tell=tell), out)
 
 

@@ -5,10 +5,10 @@ acknowledged is in a committed transaction.
 
     python -m benchmarks.collecting FOLDER NAME REPORTS AT_ONCE
 
-is one submitter of many, which sends reports that it made beforehand; FOLDER is one of `veilring
-deploy survey`. It prints `ready` once it is connected, waits for a line, and prints one line of
-JSON: when it began and ended, on the system's monotonic clock, the bytes of its messages and how
-many reports the collector says it counted.
+is one survey client of many, which sends reports that it made beforehand; FOLDER is one of
+`veilring deploy survey`. It prints `ready` once it is connected, waits for a line, and prints one
+line of JSON: when it began and ended, on the system's monotonic clock, the bytes of its messages
+and how many reports the collector says it counted.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from veilring.deployment.config import load_credentials
 from veilring.deployment.estimating import tally_files
 from veilring.deployment.examples import COLLECTOR, TERMS, SurveyExample
 from veilring.deployment.roles import load_config
-from veilring.deployment.submitter import SubmitterConfig, for_one_session
 from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
 from veilring.errors import ClusterError, InputError
 from veilring.nodes.node import Node
 from veilring.nodes.offload import party_loop
@@ -54,7 +54,7 @@ from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 BATCHED: Final = 8_192
 """Reports a message, where they are sent in batches."""
-_ROWS: Final = 1_000  # of the submitters' files, from which clients are drawn again and again
+_ROWS: Final = 1_000  # of the survey clients' files, from which clients are drawn again and again
 _MODULE: Final = "benchmarks.collecting"
 
 _Process = subprocess.Popen[str]
@@ -86,13 +86,13 @@ class Drive:
     """How it is driven.
 
     Attributes:
-        submitters: How many processes send.
+        survey_clients: How many processes send.
         at_once: Reports a message.
         spent: Called with the collector's process before and after; what it counts of it meanwhile
             is reported, such as seconds of the processor.
     """
 
-    submitters: int = 2
+    survey_clients: int = 2
     at_once: int = BATCHED
     spent: Callable[[int], float] = lambda _process: 0.0
 
@@ -101,11 +101,11 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
     """Run a collection of a number of reports, drawn from the wine table at epsilon 1.
 
     Args:
-        reports: A multiple of the submitters.
+        reports: A multiple of the survey clients.
         drive: How.
 
     Raises:
-        ClusterError: If a submitter did not come, or not every report was counted.
+        ClusterError: If a survey client did not come, or not every report was counted.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "survey"
@@ -127,7 +127,9 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
 
 
 def _example(drive: Drive) -> SurveyExample:
-    return SurveyExample(clients=max(_ROWS, drive.submitters), submitters=drive.submitters)
+    return SurveyExample(
+        clients=max(_ROWS, drive.survey_clients), survey_clients=drive.survey_clients
+    )
 
 
 def _drive(
@@ -164,7 +166,7 @@ def _start(folder: Path, name: str, reports: int, at_once: int) -> _Process:
 
 def _await(process: _Process) -> None:
     if process.stdout is None or process.stdout.readline() != "ready\n":
-        raise ClusterError("a submitter did not come; its errors are above")
+        raise ClusterError("a survey client did not come; its errors are above")
 
 
 def _tell(process: _Process) -> None:
@@ -185,8 +187,10 @@ class Driven:
 
     def collect(self, reports: int) -> Collected:
         """Have one collector take this number of reports."""
-        if reports % self.drive.submitters:
-            raise InputError("size", reports, f"a multiple of {self.drive.submitters} submitters")
+        if reports % self.drive.survey_clients:
+            raise InputError(
+                "size", reports, f"a multiple of {self.drive.survey_clients} survey clients"
+            )
         return drive_collection(reports, self.drive)
 
     def write(self, reports: int, folder: Path) -> tuple[Task, tuple[Path, ...]]:
@@ -225,7 +229,7 @@ def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tupl
 
 
 def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[ClientBatch]:
-    """Return the reports of as many clients, drawn from the submitter's rows."""
+    """Return the reports of as many clients, drawn from the survey client's rows."""
     terms = SurveyTerms.load(folder / "terms.toml")
     pool = terms.read_clients(folder / f"{name}.csv")
     rows = np.random.default_rng().integers(len(pool), size=count)
@@ -234,7 +238,7 @@ def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> l
 
 
 def _sessions(batches: list[ClientBatch]) -> Iterator[list[ClientBatch]]:
-    """Divide batches as a submitter does."""
+    """Divide batches as a survey client does."""
     each = iter(batches)
     while session := list(for_one_session(each)):
         yield session
@@ -242,8 +246,8 @@ def _sessions(batches: list[ClientBatch]) -> Iterator[list[ClientBatch]]:
 
 async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
     config = load_config(folder / f"{name}.toml")
-    if not isinstance(config, SubmitterConfig):
-        raise TypeError("not a submitter")
+    if not isinstance(config, SurveyClientConfig):
+        raise TypeError("not a survey client")
     task = SurveyTerms.load(folder / "terms.toml").task
     sessions = list(_sessions(_reports(task, folder, name, count, at_once)))
     sent = sum(

@@ -18,7 +18,7 @@ import psutil
 from benchmarks.collecting import BATCHED, Drive, drive_collection
 from benchmarks.measurement import Measurement, ratios
 
-SUBMITTERS = 8
+SURVEY_CLIENTS = 8
 REPORT_BYTES = 8
 # What one transaction of the collector holds when it is busy, more or less.
 GROUPS = {"single": 2_000, "batched": 50_000}
@@ -55,7 +55,7 @@ _WHAT = {
 
 def _collect(reports: int, at_once: int) -> dict[str, float]:
     """Run a collection, and return its seconds, bytes and peak memory."""
-    found = drive_collection(reports, Drive(SUBMITTERS, at_once, _cpu_seconds))
+    found = drive_collection(reports, Drive(SURVEY_CLIENTS, at_once, _cpu_seconds))
     return {
         "seconds": found.seconds,
         "cpu": found.spent / reports * 1e6,

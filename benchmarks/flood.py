@@ -8,7 +8,7 @@ is from asking for a session to its answer; the reference is its median just bef
     python -m benchmarks.flood FOLDER NAME KIND FRAMES SECONDS
 
 is the process that floods: it sends at most that number of frames of a kind within that time, as a
-submitter of a collection, and prints how many frames it sent.
+survey client of a collection, and prints how many frames it sent.
 """
 
 import contextlib
@@ -156,15 +156,15 @@ class Server:
     """A collector in a process of its own, as `veilring serve` runs it.
 
     Args:
-        submitters: How many members of its roster there are, `submitter-0` and so on.
+        survey_clients: How many members of its roster there are, `survey-client-0` and so on.
     """
 
-    def __init__(self, submitters: int = 3) -> None:
+    def __init__(self, survey_clients: int = 3) -> None:
         self._at = tempfile.TemporaryDirectory()
         self.folder = Path(self._at.name) / "survey"
         with bind(LOOPBACK, 0) as free:
             port = free.getsockname()[1]
-        example = SurveyExample(clients=100, submitters=submitters)
+        example = SurveyExample(clients=100, survey_clients=survey_clients)
         example.write(load("iris"), self.folder, seed=0, port=port)
         self._log = self.folder / "log"
         serve = [sys.executable, "-m", "veilring", "serve", str(self.folder / f"{COLLECTOR}.toml")]
@@ -304,7 +304,7 @@ SECONDS = 10.0
 PAUSE_SECONDS = 0.008
 LEAST_TRIPS = 100
 CONNECT_PAUSE_SECONDS = 0.6
-HONEST, MALICIOUS, NEWCOMER = "submitter-0", "submitter-1", "submitter-2"
+HONEST, MALICIOUS, NEWCOMER = "survey-client-0", "survey-client-1", "survey-client-2"
 SLOWER_MAX = 10.0
 MIB_MAX = 64.0
 LINES_MAX = 100.0

@@ -33,9 +33,9 @@ async def _start(began: float | None, spent: float) -> None:
     rows, parameters = dealt_wine(_LABEL_PARTIES, np.random.default_rng(0))
     query = np.full((1, parameters.features), 0.5)
     async with Cluster(_LABEL_PARTIES, runtime="processes", own=rows) as cluster:
-        asker = cluster.parties[0]
-        only = {asker: {"queries": query}}
-        await cluster.run(private_knn, only=only, asker=asker, parameters=parameters)
+        client = cluster.parties[0]
+        only = {client: {"queries": query}}
+        await cluster.run(private_knn, only=only, client=client, parameters=parameters)
         seconds = None if began is None else time.perf_counter() - began
         _say(seconds=seconds, cpu_seconds=_cpu_seconds() - spent)
 

@@ -101,7 +101,7 @@ def seconds_by_server(
             request = PredictionRequest(
                 key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count]
             )
-            state.answer("querier", request, rng)
+            state.answer("client", request, rng)
 
         block = least_seconds(partial(ask, state, len(queries)), _BLOCKS, clock) / len(queries)
         return block, least_seconds(partial(ask, state, 1), _LONE, clock)

@@ -189,7 +189,7 @@ def simulate(batch: Batch, parties: int, groups: int = 0) -> Run[KNNAnswer]:
                 await cluster.run(
                     nested_knn if groups else private_knn,
                     only={order.starter: {"queries": queries}},
-                    asker=order.starter,
+                    client=order.starter,
                     parameters=terms,
                     **way,
                 )

@@ -155,7 +155,7 @@ def _ring(asked: Asked, most: int, runtime: str) -> Iterator[_Ask]:
             await cluster.run(
                 private_knn,
                 only={ring.starter: {"queries": queries[:count]}},
-                asker=ring.starter,
+                client=ring.starter,
                 parameters=parameters,
                 ring=ring,
             )
@@ -209,6 +209,6 @@ def _server(asked: Asked, most: int) -> Iterator[_Ask]:
             request = PredictionRequest(
                 key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count]
             )
-            encode(bytes(SESSION_BYTES), state.answer("querier", request, rng))
+            encode(bytes(SESSION_BYTES), state.answer("client", request, rng))
 
         yield ask

@@ -139,7 +139,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
         rank_search,
         [SearchedRows(rows) for rows in _TABLES],
         _tell_totals,
-        {"asker": "ada", "parameters": _SEARCH},
+        {"client": "ada", "parameters": _SEARCH},
         {"ada": {"queries": _QUERY}},
         strip_masks,
     ),
@@ -147,7 +147,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
         private_votes,
         _TABLES,
         _tell_votes,
-        {"asker": "ada", "parameters": _VOTES, "ring": Ring(PARTIES)},
+        {"client": "ada", "parameters": _VOTES, "ring": Ring(PARTIES)},
         {"ada": {"queries": _QUERY}},
     ),
 }

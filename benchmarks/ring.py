@@ -115,9 +115,11 @@ def measure_batch(*, quick: bool) -> list[Measurement]:
         ring = deal_ring(cluster.parties, rng)
 
         async def ask(batch: NDArray[np.float64]) -> None:
-            asker = cluster.parties[0]
-            only = {asker: {"queries": batch}}
-            await cluster.run(private_knn, only=only, asker=asker, parameters=parameters, ring=ring)
+            client = cluster.parties[0]
+            only = {client: {"queries": batch}}
+            await cluster.run(
+                private_knn, only=only, client=client, parameters=parameters, ring=ring
+            )
 
         async def batch() -> float:
             start = time.perf_counter()

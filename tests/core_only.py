@@ -32,8 +32,11 @@ SYSTEMS: Final = {
     ),
     "votes": ("my.csv --radius 0.3", "ask votes/client.toml votes/client.csv"),
     "owner": ("my.csv --radius 0.3", ASK_OWNER),
-    "prediction": ("my.csv", "ask prediction/querier-0.toml prediction/querier-0.csv"),
-    "survey": ("my.csv --clients 10", "submit survey/submitter-0.toml survey/submitter-0.csv"),
+    "prediction": ("my.csv", "ask prediction/client-0.toml prediction/client-0.csv"),
+    "survey": (
+        "my.csv --clients 10",
+        "submit survey/survey-client-0.toml survey/survey-client-0.csv",
+    ),
 }
 """By the command that deploys it: its arguments, and how it is asked. Places need an extra."""
 

@@ -38,7 +38,7 @@ class Outcome:
     """One request, as all parties but the server can tell it from another.
 
     Attributes:
-        ending: `answered`, or the class of the error that the asker was left with.
+        ending: `answered`, or the class of the error that the client was left with.
         text: What that error says, notes and all; empty if it was answered.
         wire: The sender, receiver, kind and size in bytes of each frame, in order for each channel.
         charged: What was charged afterwards, as far as anybody but the server may know it.

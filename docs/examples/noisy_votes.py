@@ -73,7 +73,7 @@ async def run(X: Numbers, parts: list[Rows], parameters: NoisyVotesParameters) -
     """Run it among parties on the simulated clock."""
     async with Cluster(PARTIES, runtime="simulated", own=parts, seed=7) as cluster:
         only = {"party-0": {"queries": X}}
-        return await cluster.run(private_votes, only=only, asker="party-0", parameters=parameters)
+        return await cluster.run(private_votes, only=only, client="party-0", parameters=parameters)
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from veilring.scenarios.prepare import Prepared, prepare
 
 TABLES: Final = ("wine", "digits")
 QUERIES: Final = 20
-ASKER, OTHER = "party-0", "party-1"
-ALL, STAR = "all-to-all", "star"  # where the asker adds up
+CLIENT, OTHER = "party-0", "party-1"
+ALL, STAR = "all-to-all", "star"  # where the client adds up
 ATTACKS: Final = (
     (OTHER, "kind = 'substitute-input', label = 1", ALL, "uniform"),
     (OTHER, "kind = 'wrong-counts', by = 0", ALL, "uniform"),
@@ -32,14 +32,14 @@ ATTACKS: Final = (
     (OTHER, "kind = 'take-over', by = 1, entry = 1", ALL, "distance"),
     (OTHER, "kind = 'take-over', by = 5, entry = 1", ALL, "uniform"),
     (OTHER, "kind = 'take-over', by = 5, entry = 1", STAR, "uniform"),
-    (ASKER, "kind = 'take-over', by = 5, entry = 1", STAR, "uniform"),
+    (CLIENT, "kind = 'take-over', by = 5, entry = 1", STAR, "uniform"),
     (OTHER, "kind = 'wrong-counts', victim = 'party-3'", ALL, "uniform"),
-    (ASKER, "kind = 'wrong-counts', victim = 'party-3'", STAR, "uniform"),
+    (CLIENT, "kind = 'wrong-counts', victim = 'party-3'", STAR, "uniform"),
     (OTHER, "kind = 'wrong-votes', entry = 1, taken = 0, victim = 'party-3'", ALL, "uniform"),
-    (ASKER, "kind = 'wrong-votes', entry = 1, taken = 0, victim = 'party-3'", STAR, "uniform"),
-    (ASKER, "kind = 'ask-twice', victim = 'party-3'", ALL, "uniform"),
-    (ASKER, "kind = 'ask-twice', victim = 'party-3'", STAR, "uniform"),
-    (ASKER, "kind = 'made-up-totals', factor = 0.9", STAR, "uniform"),
+    (CLIENT, "kind = 'wrong-votes', entry = 1, taken = 0, victim = 'party-3'", STAR, "uniform"),
+    (CLIENT, "kind = 'ask-twice', victim = 'party-3'", ALL, "uniform"),
+    (CLIENT, "kind = 'ask-twice', victim = 'party-3'", STAR, "uniform"),
+    (CLIENT, "kind = 'made-up-totals', factor = 0.9", STAR, "uniform"),
 )
 
 

@@ -24,7 +24,7 @@ async def ask() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     async with Cluster(3, own=tables, seed=7) as cluster:
         run = await cluster.run(
             private_knn,
-            asker="party-0",
+            client="party-0",
             parameters=parameters,
             only={"party-0": {"queries": QUERIES}},
         )

@@ -11,14 +11,14 @@ from veilring.protocols.ldp.parquet import tally_parquet
 
 @pytest.mark.slow
 def test_every_report_of_a_driven_collection_is_durable() -> None:
-    """One collector takes what a submitter sends over TLS; bytes and memory are those of both."""
+    """One collector stores a survey client's reports over TLS; bytes and memory count both."""
     seen = list[int]()
 
     def spent(process: int) -> float:
         seen.append(process)
         return 10.0 * len(seen)
 
-    found = drive_collection(200, Drive(submitters=1, at_once=64, spent=spent))
+    found = drive_collection(200, Drive(survey_clients=1, at_once=64, spent=spent))
     assert found.reports == 200
     assert found.seconds > 0
     # An id of 16 bytes each, and its report.

@@ -97,12 +97,12 @@ def test_collect_measures_a_collector_and_adds_its_files_up(
 
     def collect(driven: Driven, reports: int) -> Collected:
         # One that is driven in earnest has a test of its own; four take long.
-        taken.append(driven.drive.submitters)
+        taken.append(driven.drive.survey_clients)
         return Collected(reports, 1.0, 1e6, 1e6, 100.0)
 
     monkeypatch.setattr(Driven, "collect", collect)
     sizes = [option for size in (40, 80, 120, 160) for option in ("--size", str(size))]
-    options = (*sizes, "--submitters", "3", "--workers", "1", "--out", str(tmp_path))
+    options = (*sizes, "--survey-clients", "3", "--workers", "1", "--out", str(tmp_path))
     code, out, err = invoke("scale", "collect", *options)
     assert (code, err) == (0, "")
     assert taken == [3, 3, 3, 3]
@@ -112,11 +112,11 @@ def test_collect_measures_a_collector_and_adds_its_files_up(
 
 
 def test_collect_refuses_what_cannot_be_dealt() -> None:
-    """Each submitter sends as many."""
+    """Each survey client sends as many."""
     sizes = [option for size in (40, 80, 120, 160) for option in ("--size", str(size))]
-    code, _, err = invoke("scale", "collect", "--submitters", "7", *sizes)
+    code, _, err = invoke("scale", "collect", "--survey-clients", "7", *sizes)
     assert code == 2
-    assert "a multiple of 7 submitters" in err
+    assert "a multiple of 7 survey clients" in err
 
 
 @pytest.mark.parametrize(

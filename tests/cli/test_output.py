@@ -103,7 +103,7 @@ def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None
     assert code == 2
     assert "--column is 'wing'; allowed: a column: sepal length (cm), " in err
     assert invoke(*words, tmp_path / "survey", "--column", column)[0] == 0
-    rows = (tmp_path / "survey" / "submitter-0.csv").read_text()
+    rows = (tmp_path / "survey" / "survey-client-0.csv").read_text()
     assert rows.startswith(f"client,{column}\nclient-0,")
 
 
@@ -115,4 +115,4 @@ def test_a_survey_of_categories_is_deployed(tmp_path: Path) -> None:
     words = ("deploy", "survey", source, "--kind", "frequency", "--column", "ward")
     assert invoke(*words, "--out", tmp_path / "survey")[0] == 0
     assert '"c"' in (tmp_path / "survey" / "terms.toml").read_text()
-    assert (tmp_path / "survey" / "submitter-1.csv").read_text().startswith("client,ward\n")
+    assert (tmp_path / "survey" / "survey-client-1.csv").read_text().startswith("client,ward\n")

@@ -15,14 +15,14 @@ from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_config
 class Collection:
     """A folder of `veilring deploy survey`, and what runs in it."""
 
-    def __init__(self, folder: Path, *, clients: int, submitters: int = 2) -> None:
+    def __init__(self, folder: Path, *, clients: int, survey_clients: int = 2) -> None:
         self.folder = folder
-        port = str(free_port())
-        options = ["--clients", str(clients), "--submitters", str(submitters), "--port", port]
-        made = CliRunner().invoke(app, ["deploy", "survey", "iris", *options, "--out", str(folder)])
+        ports = ("--port", free_port(), "--out", folder)
+        options = ("--clients", clients, "--survey-clients", survey_clients, *ports)
+        made = CliRunner().invoke(app, ["deploy", "survey", "iris", *map(str, options)])
         assert made.exit_code == 0, made.output
         self.collector: Command | None = None
-        self.submitters: list[Command] = []
+        self.survey_clients: list[Command] = []
 
     @property
     def log(self) -> Path:
@@ -34,14 +34,14 @@ class Collection:
         self.collector = start_serving(self.folder, "collector", output=self.log)
 
     def submit(self, number: int, *options: str, rows: str = "") -> Command:
-        """Start a submitter, of its own rows unless another file is named."""
-        name = f"submitter-{number}"
+        """Start a survey client, of its own rows unless another file is named."""
+        name = f"survey-client-{number}"
         process = Command(
             self.folder,
             *("submit", f"{name}.toml", rows or f"{name}.csv", *options),
             output=self.folder / f"{name}.log",
         )
-        self.submitters.append(process)
+        self.survey_clients.append(process)
         return process
 
     def run(self, *words: str) -> Command:
@@ -52,11 +52,11 @@ class Collection:
 
     def kill_all(self) -> None:
         """End all processes as a loss of power would end them."""
-        for process in (self.collector, *self.submitters):
+        for process in (self.collector, *self.survey_clients):
             if process is not None:
                 process.kill()
         self.collector = None
-        self.submitters.clear()
+        self.survey_clients.clear()
 
     def stored(self) -> dict[bytes, bytes]:
         """Return the stored reports by their ids."""
@@ -105,7 +105,7 @@ class Collection:
 
     @staticmethod
     def kept(output: str) -> int:
-        """Return how many reports a submitter says are stored."""
+        """Return how many reports a survey client says are stored."""
         found = re.search(r"^([\d,]+) reports are stored", output, re.MULTILINE)
         assert found is not None, output
         return int(found[1].replace(",", ""))

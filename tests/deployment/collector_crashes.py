@@ -13,10 +13,10 @@ import numpy as np
 from tests.deployment.collection import Collection
 from tests.deployment.commands import SECONDS, Command
 
-SUBMITTERS = 2
-ROWS = 6000  # for a submitter that has handed in all it had; sent in about a second
+SURVEY_CLIENTS = 2
+ROWS = 6000  # for a survey client that has handed in all it had; sent in about a second
 ALL_EVERY = 4  # rounds: then everything is killed, every other time while reports are made
-SUBMITTER_EVERY = 3  # rounds: then a submitter dies next to the collector
+SURVEY_CLIENT_EVERY = 3  # rounds: then a survey client dies next to the collector
 DELAY = 0.25  # seconds at most from the first report of a round to the kill
 
 
@@ -27,8 +27,8 @@ class Crashes:
     Attributes:
         kills: How often the collector was killed.
         flowing: Kills of it that struck after reports were stored and before all were.
-        submitters: How often a submitter was killed.
-        outlived: Kills of the collector that a submitter outlived.
+        survey_clients: How often a survey client was killed.
+        outlived: Kills of the collector that a survey client outlived.
         unheard: Reports that were stored when all was killed, without a receipt that was kept.
         rows: How many rows there were in the end; as many reports are acknowledged and counted.
         known: Of these, reports that were stored already when they were sent again.
@@ -36,7 +36,7 @@ class Crashes:
 
     kills: int = 0
     flowing: int = 0
-    submitters: int = 0
+    survey_clients: int = 0
     outlived: int = 0
     unheard: int = 0
     rows: int = 0
@@ -44,11 +44,12 @@ class Crashes:
 
 
 class Crashing:
-    """A collection, its submitters, and what was seen of them."""
+    """A collection, its survey clients, and what was seen of them."""
 
     def __init__(self, folder: Path, rng: np.random.Generator) -> None:
-        self.collection = Collection(folder, clients=SUBMITTERS * ROWS, submitters=SUBMITTERS)
-        self.rng, self.seen = rng, Crashes(rows=SUBMITTERS * ROWS)
+        rows = SURVEY_CLIENTS * ROWS
+        self.collection = Collection(folder, clients=rows, survey_clients=SURVEY_CLIENTS)
+        self.rng, self.seen = rng, Crashes(rows=rows)
         self.running: dict[int, Command] = {}
 
     def round(self, number: int) -> None:
@@ -56,38 +57,38 @@ class Crashing:
         kills_all = number % ALL_EVERY == ALL_EVERY - 1
         self.collection.serve()
         before = self.collection.counted()
-        for submitter in range(SUBMITTERS):
-            self.hand_in(submitter)
+        for survey_client in range(SURVEY_CLIENTS):
+            self.hand_in(survey_client)
         if not kills_all or self.rng.random() < 0.5:
             self.wait_for_more(before)
         time.sleep(DELAY * self.rng.random())
         self.kill_collector(before)
         if kills_all:
-            self.kill_submitters(range(SUBMITTERS))
+            self.kill_survey_clients(range(SURVEY_CLIENTS))
             self.check()
-        elif number % SUBMITTER_EVERY == 0:
-            self.kill_submitters([int(self.rng.integers(SUBMITTERS))])
+        elif number % SURVEY_CLIENT_EVERY == 0:
+            self.kill_survey_clients([int(self.rng.integers(SURVEY_CLIENTS))])
         self.seen.outlived += any(each.poll() is None for each in self.running.values())
 
-    def hand_in(self, submitter: int) -> None:
-        """Let a submitter run that was killed, or more rows come to one that ended well."""
-        process = self.running.get(submitter)
+    def hand_in(self, survey_client: int) -> None:
+        """Let a survey client run that was killed, or more rows come to one that ended well."""
+        process = self.running.get(survey_client)
         if process is not None:
             if process.poll() is None:
                 return
             self.require_well(process)
-            self.add_rows(submitter)
+            self.add_rows(survey_client)
         options = ("--single",) if self.rng.random() < 0.8 else ()
-        self.running[submitter] = self.collection.submit(submitter, *options)
+        self.running[survey_client] = self.collection.submit(survey_client, *options)
 
     def require_well(self, process: Command) -> None:
         """Refuse an end that was not a good one."""
         assert process.wait(SECONDS) == 0, process.output
         assert "Traceback" not in process.output
 
-    def add_rows(self, submitter: int) -> None:
-        """Write more rows, of new clients, at the end of a submitter's file."""
-        path = self.collection.folder / f"submitter-{submitter}.csv"
+    def add_rows(self, survey_client: int) -> None:
+        """Write more rows, of new clients, at the end of a survey client's file."""
+        path = self.collection.folder / f"survey-client-{survey_client}.csv"
         rows = [line.split(",", 1)[1] for line in path.read_text().splitlines()[1 : ROWS + 1]]
         with path.open("a") as file:
             file.writelines(f"new-{self.seen.rows + n},{row}\n" for n, row in enumerate(rows))
@@ -109,13 +110,13 @@ class Crashing:
         self.seen.kills += 1
         self.seen.flowing += before < self.collection.counted() < self.seen.rows
 
-    def kill_submitters(self, numbers: range | list[int]) -> None:
-        """Kill those of some submitters that have not ended."""
+    def kill_survey_clients(self, numbers: range | list[int]) -> None:
+        """Kill those of some survey clients that have not ended."""
         for number in numbers:
             process = self.running[number]
             if process.poll() is None:
                 process.kill()
-                self.seen.submitters += 1
+                self.seen.survey_clients += 1
                 del self.running[number]
 
     def check(self) -> None:
@@ -127,8 +128,8 @@ class Crashing:
     def finish(self) -> None:
         """Hand in what is left, and hold acknowledged to counted, to the last report."""
         self.collection.serve()
-        for submitter in range(SUBMITTERS):
-            process = self.running.get(submitter) or self.collection.submit(submitter)
+        for survey_client in range(SURVEY_CLIENTS):
+            process = self.running.get(survey_client) or self.collection.submit(survey_client)
             self.require_well(process)
         self.collection.kill_all()
         made = self.collection.outboxes()

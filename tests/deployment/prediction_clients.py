@@ -18,7 +18,7 @@ from veilring.errors import VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.protocols.prediction.administrator import add_session, forget_session
-from veilring.protocols.prediction.querier import label_session
+from veilring.protocols.prediction.client import label_session
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
@@ -76,7 +76,7 @@ class Client(ABC):
 
 
 @dataclass
-class Querier(Client):
+class PredictionClient(Client):
     """Asks blocks, and holds each retry to what it was told before."""
 
     told: list[tuple[NDArray[np.float32], list[int]]] = field(default_factory=list)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.deployment.commands import Server, free_port
-from tests.deployment.prediction_clients import Administrator, Crashes, Querier
+from tests.deployment.prediction_clients import Administrator, Crashes, PredictionClient
 
 from veilring.data.sources import load
 from veilring.deployment import load_config
@@ -28,7 +28,7 @@ from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
 
-QUERIERS = ("querier-0", "querier-1")
+CLIENTS = ("client-0", "client-1")
 # Each record is a neighbour of each query, and can pay for all of them.
 EVERYBODY = PredictionSection(queries=1_000_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=4.0)
 STABLE = 100  # these records stay; the others come and go
@@ -45,7 +45,7 @@ class Served(Server):
     def deployed(cls, folder: Path, prediction: PredictionSection) -> "Served":
         """Write the folder, of wine."""
         example = PredictionExample.model_validate(
-            prediction.model_dump(include={"epsilon", "queries"}) | {"queriers": len(QUERIERS)}
+            prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}
         )
         settings = {"prediction": prediction.model_dump(exclude_defaults=True)}
         example.write(load("wine"), folder, seed=0, port=free_port(), settings=settings)
@@ -65,7 +65,7 @@ class Trial:
         self.terms = PredictionTerms.load(folder / "terms.toml")
         self.records = read_records(folder / "records.csv", self.terms, "id")
         self.rng = np.random.default_rng(seed)
-        self.queriers: list[Querier] = []
+        self.clients: list[PredictionClient] = []
         self.left = np.full(STABLE, int(self.terms.rules.budget * UNITS))
 
     async def run(self, rounds: int) -> Crashes:
@@ -78,16 +78,16 @@ class Trial:
             )
             administrator = Administrator(await self._node(REGISTRAR), *given, records=others)
             await administrator.do(add_session(self.terms.digest), stable)
-            self.queriers = [Querier(await self._node(name), *given) for name in QUERIERS]
+            self.clients = [PredictionClient(await self._node(name), *given) for name in CLIENTS]
             for _ in range(rounds):
                 await self._round(administrator, float(self.rng.uniform(0.05, 0.5)))
-            for querier in self.queriers:
-                for number in range(len(querier.told)):
-                    await querier.ask_again(number)
+            for client in self.clients:
+                for number in range(len(client.told)):
+                    await client.ask_again(number)
             self.served.kill()
             self._check(administrator)
-            for client in (administrator, *self.queriers):
-                await client.node.close()
+            for each in (administrator, *self.clients):
+                await each.node.close()
         finally:
             self.served.kill()
         return self.seen
@@ -103,7 +103,7 @@ class Trial:
         """Let all go on, kill the server at some point, start it again, and let all finish."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            for client in (administrator, *self.queriers):
+            for client in (administrator, *self.clients):
                 group.create_task(client.go_on(stop))
             await asyncio.sleep(seconds)
             self.served.kill()  # in the middle of whatever it does
@@ -115,22 +115,22 @@ class Trial:
         self._check_records(administrator, self._check_charges())
 
     def _check_charges(self) -> bytes:
-        """Check that no answer left before it was paid for, by its querier and by each record.
+        """Check that no answer left before it was paid for, by its client and by each record.
 
         Returns:
             The id of the ledger.
         """
         rules = self.terms.rules
         totals = read_totals(self.served.state / "budgets.sqlite")
-        told = sum(len(labels) for each in self.queriers for _, labels in each.told)
-        waiting = sum(querier.waiting for querier in self.queriers)
+        told = sum(len(labels) for each in self.clients for _, labels in each.told)
+        waiting = sum(client.waiting for client in self.clients)
         assert told <= totals.spent <= told + waiting, "an answer left before it was paid for"
-        answers = sum(len(querier.told) for querier in self.queriers)
+        answers = sum(len(client.told) for client in self.clients)
         self.seen.unsent += totals.answers - answers
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1
         with open_ledger(self.served.state / "budgets.sqlite", rules.budgets) as ledger:
-            accounts = Accounts(ledger, rules.queriers)
+            accounts = Accounts(ledger, rules.clients)
             numbers = np.arange(STABLE)
             accounts.add(self.records.ids[:STABLE], numbers)
             left, tie = accounts.remaining("", numbers), ledger.id

@@ -81,8 +81,8 @@ def test_kill_minus_nine_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_submitter_outlives_its_collector(start: Start) -> None:
-    """A submitter whose collector dies waits for it, and ends well when it is back."""
+def test_a_survey_client_outlives_its_collector(start: Start) -> None:
+    """A survey client whose collector dies waits for it, and ends well when it is back."""
     collection = start(clients=CLIENTS)
     collection.serve()
     submitted = collection.submit(0, "--single")
@@ -101,7 +101,7 @@ def test_a_submitter_outlives_its_collector(start: Start) -> None:
 @pytest.mark.slow
 def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     """A second task gets nothing from clients without budget, and a pinned task is the only one."""
-    collection = start(clients=1000, submitters=1)
+    collection = start(clients=1000, survey_clients=1)
     collection.serve()
     submitted = collection.submit(0)
     assert submitted.wait(SECONDS) == 0, submitted.output
@@ -121,8 +121,8 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     assert "1,000 rows were not reported: their clients have spent the budget" in refused_all.output
     assert collection.stored() == {}
 
-    config = collection.folder / "submitter-0.toml"
+    config = collection.folder / "survey-client-0.toml"
     config.write_text(config.read_text() + f'task = "{"0" * 64}"\n')
-    pinned = collection.run("submit", "submitter-0.toml", "submitter-0.csv")
+    pinned = collection.run("submit", "survey-client-0.toml", "survey-client-0.csv")
     assert pinned.poll() == 2
     assert ", not 0000" in pinned.output

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.deployment import ask, load_config, serve
 from veilring.deployment.peers import ClientConfig, MemberConfig
-from veilring.deployment.submitter import SubmitterConfig
 from veilring.deployment.survey import CollectorConfig
+from veilring.deployment.survey_client import SurveyClientConfig
 from veilring.errors import ScenarioError
 from veilring.transport.roster import Roster
 
@@ -37,8 +37,8 @@ identity = "census.key"
 roster = "roster.toml"
 terms = "terms.toml"
 """
-SUBMITTER = """
-role = "submitter"
+SURVEY_CLIENT = """
+role = "survey-client"
 identity = "clinic.key"
 roster = "roster.toml"
 collector = "census"
@@ -76,15 +76,18 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
     collector = load_config(write(tmp_path, COLLECTOR + f'store = "{url}"'))
     assert isinstance(collector, CollectorConfig)
     assert collector.store == url
-    submitter = load_config(write(tmp_path, SUBMITTER))
-    assert isinstance(submitter, SubmitterConfig)
-    assert submitter.outbox == str(tmp_path / "outbox.sqlite")
+    survey_client = load_config(write(tmp_path, SURVEY_CLIENT))
+    assert isinstance(survey_client, SurveyClientConfig)
+    assert survey_client.outbox == str(tmp_path / "outbox.sqlite")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('role = "curator"', "is now called records-administrator"),
+        ('role = "querier"', "is now called prediction-client"),
+        ('role = "seeker"', "is now called places-client"),
+        ('role = "submitter"', "is now called survey-client"),
         (
             'role = "prediction-server"\ncurators = ["ann"]',
             "this key is now called administrators",
@@ -105,10 +108,13 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
         (COLLECTOR.replace('terms = "terms.toml"', ""), "terms: the key is missing; give a path"),
         (COLLECTOR + "store = 3", "store is 3; allowed: a path, .* or postgresql://"),
         (COLLECTOR + "stor = 3", r"stor: there is no such key; .*did you mean store"),
-        (SUBMITTER.replace("2.0", "0"), "budget is 0; allowed: a number above 0"),
-        (SUBMITTER.replace("budget = 2.0", ""), "budget: the key is missing; give a number"),
-        (SUBMITTER + 'task = "12"', "task is .12.; allowed: 64 hexadecimal digits, or nothing"),
-        (SUBMITTER.replace('"patient"', "1"), "key is 1; allowed: the header of a column, or 'row"),
+        (SURVEY_CLIENT.replace("2.0", "0"), "budget is 0; allowed: a number above 0"),
+        (SURVEY_CLIENT.replace("budget = 2.0", ""), "budget: the key is missing; give a number"),
+        (SURVEY_CLIENT + 'task = "12"', "task is .12.; allowed: 64 hexadecimal digits, or nothing"),
+        (
+            SURVEY_CLIENT.replace('"patient"', "1"),
+            "key is 1; allowed: the header of a column, or 'row",
+        ),
         (
             MEMBER.replace('"member"', '"oracle"'),
             "role is 'oracle'; allowed: member, ring-member, cl",
@@ -182,10 +188,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     ("command", "text", "allowed"),
     [
         (["serve"], CLIENT, "member, ring-member"),
-        (["serve"], SUBMITTER, "member, ring-member"),
+        (["serve"], SURVEY_CLIENT, "member, ring-member"),
         (["ask", "q.csv"], MEMBER, "client"),
-        (["submit", "rows.csv"], COLLECTOR, "submitter"),
-        (["estimate"], SUBMITTER, "collector"),
+        (["submit", "rows.csv"], COLLECTOR, "survey-client"),
+        (["estimate"], SURVEY_CLIENT, "collector"),
     ],
 )
 def test_each_command_refuses_the_other_roles(
@@ -215,7 +221,7 @@ def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
     [
         (["--kind", "oracle"], "survey.kind is 'oracle'; allowed: frequency, means"),
         (["--epsilon", "0"], "survey.epsilon is 0.0; allowed: a number above 0"),
-        (["--submitters", "0"], "--submitters is 0; allowed: 1 to"),
+        (["--survey-clients", "0"], "--survey-clients is 0; allowed: 1 to"),
         (["--kind", "frequency"], "--column is for --kind frequency, which needs it"),
     ],
 )

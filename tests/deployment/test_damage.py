@@ -121,7 +121,7 @@ def use_votes(folder: Path) -> list[Server]:
     return servers
 
 
-def use_seeker(folder: Path) -> list[Server]:
+def use_places_client(folder: Path) -> list[Server]:
     """Ask a server for what is near two places."""
     rows = folder.with_suffix(".csv")
     rows.write_text(
@@ -130,7 +130,7 @@ def use_seeker(folder: Path) -> list[Server]:
     run("deploy", "places", rows, "--budget", 9, "--port", free_port(), "--out", folder)
     servers = serving(folder, "server")
     for latitude in (37.72, 37.74):
-        run("ask", folder / "seeker.toml", "--near", f"{latitude},-122.35", "--epsilon", 3)
+        run("ask", folder / "client.toml", "--near", f"{latitude},-122.35", "--epsilon", 3)
     return servers
 
 
@@ -140,7 +140,7 @@ def use_prediction(folder: Path) -> list[Server]:
     servers = serving(folder, "server")
     run("records", "add", folder / "registrar.toml", folder / "records.csv")
     run("records", "forget", folder / "registrar.toml", FORGOTTEN)
-    ask(folder, "querier-0")
+    ask(folder, "client-0")
     return servers
 
 
@@ -155,12 +155,12 @@ def in_state(folder: Path) -> object:
 
 
 class Submitting(Server):
-    """A submitter whose collector was killed while reports flowed; it waits for it to come back."""
+    """A survey client whose collector was killed while reports flowed, and which waits for it."""
 
     def __init__(self, folder: Path, collector: Server) -> None:
-        super().__init__(folder, "submitter-0")
+        super().__init__(folder, "survey-client-0")
         self._collector = collector
-        words = ("submit", "submitter-0.toml", "submitter-0.csv", "--single")
+        words = ("submit", "survey-client-0.toml", "survey-client-0.csv", "--single")
         self._command = command = Command(folder, *words, output=self.log)
         _wait_for(lambda: stored_in(folder) > 0)
         collector.kill()
@@ -184,8 +184,8 @@ def _wait_for(happened: Callable[[], bool]) -> None:
 
 
 def deploy_survey(folder: Path, clients: int) -> Server:
-    """Serve a collector with one submitter."""
-    options = ("--clients", clients, "--submitters", 1, "--port", free_port())
+    """Serve a collector with one survey client."""
+    options = ("--clients", clients, "--survey-clients", 1, "--port", free_port())
     run("deploy", "survey", "iris", *options, "--out", folder)
     (server,) = serving(folder, "collector")
     return server
@@ -204,13 +204,13 @@ def open_reports(folder: Path, *, read_only: bool) -> Store:
 
 
 def use_collector(folder: Path) -> list[Server]:
-    """Take the reports of a submitter, and then of more of its clients."""
+    """Take the reports of a survey client, and then of more of its clients."""
     server = deploy_survey(folder, 300)
-    rows = folder / "submitter-0.csv"
+    rows = folder / "survey-client-0.csv"
     lines = rows.read_text().splitlines(keepends=True)
     for part in (lines[:200], lines):
         rows.write_text("".join(part))
-        run("submit", folder / "submitter-0.toml", rows)
+        run("submit", folder / "survey-client-0.toml", rows)
     return [server]
 
 
@@ -221,14 +221,14 @@ def in_reports(folder: Path) -> object:
         return tally.counts, [sums.tolist() for sums in tally.sums], store.members()
 
 
-def use_submitter(folder: Path) -> list[Server]:
+def use_survey_client(folder: Path) -> list[Server]:
     """Submit until some reports are acknowledged and others are not."""
     return [Submitting(folder, deploy_survey(folder, 2000))]
 
 
 def in_outbox(folder: Path) -> object:
     """Return all that an outbox holds."""
-    with Outbox(folder / "submitter-0.outbox.sqlite") as outbox:
+    with Outbox(folder / "survey-client-0.outbox.sqlite") as outbox:
         return [
             outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (ours)
             for table in ("naming", "rows", "reports")
@@ -237,11 +237,11 @@ def in_outbox(folder: Path) -> object:
 
 ROLES: Final = {
     "collector": Role(("serve", "collector.toml"), ("reports.sqlite",), in_reports, use_collector),
-    "submitter": Role(
-        ("submit", "submitter-0.toml", "submitter-0.csv"),
-        ("submitter-0.outbox.sqlite",),
+    "survey-client": Role(
+        ("submit", "survey-client-0.toml", "survey-client-0.csv"),
+        ("survey-client-0.outbox.sqlite",),
         in_outbox,
-        use_submitter,
+        use_survey_client,
     ),
     "data owner": Role(
         ("serve", "owner.toml"),
@@ -255,11 +255,11 @@ ROLES: Final = {
         lambda folder: in_ledger(folder / "party-0.db"),
         use_votes,
     ),
-    "seeker": Role(
-        ("ask", "seeker.toml", "--near", "37.73,-122.34", "--epsilon", "3"),
+    "places-client": Role(
+        ("ask", "client.toml", "--near", "37.73,-122.34", "--epsilon", "3"),
         ("questions.ledger",),
         lambda folder: in_ledger(folder / "questions.ledger"),
-        use_seeker,
+        use_places_client,
     ),
     "prediction server": Role(
         ("serve", "server.toml"),

@@ -121,13 +121,13 @@ RINGS: Final = {
 }
 SERVERS: Final = {
     "owner": (("owner", "iris", "--radius", "0.4"), "owner", ("analyst-0.toml", "analyst-0.csv")),
-    "prediction": (("prediction", "iris"), "server", ("querier-0.toml", "querier-0.csv")),
+    "prediction": (("prediction", "iris"), "server", ("client-0.toml", "client-0.csv")),
     "places": (
         ("places", "places.csv"),
         "server",
-        ("seeker.toml", "--near", "37.77,-122.42", "--epsilon", "6"),
+        ("client.toml", "--near", "37.77,-122.42", "--epsilon", "6"),
     ),
-    "collector": (("survey", "iris"), "collector", ("submitter-0.toml", "submitter-0.csv")),
+    "collector": (("survey", "iris"), "collector", ("survey-client-0.toml", "survey-client-0.csv")),
 }
 
 

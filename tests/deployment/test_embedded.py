@@ -53,23 +53,23 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     )
     options = (*RICH, "--port", free_port(), "--out", folder)
     said = run("deploy", "prediction", tmp_path / "texts.npz", *options)
-    for line in (f"add {folder}/registrar.toml {folder}/records.npz", f"{folder}/querier-0.npz"):
+    for line in (f"add {folder}/registrar.toml {folder}/records.npz", f"{folder}/client-0.npz"):
         assert line in said
     assert "public rows" in run(
         "tune", folder / "records.npz", "--protocol", "prediction", "--terms", folder / "terms.toml"
     )
-    truth = read_vectors(folder / "querier-0.npz", "file")
+    truth = read_vectors(folder / "client-0.npz", "file")
     assert truth.labels is not None
     assert truth.class_names == ("as", "bs")
 
     served = Served(folder)
     served.serve()
     try:
-        administrator, querier = folder / "registrar.toml", folder / "querier-0.toml"
+        administrator, client = folder / "registrar.toml", folder / "client-0.toml"
         assert "60 records were added" in run(
             "records", "add", administrator, folder / "records.npz"
         )
-        answered = run("ask", querier, folder / "querier-0.npz").split()[1:]
+        answered = run("ask", client, folder / "client-0.npz").split()[1:]
         assert answered == np.array(truth.class_names)[truth.labels].tolist()
 
         write_texts(tmp_path / "more.csv", 4)
@@ -81,6 +81,6 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
         labels = write_texts(tmp_path / "new.csv", 6, labelled=False)
         new = ("embed", tmp_path / "new.csv", "--model", model, "--unlabelled")
         run(*new, "--out", tmp_path / "new.npz")
-        assert run("ask", querier, tmp_path / "new.npz").split()[1:] == labels
+        assert run("ask", client, tmp_path / "new.npz").split()[1:] == labels
     finally:
         served.kill()

@@ -16,10 +16,10 @@ FRAMES = 100_000
 SECONDS = 1.0  # an attack goes on for so long at the most, once it is cut off
 MIB_MAX = 64.0
 LINES_MAX = 100
-HONEST, NEWCOMER = "submitter-0", "submitter-1"
+HONEST, NEWCOMER = "survey-client-0", "survey-client-1"
 CUT_OFF = ("garbage", "opens", "unread", "early", "large")
 HEARD = ("tiny", "stragglers", "offered")
-FLOODERS = {kind: f"submitter-{number}" for number, kind in enumerate((*CUT_OFF, *HEARD), 2)}
+FLOODERS = {kind: f"survey-client-{number}" for number, kind in enumerate((*CUT_OFF, *HEARD), 2)}
 
 
 @pytest.fixture(scope="module")

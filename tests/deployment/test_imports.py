@@ -63,12 +63,12 @@ PARTIES = [
     ("owner", "serve owner.toml", "schema owner"),
     ("owner", "ask analyst-0.toml analyst-0.csv", "schema owner"),
     ("prediction", "serve server.toml", "schema prediction"),
-    ("prediction", "ask querier-0.toml querier-0.csv", "schema prediction"),
+    ("prediction", "ask client-0.toml client-0.csv", "schema prediction"),
     ("prediction", "records add registrar.toml records.csv", "schema prediction"),
     ("survey", "serve collector.toml", "survey"),
-    ("survey", "submit submitter-0.toml submitter-0.csv", "submitter survey"),
+    ("survey", "submit survey-client-0.toml survey-client-0.csv", "survey_client survey"),
     ("places", "serve server.toml", "places"),
-    ("places", "ask seeker.toml --near 37.75,-122.35 --epsilon 4", "places"),
+    ("places", "ask client.toml --near 37.75,-122.35 --epsilon 4", "places"),
 ]
 GENERIC = {"config", "connecting", "roles"}
 

@@ -1,4 +1,4 @@
-"""A server of places and a seeker: in one process, and as two over TLS."""
+"""A server of places and a client: in one process, and as two over TLS."""
 
 import asyncio
 import csv
@@ -23,8 +23,8 @@ from veilring.deployment import load_config
 from veilring.deployment.places import (
     Area,
     Near,
+    PlacesClientConfig,
     PlacesConfig,
-    SeekerConfig,
     ask_places,
     chance_of,
     load_projection,
@@ -40,7 +40,7 @@ DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write all files of a server of 200 places and a seeker."""
+    """Write all files of a server of 200 places and a client."""
     rows = tmp_path / "places.csv"
     lines = [f"place {row},{lat!r},{lon!r}" for row, (lat, lon) in enumerate(DEGREES.tolist())]
     rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
@@ -65,14 +65,14 @@ def _asked(folder: Path, *asked: Near, **changed: object) -> list[dict[str, list
     async def main() -> list[dict[str, list[object]]]:
         server = load_config(folder / "server.toml")
         assert isinstance(server, PlacesConfig)
-        seeker = load_config(folder / "seeker.toml").model_copy(update=changed)
-        assert isinstance(seeker, SeekerConfig)
+        client = load_config(folder / "client.toml").model_copy(update=changed)
+        assert isinstance(client, PlacesClientConfig)
         ready = asyncio.Event()
         role = serve_places(server, on_ready=lambda _places: ready.set())
         serving = asyncio.create_task(role)
         await ready.wait()
         try:
-            return [await ask_places(seeker, near) for near in asked]
+            return [await ask_places(client, near) for near in asked]
         finally:
             serving.cancel()
 
@@ -96,9 +96,9 @@ def test_what_is_found_is_near_on_the_ellipsoid(by: str, folder: Path) -> None:
 def test_the_same_place_again_is_answered_without_the_server(folder: Path) -> None:
     """A place within the same cell of the grid gets the same places, with no server to ask."""
     (first,) = _asked(folder, Near(*HERE, 3.0))
-    seeker = load_config(folder / "seeker.toml")
-    assert isinstance(seeker, SeekerConfig)
-    again = asyncio.run(ask_places(seeker, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
+    client = load_config(folder / "client.toml")
+    assert isinstance(client, PlacesClientConfig)
+    again = asyncio.run(ask_places(client, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
     assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
 
@@ -161,11 +161,11 @@ def test_what_is_not_on_earth_is_refused_with_the_ranges() -> None:
 
 def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
     """A question beyond the area is refused, the same for all, before anything is sent or spent."""
-    seeker, refused = load_config(folder / "seeker.toml"), set[str]()
-    assert isinstance(seeker, SeekerConfig)
+    client, refused = load_config(folder / "client.toml"), set[str]()
+    assert isinstance(client, PlacesClientConfig)
     for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
         with pytest.raises(InputError) as error:
-            asyncio.run(ask_places(seeker, Near(*place, 4.0)))  # there is no server
+            asyncio.run(ask_places(client, Near(*place, 4.0)))  # there is no server
         refused.add(str(error.value))
     (said,) = refused
     assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
@@ -204,9 +204,9 @@ def test_a_map_without_its_places_is_not_served(area: str, message: str, folder:
 @pytest.mark.parametrize("by", ["response", "walk"])
 def test_the_chance_of_the_own_bucket_is_that_of_the_law(by: str, folder: Path) -> None:
     """For 200 places in buckets of 4 it is the law's, and rises with epsilon."""
-    seeker = load_config(folder / "seeker.toml")
-    assert isinstance(seeker, SeekerConfig)
-    config = seeker.model_copy(update={"by": by, "splits": 2})
+    client = load_config(folder / "client.toml")
+    assert isinstance(client, PlacesClientConfig)
+    config = client.model_copy(update={"by": by, "splits": 2})
     chances = [chance_of(config, epsilon) for epsilon in (1.0, 6.0)]
     assert {chance.buckets for chance in chances} == {64}
     own = (
@@ -237,10 +237,10 @@ def served(folder: Path) -> Iterator[Path]:
 
 
 def test_two_processes_over_tls(served: Path) -> None:
-    """A seeker in another process gets places as CSV; a wrong question exits with 2."""
+    """A client in another process gets places as CSV; a wrong question exits with 2."""
     asked = CliRunner().invoke(
         app,
-        ["ask", str(served / "seeker.toml"), "--near", "-", "--epsilon", "12"],
+        ["ask", str(served / "client.toml"), "--near", "-", "--epsilon", "12"],
         input=f"{HERE[0]},{HERE[1]}\n",
     )
     assert asked.exit_code == 0, asked.output
@@ -251,5 +251,5 @@ def test_two_processes_over_tls(served: Path) -> None:
     expected = _distances()
     for row in rows:
         assert float(row["metres"]) == pytest.approx(expected[int(row["place"]) - 1], rel=1e-3)
-    missing = CliRunner().invoke(app, ["ask", str(served / "seeker.toml"), "--near", "1,2"])
+    missing = CliRunner().invoke(app, ["ask", str(served / "client.toml"), "--near", "1,2"])
     assert missing.exit_code == 2

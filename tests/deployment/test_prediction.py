@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.deployment import load_config
-from veilring.deployment import prediction as querier
+from veilring.deployment import prediction as asking
 from veilring.deployment.prediction import (
     PredictionSection,
     PredictionServerConfig,
@@ -77,14 +77,14 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     """From its files to its end: labels, retries across a kill, forgetting, and the end of T."""
     served = deploy(RICH)
     folder = served.folder
-    asked = ("ask", folder / "querier-0.toml", folder / "querier-0.csv")
+    asked = ("ask", folder / "client-0.toml", folder / "client-0.csv")
     added = run("records", "add", folder / "registrar.toml", folder / "records.csv")
     assert added.exit_code == 0, added.output
     assert "134 records were added" in added.stdout
     first = run(*asked)
     assert first.exit_code == 0, first.output
     labels = [row["label"] for row in csv.DictReader(first.stdout.splitlines())]
-    with (folder / "querier-0.csv").open() as file:
+    with (folder / "client-0.csv").open() as file:
         truth = [row["label"] for row in csv.DictReader(file)]
     # The noise is a fiftieth of what classes lead by, so these are the labels of a kernel vote.
     assert sum(a == b for a, b in zip(labels, truth, strict=True)) >= 18
@@ -108,9 +108,9 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     assert "ids is 'nobody'; allowed: an id that was added before" in unknown.output
 
     queries = folder / "many.csv"
-    lines = (folder / "querier-1.csv").read_text().splitlines()
+    lines = (folder / "client-1.csv").read_text().splitlines()
     queries.write_text("\n".join([lines[0], *lines[1:] * 4]) + "\n")
-    refused = run("ask", folder / "querier-1.toml", queries)
+    refused = run("ask", folder / "client-1.toml", queries)
     assert refused.exit_code == 1
     assert "the privacy budget (total) is exhausted: 88 queries asked, 78 left" in refused.output
     shown = run("ledger", "show", served.state / "budgets.sqlite", "--json")
@@ -141,11 +141,11 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     """It is refused before its first block is sent; blocks that were paid for are written."""
     served = deploy(RICH)
     folder = served.folder
-    config = folder / "querier-0.toml"
+    config = folder / "client-0.toml"
     config.write_text(config.read_text() + "block = 8\n")
     out = folder / "labels.csv"
     run("records", "add", folder / "registrar.toml", folder / "records.csv")
-    long = repeated(folder / "querier-0.csv", 5, folder / "long.csv")
+    long = repeated(folder / "client-0.csv", 5, folder / "long.csv")
     refused = run("ask", config, long, "--out", out)
     assert refused.exit_code == 1
     assert "the privacy budget (total) is exhausted: 110 queries asked, 100 left" in refused.output
@@ -180,11 +180,11 @@ def test_what_was_paid_for_is_written_if_others_use_up_the_stream(
     """Labels of the blocks before the refusal are there, and the exit code says that some lack."""
     served = deploy(RICH.model_copy(update={"queries": 12}))
     folder = served.folder
-    config = folder / "querier-0.toml"
+    config = folder / "client-0.toml"
     config.write_text(config.read_text() + "block = 5\n")
     run("records", "add", folder / "registrar.toml", folder / "records.csv")
-    long = repeated(folder / "querier-1.csv", 4, folder / "long.csv")
-    monkeypatch.setattr(querier, "_refusal", lambda *_: None)  # as if others asked just afterwards
+    long = repeated(folder / "client-1.csv", 4, folder / "long.csv")
+    monkeypatch.setattr(asking, "_refusal", lambda *_: None)  # as if others asked just afterwards
     out = folder / "labels.csv"
     cut = run("ask", config, long, "--out", out)
     assert cut.exit_code == 1
@@ -197,9 +197,9 @@ def test_deploy_prediction_writes_no_more_queries_than_are_answered(tmp_path: Pa
     """What one command writes the other can have labelled, together and apart."""
     for number, (apart, each) in enumerate((((), [3, 2]), (("--apart",), [5, 5]))):
         folder = tmp_path / str(number)
-        command = ("deploy", "prediction", "wine", "--queriers", 2, "--queries", 5, *apart)
+        command = ("deploy", "prediction", "wine", "--clients", 2, "--queries", 5, *apart)
         assert run(*command, "--out", folder).exit_code == 0
-        files = [folder / f"querier-{which}.csv" for which in range(2)]
+        files = [folder / f"client-{which}.csv" for which in range(2)]
         assert [len(file.read_text().splitlines()) - 1 for file in files] == each
 
 
@@ -237,7 +237,7 @@ def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: D
     served = deploy(RICH)
     folder, whole = served.folder, served.folder / "whole"
     administrator = folder / "registrar.toml"
-    asked = ("ask", folder / "querier-0.toml", folder / "querier-0.csv")
+    asked = ("ask", folder / "client-0.toml", folder / "client-0.csv")
     assert "server is ready: 0 records, 0 queries answered" in served.log.read_text()
     assert run("records", "add", administrator, folder / "records.csv").exit_code == 0
     first = run(*asked)
@@ -278,10 +278,10 @@ def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: D
 
 
 def test_only_administrators_change_records_and_only_one_server_has_them(deploy: Deploy) -> None:
-    """A querier that calls itself an administrator is refused, and so is a second server."""
+    """A client that calls itself an administrator is refused, and so is a second server."""
     served = deploy(RICH)
     config = served.folder / "registrar.toml"
-    config.write_text(config.read_text().replace("registrar.key", "querier-0.key"))
+    config.write_text(config.read_text().replace("registrar.key", "client-0.key"))
     refused = run("records", "add", config, served.folder / "records.csv")
     assert refused.exit_code == 1
     assert "NotOffered" in refused.output
@@ -299,19 +299,19 @@ def test_a_server_says_that_its_delta_is_doubtful(deploy: Deploy) -> None:
 def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None:
     """The command's files fit each other, and say what each party has to type."""
     folder = tmp_path / "predict"
-    command = ("deploy", "prediction", "wine", "--queriers", 2, "--apart", "--out", folder)
+    command = ("deploy", "prediction", "wine", "--clients", 2, "--apart", "--out", folder)
     made = run(*command)
     assert made.exit_code == 0, made.output
     config = load_config(folder / "server.toml")
     assert isinstance(config, PredictionServerConfig)
     assert config.administrators == ("registrar",)
     terms = PredictionTerms.load(Path(config.terms))
-    assert terms.rules.queriers == "apart"
+    assert terms.rules.clients == "apart"
     assert len(read_records(folder / "records.csv", terms, "id")) == 134
     for line in ("serve", "records add", "ask", "records forget"):
         assert f"veilring {line} {folder}" in made.output
     assert run(*command).exit_code == 2  # nothing is overwritten
-    wrong = run("records", "add", folder / "querier-0.toml", folder / "records.csv")
+    wrong = run("records", "add", folder / "client-0.toml", folder / "records.csv")
     assert wrong.exit_code == 2
     assert "not run `veilring records`; these roles do: records-administrator" in wrong.output
 
@@ -462,7 +462,8 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ("dimensions = 3\n[prediction]\nqueries = 3", "prediction.queries is 3; .* from 4"),
         ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),
         ("dimensions = 3", r"tau = \"auto\" follows from queries, .*; give a number from 0 to 1"),
-        ('dimensions = 3\n[prediction]\nqueriers = "alone"', "prediction.queriers is 'alone'"),
+        ('dimensions = 3\n[prediction]\nclients = "alone"', "prediction.clients is 'alone'"),
+        ('dimensions = 3\n[prediction]\nqueriers = "apart"', "this key is now called clients"),
         ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),
     ],
 )

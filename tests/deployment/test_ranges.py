@@ -104,7 +104,7 @@ def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
             "records.csv",
             ["records", "add", "registrar.toml", "records.csv"],
         ),
-        ("prediction", ["iris"], "querier-0.csv", ["ask", "querier-0.toml", "querier-0.csv"]),
+        ("prediction", ["iris"], "client-0.csv", ["ask", "client-0.toml", "client-0.csv"]),
     ],
 )
 def test_each_role_that_reads_rows_refuses_another_unit(
@@ -122,13 +122,13 @@ def test_each_role_that_reads_rows_refuses_another_unit(
     assert "Traceback" not in ended.output
 
 
-def test_a_submitter_with_rows_in_another_unit_reports_nothing(tmp_path: Path) -> None:
+def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Path) -> None:
     """It ends with code 2 before a report is made; the collector's log has no count."""
     folder = tmp_path / "survey"
     deploy(folder, "survey", "iris", "--clients", "40", "--port", str(free_ports(1)))
-    rows = change(folder / "submitter-0.csv", 1, in_another_unit)
+    rows = change(folder / "survey-client-0.csv", 1, in_another_unit)
     collector = start_serving(folder, "collector", output=folder / "collector.log")
-    words = ("submit", "submitter-0.toml", "submitter-0.csv")
+    words = ("submit", "survey-client-0.toml", "survey-client-0.csv")
     refused = Command(folder, *words, output=folder / "refused.log")
     assert refused.wait(SECONDS) == 2
     assert f"{rows} of {rows} outside of its range" in refused.output

@@ -1,4 +1,4 @@
-"""How a submitter divides what it sends among sessions, and how long it tries."""
+"""How a survey client divides what it sends among sessions, and how long it tries."""
 
 import asyncio
 import logging
@@ -12,9 +12,9 @@ from tests.protocols.ldp.collecting import batches, make_task
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.deployment import submitter as sending
+from veilring.deployment import survey_client as sending
 from veilring.deployment.connecting import ClientConnection
-from veilring.deployment.submitter import (
+from veilring.deployment.survey_client import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
     SUBMIT_PATIENCE_SECONDS,
@@ -92,7 +92,7 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
 
 
 @pytest.mark.parametrize("receipts", [0, 1, 5])
-def test_a_submitter_waits_from_its_last_receipt(tmp_path: Path, receipts: int) -> None:
+def test_a_survey_client_waits_from_its_last_receipt(tmp_path: Path, receipts: int) -> None:
     """It gives up with the third failure in a row, the first that is five minutes after it."""
     seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), receipts)
     pauses = RETRY_SECONDS * (1 + 2)
@@ -108,7 +108,7 @@ def test_a_collector_that_is_down_is_asked_and_named_seldom(
 ) -> None:
     """In five minutes there are some twenty attempts, each counted in the one line that it logs."""
     monkeypatch.setattr("tests.deployment.test_sending.SESSION_SECONDS", 0.0)
-    with caplog.at_level(logging.WARNING, "veilring.submitter"):
+    with caplog.at_level(logging.WARNING, "veilring.survey_client"):
         seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), 0)
     assert SUBMIT_PATIENCE_SECONDS < seconds <= SUBMIT_PATIENCE_SECONDS + RETRY_SECONDS_MAX
     assert sessions < 30

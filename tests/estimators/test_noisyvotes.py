@@ -69,7 +69,7 @@ def test_a_batch_costs_and_says_what_real_parties_do(
                         "radii": fitted._setup.radii(scaled(queries)),  # noqa: SLF001  (of its client)
                     }
                 },
-                asker="party-0",
+                client="party-0",
                 parameters=fitted.parameters_,
             )
         np.testing.assert_array_equal(labels, fitted.classes_[run.results["party-0"].labels])

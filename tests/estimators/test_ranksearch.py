@@ -59,7 +59,7 @@ def test_a_batch_costs_and_says_what_real_parties_do(ways: dict[str, str], digit
             run = await cluster.run(
                 rank_search,
                 only={"party-0": {"queries": scaled(queries)}},
-                asker="party-0",
+                client="party-0",
                 parameters=model.parameters_,
             )
         assert model.cost_ == measured(run.cost)

@@ -32,7 +32,7 @@ def test_it_costs_what_real_parties_send(statistic: Any, adding: Any) -> None:
     async def main() -> None:
         async with Cluster(4, own=own, seed=1) as cluster:
             run = await cluster.run(
-                release_rows, asker="party-0", parameters=parameters, adding=adding
+                release_rows, client="party-0", parameters=parameters, adding=adding
             )
         assert fitted.cost_ == measured(run.cost)
 

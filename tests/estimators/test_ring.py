@@ -56,7 +56,7 @@ def test_a_batch_costs_and_says_what_a_real_ring_does(
             run = await cluster.run(
                 private_knn,
                 only={"party-0": {"queries": scaled(QUERIES)}},
-                asker="party-0",
+                client="party-0",
                 parameters=model.parameters_,
             )
         assert model.cost_ == measured(run.cost)

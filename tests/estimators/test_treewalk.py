@@ -1,4 +1,4 @@
-"""The seeker's estimator: what walks and responses find, cost and spend."""
+"""The client's estimator: what walks and responses find, cost and spend."""
 
 import asyncio
 from typing import Any, Literal
@@ -71,8 +71,8 @@ def test_walks_cost_and_find_what_real_ones_do(
 ) -> None:
     """With the same randomness the nearest place, messages, bytes and rounds are both roles'."""
     monkeypatch.setattr(COINS, lambda *_: clients_rng())
-    seeker = fitted(model, k=1)
-    labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
+    client = fitted(model, k=1)
+    labels, places = client.predict(QUERIES), Places.of(scaled(ROWS))
     plan: Any = WalkPlan(model.utility, variant, model.neighbours, len(QUERIES))
     utility = steps_of(model, variant.compositions(7))
 
@@ -82,7 +82,7 @@ def test_walks_cost_and_find_what_real_ones_do(
         answer = run.results["party-0"]
         assert isinstance(answer, NearestPlaces)
         np.testing.assert_array_equal(labels, LABELS[answer.places])
-        assert seeker.cost_ == measured(run.cost)
+        assert client.cost_ == measured(run.cost)
 
     asyncio.run(main())
 
@@ -94,8 +94,8 @@ def test_responses_cost_and_find_what_real_ones_do(
     """The same in one message each way, after the splits that are public."""
     model = TreeWalkClassifier(6.0, "response", splits=splits, neighbours=1)
     monkeypatch.setattr(COINS, lambda *_: clients_rng())
-    seeker = fitted(model, k=1)
-    labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
+    client = fitted(model, k=1)
+    labels, places = client.predict(QUERIES), Places.of(scaled(ROWS))
 
     async def main() -> None:
         async with Cluster(2, own=[scaled(QUERIES), places], seed=3) as cluster:
@@ -106,8 +106,8 @@ def test_responses_cost_and_find_what_real_ones_do(
                 np.testing.assert_array_equal(labels, LABELS[answer.places])
             case other:
                 pytest.fail(f"a client returned {other}")
-        assert seeker.cost_ == measured(run.cost)
-        assert seeker.cost_.rounds == 2
+        assert client.cost_ == measured(run.cost)
+        assert client.cost_.rounds == 2
 
     asyncio.run(main())
 
@@ -115,10 +115,10 @@ def test_responses_cost_and_find_what_real_ones_do(
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
 def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant: Variant) -> None:
     """At most what it may, by the family's account, whatever was asked before."""
-    seeker = fitted(model, random_state=1)
-    before = seeker.deployment_privacy_
-    seeker.predict(QUERIES)
-    assert seeker.deployment_privacy_ == before
+    client = fitted(model, random_state=1)
+    before = client.deployment_privacy_
+    client.predict(QUERIES)
+    assert client.deployment_privacy_ == before
     spent = spending(steps_of(model, variant.compositions(7)), variant, 7, 0.0)
     near = model.radius != "auto"
     assert before.epsilon == spent.loss(0.1)
@@ -128,11 +128,11 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
 
 
 @pytest.mark.parametrize(("rows", "splits"), [(100, 5), (16, 3), (3, 1), (2, 0)])
-def test_by_default_a_seeker_names_a_bucket(rows: int, splits: int) -> None:
+def test_by_default_a_client_names_a_bucket(rows: int, splits: int) -> None:
     """In one message, a bucket of 32 places, or of fewer if there were only one bucket."""
-    seeker = clone(TreeWalkClassifier(6.0)).set_params(ranges=RANGES)
-    seeker.fit(ROWS[:rows], LABELS[:rows]).predict(QUERIES)
-    assert seeker.cost_ == bucket_cost(BucketPlan(splits, 0, len(QUERIES)), rows, 2)
+    client = clone(TreeWalkClassifier(6.0)).set_params(ranges=RANGES)
+    client.fit(ROWS[:rows], LABELS[:rows]).predict(QUERIES)
+    assert client.cost_ == bucket_cost(BucketPlan(splits, 0, len(QUERIES)), rows, 2)
 
 
 def test_more_than_sixteen_features_are_refused() -> None:
@@ -152,35 +152,35 @@ def test_a_response_spends_its_epsilon_and_no_more() -> None:
 )
 def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClassifier) -> None:
     """Within a batch and in another one, although answers are nearly all noise."""
-    seeker = fitted(model, k=1, random_state=1)
-    many = seeker.predict(np.repeat(QUERIES, 20, axis=0)).reshape(12, 20)
+    client = fitted(model, k=1, random_state=1)
+    many = client.predict(np.repeat(QUERIES, 20, axis=0)).reshape(12, 20)
     assert (many == many[:, :1]).all()
     assert len(np.unique(many[:, 0])) > 1
-    np.testing.assert_array_equal(seeker.predict(QUERIES[::-1]), many[::-1, 0])
+    np.testing.assert_array_equal(client.predict(QUERIES[::-1]), many[::-1, 0])
 
 
 @pytest.mark.parametrize("utility", ["comparison", "response"])
 def test_only_what_is_new_is_asked_and_costs(utility: Literal["comparison", "response"]) -> None:
     """A session has each new question once, and the splits above buckets go with the first one."""
-    seeker = fitted(TreeWalkClassifier(6.0, utility, splits=0))
+    client = fitted(TreeWalkClassifier(6.0, utility, splits=0))
 
     def session(queries: int, *, is_known: bool) -> Forecast:
         if utility == "response":
             return bucket_cost(BucketPlan(0, 0, queries), len(ROWS), 2, is_known=is_known)
         return walk_cost(WalkPlan("comparison", Variant(), 0, queries), len(ROWS), 2)
 
-    seeker.predict(np.vstack([QUERIES[:5], QUERIES[:5]]))
-    assert seeker.cost_ == session(5, is_known=False)
-    seeker.predict(QUERIES)
-    assert seeker.cost_ == session(7, is_known=True)
-    seeker.predict(QUERIES[::-1])
-    assert seeker.cost_ == Forecast(0, Traffic())
-    seeker.fit(ROWS, LABELS).predict(QUERIES)
-    assert seeker.cost_ == session(12, is_known=False)
+    client.predict(np.vstack([QUERIES[:5], QUERIES[:5]]))
+    assert client.cost_ == session(5, is_known=False)
+    client.predict(QUERIES)
+    assert client.cost_ == session(7, is_known=True)
+    client.predict(QUERIES[::-1])
+    assert client.cost_ == Forecast(0, Traffic())
+    client.fit(ROWS, LABELS).predict(QUERIES)
+    assert client.cost_ == session(12, is_known=False)
 
 
 def test_without_much_noise_the_nearest_places_vote() -> None:
-    """A walk that takes all leaves leaves the choice to the seeker, who finds the true kNN."""
+    """A walk that takes all leaves leaves the choice to the client, who finds the true kNN."""
     model = fitted(TreeWalkClassifier(1.0, "comparison", "early", splits=7), random_state=1)
     theirs = KNeighborsClassifier(5).fit(scaled(ROWS), LABELS)
     np.testing.assert_array_equal(model.predict(QUERIES), theirs.predict(scaled(QUERIES)))

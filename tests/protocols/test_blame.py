@@ -142,7 +142,7 @@ async def run(
         return await cluster.run(
             play.role,
             only={"party-1": {"queries": np.random.default_rng(2).random((4, 2))}},
-            asker="party-1",
+            client="party-1",
             adversaries=adversaries,
             seconds=seconds,
             watch=watch,
@@ -224,9 +224,9 @@ def other_hash(message: Message) -> Message:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None:
-    """In the first sum of all, where only the asker has told anything, it or the asker is at fault.
+    """In the first sum, where only the client has told anything, it or the client is at fault.
 
-    Where the asker adds up, each finds out that its peer alone can be.
+    Where the client adds up, each finds out that its peer alone can be.
     """
     for faulty in NAMES:
         lie = Alter(other_hash, only=(MaskedWords, MaskedTotals, Shares))

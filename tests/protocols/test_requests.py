@@ -1,4 +1,4 @@
-"""What becomes of a request: answered once, or refused for a reason that the asker is told."""
+"""What becomes of a request: answered once, or refused for a reason that the client is told."""
 
 from collections.abc import Iterator
 
@@ -20,21 +20,21 @@ KEY = bytes(REQUEST_KEY_BYTES)
 
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
-    """A ledger of three, of which each asker may spend two."""
+    """A ledger of three, of which each client may spend two."""
     with open_ledger(None, Budgets(total=3.0, analyst=2.0)) as opened:
         yield opened
 
 
 def ask(
-    ledger: Ledger, amount: float, *, asker: str = "ann", key: bytes = KEY, content: bytes = b"q"
+    ledger: Ledger, amount: float, *, client: str = "ann", key: bytes = KEY, content: bytes = b"q"
 ) -> bytes | RequestRefusal:
     """Ask for what is answered with how much was charged before."""
 
     def pay() -> bytes:
         answer = f"{ledger.totals().spent:g}".encode()
-        return ledger.charge(Charge(asker, key.hex(), content, answer, amount, None))
+        return ledger.charge(Charge(client, key.hex(), content, answer, amount, None))
 
-    return answer_once(ledger, asker, key, content, amount=amount, pay=pay)
+    return answer_once(ledger, client, key, content, amount=amount, pay=pay)
 
 
 def test_a_request_is_answered_and_paid_once(ledger: Ledger) -> None:
@@ -47,9 +47,9 @@ def test_a_request_is_answered_and_paid_once(ledger: Ledger) -> None:
 
 
 def test_a_refusal_says_which_budget_and_what_is_left(ledger: Ledger) -> None:
-    """The asker's own or everybody's; and nothing is charged."""
-    assert ask(ledger, 2.5) == RequestRefusal(RequestVerdict.ASKER_EXHAUSTED, 2.0)
-    assert ask(ledger, 2.0, asker="bob") == b"0"
+    """The client's own or everybody's; and nothing is charged."""
+    assert ask(ledger, 2.5) == RequestRefusal(RequestVerdict.CLIENT_EXHAUSTED, 2.0)
+    assert ask(ledger, 2.0, client="bob") == b"0"
     assert ask(ledger, 1.5) == RequestRefusal(RequestVerdict.TOTAL_EXHAUSTED, 1.0)
     assert ledger.totals().spent == 2.0
 
@@ -70,7 +70,7 @@ def test_whoever_asked_is_told_what_the_answer_means() -> None:
     with pytest.raises(InputError, match="key"):
         require_answered(RequestVerdict.KEY_USED, 0.0, asked=1.0, unit="epsilon")
     for verdict, budget in (
-        (RequestVerdict.ASKER_EXHAUSTED, "analyst"),
+        (RequestVerdict.CLIENT_EXHAUSTED, "analyst"),
         (RequestVerdict.TOTAL_EXHAUSTED, "total"),
     ):
         with pytest.raises(BudgetExhausted) as caught:

@@ -32,7 +32,7 @@ async def test_private_and_pooled_knn_agree_on_every_row(source: str, k: int) ->
             run = await cluster.run(
                 private_knn,
                 only={"party-0": {"queries": queries}},
-                asker="party-0",
+                client="party-0",
                 parameters=parameters,
             )
             pooled = pooled_knn(

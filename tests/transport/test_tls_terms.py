@@ -36,7 +36,7 @@ def test_keys_that_differ_are_named_with_both_values() -> None:
 
 
 def test_who_has_no_terms_compares_none() -> None:
-    """Records administrators and submitters are told what is run by the party that they ask."""
+    """Records administrators and survey clients are told what is run by the party that they ask."""
     assert refusal("", terms_text(KEYS)) == refusal(terms_text(KEYS), "") == ""
 
 

@@ -27,8 +27,8 @@ def show_ledger(
 ) -> None:
     """Print what was spent, by each analyst and by all, and what is left.
 
-    An analyst has no more left than all have. An entry is an answer; a question of a seeker has
-    one for its price, one for each message and one for its answer.
+    An analyst has no more left than all have. An entry is an answer; a places client's question
+    has one for its price, one for each message and one for its answer.
 
     The server that writes the ledger goes on meanwhile. What single records spent is secret, and
     is never shown.

@@ -11,8 +11,8 @@ from veilring.errors import InputError
 
 if TYPE_CHECKING:
     from veilring.deployment import Config
-    from veilring.deployment.places import Near, SeekerConfig
-    from veilring.deployment.submitter import Submitted
+    from veilring.deployment.places import Near, PlacesClientConfig
+    from veilring.deployment.survey_client import Submitted
 
 
 def serve_command(
@@ -135,7 +135,8 @@ def ask_command(
     near: Annotated[
         str | None,
         typer.Option(
-            metavar="LAT,LON", help="For a seeker: look near this place; - reads it from stdin."
+            metavar="LAT,LON",
+            help="For a places client: look near this place; - reads it from stdin.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -178,20 +179,20 @@ def ask_command(
 
     The same command again gets the same labels and pays nothing, whatever went wrong before.
 
-    For a querier of a prediction server; QUERIES is an .npz file if the terms have dimensions:
+    For a prediction client; QUERIES is an .npz file if the terms have dimensions:
 
-        role     = "querier"
+        role     = "prediction-client"
         identity = "ann.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
         ask      = "clinic"
         block    = 100       # how many are sent at once; as many as fit if left out
 
-    For a seeker, which looks for places near one that the server does not learn
-    (`veilring ask seeker.toml --near 37.77,-122.42 --epsilon 4`; other users of this machine can
+    For a places client, which looks for places near one that the server does not learn
+    (`veilring ask client.toml --near 37.77,-122.42 --epsilon 4`; other users of this machine can
     see a command's options, and `--near -` reads the place from standard input):
 
-        role     = "seeker"
+        role     = "places-client"
         identity = "eve.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -260,7 +261,7 @@ def _near(near: str | None, epsilon: float | None) -> "Near":
 def _chance(config: "Config", epsilon: float) -> str:
     from veilring.deployment.places import chance_of
 
-    chance = chance_of(cast("SeekerConfig", config), epsilon)  # no other role asks for places
+    chance = chance_of(cast("PlacesClientConfig", config), epsilon)  # no other role asks for places
     return (
         f"The places are those of the right bucket, one of {chance.buckets:,}, with probability "
         f"{chance.probability:.2g} (epsilon {epsilon:g}). "
@@ -270,7 +271,7 @@ def _chance(config: "Config", epsilon: float) -> str:
 
 def submit_command(
     config: Annotated[
-        Path, typer.Argument(help="The submitter's configuration.", metavar="CONFIG")
+        Path, typer.Argument(help="The survey client's configuration.", metavar="CONFIG")
     ],
     rows: Annotated[Path, typer.Argument(help="A CSV file with one row a client.", metavar="ROWS")],
     *,
@@ -280,9 +281,9 @@ def submit_command(
 ) -> None:
     """Make one noisy report for each row of a CSV file, and hand it to a collector.
 
-    The configuration names the submitter's own key and the collector:
+    The configuration names the survey client's own key and the collector:
 
-        role      = "submitter"
+        role      = "survey-client"
         identity  = "clinic.key"
         roster    = "roster.toml"
         collector = "census"
@@ -299,10 +300,10 @@ def submit_command(
 
     from veilring.cli.console import show_progress
     from veilring.deployment import load_config_of
-    from veilring.deployment.submitter import SubmitterConfig, submit_rows
+    from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
-    loaded = load_config_of(config, SubmitterConfig, "veilring submit")
+    loaded = load_config_of(config, SurveyClientConfig, "veilring submit")
     with show_progress(quiet=False) as progress:
         done = asyncio.run(
             submit_rows(loaded, rows, at_once=1 if single else None, progress=progress)

@@ -5,7 +5,8 @@ terms say what is run on which schema. Two are each party's own: its key and its
 configuration names these files and the party's role.
 
 Each system has a module with its terms, the configurations of its roles and their coroutines:
-`peers`, `votes`, `owner`, `prediction`, `survey` (with `submitter` and `estimating`) and `places`.
+`peers`, `votes`, `owner`, `prediction`, `survey` (with `survey_client` and
+`estimating`) and `places`.
 A process imports only the modules of the role that it has.
 """
 

@@ -79,7 +79,6 @@ CLIENT: Final = "client"
 OWNER: Final = "owner"
 REGISTRAR: Final = "registrar"
 COLLECTOR: Final = "collector"
-SEEKER: Final = "seeker"
 KEY: Final = "client"
 """The column that says whose row it is."""
 TermsSettings = Mapping[str, Any]
@@ -105,7 +104,7 @@ _TAU_DECIMALS: Final = 2  # of a number that somebody is meant to read, and to c
 _STREAM: Final = 500
 # Where rows pay, an analyst pays epsilon for each query: a file of them costs tens.
 _RECORDS_TOTAL: Final = 100.0
-# What a seeker may ask at the system's ε: enough to look around, and to see that it adds up.
+# What a places client may ask at the system's ε: enough to look around, and to see that it adds up.
 _QUESTIONS: Final = 5
 
 
@@ -507,14 +506,14 @@ class OwnerExample(Example):
 
 
 class PredictionExample(Example):
-    """Write what a prediction server, its records administrator and its queriers would each hold.
+    """Write what a prediction server, its records administrator and its clients would each hold.
 
     Then start the server, add records, and ask it:
 
         veilring deploy prediction digits --out predict
         veilring serve predict/server.toml
         veilring records add predict/registrar.toml predict/records.csv
-        veilring ask predict/querier-0.toml predict/querier-0.csv
+        veilring ask predict/client-0.toml predict/client-0.csv
         veilring records forget predict/registrar.toml record-17
         veilring ledger show predict/state/budgets.sqlite
 
@@ -523,8 +522,8 @@ class PredictionExample(Example):
     Attributes:
         epsilon: The budget of all answers together.
         queries: The number of queries that are answered in all.
-        apart: Make the promise to each querier alone.
-        queriers: The number of queriers, among whom the queries are dealt.
+        apart: Make the promise to each client alone.
+        clients: The number of clients, among whom the queries are dealt.
     """
 
     section = PredictionSection
@@ -534,7 +533,7 @@ class PredictionExample(Example):
     epsilon: float = _PREDICTION_EPSILON
     queries: int = _STREAM
     apart: bool = False
-    queriers: int = 1
+    clients: int = 1
 
     @override
     def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
@@ -543,22 +542,22 @@ class PredictionExample(Example):
             to.settings,
             epsilon=self.epsilon,
             queries=self.queries,
-            queriers="apart" if self.apart else "together",
+            clients="apart" if self.apart else "together",
         )
         if ending == NPZ:
             tables |= {"features": (), "dimensions": len(source.features)}
-        rows, queries = _hold_out(source, to.seed, clients=self.queriers, option="--queriers")
+        rows, queries = _hold_out(source, to.seed, clients=self.clients, option="--clients")
         terms = _with_tau(PredictionTerms.of_table(source, **tables), queries, len(rows)).checked()
-        names = _numbered("querier", self.queriers)
+        names = _numbered("client", self.clients)
         begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
         write_table(to.folder / f"records{ending}", rows, ids=ids)
         server = {"role": "prediction-server", "administrators": [REGISTRAR]}
         write_config(to.folder, SERVER, terms=TERMS, **server)
         write_config(to.folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
-        answered = terms.prediction.queries * (self.queriers if self.apart else 1)
+        answered = terms.prediction.queries * (self.clients if self.apart else 1)
         queries = queries.take(np.arange(min(len(queries), answered)))
-        write_clients(to.folder, names, queries, ending, role="querier", ask=SERVER)
+        write_clients(to.folder, names, queries, ending, role="prediction-client", ask=SERVER)
         return (
             to.serve(SERVER),
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
@@ -582,13 +581,13 @@ def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTe
 
 
 class SurveyExample(Example):
-    """Write what a collector and its submitters would hold on machines of their own.
+    """Write what a collector and its survey clients would hold on machines of their own.
 
     Then start the collector, submit, and estimate, also while they submit:
 
         veilring deploy survey wine --out survey
         veilring serve survey/collector.toml
-        veilring submit survey/submitter-0.toml survey/submitter-0.csv
+        veilring submit survey/survey-client-0.toml survey/survey-client-0.csv
         veilring estimate survey/collector.toml
 
     Attributes:
@@ -596,7 +595,7 @@ class SurveyExample(Example):
         column: For frequency: the column whose values are counted.
         epsilon: The price of a client's report.
         clients: The number of clients: rows that are drawn from the data set with replacement.
-        submitters: The number of submitters, among whom the clients are dealt.
+        survey_clients: The number of survey clients, among whom the clients are dealt.
     """
 
     section = SurveySection
@@ -608,17 +607,19 @@ class SurveyExample(Example):
     column: str | None = None
     epsilon: float = LDPBayes().epsilon
     clients: int = 10_000
-    submitters: int = 2
+    survey_clients: int = 2
 
     @property
     def names(self) -> list[str]:
-        """The names of the submitters; each has `NAME.toml` and `NAME.csv`."""
-        return _numbered("submitter", self.submitters)
+        """The names of the survey clients; each has `NAME.toml` and `NAME.csv`."""
+        return _numbered("survey-client", self.survey_clients)
 
     @override
     def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
-        if not 1 <= self.submitters <= self.clients:
-            raise InputError("--submitters", self.submitters, f"1 to {self.clients}, as clients")
+        if not 1 <= self.survey_clients <= self.clients:
+            raise InputError(
+                "--survey-clients", self.survey_clients, f"1 to {self.clients}, as clients"
+            )
         if (self.kind == "frequency") != (self.column is not None):
             raise InputError.because(
                 "--column is for --kind frequency, which needs it", field="--column"
@@ -630,7 +631,7 @@ class SurveyExample(Example):
         write_config(to.folder, COLLECTOR, terms=TERMS, **collector)
         drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.clients)
         for number, name in enumerate(self.names):
-            own = np.arange(number, self.clients, self.submitters)
+            own = np.arange(number, self.clients, self.survey_clients)
             write_table(
                 to.folder / f"{name}.csv",
                 table.take(drawn[own]),
@@ -639,9 +640,9 @@ class SurveyExample(Example):
                 labelled=bool(terms.classes),
                 encoded=self.column is None,  # one column is counted by its categories
             )
-            submitter = {"role": "submitter", "collector": COLLECTOR, "key": KEY}
+            survey_client = {"role": "survey-client", "collector": COLLECTOR, "key": KEY}
             outbox = f"{name}.outbox.sqlite"
-            write_config(to.folder, name, **submitter, outbox=outbox, budget=self.epsilon)
+            write_config(to.folder, name, **survey_client, outbox=outbox, budget=self.epsilon)
         return (
             to.serve(COLLECTOR),
             *(to.send("submit", name) for name in self.names),
@@ -664,13 +665,13 @@ class SurveyExample(Example):
 
 
 class PlacesExample(Example):
-    """Write what a server of places and a seeker would hold on machines of their own.
+    """Write what a server of places and its client would hold on machines of their own.
 
     Then start the server, and look for what is near, in a terminal of your own:
 
         veilring deploy places places.csv --out atlas
         veilring serve atlas/server.toml
-        veilring ask atlas/seeker.toml --near 37.7749,-122.4194 --epsilon 8
+        veilring ask atlas/client.toml --near 37.7749,-122.4194 --epsilon 8
         veilring ledger show atlas/questions.ledger
 
     The plane is the UTM zone around the places, good to a metre in a kilometre.
@@ -678,7 +679,7 @@ class PlacesExample(Example):
     Attributes:
         latitude: The column of latitudes.
         longitude: The column of longitudes.
-        budget: The price of all of the seeker's questions together, at most.
+        budget: The price of all of the client's questions together, at most.
     """
 
     source = "A CSV file with latitudes and longitudes."
@@ -697,14 +698,14 @@ class PlacesExample(Example):
         found = {"crs": utm_around(degrees), "places": len(degrees), "area": Area.around(degrees)}
         terms = PlacesTerms.of(**columns | found | dict(to.settings))
         terms.projection.to_metres(degrees)
-        begin_folder(to.folder, terms, {SERVER: to.port}, (SEEKER,))
+        begin_folder(to.folder, terms, {SERVER: to.port}, (CLIENT,))
         shutil.copyfile(source, to.folder / "places.csv")
         write_config(to.folder, SERVER, terms=TERMS, role="places", rows="places.csv")
-        seeker = {"role": "seeker", "ask": SERVER, "budget": self.budget}
-        write_config(to.folder, SEEKER, terms=TERMS, **seeker)
+        client = {"role": "places-client", "ask": SERVER, "budget": self.budget}
+        write_config(to.folder, CLIENT, terms=TERMS, **client)
         return (
             to.serve(SERVER),
-            f"ask {to.folder / SEEKER}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",
+            f"ask {to.folder / CLIENT}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",
             to.show("questions.ledger"),
         )
 

@@ -326,11 +326,11 @@ class Near:
         return cls(latitude, longitude, epsilon)
 
 
-class SeekerConfig(AskingConfig):
+class PlacesClientConfig(AskingConfig):
     """A client that looks for places near others, which it does not tell.
 
     Attributes:
-        role: `seeker`.
+        role: `places-client`.
         ask: The server of places.
         budget: The epsilon that all questions may spend together, for ever.
         by: `response` names one bucket in one message; `walk` takes a step a level, and needs far
@@ -344,7 +344,7 @@ class SeekerConfig(AskingConfig):
         amend: Whether another budget than before is meant; what was spent stays spent.
     """
 
-    role: Literal["seeker"] = Field(description="seeker")
+    role: Literal["places-client"] = Field(description="places-client")
     budget: float = Field(gt=0, description="a number above 0")
     by: Literal["response", "walk"] = Field("response", description="response or walk")
     splits: int = Field(
@@ -356,14 +356,14 @@ class SeekerConfig(AskingConfig):
     amend: bool = Field(default=False, description="true or false")
 
 
-async def ask_places(config: SeekerConfig, near: Near) -> dict[str, list[object]]:
+async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[object]]:
     """Return the nearest of the places that were found around a private place.
 
     A place that was asked before, as much as the grid can tell, gets the same answer: nothing is
     sent and nothing spent. Interrupted at any point, the same question goes on from there.
 
     Args:
-        config: The seeker's configuration.
+        config: The client's configuration.
         near: Where, and how much may be spent on it.
 
     Returns:
@@ -410,7 +410,7 @@ class Chance:
     buckets: int
 
 
-def chance_of(config: SeekerConfig, epsilon: float) -> Chance:
+def chance_of(config: PlacesClientConfig, epsilon: float) -> Chance:
     """Return how often a question of this epsilon gets the places of its own bucket.
 
     Raises:
@@ -431,7 +431,7 @@ def chance_of(config: SeekerConfig, epsilon: float) -> Chance:
 class _Asking:
     """By which mechanism a question is asked."""
 
-    config: SeekerConfig
+    config: PlacesClientConfig
     places: PlacesTerms
     epsilon: float
 

@@ -1,4 +1,4 @@
-"""The deployed prediction server: terms, files, server, querier and records administrator."""
+"""The deployed prediction server: terms, files, server, client and records administrator."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.administrator import add_session, forget_session
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN
-from veilring.protocols.prediction.querier import label_session, make_request, status_session
+from veilring.protocols.prediction.client import label_session, make_request, status_session
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
@@ -45,7 +45,7 @@ from veilring.protocols.prediction.state import repair_state as repair_files
 from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN
 
 _log = logging.getLogger("veilring.prediction")
-_querier_log = logging.getLogger("veilring.querier")
+_client_log = logging.getLogger("veilring.client")
 _records_log = logging.getLogger("veilring.records")
 # In one session: it takes seconds, far from the limit on a session.
 PIECE_RECORDS_MAX: Final = 4096
@@ -262,7 +262,7 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int
 
 
 class PredictionServerConfig(ServerConfig):
-    """A server that labels queriers' queries, on records that records administrators give it.
+    """A server that labels clients' queries, on records that records administrators give it.
 
     Attributes:
         role: `prediction-server`.
@@ -353,11 +353,11 @@ def _state_errors() -> Iterator[None]:
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
 
-class QuerierConfig(AskingConfig):
-    """A querier that has rows labelled by a prediction server.
+class PredictionClientConfig(AskingConfig):
+    """A client that has rows labelled by a prediction server.
 
     Attributes:
-        role: `querier`.
+        role: `prediction-client`.
         ask: The server, which sees the queries.
         block: How many are sent at once; as many as the terms allow unless it says otherwise.
         outside_max: The share of a column's values in a file of queries that may lie outside of its
@@ -365,13 +365,13 @@ class QuerierConfig(AskingConfig):
         name: Another name has the same queries answered once more, drawn and paid again.
     """
 
-    role: Literal["querier"] = Field(description="querier")
+    role: Literal["prediction-client"] = Field(description="prediction-client")
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the largest")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
-async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
+async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[str, list[str]]:
     """Have the rows of a file labelled, block by block.
 
     A block's key follows from its content: the same command again, after whatever went wrong, gets
@@ -379,7 +379,7 @@ async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list
     looked at first, so that a file that is too long spends nothing.
 
     Args:
-        config: The querier's configuration.
+        config: The client's configuration.
         queries: The file, as the terms say.
 
     Returns:
@@ -395,7 +395,7 @@ async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list
     """
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
-    rows, rules = read_queries(queries, terms, config.outside_max, _querier_log), terms.rules
+    rows, rules = read_queries(queries, terms, config.outside_max, _client_log), terms.rules
     if config.block > rules.fitting:
         raise ScenarioError("block", config.block, f"at most {rules.fitting}")
     if not len(rows):
@@ -427,7 +427,7 @@ def _refusal(
     asked = sum(len(part) for part, was in zip(parts, answered, strict=True) if not was)
     if asked <= left:
         return None
-    budget = "analyst" if rules.queriers == "apart" else "total"
+    budget = "analyst" if rules.clients == "apart" else "total"
     error = BudgetExhausted(budget, asked, left, "queries")
     error.add_note(f"Nothing was asked or spent. Ask for at most {left:,} rows that are new.")
     return error

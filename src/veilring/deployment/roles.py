@@ -53,21 +53,26 @@ ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
         "client": _role("peers", "ClientConfig", ask="ask_member", model="fetch_model"),
         "votes-member": _role("votes", "VotesMemberConfig", serve="serve_votes"),
         "collector": _role("survey", "CollectorConfig", serve="serve_collector"),
-        "submitter": _role("submitter", "SubmitterConfig"),
+        "survey-client": _role("survey_client", "SurveyClientConfig"),
         "data-owner": _role("owner", "OwnerConfig", serve="serve_owner"),
         "analyst": _role("owner", "AnalystConfig", ask="ask_owner"),
         "places": _role("places", "PlacesConfig", serve="serve_places"),
-        "seeker": _role("places", "SeekerConfig", near="ask_places"),
+        "places-client": _role("places", "PlacesClientConfig", near="ask_places"),
         "prediction-server": _role(
             "prediction", "PredictionServerConfig", serve="serve_prediction"
         ),
-        "querier": _role("prediction", "QuerierConfig", ask="ask_prediction"),
+        "prediction-client": _role("prediction", "PredictionClientConfig", ask="ask_prediction"),
         "records-administrator": _role("prediction", "RecordsAdministratorConfig"),
     }
 )
 """Each role by the name that it has in a configuration."""
 
-_RENAMED_ROLES: Final[Mapping[str, str]] = {"curator": "records-administrator"}
+_RENAMED_ROLES: Final[Mapping[str, str]] = {
+    "curator": "records-administrator",
+    "querier": "prediction-client",
+    "seeker": "places-client",
+    "submitter": "survey-client",
+}
 
 
 def load_config(path: Path) -> Config:

@@ -307,7 +307,7 @@ async def serve_collector(
     """Collect reports until cancelled.
 
     All files are read and checked first. A cancelled collector lets the transaction that runs end,
-    and leaves in order; a submitter without an answer sends the same reports again.
+    and leaves in order; a survey client without an answer sends the same reports again.
 
     Args:
         config: Which files to read, and where to listen.

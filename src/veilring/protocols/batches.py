@@ -63,34 +63,36 @@ def check_rows(rows: Rows, features: int, classes: int) -> None:
 
 async def hand_out(
     party: Party,
-    asker: str,
+    client: str,
     queries: NDArray[np.float64] | None,
     check: Callable[[NDArray[np.float64]], None],
     *,
     due: int = -2,
 ) -> NDArray[np.float64]:
-    """Return the queries of a batch, shape (queries, features): the asker sends them to all.
+    """Return the queries of a batch, shape (queries, features): the client sends them to all.
 
     Args:
         party: This participant.
-        asker: The participant that hands them out.
-        queries: The batch, at the asker.
+        client: The participant that hands them out.
+        queries: The batch, at the client.
         check: Raises an `InputError` if a batch cannot be answered.
         due: The step of set-up in which they are sent.
 
     Raises:
-        InputError: If they do not fit, at the asker; nothing was sent then.
+        InputError: If they do not fit, at the client; nothing was sent then.
         ProtocolViolation: The same, at the others.
     """
-    if party.me == asker:
+    if party.me == client:
         if queries is None:
-            raise InputError.because(f"{asker} asks, and needs a batch of queries", field="queries")
+            raise InputError.because(
+                f"{client} is the client and must give queries", field="queries"
+            )
         check(queries)
         await broadcast(party, Queries(features=queries))
         return queries
-    handed = (await party.receive(Queries, sender=asker, due=due)).features
+    handed = (await party.receive(Queries, sender=client, due=due)).features
     try:
         check(handed)
     except InputError as error:
-        raise ProtocolViolation(asker, f"asked what cannot be answered: {error}") from error
+        raise ProtocolViolation(client, f"asked what cannot be answered: {error}") from error
     return handed

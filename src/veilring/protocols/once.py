@@ -205,7 +205,7 @@ class OnceMember:
             self.till.require(payer)
         await broadcast(party, ResultHolder(name=holder))
         if not holder:
-            return await self._make(party, asker=party.me, payer=payer)
+            return await self._make(party, client=party.me, payer=payer)
         kept = await _receive(party, holder, self.once.size)
         if digest_of(kept) != held[holder]:
             raise ProtocolViolation(holder, "sent another result than it said to have")
@@ -223,12 +223,12 @@ class OnceMember:
             elif not holder and kept is None:
                 payer = next(iter(self._waiting), opener)  # it is made on this client's request
                 self.till.require(payer)
-                await self._make(party, asker=opener, payer=payer)
+                await self._make(party, client=opener, payer=payer)
             elif holder in {"", party.me}:
                 raise ProtocolViolation(opener, "did not heed who has the result")
 
-    async def _make(self, party: Party, *, asker: str, payer: str) -> bytes:
-        result = await self.member.play(party, asker=asker, payer=payer)
+    async def _make(self, party: Party, *, client: str, payer: str) -> bytes:
+        result = await self.member.play(party, client=client, payer=payer)
         return self._keep(self.once.write(result))
 
     async def _fetch(self, payer: str) -> bytes | ResultReady:

@@ -117,7 +117,7 @@ class Till:
     def charge(self, payer: str) -> Callable[[object], object]:
         """Return a callback that charges the whole price once, before the first release.
 
-        The key is our own and new: a session's name is the asker's choice, who could use one again.
+        The key is our own and new: the client chooses the session's name, and could reuse one.
         """
         key = Streams().token("charge").hex()
         charge = Charge(payer, key, self.terms, b"", self.price)
@@ -262,7 +262,7 @@ class PeerMember:
         return PeerLabels(labels=np.frombuffer(kept, _LABEL).astype(np.int64))
 
     async def _label(self, queries: NDArray[np.float64], payer: str) -> NDArray[np.int64]:
-        play = partial(self.play, asker=self.node.name, payer=payer, queries=queries)
+        play = partial(self.play, client=self.node.name, payer=payer, queries=queries)
         return self.membership.labels(await self.convene(play))
 
     async def convene(self, role: Callable[[Party], Awaitable[_R]]) -> _R:
@@ -291,25 +291,25 @@ class PeerMember:
         self.check_joined(party, opener)
         if self.till is not None:
             self.till.require(opener)
-        await self.play(party, asker=opener, payer=opener)
+        await self.play(party, client=opener, payer=opener)
 
     async def play(
-        self, party: Party, *, asker: str, payer: str, queries: NDArray[np.float64] | None = None
+        self, party: Party, *, client: str, payer: str, queries: NDArray[np.float64] | None = None
     ) -> Any:  # noqa: ANN401  (the role's result)
         """Play the system's role, and pay for it where it costs something.
 
         Args:
             party: This participant.
-            asker: The member that opened the session.
+            client: The member that opened the session.
             payer: The client or member to whose account it is charged.
-            queries: Those of the asker, if there are any.
+            queries: Those of the client, if there are any.
 
         Returns:
             What the role returns.
         """
         own = {} if queries is None else {"queries": queries}
         play = partial(
-            self.membership.role, party, self._kept, asker=asker, **own, **self.membership.public
+            self.membership.role, party, self._kept, client=client, **own, **self.membership.public
         )
         if self.till is None:
             return await play()

@@ -44,7 +44,7 @@ class RequestVerdict(IntEnum):
     """The outcome of a request, as its answer states it."""
 
     ANSWERED = 0
-    ASKER_EXHAUSTED = 1
+    CLIENT_EXHAUSTED = 1
     TOTAL_EXHAUSTED = 2
     KEY_USED = 3
 
@@ -59,7 +59,7 @@ class RequestRefusal(NamedTuple):
 
 def answer_once(
     ledger: Ledger,
-    asker: str,
+    client: str,
     key: bytes,
     content: bytes,
     *,
@@ -70,7 +70,7 @@ def answer_once(
 
     Args:
         ledger: The ledger that is charged.
-        asker: The client, as the transport authenticated it.
+        client: The client, as the transport authenticated it.
         key: The request's key.
         content: All of the request but its key.
         amount: What the request costs the client.
@@ -82,16 +82,16 @@ def answer_once(
     """
     try:
         with charging():
-            kept = ledger.find(asker, key.hex(), content)
+            kept = ledger.find(client, key.hex(), content)
             if kept is not None:
                 return kept
-            ledger.check(asker, amount)
+            ledger.check(client, amount)
             return pay()
     except BudgetExhausted as error:
         own = error.budget == "analyst"
         left = 0.0 if error.left is None else error.left
         return RequestRefusal(
-            RequestVerdict.ASKER_EXHAUSTED if own else RequestVerdict.TOTAL_EXHAUSTED, left
+            RequestVerdict.CLIENT_EXHAUSTED if own else RequestVerdict.TOTAL_EXHAUSTED, left
         )
     except InputError:
         return RequestRefusal(RequestVerdict.KEY_USED, 0.0)
@@ -162,7 +162,7 @@ def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> N
             "this request key was already used for a different request; use a new one", field="key"
         )
     if verdict != RequestVerdict.ANSWERED:
-        budget = "analyst" if verdict == RequestVerdict.ASKER_EXHAUSTED else "total"
+        budget = "analyst" if verdict == RequestVerdict.CLIENT_EXHAUSTED else "total"
         raise BudgetExhausted(budget, asked, left, unit)
 
 

@@ -418,8 +418,8 @@ class Membership:
 
     Attributes:
         role: The coroutine function that all of them play, from the top level of a module:
-            ``await role(party, rows, asker=name, queries=array, **public)``. Only who asks is given
-            queries, of shape (queries, features); elsewhere they have to be none by default, and
+            ``await role(party, rows, client=name, queries=array, **public)``. Only the client is
+            given queries, of shape (queries, features); elsewhere they default to none, and
             with `once` no party is given any. Where an ε is spent it is also given ``charge``, to
             call with one argument after all parties have agreed to take part, and before this one
             sends what tells of its rows. If that raises, nothing more may be sent.
@@ -505,7 +505,7 @@ class PeerSetup(Setup):
             forecast=lambda _run: forecast,
             labels=member.labels,
             learners=parties if member.all_learn else (client,),
-            public={"asker": client, **member.public},
+            public={"client": client, **member.public},
             only={client: {"queries": queries}},
         )
 

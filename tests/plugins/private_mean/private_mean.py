@@ -88,7 +88,7 @@ async def private_mean(
     party: vr.Party,
     rows: vr.Rows,
     *,
-    asker: str,
+    client: str,
     classes: int,
     bits: int,
     queries: Array | None = None,
@@ -97,7 +97,7 @@ async def private_mean(
     fixed, anywhere = FixedPoint(bits, len(party.parties)), Ring(party.parties)
     own = add_up(rows, classes)
     total = await secure_sum(party, own, ring=anywhere, fixed=fixed, method=SHARES)
-    asked = queries if party.me == asker else None
+    asked = queries if party.me == client else None
     return nearest(np.empty((0, own.shape[1] - 1)) if asked is None else asked, total)
 
 

@@ -103,7 +103,7 @@ def test_the_budget_covers_what_one_report_spends(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time_uses_an_outbox(tmp_path: Path) -> None:
-    """A second submitter is refused while the first one has the outbox open."""
+    """A second survey client is refused while the first one has the outbox open."""
     with Outbox(tmp_path / "outbox"), pytest.raises(InputError, match="locked"):
         Outbox(tmp_path / "outbox")
     Outbox(tmp_path / "outbox").__exit__()
@@ -131,7 +131,7 @@ def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     """A file that is no outbox is refused."""
     open_report_store(str(tmp_path / "reports"), TASK).close()
     (tmp_path / "reports").rename(tmp_path / "store")
-    with pytest.raises(InputError, match="allowed: a submitter's outbox"):
+    with pytest.raises(InputError, match="allowed: a survey client's outbox"):
         Outbox(tmp_path / "store")
 
 

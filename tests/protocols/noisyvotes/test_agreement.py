@@ -74,7 +74,7 @@ def outcomes(
                 adversaries=adversaries,
                 watch=NAMES,
                 seconds=60.0,
-                asker="party-2",
+                client="party-2",
             )
 
     return {done.party: done for done in simulation.simulate(main())}

@@ -103,13 +103,13 @@ def test_a_batch_that_could_be_given_up_midway_is_refused(parameters: NoisyVotes
 
 
 async def test_whoever_asks_refuses_such_a_batch_before_it_is_sent() -> None:
-    """It is the asker's mistake, which no other party hears of."""
+    """It is the client's mistake, which no other party hears of."""
     async with Cluster(3, own=deal(SPREAD, 3)) as cluster:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(
                 private_votes,
                 only={"party-1": {"queries": QUERIES}},
-                asker="party-1",
+                client="party-1",
                 parameters=TOO_SMALL[0],
             )
     found = {name for name, error in caught.value.errors.items() if isinstance(error, InputError)}

@@ -58,7 +58,7 @@ QUERIES = np.random.default_rng(2).random((9, 2))
 
 
 def ask(queries: NDArray[np.float64] = QUERIES, **more: object) -> dict[str, dict[str, object]]:
-    """Return what the asker alone is given."""
+    """Return what the client alone is given."""
     return {"party-2": {"queries": queries, **more}}
 
 
@@ -74,7 +74,7 @@ def test_all_parties_learn_the_votes_of_all_rows(
     """Without noise the totals are the counts of the pooled table, at the cost forecast."""
     parameters = replace(WITHIN, sum=method)
     run = run_protocol(
-        private_votes, NAMES, own=PARTS, only=ask(), asker="party-2", parameters=parameters
+        private_votes, NAMES, own=PARTS, only=ask(), client="party-2", parameters=parameters
     )
     counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
     for answer in run.results.values():
@@ -91,7 +91,7 @@ def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunne
         NAMES,
         own=PARTS,
         only=ask(radii=np.linspace(0.0, 0.4, 9)),
-        asker="party-2",
+        client="party-2",
         parameters=parameters,
     )
     first, *others = run.results.values()
@@ -123,7 +123,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(
         topology = Topology(LinkModel(latency=Constant(1.0)))
         async with Cluster(NAMES, runtime=Simulated(topology), own=PARTS, seed=3) as cluster:
             return await cluster.run(
-                private_votes, only=ask(), asker="party-2", parameters=parameters, ring=RING
+                private_votes, only=ask(), client="party-2", parameters=parameters, ring=RING
             )
 
     run = simulation.simulate(main())
@@ -143,7 +143,7 @@ def test_converting_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> N
     near = NearestRows(20, 1.0, epsilon_count=0.5, conversion=ByAnnuli(4))
     parameters = NoisyVotesParameters(2, 3, 1.0, near, tolerated=1)
     run = run_protocol(
-        private_votes, NAMES, own=PARTS, only=ask(), seed=5, asker="party-2", parameters=parameters
+        private_votes, NAMES, own=PARTS, only=ask(), seed=5, client="party-2", parameters=parameters
     )
     first, *others = run.results.values()
     for other in others:
@@ -158,7 +158,7 @@ def test_a_forecast_of_a_grid_has_to_know_for_how_many_rows() -> None:
         votes_cost(5, 9, replace(WITHIN, neighbours=NEAREST[1]))
 
 
-def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRunner) -> None:
+def test_queries_that_cannot_be_answered_name_the_client(run_protocol: ProtocolRunner) -> None:
     """A party that hands out queries outside the unit cube has broken the protocol."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
@@ -167,7 +167,7 @@ def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRu
             own=PARTS,
             only=ask(),
             adversaries={"party-2": Alter(ask_nonsense, only=(VotesBatch,))},
-            asker="party-2",
+            client="party-2",
             parameters=WITHIN,
         )
     errors = caught.value.errors.values()
@@ -182,7 +182,7 @@ async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
             private_votes,
             only=ask(),
             adversaries={"party-4": Alter(add_a_thousand)},
-            asker="party-2",
+            client="party-2",
             parameters=WITHIN,
         )
     counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
@@ -193,7 +193,7 @@ async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
     ("own", "only", "message"),
     [
         ([no_rows(3)] * 5, ask(), "rows have 3 features"),
-        (PARTS, {}, "needs a batch of queries"),
+        (PARTS, {}, "must give queries"),
         (PARTS, ask(np.zeros((4097, 2))), "there are 4097 queries"),
         (PARTS, ask(radii=np.zeros(9)), "leave the radii out"),
         (PARTS, ask(QUERIES.astype(complex)), "queries must be real numbers"),
@@ -205,7 +205,7 @@ async def test_input_is_met_at_the_edge(
     """Foreign rows, and batches that are missing or do not fit, are refused at once."""
     async with Cluster(NAMES, own=own) as cluster:
         with pytest.raises(RunFailed) as caught:
-            await cluster.run(private_votes, only=only, asker="party-2", parameters=WITHIN)
+            await cluster.run(private_votes, only=only, client="party-2", parameters=WITHIN)
     refused = [e for e in caught.value.errors.values() if isinstance(e, InputError)]
     assert refused
     assert all(message in str(error) for error in refused)
@@ -218,7 +218,7 @@ async def test_numbers_of_any_width_may_be_asked(kind: str) -> None:
     parameters = NoisyVotesParameters(2, 3, CERTAIN)
     async with Cluster(NAMES, own=PARTS, seed=8) as cluster:
         only = ask(queries, radii=radii)
-        run = await cluster.run(private_votes, only=only, asker="party-2", parameters=parameters)
+        run = await cluster.run(private_votes, only=only, client="party-2", parameters=parameters)
     np.testing.assert_array_equal(run.result.totals, count_votes(np.eye(2), np.ones(2), ROWS, 3))
 
 
@@ -231,7 +231,7 @@ async def test_the_largest_batch_fits_its_frames() -> None:
     queries = np.linspace(0, 1, most)[:, None]
     async with Cluster(3, own=[no_rows(1)] * 3) as cluster:
         only = {"party-0": {"queries": queries}}
-        run = await cluster.run(private_votes, only=only, asker="party-0", parameters=parameters)
+        run = await cluster.run(private_votes, only=only, client="party-0", parameters=parameters)
     assert len(run.result.labels) == most
 
 
@@ -254,7 +254,7 @@ async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
         run = await cluster.run(
             private_votes,
             only=ask(queries),
-            asker="party-2",
+            client="party-2",
             parameters=parameters,
             ring=RING,
             watch=around,

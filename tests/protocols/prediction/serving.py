@@ -13,8 +13,8 @@ from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.protocols.prediction.administrator import add_at_server
 from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.client import Stream, label_queries, make_request
 from veilring.protocols.prediction.messages import PredictionRequest
-from veilring.protocols.prediction.querier import Stream, label_queries, make_request
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
@@ -66,12 +66,12 @@ def everything(folder: Path) -> bytes:
 async def predict(
     party: Party, own: object, *, rules: ServerRules, block: int, server: str = "server"
 ) -> NDArray[np.int64] | None:
-    """Be the server if the own data are records, and a querier if they are queries."""
+    """Be the server if the own data are records, and a client if they are queries."""
     if party.me == server:
         assert isinstance(own, LabelledRecords)
         with opened(rules, None, own) as state:
-            (querier,) = party.peers
-            await PredictionServer(state, run_inline).answer(party, querier)
+            (client,) = party.peers
+            await PredictionServer(state, run_inline).answer(party, client)
         return None
     assert isinstance(own, np.ndarray)
     return await label_queries(party, own, rules=rules, block=block)

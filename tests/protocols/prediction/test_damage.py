@@ -132,7 +132,7 @@ def test_a_crash_between_the_two_files_is_no_damage(tmp_path: Path) -> None:
     folder = answered(tmp_path)
     more = table(4, seed=9)
     with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:
-        Accounts(ledger, RULES.queriers).add(more.ids, np.arange(4))
+        Accounts(ledger, RULES.clients).add(more.ids, np.arange(4))
     with opened(RULES, folder) as state:
         assert len(state) == 40
     with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:

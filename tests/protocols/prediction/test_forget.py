@@ -139,10 +139,10 @@ def test_memory_holds_no_row_that_was_forgotten() -> None:
         assert not set(gone(records)) & (set(state._numbers) | set(state._rows.ids))  # noqa: SLF001  (as above)
 
 
-@pytest.mark.parametrize("queriers", ["together", "apart"])
-def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, queriers: str) -> None:
+@pytest.mark.parametrize("clients", ["together", "apart"])
+def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, clients: str) -> None:
     """Forgetting and adding again, also as another row and after a restart, refills nothing."""
-    rules, records = make_rules(queriers=queriers, queries=200), table(100)
+    rules, records = make_rules(clients=clients, queries=200), table(100)
     with opened(rules, tmp_path / "one", records) as state:
         stayed = labels(state, requests(20, 5)) + labels(state, requests(10, 5, seed=9), seed=1)
     with opened(rules, tmp_path / "other", records) as state:

@@ -1,4 +1,4 @@
-"""What a querier can tell of a request without its labels: never whether a record is there."""
+"""What a client can tell of a request without its labels: never whether a record is there."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from veilring.privacy.accounting import Accountant
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX, Kernel, KernelName
+from veilring.protocols.prediction.client import Stream, make_request, status_session
 from veilring.protocols.prediction.messages import PredictionRequest
-from veilring.protocols.prediction.querier import Stream, make_request, status_session
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.rules import Queriers, ServerRules
+from veilring.protocols.prediction.rules import Clients, ServerRules
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.prediction.state import open_state
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
-QUERIERS = ("ann", "bob")
+CLIENTS = ("ann", "bob")
 # From nothing to the largest budget that a ledger counts.
 EPSILONS = (1e-9, 1e-3, 1.0, 10.0, 1000.0)
 
@@ -62,9 +62,9 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
         server = PredictionServer(state, run_inline)
 
         def charged() -> object:
-            return [state.status(who, [each.key for _, each in case.asked]) for who in QUERIERS]
+            return [state.status(who, [each.key for _, each in case.asked]) for who in CLIENTS]
 
-        async with world({"server": lambda _node: server.offers(TERMS)}, *QUERIERS) as served:
+        async with world({"server": lambda _node: server.offers(TERMS)}, *CLIENTS) as served:
             found = list[Outcome]()
             for who, request in case.asked:
                 role = opening(ask_block, PREDICT, TERMS)
@@ -89,7 +89,7 @@ def rules(draw: st.DrawFn) -> ServerRules:
     """Draw the rules of a server, out to the ends of what is allowed."""
     name: KernelName = draw(st.sampled_from(get_args(KernelName)))
     accountant: Accountant = draw(st.sampled_from(get_args(Accountant)))
-    queriers: Queriers = draw(st.sampled_from(get_args(Queriers)))
+    clients: Clients = draw(st.sampled_from(get_args(Clients)))
     tau = draw(st.sampled_from([5e-324, 0.3, 1 - 2**-53, 1.0]))
     width = draw(st.sampled_from([5e-324, 1e-20, 1.0, WIDTH_MAX]))
     return ServerRules(
@@ -100,7 +100,7 @@ def rules(draw: st.DrawFn) -> ServerRules:
         kernel=Kernel(name, tau, width),
         sigma2=draw(st.sampled_from([SIGMA_MIN, 0.5, 1e3, SIGMA_MAX])),
         accountant=accountant,
-        queriers=queriers,
+        clients=clients,
     )
 
 
@@ -116,7 +116,7 @@ def cases(draw: st.DrawFn) -> Case:
         shared = request.model_copy(update={"key": bytes(16)})
         asked.append(shared if draw(st.booleans()) else request)
     asked += draw(st.lists(st.sampled_from(asked), max_size=2))
-    return Case(draw(rules()), tuple((draw(st.sampled_from(QUERIERS)), each) for each in asked))
+    return Case(draw(rules()), tuple((draw(st.sampled_from(CLIENTS)), each) for each in asked))
 
 
 @settings(max_examples=150)

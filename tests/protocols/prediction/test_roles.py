@@ -1,4 +1,4 @@
-"""A server, queriers and administrators: the same on every runtime; the cost of a stream."""
+"""A server, clients and administrators: the same on every runtime; the cost of a stream."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ def test_the_size_of_a_block_changes_no_label(run_protocol: ProtocolRunner) -> N
         np.testing.assert_array_equal(run.results["ann"], whole)
 
 
-def test_an_adaptive_querier_asks_one_at_a_time(run_protocol: ProtocolRunner) -> None:
+def test_an_adaptive_client_asks_one_at_a_time(run_protocol: ProtocolRunner) -> None:
     """Each query may depend on the labels before it, in one session."""
     expected = asyncio.run(in_memory(adaptive, OWN))
     run = run_protocol(adaptive, NAMES, own=OWN, seed=5, rules=RULES)
@@ -134,7 +134,7 @@ def test_an_answer_has_one_size_whatever_it_says() -> None:
     ids=["too long", "no direction", "of other features", "none"],
 )
 def test_requests_against_the_rules_are_met_at_the_edge(lie: Lie) -> None:
-    """A querier that asks what no honest one asks is named."""
+    """A client that asks what no honest one asks is named."""
 
     def change(message: Message) -> Message:
         assert isinstance(message, PredictionRequest)
@@ -151,7 +151,7 @@ def test_an_answer_that_does_not_fit_names_the_server(labels: LabelArray) -> Non
     assert _culprit("ann", {"server": liar}) == "server"
 
 
-def test_a_querier_meets_its_own_mistakes_before_anything_is_sent() -> None:
+def test_a_client_meets_its_own_mistakes_before_anything_is_sent() -> None:
     """Blocks that fit no frame, and streams without a query, are refused by name."""
     for own, block in ((OWN, 0), (OWN, 100_000), ([OWN[0], OWN[1][:0]], 20)):
         with pytest.raises(RunFailed) as failed:

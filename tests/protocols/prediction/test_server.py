@@ -24,8 +24,8 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Ledger, read_totals
+from veilring.protocols.prediction.client import label_queries, make_request
 from veilring.protocols.prediction.messages import PredictionRequest
-from veilring.protocols.prediction.querier import label_queries, make_request
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
 from veilring.protocols.prediction.state import ServerState, open_state
@@ -96,7 +96,7 @@ def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> Non
 
 
 def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None:
-    """What one querier asks is missing to another; the counter is public, and says so."""
+    """What one client asks is missing to another; the counter is public, and says so."""
     asked = requests(13, 5)
     with opened(RULES, tmp_path, table(100)) as state:
         first = labels(state, asked[:10], who="ann")
@@ -107,10 +107,10 @@ def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None
         assert labels(state, asked[:10], seed=1, who="ann") == first  # what was paid for stays
 
 
-@pytest.mark.parametrize("queriers", ["together", "apart"])
-def test_a_look_costs_nothing_and_says_what_is_the_queriers_own(queriers: str) -> None:
+@pytest.mark.parametrize("clients", ["together", "apart"])
+def test_a_look_costs_nothing_and_says_what_is_the_clients_own(clients: str) -> None:
     """How many queries are left, and which of its own requests were answered, not of others."""
-    asked, rules = requests(4, 5), make_rules(queriers=queriers)
+    asked, rules = requests(4, 5), make_rules(clients=clients)
     keys = [request.key for request in asked]
     with opened(rules, None, table(100)) as state:
         assert (state.status("ann", keys).left, sum(state.status("ann", keys).answered)) == (60, 0)
@@ -119,12 +119,12 @@ def test_a_look_costs_nothing_and_says_what_is_the_queriers_own(queriers: str) -
             ann, bob = state.status("ann", keys), state.status("bob", keys)
             assert list(ann.answered) == [0, 1, 1, 0]
             assert list(bob.answered) == [0, 0, 0, 0]
-            assert (ann.left, bob.left) == ((50, 50) if queriers == "together" else (50, 60))
+            assert (ann.left, bob.left) == ((50, 50) if clients == "together" else (50, 60))
 
 
-def test_queriers_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) -> None:
+def test_clients_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) -> None:
     """What one asks changes nothing for another, also after a restart, and each has its own end."""
-    rules, asked = make_rules(queriers="apart"), requests(13, 5)
+    rules, asked = make_rules(clients="apart"), requests(13, 5)
     with opened(rules, tmp_path / "alone", table(100)) as state:
         alone = labels(state, asked[:12], who="bob")
     with opened(rules, tmp_path / "both", table(100)) as state:
@@ -135,7 +135,7 @@ def test_queriers_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) ->
         assert rest[:30] == half == alone[:30]
         assert rest == alone
         answer = state.answer("bob", asked[12], np.random.default_rng(0))
-        assert (answer.verdict, answer.left) == (RequestVerdict.ASKER_EXHAUSTED, 0.0)
+        assert (answer.verdict, answer.left) == (RequestVerdict.CLIENT_EXHAUSTED, 0.0)
         assert labels(state, asked[12:], who="eve")
 
 
@@ -160,7 +160,7 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
 
 
 def test_a_server_whose_disk_failed_says_so_to_whoever_runs_it() -> None:
-    """No querier gets an answer, and what waits for a failure is told."""
+    """No client gets an answer, and what waits for a failure is told."""
 
     async def main() -> None:
         with opened(RULES, None, table(5)) as state:
@@ -208,7 +208,7 @@ def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
         ("epsilon", {"epsilon": 0.0}),
         ("delta", {"delta": 1.0}),
         ("sigma2", {"sigma2": float("nan")}),
-        ("queriers", {"queriers": "alone"}),
+        ("clients", {"clients": "alone"}),
         ("accountant", {"accountant": "none"}),
         ("block_max", {"block_max": 0}),
     ],

@@ -126,13 +126,13 @@ def test_tau_looks_at_no_record() -> None:
     assert "counts as public" not in IndKNN(tau=0.8).promise().note
 
 
-@pytest.mark.parametrize("queriers", ["together", "apart"])
-def test_the_promise_is_that_of_a_stream(queriers: Literal["together", "apart"]) -> None:
+@pytest.mark.parametrize("clients", ["together", "apart"])
+def test_the_promise_is_that_of_a_stream(clients: Literal["together", "apart"]) -> None:
     """ε and δ are those given, and the promise says to whom it is made."""
-    promise = IndKNN(epsilon=0.7, delta=1e-6, queriers=queriers).promise()
+    promise = IndKNN(epsilon=0.7, delta=1e-6, clients=clients).promise()
     assert (promise.epsilon, promise.delta, promise.unit) == (0.7, 1e-6, "stream")
     assert promise.adjacency == "one record added or removed"
-    assert ("alone" in promise.against) == (queriers == "apart")
+    assert ("alone" in promise.against) == (clients == "apart")
     assert "double-precision" in promise.note
 
 
@@ -150,7 +150,7 @@ def test_streams_compose_by_the_budgets_of_records() -> None:
 
 
 async def test_without_noise_both_ways_give_the_vote_of_the_kernel() -> None:
-    """Played by a server and a querier, or in one process, labels are those of all neighbours."""
+    """Played by a server and a client, or in one process, labels are those of all neighbours."""
     setup, queries = made(**NOISELESS), np.random.default_rng(1).random((12, 2))
     expected = kernel_vote(
         setup.records.directions,
@@ -184,7 +184,7 @@ async def test_a_server_that_lost_its_records_ends_the_run_by_name() -> None:
 
 
 def test_both_parties_are_needed() -> None:
-    """Neither a server without a querier can do anything, nor a querier without a server."""
+    """Neither a server without a client can do anything, nor a client without a server."""
     setup = made()
     assert setup.parties == (SERVER, "party-0")
     assert setup.can_do_with(["party-0", SERVER])
@@ -210,7 +210,7 @@ def test_a_row_in_the_middle_has_the_direction_of_the_diagonal() -> None:
         {"tau": 1.1},
         {"sigma2": 0.0},
         {"kernel": "box"},
-        {"queriers": "all"},
+        {"clients": "all"},
         {"block_max": 0},
         {"centre": 0.5},
     ],

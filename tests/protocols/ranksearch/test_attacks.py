@@ -109,8 +109,8 @@ def test_radii_are_published_whatever_is_revealed(reveal: Reveal) -> None:
 
     async def play() -> Found:
         async with Cluster(5, own=[SearchedRows(rows) for rows in tables]) as cluster:
-            asker = {"party-0": {"queries": queries}}
-            run = await cluster.run(rank_search, asker="party-0", parameters=public, only=asker)
+            client = {"party-0": {"queries": queries}}
+            run = await cluster.run(rank_search, client="party-0", parameters=public, only=client)
         found: Found = run.result.found
         return found
 

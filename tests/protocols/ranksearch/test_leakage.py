@@ -73,7 +73,7 @@ class TestOpened:
             async with Cluster(3, own=[SearchedRows(rows) for rows in tables]) as cluster:
                 run = await cluster.run(
                     rank_search,
-                    asker="party-0",
+                    client="party-0",
                     parameters=public,
                     only={"party-0": {"queries": QUERIES}},
                     watch=["party-1"],

@@ -41,8 +41,8 @@ from veilring.transport.messages import Message
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "rank-search.md"
 NAMES = tuple(f"party-{n}" for n in range(5))
-ASKER, OTHER, VICTIM = NAMES[0], NAMES[1], NAMES[3]
-EVERYWHERE = [("all-to-all", ASKER), ("all-to-all", OTHER), ("star", ASKER), ("star", OTHER)]
+CLIENT, OTHER, VICTIM = NAMES[0], NAMES[1], NAMES[3]
+EVERYWHERE = [("all-to-all", CLIENT), ("all-to-all", OTHER), ("star", CLIENT), ("star", OTHER)]
 K = 5
 
 RNG = np.random.default_rng(20)
@@ -180,15 +180,15 @@ class TestLies:
         setup, hashes = set_up(sum="star"), 0
         for query in QUERIES[:, None]:
             with pytest.raises(RunFailed) as caught:
-                await label(setup, {ASKER: OneMore(VICTIM)}, query)
-            found = accusations(caught.value, ASKER)
-            assert all(is_among(ASKER, error) for error in found)
+                await label(setup, {CLIENT: OneMore(VICTIM)}, query)
+            found = accusations(caught.value, CLIENT)
+            assert all(is_among(CLIENT, error) for error in found)
             named = [error for error in found if isinstance(error, ProtocolViolation)]
-            assert {error.culprit for error in named} <= {ASKER}
+            assert {error.culprit for error in named} <= {CLIENT}
             hashes += bool(named)
         assert hashes > len(QUERIES) / 2
 
-    @pytest.mark.parametrize(("adding", "liar"), [("all-to-all", OTHER), ("star", ASKER)])
+    @pytest.mark.parametrize(("adding", "liar"), [("all-to-all", OTHER), ("star", CLIENT)])
     async def test_another_total_for_a_victim_is_found_unless_it_is_the_last(
         self, adding: str, liar: str
     ) -> None:
@@ -210,7 +210,7 @@ class TestLies:
     async def test_totals_that_are_made_up_are_found(self, factor: float) -> None:
         """What they leave to the others falls where a party's own count rises."""
         lie = MadeUpTotals(factor)
-        await found_out(set_up(sum="star"), {ASKER: lie}, "made totals that no honest counts")
+        await found_out(set_up(sum="star"), {CLIENT: lie}, "made totals that no honest counts")
 
     def test_a_silent_party_is_named(self) -> None:
         """Nobody ends with a label."""
@@ -246,7 +246,7 @@ class TestLies:
 
 
 class TestTwoTongues:
-    """An asker that asks a victim for other queries than all others."""
+    """A client that asks a victim for other queries than all others."""
 
     FAR, NEAR = np.zeros((40, 3)), np.ones((40, 3))
     """What it asks all others, and their mirror images, which it asks the victim."""
@@ -288,34 +288,34 @@ class TestTwoTongues:
         assert np.mean(opened == alone) < 0.1
 
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    async def test_the_victim_names_the_asker(self, setup: SearchSetup, adding: str) -> None:
-        """Its word for it and the asker's are all there is: others suspect the victim as well."""
+    async def test_the_victim_names_the_client(self, setup: SearchSetup, adding: str) -> None:
+        """Its word for it and the client's are all there is: others suspect the victim as well."""
         errors = (await self.ask(setup))[0]
         victim = errors[VICTIM]
         assert isinstance(victim, ProtocolViolation)
-        assert victim.culprit == ASKER
+        assert victim.culprit == CLIENT
         for name in NAMES[1:]:
             error = errors[name]
             if adding == "all-to-all" and isinstance(error, Tampered):
-                assert error.suspects == (ASKER, VICTIM)
+                assert error.suspects == (CLIENT, VICTIM)
 
     async def ask(self, setup: SearchSetup) -> tuple[dict[str, BaseException | None], View]:
-        """Return the error of each party, and what the asker saw."""
+        """Return the error of each party, and what the client saw."""
         play = setup.play(self.FAR)
         async with Cluster(NAMES, own=setup.resident, seed=5) as cluster:
             outcomes = await cluster.play(
                 setup.role,
                 only=play.only,
-                watch=[ASKER],
-                adversaries={ASKER: AskTwice(VICTIM)},
+                watch=[CLIENT],
+                adversaries={CLIENT: AskTwice(VICTIM)},
                 **play.public,
             )
-        view = next(outcome.view for outcome in outcomes if outcome.party == ASKER)
+        view = next(outcome.view for outcome in outcomes if outcome.party == CLIENT)
         assert view is not None
         return {outcome.party: outcome.error for outcome in outcomes}, view
 
     async def read(self, setup: SearchSetup) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return what the asker makes of the first sum, and the victim's counts, where both are."""
+        """Return the client's first sum and the victim's counts, at the thresholds of both."""
         _, view = await self.ask(setup)
         sent = next(
             seen.message

@@ -46,7 +46,7 @@ async def refuse(
     """Play the one that asks, and return what it says of its own input."""
     own = SearchedRows(rows)
     with pytest.raises(InputError) as caught:
-        await rank_search(Mute(party), own, asker=party.me, parameters=parameters, queries=queries)
+        await rank_search(Mute(party), own, client=party.me, parameters=parameters, queries=queries)
     return str(caught.value)
 
 
@@ -80,15 +80,15 @@ async def refusal(
     ids=str,
 )
 async def test_queries_that_cannot_be_answered(queries: NDArray[np.float64], said: str) -> None:
-    """The asker says what is wrong with them."""
+    """The client says what is wrong with them."""
     assert re.search(said, await refusal(queries=queries))
 
 
-async def test_an_asker_without_queries() -> None:
+async def test_a_client_without_queries() -> None:
     """It says that it needs some."""
     async with Cluster(NAMES) as cluster:
         run = await cluster.run(refuse, rows=ROWS, parameters=PUBLIC, queries=None)
-    assert "ada asks, and needs a batch of queries" in run.results["ada"]
+    assert "ada is the client and must give queries" in run.results["ada"]
     assert run.cost.setup.messages == 0
 
 
@@ -157,7 +157,7 @@ def test_a_setup_refuses_what_its_parties_would() -> None:
         RankSearch().setup(dict.fromkeys(NAMES, ROWS), Facts(3, 3, 2))
 
 
-def test_an_asker_that_asks_nonsense_is_named(run_protocol: ProtocolRunner) -> None:
+def test_a_client_that_asks_nonsense_is_named(run_protocol: ProtocolRunner) -> None:
     """All others end the run with its name, and none of them has sent a count."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
@@ -166,7 +166,7 @@ def test_an_asker_that_asks_nonsense_is_named(run_protocol: ProtocolRunner) -> N
             own=[SearchedRows(ROWS) for _ in NAMES],
             adversaries={"bob": Alter(ask_nonsense, only=(Queries,))},
             only={"bob": {"queries": QUERIES}},
-            asker="bob",
+            client="bob",
             parameters=PUBLIC,
         )
     named = [e for e in caught.value.errors.values() if isinstance(e, ProtocolViolation)]

@@ -179,7 +179,7 @@ def test_a_party_lost_later_is_not_done_without_unless_that_is_allowed() -> None
     ]
 
 
-async def test_an_asker_that_has_forgotten_is_not_accused() -> None:
+async def test_a_client_that_has_forgotten_is_not_accused() -> None:
     """The others refuse by what they remember themselves, and the reason says no more."""
     setup = set_up()
     resident = setup.resident

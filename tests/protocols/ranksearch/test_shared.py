@@ -66,7 +66,7 @@ def asked(
         len(parts),
         own=own,
         only={"party-0": {"queries": queries}},
-        asker="party-0",
+        client="party-0",
         parameters=parameters,
     )
     first, *others = run.results.values()

@@ -318,7 +318,7 @@ def play(world: World) -> dict[str, View]:
         async with Cluster(list(world.names), own=own, seed=11) as cluster:
             run = await cluster.run(
                 rank_search,
-                asker=world.names[0],
+                client=world.names[0],
                 parameters=world.parameters,
                 only={world.names[0]: {"queries": world.queries}},
                 watch=world.names,

@@ -87,7 +87,7 @@ def play(
         NAMES,
         own=own(places),
         only={"party-2": {"queries": queries_of(places)}},
-        asker="party-2",
+        client="party-2",
         parameters=bound(adding, weights),
         seed=11,
     )
@@ -147,7 +147,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
             return await cluster.run(
                 rank_search,
                 only={"party-2": {"queries": queries_of(places)}},
-                asker="party-2",
+                client="party-2",
                 parameters=bound(adding),
             )
 
@@ -175,7 +175,7 @@ async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> 
             run: Run[SearchAnswer] = await cluster.run(
                 rank_search,
                 only={"party-1": {"queries": some}},
-                asker="party-1",
+                client="party-1",
                 parameters=parameters,
             )
         votes = votes_within(some, rows, classes, k)

@@ -132,7 +132,7 @@ async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
     async with Cluster(3, own=own, seed=1) as cluster:
         with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
             await cluster.run(
-                release_rows, asker="party-0", parameters=parameters, charge=charged.append
+                release_rows, client="party-0", parameters=parameters, charge=charged.append
             )
     assert charged == []
 

@@ -85,7 +85,7 @@ def play(runner: ProtocolRunner, system: Release, adding: Adding = "all-to-all")
         release_rows,
         NAMES,
         own=dealt(),
-        asker="party-2",
+        client="party-2",
         parameters=bound(system),
         adding=adding,
         seed=11,
@@ -149,7 +149,7 @@ class TestPeers:
         parameters = system.bind(features, 3, 6)
         assert PIECE_WORDS < 300 * 450 < 2 * PIECE_WORDS
         run = ProtocolRunner("simulated")(
-            release_rows, NAMES[:3], own=parts, asker="party-0", parameters=parameters, seed=1
+            release_rows, NAMES[:3], own=parts, client="party-0", parameters=parameters, seed=1
         )
         assert measured(run.cost) == release_cost(3, parameters, "all-to-all")
         assert run.cost.rounds == 2
@@ -178,7 +178,7 @@ async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: in
     parameters = system.bind(MIXED, len(parts), ROWS)
     links = Topology(LinkModel(latency=Constant(0.01)))
     async with Cluster(len(parts), runtime=Simulated(links, faults), own=parts, seed=2) as cluster:
-        return await cluster.run(release_rows, asker="party-0", parameters=parameters)
+        return await cluster.run(release_rows, client="party-0", parameters=parameters)
 
 
 class TestLosses:
@@ -245,7 +245,7 @@ class TestPaying:
             NAMES,
             own=dealt(),
             only={"party-1": {"charge": till}},
-            asker="party-0",
+            client="party-0",
             parameters=parameters,
             seed=1,
         )
@@ -261,7 +261,7 @@ class TestPaying:
                     release_rows,
                     watch=NAMES,
                     only={"party-1": {"charge": Recorder(refuses=True)}},
-                    asker="party-0",
+                    client="party-0",
                     parameters=bound(RELEASES["lda"]),
                 )
 
@@ -312,7 +312,12 @@ class TestOwner:
         """The role of peers, played by one party, adds its noise and sends nothing."""
         parameters = bound(Release(trusted=True), 1)
         run = ProtocolRunner("simulated")(
-            release_rows, ("ada",), own=[rows_of(MIXED)], asker="ada", parameters=parameters, seed=3
+            release_rows,
+            ("ada",),
+            own=[rows_of(MIXED)],
+            client="ada",
+            parameters=parameters,
+            seed=3,
         )
         assert measured(run.cost) == Forecast(0, Traffic())
         assert run.results["ada"].totals[0].shares == 1
@@ -345,7 +350,7 @@ def test_parties_with_other_parameters_open_nothing() -> None:
             NAMES,
             own=dealt(),
             only={name: {"parameters": plan} for name, plan in zip(NAMES, plans, strict=True)},
-            asker="party-0",
+            client="party-0",
             seed=1,
         )
     assert isinstance(failed.value.root, Tampered)
@@ -416,7 +421,7 @@ class TestOwnStatistic:
             release_rows,
             NAMES[:3],
             own=self.parts(),
-            asker="party-0",
+            client="party-0",
             parameters=parameters,
             seed=5,
         )
@@ -433,7 +438,7 @@ class TestOwnStatistic:
                 release_rows,
                 NAMES[:3],
                 own=self.parts(),
-                asker="party-0",
+                client="party-0",
                 parameters=parameters,
                 seed=5,
             )
@@ -508,7 +513,7 @@ class TestRefusals:
                 release_rows,
                 NAMES[:4],
                 own=dealt()[:4],
-                asker="party-0",
+                client="party-0",
                 parameters=bound(Release()),
                 seed=1,
             )

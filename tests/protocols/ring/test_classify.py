@@ -51,7 +51,7 @@ async def test_without_noise_it_is_the_networked_answer_to_the_bit(weights: Weig
     parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1, weights=weights)
     async with Cluster(PARTIES, own=rows, seed=3) as cluster:
         run = await cluster.run(
-            private_knn, only={"a": {"queries": queries}}, asker="a", parameters=parameters
+            private_knn, only={"a": {"queries": queries}}, client="a", parameters=parameters
         )
     found = _locally(rows, queries, parameters)
     np.testing.assert_array_equal(found.labels, run.result.labels)
@@ -72,7 +72,7 @@ async def test_with_noise_it_follows_the_law_of_networked_parties() -> None:
             run = await cluster.run(
                 private_knn,
                 only={"a": {"queries": query}},
-                asker="a",
+                client="a",
                 parameters=parameters,
                 ring=Ring(order),
             )

@@ -82,7 +82,7 @@ def test_knn_costs_what_its_closed_form_says(
         7,
         own=[Rows(queries[n : n + 1], np.array([0])) for n in range(6)] + [_no_rows(2)],
         only={"party-0": {"queries": queries}},
-        asker="party-0",
+        client="party-0",
         parameters=parameters,
     )
     assert forecast_of(run.cost) == knn_cost(7, 6, parameters)
@@ -109,7 +109,7 @@ async def _check_sizes(n: int, sizes: list[tuple[int, int]]) -> None:
             run: Run[KNNAnswer] = await cluster.run(
                 private_knn,
                 only={"party-1": {"queries": queries}},
-                asker="party-1",
+                client="party-1",
                 parameters=parameters,
                 ring=Ring(cluster.parties),
             )
@@ -129,15 +129,15 @@ def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None
             run = await cluster.run(
                 private_knn,
                 only={"party-0": {"queries": np.array([[0.5]])}},
-                asker="party-0",
+                client="party-0",
                 parameters=parameters,
                 ring=RING,
             )
         return run, run.seconds
 
     run, seconds = simulation.simulate(main())
-    # The asker is the starter, so that its round 1 need not wait for the queries to arrive; but for
-    # keys, which others send when they have the queries.
+    # The client is the starter, so that its round 1 need not wait for the queries to arrive, only
+    # for keys, which others send when they have the queries.
     assert run.cost.rounds == knn_cost(7, 1, parameters).rounds
     assert seconds == run.cost.rounds + (2 if method.name == "masks" else 0)
 

@@ -132,7 +132,7 @@ class TestRole:
             ELEVEN,
             own=own,
             only={"party-2": {"queries": queries}},
-            asker="party-2",
+            client="party-2",
             parameters=parameters,
             rings=3,
         )
@@ -152,10 +152,10 @@ class TestRole:
         only = {"party-0": {"queries": queries}}
         async with Cluster(13, own=own, seed=3) as cluster:
             one: Run[KNNAnswer] = await cluster.run(
-                private_knn, only=only, asker="party-0", parameters=parameters
+                private_knn, only=only, client="party-0", parameters=parameters
             )
             many: Run[KNNAnswer] = await cluster.run(
-                nested_knn, only=only, asker="party-0", parameters=parameters, rings=4
+                nested_knn, only=only, client="party-0", parameters=parameters, rings=4
             )
         np.testing.assert_array_equal(many.result.nearest, one.result.nearest)
         np.testing.assert_array_equal(many.result.votes, one.result.votes)
@@ -172,7 +172,7 @@ class TestRole:
             run = await cluster.run(
                 nested_knn,
                 only={"party-0": {"queries": rng.random((2, 3))}},
-                asker="party-0",
+                client="party-0",
                 parameters=parameters,
                 rings=nest(Ring(cluster.parties), groups),
             )
@@ -184,7 +184,7 @@ class TestRole:
         async with Cluster(9, own=dealt(9, np.random.default_rng(0))) as cluster:
             for terms, rings in ((by_shares, 3), (KNNParameters(features=3, classes=3), 4)):
                 with pytest.raises(RunFailed) as caught:
-                    await cluster.run(nested_knn, asker="party-0", parameters=terms, rings=rings)
+                    await cluster.run(nested_knn, client="party-0", parameters=terms, rings=rings)
                 assert {type(error) for error in caught.value.errors.values()} == {InputError}
 
     async def test_a_starter_that_tells_nonsense_is_named(self) -> None:
@@ -198,7 +198,7 @@ class TestRole:
                     nested_knn,
                     adversaries=liar,
                     only={"party-0": {"queries": rng.random((2, 3))}},
-                    asker="party-0",
+                    client="party-0",
                     parameters=KNNParameters(features=3, classes=3),
                     rings=nest(order, 3),
                 )

@@ -94,7 +94,7 @@ def test_private_and_pooled_knn_agree(
         NAMES,
         own=[Rows(features[n::5], labels[n::5]) for n in range(5)],
         only={"party-2": {"queries": queries}},
-        asker="party-2",
+        client="party-2",
         parameters=parameters,
     )
     pooled = pooled_knn(queries, features, labels, classes=3, k=4, weights=weights)
@@ -147,7 +147,7 @@ def test_a_lie_in_a_sum_names_the_liar(
     assert _culprits(caught.value) == {"party-4"}
 
 
-def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRunner) -> None:
+def test_queries_that_cannot_be_answered_name_the_client(run_protocol: ProtocolRunner) -> None:
     """A party that hands out queries outside the unit cube has broken the protocol."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
@@ -156,7 +156,7 @@ def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRu
             own=[Rows(np.zeros((1, 2)), np.zeros(1, dtype=int)) for _ in NAMES],
             adversaries={"party-0": Alter(ask_nonsense, only=(Queries,))},
             only={"party-0": {"queries": np.zeros((1, 2))}},
-            asker="party-0",
+            client="party-0",
             parameters=KNNParameters(features=2, classes=2),
         )
     assert _culprits(caught.value) == {"party-0"}
@@ -251,5 +251,5 @@ async def test_the_largest_batch_fits_its_frames() -> None:
     rows = [Rows(queries[n : n + 2], np.array([0, 1])) for n in range(3)]
     async with Cluster(3, own=rows) as cluster:
         only = {"party-0": {"queries": queries}}
-        run = await cluster.run(private_knn, only=only, asker="party-0", parameters=parameters)
+        run = await cluster.run(private_knn, only=only, client="party-0", parameters=parameters)
     assert len(run.result.labels) == parameters.queries_max

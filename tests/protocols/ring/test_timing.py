@@ -73,7 +73,7 @@ def _simulated(
         async with Cluster(order.order, runtime=runtime, own=own, seed=0) as cluster:
             only = {order.starter: {"queries": rng.random((4, 3))}}
             return await cluster.run(
-                role, only=only, asker=order.starter, parameters=parameters, **way
+                role, only=only, client=order.starter, parameters=parameters, **way
             )
 
     return simulation.simulate(main())

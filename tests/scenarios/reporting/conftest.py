@@ -58,7 +58,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             await cluster.run(
                 private_knn,
                 only={"party-0": {"queries": batch}},
-                asker="party-0",
+                client="party-0",
                 parameters=parameters_of(prepared),
                 trace=journal,
             )

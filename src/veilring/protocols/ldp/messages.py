@@ -98,7 +98,7 @@ REASONS: Final = MappingProxyType(
         ReportVerdict.OTHER_TASK: "it was made for another task",
         ReportVerdict.CLOSED: "the collection is closed",
         ReportVerdict.OVER_QUOTA: (
-            "the collector takes no more from this submitter (its reports_max)"
+            "the collector takes no more from this survey client (its reports_max)"
         ),
     }
 )

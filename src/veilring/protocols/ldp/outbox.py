@@ -56,7 +56,7 @@ CREATE TABLE reports (
 CREATE INDEX waiting ON reports (task, question, number) WHERE verdict IS NULL;
 """
 _FORMAT: Final = Format(
-    name="submitter's outbox",
+    name="survey client's outbox",
     application=0x7665696D,  # next to that of a collector's store
     version=1,
     schema=_SCHEMA,

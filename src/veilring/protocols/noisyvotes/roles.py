@@ -70,7 +70,7 @@ async def private_votes(
     party: Party,
     rows: Rows,
     *,
-    asker: str,
+    client: str,
     parameters: NoisyVotesParameters,
     queries: NDArray[np.float64] | None = None,
     radii: NDArray[np.float64] | None = None,
@@ -82,10 +82,10 @@ async def private_votes(
     Args:
         party: This participant.
         rows: The party's private rows; it may have none.
-        asker: The participant that hands out the queries.
+        client: The participant that hands out the queries.
         parameters: The public parameters.
-        queries: Shape (Q, features) at the asker; the others leave it out.
-        radii: Shape (Q,) at the asker, if the parameters leave them to it.
+        queries: Shape (Q, features) at the client; the others leave it out.
+        radii: Shape (Q,) at the client, if the parameters leave them to it.
         ring: An order that was dealt beforehand. Left out, it is drawn together, if the method of
             summing needs one.
         charge: Called with the plan of each release before this party sends any of it: from then on
@@ -103,7 +103,7 @@ async def private_votes(
     """
     exponent = parameters.exponent(len(party.parties))
     parameters.check_rows(rows)
-    batch = await _hand_out(party, asker, parameters, queries, radii)
+    batch = await _hand_out(party, client, parameters, queries, radii)
     ring = await _ring_for(party, parameters) if ring is None else ring
     keys = await agree_keys(party) if parameters.sum.name == "masks" else None
     given = batch.radii if batch.radii.size else None
@@ -141,24 +141,26 @@ async def private_votes(
 
 async def _hand_out(
     party: Party,
-    asker: str,
+    client: str,
     parameters: NoisyVotesParameters,
     queries: NDArray[np.float64] | None,
     radii: NDArray[np.float64] | None,
 ) -> VotesBatch:
-    if party.me == asker:
+    if party.me == client:
         if queries is None:
-            raise InputError.because(f"{asker} asks, and needs a batch of queries", field="queries")
+            raise InputError.because(
+                f"{client} is the client and must give queries", field="queries"
+            )
         check_batch(queries, radii, parameters)
         given = np.zeros(0) if radii is None else radii
         batch = VotesBatch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
         await broadcast(party, batch)
         return batch
-    batch = await party.receive(VotesBatch, sender=asker, due=-2)
+    batch = await party.receive(VotesBatch, sender=client, due=-2)
     try:
         check_batch(batch.queries, batch.radii if batch.radii.size else None, parameters)
     except InputError as error:
-        party.accuse(ProtocolViolation(asker, f"asked what cannot be answered: {error}"))
+        party.accuse(ProtocolViolation(client, f"asked what cannot be answered: {error}"))
     return batch
 
 

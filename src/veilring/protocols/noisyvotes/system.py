@@ -368,7 +368,7 @@ class VotesSetup(Setup):
             ),
             labels=lambda answer: cast("VotesAnswer", answer).labels,
             learners=parties,
-            public={"asker": client, "parameters": public, "ring": ring},
+            public={"client": client, "parameters": public, "ring": ring},
             only={client: {"queries": queries, "radii": self.radii(queries)}},
         )
 

@@ -1,4 +1,4 @@
-"""Messages between a prediction server, its queriers and its administrators, and their cost."""
+"""Messages between a prediction server, its clients and its administrators, and their cost."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -30,7 +30,7 @@ class PredictionRequest(Message, kind="prediction.request"):
     """A block of queries.
 
     Attributes:
-        key: The querier's name of this request, `KEY_BYTES` long. A request that is sent again has
+        key: The client's name of this request, `KEY_BYTES` long. A request that is sent again has
             the same key, gets the same labels, and is charged once.
         more: Whether another request follows in this session.
         queries: Shape (queries, features), as `quantise` gives them.
@@ -73,11 +73,11 @@ class StatusRequest(Message, kind="prediction.look"):
 
 
 class StreamStatus(Message, kind="prediction.outlook"):
-    """The reply to a status request: all of it is public, or the querier's own.
+    """The reply to a status request: all of it is public, or the client's own.
 
     Attributes:
-        left: The number of queries that the querier may still ask, before others ask.
-        answered: A byte for each key: 1 if the querier's request of that key was answered.
+        left: The number of queries that the client may still ask, before others ask.
+        answered: A byte for each key: 1 if the client's request of that key was answered.
     """
 
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -1,6 +1,6 @@
 """Records of a prediction server: an id, a direction and a label each, and their accounts.
 
-An administrator hands over `LabelledRecords`. `Accounts` maps each querier and record to a privacy
+An administrator hands over `LabelledRecords`. `Accounts` maps each client and record to a privacy
 filter in the ledger.
 """
 
@@ -17,11 +17,11 @@ from veilring.privacy.budgets import RecordCharge
 from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.prediction.algorithm.features import require_quantised
-from veilring.protocols.prediction.rules import Queriers
+from veilring.protocols.prediction.rules import Clients
 
 # A hash in hexadecimal has 64 characters, and a UUID 36; each record keeps this much room for it.
 ID_BYTES_MAX: Final = 64
-# The name under which all queriers share; no member of a roster has it.
+# The name under which all clients share; no member of a roster has it.
 _ALL: Final = ""
 
 
@@ -105,34 +105,34 @@ def require_ids(ids: Sequence[str]) -> None:
 
 
 class Accounts:
-    """Maps each querier and record to a privacy filter in the ledger.
+    """Maps each client and record to a privacy filter in the ledger.
 
-    Records go by the numbers that the predictor gives them. Where queriers are apart each of them
+    Records go by the numbers that the predictor gives them. Where clients are apart each of them
     has filters of its own; and each record has one that nobody charges, by which the ledger knows
     whether the record ever was here.
 
     Args:
         ledger: The ledger that is charged.
-        queriers: Whether queriers share a record's budget or each have their own.
+        clients: Whether clients share a record's budget or each have their own.
     """
 
-    def __init__(self, ledger: Ledger, queriers: Queriers) -> None:
-        self._ledger, self._apart = ledger, queriers == "apart"
+    def __init__(self, ledger: Ledger, clients: Clients) -> None:
+        self._ledger, self._apart = ledger, clients == "apart"
         self._slots: dict[str, NDArray[np.int64]] = {_ALL: np.zeros(0, np.int64)}
         if self._apart:
             names = (each.name for each in ledger.totals().analysts)
             self._slots.update((name, np.zeros(0, np.int64)) for name in names)
 
-    def open(self, querier: str, numbers: Mapping[str, int]) -> None:
-        """Ensure that a filter exists for every record of this querier.
+    def open(self, client: str, numbers: Mapping[str, int]) -> None:
+        """Ensure that a filter exists for every record of this client.
 
         Args:
-            querier: The name of the querier.
+            client: The name of the client.
             numbers: The numbers of all records that are here, by their ids.
         """
-        if self._apart and querier not in self._slots:
-            self._slots[querier] = np.zeros(0, np.int64)
-            self._add(querier, tuple(numbers), np.fromiter(numbers.values(), np.int64))
+        if self._apart and client not in self._slots:
+            self._slots[client] = np.zeros(0, np.int64)
+            self._add(client, tuple(numbers), np.fromiter(numbers.values(), np.int64))
 
     def add(self, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
         """Give records their filters; those that were here before have what they had left."""
@@ -163,19 +163,19 @@ class Accounts:
         others = [_account(holder, name) for holder in holders for name in gone]
         self._ledger.records.forget([_account(_ALL, name) for name in known] + others)
 
-    def remaining(self, querier: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the units that records have left for a querier: secret."""
-        return self._ledger.records.remaining()[self._of(querier)[numbers]]
+    def remaining(self, client: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the units that records have left for a client: secret."""
+        return self._ledger.records.remaining()[self._of(client)[numbers]]
 
     def charge(
-        self, querier: str, numbers: NDArray[np.int64], paid: NDArray[np.int64]
+        self, client: str, numbers: NDArray[np.int64], paid: NDArray[np.int64]
     ) -> RecordCharge:
-        """Return the charge of the records that pay anything for answers to a querier."""
+        """Return the charge of the records that pay anything for answers to a client."""
         payers = np.flatnonzero(paid)
-        return RecordCharge(self._of(querier)[numbers[payers]], paid[payers])
+        return RecordCharge(self._of(client)[numbers[payers]], paid[payers])
 
-    def _of(self, querier: str) -> NDArray[np.int64]:
-        return self._slots[querier if self._apart else _ALL]
+    def _of(self, client: str) -> NDArray[np.int64]:
+        return self._slots[client if self._apart else _ALL]
 
     def _add(self, holder: str, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
         added = self._ledger.records.add(_account(holder, name) for name in ids)

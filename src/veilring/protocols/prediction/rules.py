@@ -20,8 +20,8 @@ from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.messages import MESSAGE_OVERHEAD_BYTES, PredictionRequest
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-Queriers = Literal["together", "apart"]
-"""To whom the promise is made: to all queriers, who may show each other their answers; or to each
+Clients = Literal["together", "apart"]
+"""To whom the promise is made: to all clients, who may show each other their answers; or to each
 alone, who then has a stream and records' budgets of its own."""
 
 STREAM_QUERIES_MAX: Final = AMOUNT_MAX  # what the ledger counts up to
@@ -36,19 +36,19 @@ _STEP_BYTES: Final = 2  # of a feature
 
 @dataclass(frozen=True, slots=True)
 class ServerRules:
-    """The rules of a prediction server. Its queriers hold the same.
+    """The rules of a prediction server. Its clients hold the same.
 
     Attributes:
         features: The number of features of a row and of a query.
         classes: The number of classes.
         queries: T, the length of the stream that is declared beforehand, at least 4. No query
-            beyond it is answered: of all queriers together, or of each querier.
+            beyond it is answered: of all clients together, or of each client.
         epsilon: ε of all answers that the promise is about.
         sigma2: σ2, the noise of a vote per square root of the neighbours.
         delta: δ of the same answers.
         kernel: The kernel of a row and a query, with its τ.
         accountant: `gdp` or `rdp`, see `individual_budget`; both are valid here.
-        queriers: To whom the promise is made.
+        clients: To whom the promise is made.
         block_max: The maximum number of queries of a request.
         paid: The price that each record has paid before the stream, in the unit of zCDP, for an
             origin that was released with noise.
@@ -65,7 +65,7 @@ class ServerRules:
     delta: float = 1e-5
     kernel: Kernel = field(default_factory=Kernel)
     accountant: Accountant = "gdp"
-    queriers: Queriers = "together"
+    clients: Clients = "together"
     block_max: int = BLOCK
     paid: float = 0.0
 
@@ -76,7 +76,7 @@ class ServerRules:
         _require_whole("block_max", self.block_max, BLOCK_MAX)
         for name, value, kind in (
             ("accountant", self.accountant, Accountant),
-            ("queriers", self.queriers, Queriers),
+            ("clients", self.clients, Clients),
         ):
             require(value in get_args(kind), name, value, ", ".join(get_args(kind)))
         for name, number in (("epsilon", self.epsilon), ("sigma2", self.sigma2)):
@@ -106,7 +106,7 @@ class ServerRules:
     @property
     def budgets(self) -> Budgets:
         """The ledger's budgets: queries are counted in public, what records spend in secret."""
-        if self.queriers == "apart":
+        if self.clients == "apart":
             return Budgets("queries", analyst=self.queries, record=self.budget)
         return Budgets("queries", total=self.queries, record=self.budget)
 

@@ -1,4 +1,4 @@
-"""The prediction server: it answers queriers, and changes records for its administrators."""
+"""The prediction server: it answers clients, and changes records for its administrators."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -55,7 +55,7 @@ class PredictionServer:
         """Return the services.
 
         Args:
-            terms: SHA-256 of all that queriers, administrators and server agree on.
+            terms: SHA-256 of all that clients, administrators and server agree on.
         """
         return {
             PREDICT: Offer(self.answer, terms, lambda _peer: True),
@@ -73,12 +73,12 @@ class PredictionServer:
         """
         await self._failure.wait()
 
-    async def answer(self, party: Party, querier: str) -> None:
+    async def answer(self, party: Party, client: str) -> None:
         """Answer the requests of a session: one message in, one of a size that it determines out.
 
         Args:
-            party: The server, in a session with the querier alone.
-            querier: The name of the querier.
+            party: The server, in a session with the client alone.
+            client: The name of the client.
 
         Raises:
             ProtocolViolation: If a request is against the rules.
@@ -86,20 +86,20 @@ class PredictionServer:
         """
         number, more = 0, True
         while more:
-            request = await party.receive(PredictionRequest, sender=querier)
+            request = await party.receive(PredictionRequest, sender=client)
             try:
                 self._state.rules.check(request)
             except InputError as error:
-                party.accuse(ProtocolViolation(querier, f"asked against the rules: {error}"))
+                party.accuse(ProtocolViolation(client, f"asked against the rules: {error}"))
             number += 2
-            reply = await self._do(partial(self._state.answer, querier, request, party.rng))
+            reply = await self._do(partial(self._state.answer, client, request, party.rng))
             party.round(number)
-            await party.send(querier, reply)
+            await party.send(client, reply)
             if reply.verdict == RequestVerdict.ANSWERED:
-                _log.info("%s labelled %d queries for %s", party.me, len(reply.labels), querier)
+                _log.info("%s labelled %d queries for %s", party.me, len(reply.labels), client)
             more = request.more
 
-    async def report_status(self, party: Party, querier: str) -> None:
+    async def report_status(self, party: Party, client: str) -> None:
         """Say how many queries are left, and which requests were answered, message by message.
 
         Raises:
@@ -108,15 +108,15 @@ class PredictionServer:
         """
         number, more = 0, True
         while more:
-            message = await party.receive(StatusRequest, sender=querier)
+            message = await party.receive(StatusRequest, sender=client)
             if len(message.keys) % REQUEST_KEY_BYTES:
-                party.accuse(ProtocolViolation(querier, "sent a part of a key"))
+                party.accuse(ProtocolViolation(client, "sent a part of a key"))
             firsts = range(0, len(message.keys), REQUEST_KEY_BYTES)
             keys = [message.keys[first : first + REQUEST_KEY_BYTES] for first in firsts]
             number += 2
-            status = await self._do(partial(self._state.status, querier, keys))
+            status = await self._do(partial(self._state.status, client, keys))
             party.round(number)
-            await party.send(querier, status)
+            await party.send(client, status)
             more = message.more
 
     async def add(self, party: Party, administrator: str) -> None:

@@ -130,7 +130,7 @@ class ServerState:
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: RowFile) -> None:
         self.rules = rules
         self._ledger, self._rows, self._sound = ledger, rows, True
-        self._accounts = Accounts(ledger, rules.queriers)
+        self._accounts = Accounts(ledger, rules.clients)
         self._predictor = rules.predictor()
         self._numbers: dict[str, int] = {}
         self._next = 0
@@ -148,11 +148,11 @@ class ServerState:
         """The number of queries that were answered in all: public."""
         return round(self._ledger.totals().spent)
 
-    def answer(self, querier: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
+    def answer(self, client: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
         """Return the answer that may leave: it is paid for, and on the disk.
 
         Args:
-            querier: The name of the querier, as the transport authenticated it.
+            client: The name of the client, as the transport authenticated it.
             request: A request that the rules allow.
             rng: Secret randomness, fresh for each call.
 
@@ -162,11 +162,11 @@ class ServerState:
         count = len(request.queries)
 
         def pay() -> bytes:
-            return self._ledger.charge(self._answered(querier, request, rng))
+            return self._ledger.charge(self._answered(client, request, rng))
 
         with self._changing():
             settled = answer_once(
-                self._ledger, querier, request.key, request.content, amount=count, pay=pay
+                self._ledger, client, request.key, request.content, amount=count, pay=pay
             )
         if isinstance(settled, RequestRefusal):
             nothing = np.zeros(count, np.uint16)
@@ -174,19 +174,19 @@ class ServerState:
         labels = np.frombuffer(settled, _ON_DISK).astype(np.uint16)
         return PredictionAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels)
 
-    def status(self, querier: str, keys: Sequence[bytes]) -> StreamStatus:
-        """Return how many queries a querier may still ask, and which requests were answered.
+    def status(self, client: str, keys: Sequence[bytes]) -> StreamStatus:
+        """Return how many queries a client may still ask, and which requests were answered.
 
         Args:
-            querier: The name of the querier, as the transport authenticated it.
-            keys: The keys of the querier's requests.
+            client: The name of the client, as the transport authenticated it.
+            keys: The keys of the client's requests.
 
         Raises:
             StoreFailed: If the disk failed, now or before.
         """
         with self._changing():
-            answered = bytes(self._ledger.has(querier, key.hex()) for key in keys)
-            return StreamStatus(left=self._ledger.remaining(querier), answered=answered)
+            answered = bytes(self._ledger.has(client, key.hex()) for key in keys)
+            return StreamStatus(left=self._ledger.remaining(client), answered=answered)
 
     def add(self, records: LabelledRecords) -> int:
         """Add records; they take part from the next request on.
@@ -259,20 +259,20 @@ class ServerState:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answered(self, querier: str, request: PredictionRequest, rng: Generator) -> Charge:
+    def _answered(self, client: str, request: PredictionRequest, rng: Generator) -> Charge:
         """Draw labels, and return them with their price."""
-        self._accounts.open(querier, self._numbers)
+        self._accounts.open(client, self._numbers)
         numbers = self._predictor.ids
-        left = self._accounts.remaining(querier, numbers)
+        left = self._accounts.remaining(client, numbers)
         self._predictor.restock(left)
         answers = self._predictor.answer_block(request.queries.astype(np.float32), rng)
         return Charge(
-            querier,
+            client,
             request.key.hex(),
             request.content,
             np.array([answer.label for answer in answers], _ON_DISK).tobytes(),
             float(len(answers)),
-            self._accounts.charge(querier, numbers, left - self._predictor.remaining),
+            self._accounts.charge(client, numbers, left - self._predictor.remaining),
         )
 
     def _join(self, records: LabelledRecords) -> None:
@@ -401,7 +401,7 @@ class _Files:
     """A ledger that is open, and the file of rows beside it."""
 
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: Path, schema: bytes) -> None:
-        self._ledger, self._accounts = ledger, Accounts(ledger, rules.queriers)
+        self._ledger, self._accounts = ledger, Accounts(ledger, rules.clients)
         self._salvage = partial(salvage, rows, rules.features, schema, ledger.id)
 
     def damage(self) -> StateDamage:

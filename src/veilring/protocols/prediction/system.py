@@ -1,6 +1,7 @@
 """Ind-KNN as a system: a server of private records answers a stream of queries by noisy votes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -36,13 +37,13 @@ from veilring.protocols.prediction.algorithm.kernels import (
     tau_share,
 )
 from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.client import label_queries
 from veilring.protocols.prediction.messages import stream_cost
-from veilring.protocols.prediction.querier import label_queries
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import (
     BLOCK_MAX,
     STREAM_QUERIES_MAX,
-    Queriers,
+    Clients,
     ServerRules,
 )
 from veilring.protocols.prediction.server import PredictionServer
@@ -84,7 +85,7 @@ class IndKNN(System):
         delta: δ of the same answers; choose it far below one in the number of rows.
         queries: T, the number of queries of a stream, declared beforehand. The longer the stream,
             the less a record can say to each. `auto` is as many as are asked.
-        queriers: To whom the promise is made: all queriers `together`, or each of them `apart`,
+        clients: To whom the promise is made: all clients `together`, or each of them `apart`,
             with a stream and budgets of its own.
         accountant: How a record's budget follows from ε and δ: exact Gaussian accounting, or the
             paper's.
@@ -101,6 +102,7 @@ class IndKNN(System):
     summary: ClassVar[str] = (
         "A server labels a stream of queries by noisy votes that each record pays for."
     )
+    renamed = MappingProxyType({"queriers": "clients"})
 
     name: Literal["prediction"] = Field("prediction", description="prediction")
     epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="a number above 0")
@@ -108,7 +110,7 @@ class IndKNN(System):
     queries: _Stream | Literal["auto"] = Field(
         "auto", description=f'a whole number of at least {STREAM_QUERIES_MIN}, or "auto"'
     )
-    queriers: Queriers = Field("together", description="together or apart")
+    clients: Clients = Field("together", description="together or apart")
     accountant: Accountant = Field("gdp", description="gdp or rdp")
     kernel: KernelName = Field("cosine", description="cosine or rbf")
     tau: Annotated[Annotated[float, Field(gt=0, le=1)] | Literal["auto"], _TAUS] = Field(
@@ -136,20 +138,20 @@ class IndKNN(System):
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
-        apart = self.queriers == "apart"
+        apart = self.clients == "apart"
         return Promise(
             protects="each record of the prediction server",
-            against="each querier alone, if queriers do not pool their answers"
+            against="each client alone, if clients do not pool their answers"
             if apart
-            else "the queriers, all of them together, and everybody they tell",
-            threat_model="a server that is trusted with all rows; queriers may ask anything, also"
+            else "the clients, all of them together, and everybody they tell",
+            threat_model="a server that is trusted with all rows; clients may ask anything, also"
             " depending on earlier answers",
             adjacency="one record added or removed",
             epsilon=self.epsilon,
             delta=self.delta,
             unit="stream",
             measure="(ε, δ)-DP",
-            learned="the querier: the label of each query; the server: the queries",
+            learned="the client: the label of each query; the server: the queries",
             note="The bound is that of exact Gaussian noise, which is drawn as double-precision"
             " floats. The time that an answer takes is not hidden."
             + " The number of records counts as public."
@@ -178,7 +180,7 @@ class IndKNN(System):
         tau: float = TAU,
         paid: float = 0.0,
     ) -> ServerRules:
-        """Return the rules that server and queriers hold for rows of this shape.
+        """Return the rules that server and clients hold for rows of this shape.
 
         Args:
             features: The number of features of a row.
@@ -203,7 +205,7 @@ class IndKNN(System):
             delta=self.delta,
             kernel=Kernel(self.kernel, tau if self.tau == "auto" else self.tau, self.width),
             accountant=self.accountant,
-            queriers=self.queriers,
+            clients=self.clients,
             block_max=self.block_max,
             paid=paid,
         )
@@ -227,7 +229,7 @@ class IndKNN(System):
 
 
 class IndKNNSetup(ServerSetup):
-    """A prediction server with all rows, and a querier: the first of the parties that held them.
+    """A prediction server with all rows, and a client: the first of the parties that held them.
 
     Args:
         system: The parameters.
@@ -364,13 +366,13 @@ async def label_stream(
     """Have a stream labelled, or answer it from files that are in memory only.
 
     Args:
-        party: This participant: the server, or its querier.
+        party: This participant: the server, or its client.
         records: The server's records.
         rules: The public rules.
-        queries: The querier's directions, shape (queries, features).
+        queries: The client's directions, shape (queries, features).
 
     Returns:
-        At the querier the class numbers, shape (queries,).
+        At the client the class numbers, shape (queries,).
 
     Raises:
         StoreFailed: If the server has lost its records, by a restart.

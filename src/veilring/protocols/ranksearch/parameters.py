@@ -31,7 +31,7 @@ from veilring.transport.frames import FRAME_BYTES_MAX
 Reveal = Literal["totals", "votes", "label"]
 """What all parties learn: totals of counts and of votes, of votes alone, or of neither."""
 Adding = Literal["all-to-all", "star"]
-"""Whether each party adds up by itself, or the asker adds up and tells the others."""
+"""Whether each party adds up by itself, or the client adds up and tells the others."""
 
 # Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
 # room for its own votes.
@@ -114,9 +114,9 @@ class SearchParameters:
 
     @property
     def has_adder(self) -> bool:
-        """Whether the asker adds up.
+        """Whether the client adds up.
 
-        Not after counts that stay shared: what was opened last would be confirmed to the asker
+        Not after counts that stay shared: what was opened last would be confirmed to the client
         alone, and one that has lied to a party could have the others blame that party.
         """
         return self.sum == "star" and self.reveal == "totals"

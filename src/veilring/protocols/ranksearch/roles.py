@@ -63,7 +63,7 @@ async def rank_search(
     party: Party,
     own: SearchedRows,
     *,
-    asker: str,
+    client: str,
     parameters: SearchParameters,
     queries: NDArray[np.float64] | None = None,
 ) -> SearchAnswer:
@@ -74,9 +74,9 @@ async def rank_search(
     Args:
         party: This participant.
         own: The party's private rows, and what it remembers of earlier batches.
-        asker: The participant that hands out the queries.
+        client: The participant that hands out the queries.
         parameters: The public parameters.
-        queries: Shape (Q, features) at the asker; the others leave it out.
+        queries: Shape (Q, features) at the client; the others leave it out.
 
     Returns:
         The same answer at every party.
@@ -93,15 +93,15 @@ async def rank_search(
 
     def check(batch: NDArray[np.float64]) -> None:
         parameters.check_queries(batch)
-        if not parameters.again:  # no lie of the asker's, who may have started again and forgotten
+        if not parameters.again:  # no lie of the client's, who may have started again and forgotten
             own.refuse(batch, party.parties)
 
-    batch = await hand_out(party, asker, queries, check, due=-1)
+    batch = await hand_out(party, client, queries, check, due=-1)
     nearest = nearest_rows(batch, own.rows, parameters.k)
     keys = await agree_keys(party)
     parts = written(parameters).encode(), digest_of_names(party.parties), batch.tobytes()
-    told = Public(digest_of(*parts), (asker,))
-    adder = asker if parameters.has_adder else None
+    told = Public(digest_of(*parts), (client,))
+    adder = client if parameters.has_adder else None
     check(batch)  # once more: another session may have sent values since
     own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
 

@@ -90,7 +90,7 @@ async def release_rows(
     party: Party,
     rows: Rows,
     *,
-    asker: str,
+    client: str,
     parameters: ReleaseParameters,
     adding: Adding = "all-to-all",
     charge: Charge | None = None,
@@ -100,7 +100,7 @@ async def release_rows(
     Args:
         party: This participant; alone it is an owner, and its own noise is all that there is.
         rows: The party's private rows; it may have none.
-        asker: With `star` the participant that adds up. Where parties may be lost, it also names
+        client: With `star` the participant that adds up. Where parties may be lost, it also names
             those whose words are in, and the release ends with an error if it is lost itself.
         parameters: What all parties hold; its plan is made for as many.
         adding: Whether each party adds up, or one of them does and tells the others.
@@ -118,7 +118,7 @@ async def release_rows(
         Tampered: If parties hold different things to be public.
     """
     require_ready(rows, parameters, len(party.parties))
-    sums = await _agree(party, asker, parameters, adding) if party.peers else None
+    sums = await _agree(party, client, parameters, adding) if party.peers else None
     if charge is not None:
         charge(parameters.account)
     steps = release_steps(parameters)
@@ -129,7 +129,7 @@ async def release_rows(
 
 
 async def _agree(
-    party: Party, asker: str, parameters: ReleaseParameters, adding: Adding
+    party: Party, client: str, parameters: ReleaseParameters, adding: Adding
 ) -> MaskedSums | SurvivingSums:
     """Agree on keys or seeds, and bind all sums to what is public."""
     trust, star = parameters.plan.trust, adding == "star"
@@ -137,10 +137,10 @@ async def _agree(
     if trust.lost:
         quorum = Quorum(trust.parties, trust.tolerated, trust.lost)
         seeds = await share_seeds(party, quorum, sums=len(list(_pieces(parameters))))
-        sums = SurvivingSums(party, seeds, asker, star=star)
+        sums = SurvivingSums(party, seeds, client, star=star)
     else:
         keys = await agree_keys(party, colluding=trust.tolerated)
-        sums = MaskedSums(party, keys, asker if star else None)
+        sums = MaskedSums(party, keys, client if star else None)
     sums.bind(digest_of(digest_of_names(party.parties), parameters.digest))
     return sums
 

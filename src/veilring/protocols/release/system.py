@@ -349,7 +349,7 @@ class ReleaseSetup(Setup):
         parties = self.parties if among is None else tuple(among)
         parameters = self._bind(len(parties))
         cost = self._release.cost(parameters, len(parties))
-        roles = {"asker": parties[0], "adding": self._release.sum}
+        roles = {"client": parties[0], "adding": self._release.sum}
         return Play(
             forecast=lambda _run: cost,
             labels=lambda released: released.model.predict(queries),

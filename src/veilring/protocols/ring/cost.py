@@ -5,7 +5,7 @@ and on a few small numbers only, so one message of each kind is built and measur
 
 The time of a batch is that of its longest chain of messages, of which none is sent before the one
 before it has arrived. If each takes `latency` and its bytes leave at `bandwidth`, and computing
-takes no time, then a run takes exactly what its longest chain takes. The asker is the (first)
+takes no time, then a run takes exactly what its longest chain takes. The client is the (first)
 starter, and the order was dealt.
 """
 

@@ -107,7 +107,7 @@ async def nested_knn(
     party: Party,
     rows: Rows,
     *,
-    asker: str,
+    client: str,
     parameters: KNNParameters,
     rings: NestedRings | int,
     queries: NDArray[np.float64] | None = None,
@@ -120,11 +120,11 @@ async def nested_knn(
     Args:
         party: This participant.
         rows: The party's private rows.
-        asker: The participant that hands out the queries.
+        client: The participant that hands out the queries.
         parameters: Public. PP-TopK's rounds are those of both levels, and votes go round rings.
         rings: The number of groups, which all parties draw together; or rings that were dealt
             beforehand, the same at all parties.
-        queries: Shape (Q, features) at the asker; the others leave it out.
+        queries: Shape (Q, features) at the client; the others leave it out.
 
     Returns:
         The same answer at every party, with the starter of the starters.
@@ -142,7 +142,7 @@ async def nested_knn(
         )
     if isinstance(rings, int):
         group_sizes(len(party.parties), rings)  # refused before anything is sent
-    batch = await hand_out(party, asker, queries, parameters.check_queries)
+    batch = await hand_out(party, client, queries, parameters.check_queries)
     if isinstance(rings, int):
         rings = nest(await draw_ring(party), rings)
     level = Levels(party, rings, parameters)

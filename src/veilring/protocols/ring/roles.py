@@ -156,7 +156,7 @@ async def private_knn(
     party: Party,
     rows: Rows,
     *,
-    asker: str,
+    client: str,
     parameters: KNNParameters,
     queries: NDArray[np.float64] | None = None,
     ring: Ring | None = None,
@@ -169,9 +169,9 @@ async def private_knn(
     Args:
         party: This participant.
         rows: The party's private rows.
-        asker: The participant that hands out the queries.
+        client: The participant that hands out the queries.
         parameters: The public parameters.
-        queries: Shape (Q, features) at the asker; the others leave it out.
+        queries: Shape (Q, features) at the client; the others leave it out.
         ring: An order that was dealt beforehand; drawn together if left out.
 
     Returns:
@@ -186,7 +186,7 @@ async def private_knn(
     parameters.sum.check(len(party.parties))
     masked = parameters.sum.name == "masks"
     due = -3 if masked else -2
-    batch = await hand_out(party, asker, queries, parameters.check_queries, due=due)
+    batch = await hand_out(party, client, queries, parameters.check_queries, due=due)
     keys = await agree_keys(party, due=due + 1) if masked else None
     ring = await draw_ring(party) if ring is None else ring
     to_rows = pairwise_distances(batch, rows.features)

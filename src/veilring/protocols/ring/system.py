@@ -247,7 +247,7 @@ class RingSetup(Setup):
             ),
             labels=lambda answer: cast("KNNAnswer", answer).labels,
             learners=parties,
-            public={"asker": client, "parameters": self.parameters, "ring": ring},
+            public={"client": client, "parameters": self.parameters, "ring": ring},
             only={client: {"queries": queries}},
         )
 

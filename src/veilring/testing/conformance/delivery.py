@@ -112,7 +112,7 @@ async def both_directions_carry_at_once(alice: Endpoint, bob: Endpoint) -> None:
 
 
 @check
-async def an_answer_reaches_the_asker(alice: Endpoint, bob: Endpoint) -> None:
+async def an_answer_reaches_the_client(alice: Endpoint, bob: Endpoint) -> None:
     """A frame can be answered by the name that `receive` gave."""
     async with asyncio.TaskGroup() as tasks:
 

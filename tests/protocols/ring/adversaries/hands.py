@@ -48,7 +48,7 @@ async def knn(
         return await cluster.run(
             private_knn,
             only={"party-0": {"queries": QUERIES}},
-            asker="party-0",
+            client="party-0",
             parameters=parameters,
             ring=RING,
             adversaries=adversaries,

@@ -99,7 +99,7 @@ async def test_votes_that_one_party_was_kept_from_casting_are_missed() -> None:
     assert all(is_among(STARTER, error) for error in accusations(caught.value, STARTER))
 
 
-async def test_an_asker_that_asks_one_party_something_else_is_not_found() -> None:
+async def test_a_client_that_asks_one_party_something_else_is_not_found() -> None:
     """Nobody compares queries: the victim measures from others, and all end with wrong labels."""
 
     class AskTwice(Adversary):

@@ -134,7 +134,7 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
         run = await cluster.run(
             private_knn,
             only={"party-0": {"queries": queries}},
-            asker="party-0",
+            client="party-0",
             parameters=parameters,
             ring=ring,
             watch=members,

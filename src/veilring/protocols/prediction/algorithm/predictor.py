@@ -197,7 +197,7 @@ class Predictor:
         self._clear()
 
     def restock(self, remaining: NDArray[np.int64]) -> None:
-        """Set what each record has left, by a ledger or for another querier.
+        """Set what each record has left, by a ledger or for another client.
 
         Args:
             remaining: Units, in the order of `ids`, shape (records,).

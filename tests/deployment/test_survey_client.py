@@ -10,7 +10,7 @@ from tests.deployment.collection import Collection
 from tests.deployment.commands import SECONDS, Command
 
 from veilring.deployment.roles import load_config_of
-from veilring.deployment.submitter import SubmitterConfig, submit_rows
+from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
 from veilring.protocols.ldp.messages import ClientBatch
 from veilring.protocols.ldp.roles import ClientPool
 
@@ -19,16 +19,16 @@ CLIENTS = 120
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Iterator[Collection]:
-    """Serve a collector with one submitter, whose clients are known by a key."""
-    deployed = Collection(tmp_path / "survey", clients=CLIENTS, submitters=1)
+    """Serve a collector with one survey client, whose clients are known by a key."""
+    deployed = Collection(tmp_path / "survey", clients=CLIENTS, survey_clients=1)
     deployed.serve()
     yield deployed
     deployed.kill_all()
 
 
 def lines_of(collection: Collection) -> list[list[str]]:
-    """Return the cells of the submitter's file, its header first."""
-    text = (collection.folder / "submitter-0.csv").read_text()
+    """Return the cells of the survey client's file, its header first."""
+    text = (collection.folder / "survey-client-0.csv").read_text()
     return [line.split(",") for line in text.splitlines()]
 
 
@@ -39,8 +39,8 @@ def write(collection: Collection, name: str, lines: list[list[str]]) -> str:
 
 
 def configure(collection: Collection, key: str, *more: str) -> None:
-    """Say what names the submitter's clients; nothing does if the key is empty."""
-    path = collection.folder / "submitter-0.toml"
+    """Say what names the survey client's clients; nothing does if the key is empty."""
+    path = collection.folder / "survey-client-0.toml"
     kept = [line for line in path.read_text().splitlines() if not line.startswith("key")]
     path.write_text("\n".join([*kept, *([f'key = "{key}"'] if key else []), *more, ""]))
 
@@ -84,12 +84,12 @@ def test_rows_are_known_by_number_only_if_somebody_says_so(collection: Collectio
     """Without a key nothing is made, and an outbox keeps to what named its clients first."""
     lines = lines_of(collection)
     configure(collection, "")
-    missing = handed_in(collection, "submitter-0.csv", 2)
+    missing = handed_in(collection, "survey-client-0.csv", 2)
     assert "key" in missing.output
     assert "'row number'" in missing.output
     assert not collection.outboxes()
     configure(collection, "client")
-    handed_in(collection, "submitter-0.csv")
+    handed_in(collection, "survey-client-0.csv")
     configure(collection, "row number")
     rows = write(collection, "rows.csv", without_key(lines))
     assert "key is 'row number'; allowed: 'client'" in handed_in(collection, rows, 2).output
@@ -99,7 +99,7 @@ def test_rows_are_known_by_number_only_if_somebody_says_so(collection: Collectio
 def test_a_key_is_one_whatever_blanks_are_around_it(collection: Collection) -> None:
     """The same key with blanks is the same client, and two rows of a client are refused."""
     lines = lines_of(collection)
-    handed_in(collection, "submitter-0.csv")
+    handed_in(collection, "survey-client-0.csv")
     padded = [lines[0], *([f" {key}  ", *cells] for key, *cells in lines[1:])]
     again = handed_in(collection, write(collection, "padded.csv", padded))
     assert collection.kept(again.output) == CLIENTS == len(collection.outboxes())
@@ -110,7 +110,7 @@ def test_a_key_is_one_whatever_blanks_are_around_it(collection: Collection) -> N
 def test_keys_of_other_people_are_refused(collection: Collection) -> None:
     """A key whose cells are others is refused until they are said to be amended, and no report."""
     lines = lines_of(collection)
-    handed_in(collection, "submitter-0.csv")
+    handed_in(collection, "survey-client-0.csv")
     made = collection.outboxes()
     shifted = [[key, *cells] for (key, *_), (_, *cells) in zip(lines[2:], lines[1:], strict=False)]
     others = write(collection, "others.csv", [lines[0], *shifted])
@@ -127,7 +127,7 @@ def test_keys_of_other_people_are_refused(collection: Collection) -> None:
 def test_a_row_may_be_corrected_until_its_report_is_made(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted while it makes reports, a submitter has not remembered their rows either."""
+    """Interrupted while it makes reports, a survey client has not remembered their rows either."""
 
     def interrupted(*_: object) -> Iterator[ClientBatch]:
         raise RuntimeError
@@ -135,7 +135,9 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
     lines = without_key(lines_of(collection))
     configure(collection, "row number")
     rows = collection.folder / write(collection, "rows.csv", lines)
-    config = load_config_of(collection.folder / "submitter-0.toml", SubmitterConfig, "submit")
+    config = load_config_of(
+        collection.folder / "survey-client-0.toml", SurveyClientConfig, "submit"
+    )
     monkeypatch.setattr(ClientPool, "answer", interrupted)
     with pytest.raises(RuntimeError):
         asyncio.run(submit_rows(config, rows))
@@ -148,7 +150,7 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
 
 def test_reports_leave_in_an_order_that_is_not_the_files(collection: Collection) -> None:
     """Within a question, the clients of reports in the order of sending are not ascending."""
-    handed_in(collection, "submitter-0.csv")
+    handed_in(collection, "survey-client-0.csv")
     order = [int(client.removeprefix("client-")) for client, *_ in collection.outboxes()]
     assert sorted(order) == list(range(CLIENTS))
     # Five questions: an order by question and then by row descends four times at the most. A random
@@ -171,17 +173,17 @@ def test_a_member_answers_for_no_more_than_its_quota(collection: Collection) -> 
     rows = write(collection, "forged.csv", [lines[0], *forged])
     refused = handed_in(collection, rows, 1)
     assert collection.kept(refused.output) == 150
-    assert "250 were refused: the collector takes no more from this submitter" in refused.output
+    assert "250 were refused: the collector takes no more from this survey client" in refused.output
     assert len(collection.stored()) == 150
     found = collection.run("estimate", "collector.toml")
-    assert "stored by member: submitter-0 150" in found.output
-    nobody = collection.run("estimate", "collector.toml", "--without", "submitter-0")
+    assert "stored by member: survey-client-0 150" in found.output
+    nobody = collection.run("estimate", "collector.toml", "--without", "survey-client-0")
     assert nobody.poll() == 2
     assert "0 of at least 1 reports so far" in nobody.output
     stranger = collection.run("estimate", "collector.toml", "--without", "ada")
     assert "without is 'ada'; allowed: a member that has sent reports" in stranger.output
     collection.kill_all()
-    config.write_text(config.read_text() + "\n[reports_max_of]\nsubmitter-0 = 390\n")
+    config.write_text(config.read_text() + "\n[reports_max_of]\nsurvey-client-0 = 390\n")
     collection.serve()
     again = handed_in(collection, rows, 1)  # the same reports, once more
     assert collection.kept(again.output) == 390 == len(collection.stored())

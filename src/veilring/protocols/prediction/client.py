@@ -1,4 +1,4 @@
-"""The querier, whose queries a prediction server labels, in blocks or one at a time."""
+"""The client, whose queries a prediction server labels, in blocks or one at a time."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -25,7 +25,7 @@ def make_request(
 ) -> PredictionRequest:
     """Return a request for labels.
 
-    Its key follows from its content. So a querier that asks the same again, also in another process
+    Its key follows from its content. So a client that asks the same again, also in another process
     after a crash, gets the same labels and spends nothing.
 
     Args:
@@ -43,7 +43,7 @@ class Stream:
     """Requests of one session, each of which may depend on the labels before.
 
     Args:
-        party: The querier, in a session with the server alone.
+        party: The client, in a session with the server alone.
         rules: The rules of the server.
     """
 
@@ -81,7 +81,7 @@ async def label_queries(
     """Have queries labelled, block after block, in one session.
 
     Args:
-        party: The querier, in a session with the server alone.
+        party: The client, in a session with the server alone.
         queries: From `quantise`, shape (queries, features), at least one.
         rules: The rules of the server.
         block: The number of queries in each request, from 1 to `rules.fitting`.
@@ -114,7 +114,7 @@ async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list
     """Ask how many queries are left, and which requests were answered. It costs nothing.
 
     Args:
-        party: The querier, in a session with the server alone.
+        party: The client, in a session with the server alone.
         keys: The keys of requests, at least one; see `make_request`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The submitter: it makes one report for each of many clients, and sends it until acknowledged."""
+"""The survey client, which makes one report for each client and sends it until acknowledged."""
 
 import asyncio
 import logging
@@ -36,11 +36,11 @@ from veilring.randomness import Streams
 COLLECTOR_CONNECT_SECONDS: Final = 30.0
 # Between the first two attempts; the connection itself is made again in the background. Each
 # attempt that brings no receipt doubles it, so that a collector that is down is not asked, nor
-# named in the log, each second; at most it is a twentieth of what a submitter waits in all.
+# named in the log, each second; at most it is a twentieth of what a survey client waits in all.
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 15.0
-# Without a single receipt for so long the submitter gives up; what it made is kept, and the same
-# command goes on.
+# Without a single receipt for this long the survey client gives up; its reports are kept, and the
+# same command goes on.
 SUBMIT_PATIENCE_SECONDS: Final = 300.0
 # A session has a limit of two minutes, which a busy collector and a slow line should not meet: it
 # takes 100 messages a second, or 1 Mbit/s, to send these in time.
@@ -56,7 +56,7 @@ CLIENTS_MAX: Final = 50_000
 _FINAL: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties"})
 _Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much."""
-_log = logging.getLogger("veilring.submitter")
+_log = logging.getLogger("veilring.survey_client")
 
 
 class Sender:
@@ -170,11 +170,11 @@ def _is_final(error: VeilringError) -> bool:
     return isinstance(error, SessionAborted) and error.reason in _FINAL
 
 
-class SubmitterConfig(Config):
-    """The configuration of a submitter, which makes its clients' reports and hands them in.
+class SurveyClientConfig(Config):
+    """The configuration of a survey client, which makes its clients' reports and hands them in.
 
     Attributes:
-        role: `submitter`.
+        role: `survey-client`.
         collector: The collector, which publishes the task.
         budget: The epsilon that all reports of one client may spend together, for ever.
         key: The column that names a row's client, for ever; or `row number`, if rows are only ever
@@ -183,10 +183,10 @@ class SubmitterConfig(Config):
         outbox: The file that keeps the reports, their receipts and each client's expenses.
         task: The hash of the only task that is answered; any task of the collector if left out.
         outside_max: The share of a column's values that may lie outside of its public range. With
-            more the submitter does not report.
+            more the survey client does not report.
     """
 
-    role: Literal["submitter"] = Field(description="submitter")
+    role: Literal["survey-client"] = Field(description="survey-client")
     collector: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0, description="a number above 0")
     key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
@@ -226,7 +226,7 @@ class Submitted:
 
 
 async def submit_rows(
-    config: SubmitterConfig,
+    config: SurveyClientConfig,
     rows: Path,
     *,
     at_once: int | None = None,
@@ -237,7 +237,7 @@ async def submit_rows(
     Interrupted at any point, by whatever, the same call goes on from there.
 
     Args:
-        config: The submitter's configuration.
+        config: The survey client's configuration.
         rows: One row a client, with the columns of the task's terms.
         at_once: How many reports a message may have; as many as fit unless given.
         progress: Told how far it is.
@@ -262,14 +262,14 @@ async def submit_rows(
     return Submitted(terms.task.digest, terms.task.survey.exact_epsilon, refused, verdicts)
 
 
-def _open_outbox(config: SubmitterConfig) -> Outbox:
+def _open_outbox(config: SurveyClientConfig) -> Outbox:
     try:
         return Outbox(Path(config.outbox))
     except InputError as error:
         raise ScenarioError.of(error, "outbox") from error
 
 
-def _require_task(config: SubmitterConfig, terms: SurveyTerms) -> None:
+def _require_task(config: SurveyClientConfig, terms: SurveyTerms) -> None:
     digest = terms.task.digest.hex()
     _log.info("task %s, epsilon %g", digest, terms.task.survey.exact_epsilon)
     if config.task and config.task != digest:
@@ -279,7 +279,7 @@ def _require_task(config: SubmitterConfig, terms: SurveyTerms) -> None:
 
 
 def _make_reports(
-    config: SubmitterConfig, path: Path, terms: SurveyTerms, outbox: Outbox, progress: _Progress
+    config: SurveyClientConfig, path: Path, terms: SurveyTerms, outbox: Outbox, progress: _Progress
 ) -> int:
     """Make and keep the reports of all clients that can afford one, and return how many cannot."""
     cells = read_cells(path)
@@ -306,7 +306,7 @@ def _make_reports(
     return int(len(new) - len(chosen))
 
 
-def _names(config: SubmitterConfig, path: Path, cells: FileCells, count: int) -> list[str]:
+def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int) -> list[str]:
     """Return each client's name in the outbox; blanks around a key do not count."""
     if config.key == ROW_NUMBER:
         if ROW_NUMBER in cells:
@@ -323,7 +323,7 @@ def _names(config: SubmitterConfig, path: Path, cells: FileCells, count: int) ->
     return names
 
 
-def _compared(config: SubmitterConfig, terms: SurveyTerms, cells: FileCells) -> FileCells:
+def _compared(config: SurveyClientConfig, terms: SurveyTerms, cells: FileCells) -> FileCells:
     """Return the cells that a known client has to have still.
 
     Under a key these are the cells that the task asks for; under a number, which any row may have
