@@ -51,7 +51,7 @@ def _model(name: str, **parameters: Any) -> ReleasedModel:
     table = load(name)
     system = Release.model_validate(parameters)
     queries = table.take(np.arange(2))
-    return cast("ReleasedModel", run(system, table.deal(3, seed=1), queries).model)
+    return cast("ReleasedModel", run(system, table.partition(3, seed=1), queries).model)
 
 
 def _label(name: str, statistic: str, times: int) -> list[float]:

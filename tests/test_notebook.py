@@ -19,7 +19,7 @@ import veilring as vr
 
 wine = vr.load("wine")
 train, test = wine.split(test_share=0.25, seed=1)
-parts = train.deal(3, seed=1)
+parts = train.partition(3, seed=1)
 
 for system in (
     vr.PrivateKNN(k=5),

@@ -77,7 +77,7 @@ def main() -> None:
     """Release it among eight parties, and with the estimator."""
     train, test = vr.load("breast-cancer").split(test_share=0.25, seed=1)
     system = ReleaseHalves(epsilon=2.0)
-    run = vr.run(system, train.deal(8, seed=1), test, runtime="simulated", seed=1)
+    run = vr.run(system, train.partition(8, seed=1), test, runtime="simulated", seed=1)
     print(run)
     ranges = (train.features.ranges.lows, train.features.ranges.highs)
     model = vr.as_classifier(system, ranges=ranges).fit(train.X, train.y)

@@ -30,7 +30,7 @@ def scattered() -> tuple[list[vr.Rows], vr.Rows]:
 def digits() -> tuple[list[vr.Rows], vr.Rows]:
     """Return images of digits, whose pixels have 17 values, and 1,000 of them as queries."""
     train, test = scale_to_unit(vr.load("digits")).split(test_share=0.56, seed=1)
-    parts = train.deal(PARTIES, seed=1)
+    parts = train.partition(PARTIES, seed=1)
     return [vr.Rows(part.X, part.y) for part in parts], vr.Rows(test.X[:1000], test.y[:1000])
 
 

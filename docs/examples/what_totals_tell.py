@@ -57,7 +57,7 @@ def tell_of_distances() -> None:
 def tell_of_the_last() -> None:
     """Print what the other parties learn of one, together, or when it is missing from a search."""
     train, test = scale_to_unit(vr.load("wine")).split(test_share=0.25, seed=1)
-    parts = [vr.Rows(part.X, part.y) for part in train.deal(8, seed=1)]
+    parts = [vr.Rows(part.X, part.y) for part in train.partition(8, seed=1)]
     near = [nearest_rows(test.X, rows, K) for rows in parts]
 
     def search(parties: int) -> Opened:

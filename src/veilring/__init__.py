@@ -6,7 +6,7 @@
 
     wine = vr.load("wine")
     train, test = wine.split(test_share=0.25, seed=1)
-    run = vr.run(vr.RankSearch(k=5), train.deal(8, seed=1), test, runtime="simulated", seed=1)
+    run = vr.run(vr.RankSearch(k=5), train.partition(8, seed=1), test, runtime="simulated", seed=1)
     print(run)
 
 Everything here is imported when it is first used.

@@ -55,7 +55,7 @@ def test_probabilities_stand_beside_labels(folder: Path, tmp_path: Path) -> None
     """A column for each class, by its name; the greatest is that of the label."""
     model = tmp_path / "lda.json"
     train, test = vr.load("wine").split(test_share=0.5, seed=1)
-    found = vr.run(vr.Release(statistic="lda"), train.deal(3, seed=1), test).model
+    found = vr.run(vr.Release(statistic="lda"), train.partition(3, seed=1), test).model
     assert found is not None
     found.save(model)
     _, out, _ = invoke("classify", model, folder / "rows.csv", "--probabilities")

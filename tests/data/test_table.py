@@ -86,7 +86,7 @@ class TestSplit:
         train, test = wine.split(0.25, seed=3)
         theirs = split(wine, 0.25, streams.generator("split"))
         np.testing.assert_array_equal(test.X, theirs.held_out.X)
-        parts = train.deal(4, seed=3, kind="dirichlet", alpha=0.5)
+        parts = train.partition(4, seed=3, kind="dirichlet", alpha=0.5)
         rows = partition(train.y, 4, streams.generator("partition"), kind="dirichlet", alpha=0.5)
         for part, own in zip(parts, rows, strict=True):
             np.testing.assert_array_equal(part.y, train.y[own])

@@ -28,7 +28,7 @@ def test_ten_lines_label_as_veilring_does(
     assert len(listing.splitlines()) - start - 1 <= 10
     table = vr.load(name)
     system = vr.Release(epsilon=4.0, statistic=statistic)  # type: ignore[arg-type]  # one of its words
-    model = vr.run(system, table.deal(3, seed=1), table.take(np.arange(2))).model
+    model = vr.run(system, table.partition(3, seed=1), table.take(np.arange(2))).model
     assert isinstance(model, ReleasedModel)
     model.save(tmp_path / "model.json")
     write_table(tmp_path / "rows.csv", table)

@@ -13,7 +13,7 @@ import veilring as vr
 wine = vr.load("wine")
 train, test = wine.split(test_share=0.25, seed=1)
 for runtime in ("memory", "tls", "processes", "simulated"):
-    run = vr.run(vr.PrivateKNN(), train.deal(3, seed=1), test, runtime=runtime, seed=1)
+    run = vr.run(vr.PrivateKNN(), train.partition(3, seed=1), test, runtime=runtime, seed=1)
     print(run.transcript)
 """
 _ROLE = """

@@ -145,7 +145,7 @@ def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.syspath_prepend(site)
     system = vr.find_system("private-mean")(bits=20)
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
-    run = vr.run(system, train.deal(3, seed=1), test, seed=1)
+    run = vr.run(system, train.partition(3, seed=1), test, seed=1)
     forecast = system.forecast(parties=3, queries=len(test), features=test.features)
     assert run.cost.messages == forecast.traffic.messages
     assert run.accuracy is not None
@@ -188,7 +188,7 @@ def _labels(site: Path, bits: int) -> list[str]:
         patch.syspath_prepend(site)
         train, test = vr.load("wine").split(test_share=0.25, seed=1)
         system = vr.find_system("private-mean")(bits=bits)
-        return list(vr.run(system, train.deal(3, seed=1), test, seed=1).labels)
+        return list(vr.run(system, train.partition(3, seed=1), test, seed=1).labels)
 
 
 def test_only_systems_of_peers_are_deployed_so(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert clone(estimator).get_params() == estimator.get_params()
     estimator.fit(train.X, train.y)
     labels = estimator.predict(test.X)
-    run = vr.run(system(bits=20), train.deal(4, seed=1), test, seed=1)
+    run = vr.run(system(bits=20), train.partition(4, seed=1), test, seed=1)
     assert [test.features.classes[label] for label in labels] == list(run.labels)
     assert estimator.cost_.traffic.messages == run.cost.messages
     assert estimator.privacy_.epsilon is None

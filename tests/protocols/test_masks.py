@@ -488,7 +488,7 @@ def quarter_rounds(state: NDArray[np.uint32]) -> None:
 class TestDoor:
     """The one line that an author of a protocol writes."""
 
-    def test_the_door_has_the_sum(self) -> None:
+    def test_the_package_exports_the_sum(self) -> None:
         """`veilring.masked_sum` is this module's."""
         assert vr.masked_sum is masked_sum
 

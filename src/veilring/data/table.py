@@ -293,7 +293,7 @@ class Table:
         """
         return split(self, test_share, Streams(seed).generator("split"))
 
-    def deal(
+    def partition(
         self,
         parties: int,
         *,
@@ -301,7 +301,7 @@ class Table:
         kind: PartitionKind = "iid",
         alpha: float = 1.0,
     ) -> list["Table"]:
-        """Deal the rows to parties, as a scenario of this seed does; a party may have none.
+        """Partition the rows among parties, as a scenario of this seed does; a party may have none.
 
         Args:
             parties: The number of parties, at least 1.

@@ -79,7 +79,7 @@ class Asked:
             queries: Shape (queries, features).
             answer: Answers a batch that was not asked before; what it refuses is not counted.
         """
-        batch = hashlib.sha256(b"".join(names_of(queries))).digest()
+        batch = hashlib.sha256(b"".join(query_keys(queries))).digest()
         if batch not in self._kept:
             self._kept[batch] = answer(queries, self.coins(batch))
         self.last = self._kept[batch]
@@ -98,7 +98,7 @@ class Asked:
         return keyed(hmac.digest(self.key, b"".join([*self._kept, batch]), "sha256"))
 
 
-def names_of(queries: NDArray[np.float64]) -> list[bytes]:
+def query_keys(queries: NDArray[np.float64]) -> list[bytes]:
     """Return a name for each query: equal queries have equal names."""
     # Adding zero turns the negative zero, which equals it, into zero.
     return [row.tobytes() for row in queries + 0.0]

@@ -26,14 +26,14 @@ from veilring.estimators.base import (
     Answered,
     PrivateClassifier,
     SystemClassifier,
-    names_of,
     number,
+    query_keys,
     whole,
 )
 from veilring.nodes.cost import Traffic
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import doubt_of_delta, require
-from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.forecast import Forecast, total_cost
 from veilring.protocols.ldp.algorithm.bayes import Classifier
 from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.survey import (
@@ -150,7 +150,7 @@ class RankSearchClassifier(SystemClassifier):
         costs = [
             found_cost(len(parts), each.found, setup.parameters, each.tied_rows) for each in ranked
         ]
-        return Answered(np.concatenate([each.votes.labels for each in ranked]), in_all(*costs))
+        return Answered(np.concatenate([each.votes.labels for each in ranked]), total_cost(*costs))
 
     @override
     def _is_noisy(self) -> bool:
@@ -476,7 +476,7 @@ class TreeWalkClassifier(SystemClassifier):
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        names, is_first = names_of(queries), not self._known
+        names, is_first = query_keys(queries), not self._known
         fresh = {name: row for row, name in enumerate(names) if name not in self._known}
         asked, setup = queries[list(fresh.values())], self._setup
         if len(asked):
@@ -485,7 +485,7 @@ class TreeWalkClassifier(SystemClassifier):
             setup.lookup.cost(len(part), is_known=not is_first or turn > 0)
             for turn, part in enumerate(setup.batches(asked))
         ]
-        return Answered(np.array([self._known[name] for name in names]), in_all(*costs))
+        return Answered(np.array([self._known[name] for name in names]), total_cost(*costs))
 
     @override
     def _spent(self) -> Promise:

@@ -7,8 +7,8 @@ its ball. Chosen here: 20, over all held-out rows; the points on the axes, Lapla
 (Algorithm 1), and the bounds that make "approaches a random guess" and "accurate" testable.
 Features are scaled by the table's own bounds, which count as public; so does the number of rows.
 
-Not drawn: PrivBayes, whose only packages are not kept up, and figure 15's rivals, which diffprivlib
-has but not for the scikit-learn of today.
+Not drawn: PrivBayes, whose only packages are not maintained, and figure 15's baselines, which
+diffprivlib has, but not for current versions of scikit-learn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -370,7 +370,7 @@ RADIUS_FIGURES: Final = (
         name="radius/figure-15",
         title="k-N classification against epsilon",
         source=cited(_PAPER, "15", "5.4"),
-        setting=f"k = {_K}, {_QUERIES} queries a batch, half of it for conversion; no rivals",
+        setting=f"k = {_K}, {_QUERIES} queries a batch, half of it for conversion; no baselines",
         x=Axis("epsilon of a batch"),
         measures=_ACCURACY_AXIS,
         grid=points_at(_EPSILONS),

@@ -56,7 +56,7 @@ def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Fore
     """
     sizes = batch_sizes(queries, size)
     costs = {count: cost(count) for count in set(sizes)}
-    return in_all(*(costs[count] for count in sizes))
+    return total_cost(*(costs[count] for count in sizes))
 
 
 def batch_sizes(queries: int, size: int) -> list[int]:
@@ -70,16 +70,16 @@ def batch_sizes(queries: int, size: int) -> list[int]:
     return [size] * full + [rest] * bool(rest)
 
 
-def in_all(*costs: Forecast) -> Forecast:
+def total_cost(*costs: Forecast) -> Forecast:
     """Return the cost of runs that follow one another."""
-    return reduce(_then, costs, Forecast(0, Traffic()))
+    return reduce(_add, costs, Forecast(0, Traffic()))
 
 
 def _totals(cost: Forecast) -> tuple[int, int, int]:
     return cost.rounds, *cost.traffic.plus(cost.setup)
 
 
-def _then(one: Forecast, other: Forecast) -> Forecast:
+def _add(one: Forecast, other: Forecast) -> Forecast:
     traffic, setup = one.traffic.plus(other.traffic), one.setup.plus(other.setup)
-    most = _then(one.most or one, other.most or other) if one.most or other.most else None
+    most = _add(one.most or one, other.most or other) if one.most or other.most else None
     return Forecast(one.rounds + other.rounds, traffic, setup, most)

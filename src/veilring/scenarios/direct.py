@@ -356,7 +356,7 @@ def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all p
         return None
     if len(schemas) != len(parts) or any(each != schemas[0] for each in schemas):
         raise InputError.because(
-            "the parts have different schemas; use parts of one table, such as table.deal(8)",
+            "the parts have different schemas; use parts of one table, such as table.partition(8)",
             field="parts",
         )
     return schemas[0]

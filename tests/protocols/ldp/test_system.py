@@ -11,7 +11,7 @@ from tests.protocols.ldp.collecting import make_task
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.forecast import Forecast, total_cost
 from veilring.protocols.ldp.roles import gather_cost, gather_cost_bounds
 from veilring.protocols.ldp.system import LDPBayes, LDPSetup, Respondents
 from veilring.protocols.registry import find_system
@@ -73,12 +73,12 @@ def test_ranges_add_up() -> None:
     """The greatest cost of two runs is that of both together, if one of them has no range."""
     least = LDPBayes().forecast(parties=3, queries=1, features=2, rows=10)
     exact = Forecast(2, least.traffic)
-    both = in_all(least, exact)
+    both = total_cost(least, exact)
     assert both.rounds == 3
     assert both.most is not None
     assert least.most is not None
     assert both.most.traffic == least.most.traffic.plus(least.traffic)
-    assert in_all(exact, exact).most is None
+    assert total_cost(exact, exact).most is None
 
 
 @pytest.mark.parametrize("kind", ["discrete-bayes", "gaussian-bayes"])

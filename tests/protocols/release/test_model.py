@@ -45,7 +45,7 @@ def table(features: Features, rows: int = ROWS) -> vr.Table:
 def released(features: Features = NUMERIC, **parameters: Any) -> ReleasedModel:
     """Release a table among three parties, with little noise."""
     chosen: dict[str, Any] = {"epsilon": 50.0, "statistic": "means"} | parameters
-    run = vr.run(vr.Release(**chosen), table(features).deal(3, seed=1), table(features, 9))
+    run = vr.run(vr.Release(**chosen), table(features).partition(3, seed=1), table(features, 9))
     assert isinstance(run.model, ReleasedModel)
     return run.model
 
@@ -105,7 +105,7 @@ def test_a_run_leaves_the_model_that_labelled_its_queries() -> None:
     """Its labels are those of the run, and its promise is the run's."""
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     for system in (vr.Release(), vr.Release(trusted=True), vr.Release(statistic="lda", rows=200)):
-        run = vr.run(system, train.deal(4, seed=1), test)
+        run = vr.run(system, train.partition(4, seed=1), test)
         model = run.model
         assert isinstance(model, ReleasedModel)
         assert tuple(model.predict(test)) == run.labels
@@ -114,13 +114,13 @@ def test_a_run_leaves_the_model_that_labelled_its_queries() -> None:
         peers = (1, 0) if system.trusted else (4, 1)
         assert (made.parties, made.tolerated) == peers
         assert made.rows == (system.rows or len(train))
-    assert vr.run(vr.DataOwner(), train.deal(4, seed=1), test.take(np.arange(3))).model is None
+    assert vr.run(vr.DataOwner(), train.partition(4, seed=1), test.take(np.arange(3))).model is None
 
 
 def test_a_seeded_release_promises_no_epsilon() -> None:
     """Anyone who knows the seed knows the noise, and the file says so."""
     drawn = table(NUMERIC)
-    run = vr.run(vr.Release(), drawn.deal(3, seed=1), drawn.take(np.arange(2)), seed=1)
+    run = vr.run(vr.Release(), drawn.partition(3, seed=1), drawn.take(np.arange(2)), seed=1)
     assert isinstance(run.model, ReleasedModel)
     assert run.model.promise.epsilon is None
     assert run.model.promise.guarantee == "no ε: seeded noise"

@@ -92,7 +92,9 @@ def rows_of(count: int, seed: int = 1) -> vr.Table:
 def test_it_is_released_on_every_runtime_at_the_forecast_cost(norm: Any, trusted: bool) -> None:
     """Labels, model, transcript and cost are those of the simulation."""
     system, table, test = ReleaseMoved(norm=norm, trusted=trusted), rows_of(400), rows_of(200, 2)
-    runs = [vr.run(system, table.deal(4, seed=1), test, runtime=name, seed=1) for name in RUNTIMES]
+    runs = [
+        vr.run(system, table.partition(4, seed=1), test, runtime=name, seed=1) for name in RUNTIMES
+    ]
     for run in runs:
         assert (run.labels, run.transcript) == (runs[0].labels, runs[0].transcript)
         assert run.cost == run.forecast
@@ -105,7 +107,7 @@ def test_it_is_released_on_every_runtime_at_the_forecast_cost(norm: Any, trusted
 def test_its_promise_is_that_of_its_bound(norm: Any, delta: float) -> None:
     """An L1 bound needs no δ; the account of all shares but the colluders' is below ε."""
     system = ReleaseMoved(norm=norm, epsilon=0.7)
-    run = vr.run(system, rows_of(100).deal(5, seed=1), rows_of(3, 2))
+    run = vr.run(system, rows_of(100).partition(5, seed=1), rows_of(3, 2))
     assert (run.spent.epsilon, run.spent.delta, run.spent.unit) == (0.7, delta, "release")
     assert isinstance(run.model, ReleasedModel)
     assert (run.model.promise.epsilon, run.model.promise.delta) == (0.7, delta)
@@ -120,7 +122,7 @@ def test_a_row_beyond_the_bound_is_refused_before_anything_is_sent_or_charged() 
     """By the set-up, by the estimator, and by a party whose peers are there."""
     system, table = ReleaseMoved(beyond=3), rows_of(100)
     with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
-        vr.run(system, table.deal(3, seed=1), rows_of(3, 2))
+        vr.run(system, table.partition(3, seed=1), rows_of(3, 2))
     with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
         vr.as_classifier(system).fit(table.X, table.y)
 
@@ -128,7 +130,7 @@ def test_a_row_beyond_the_bound_is_refused_before_anything_is_sent_or_charged() 
 async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
     """The role refuses them first."""
     parameters, charged = ReleaseMoved(beyond=3).bind(SQUARE, 3, 100), list[Account]()
-    own = [Rows(part.X, part.y) for part in rows_of(100).deal(3, seed=1)]
+    own = [Rows(part.X, part.y) for part in rows_of(100).partition(3, seed=1)]
     async with Cluster(3, own=own, seed=1) as cluster:
         with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
             await cluster.run(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.batches import Queries
-from veilring.protocols.forecast import Forecast, in_all, repeated
+from veilring.protocols.forecast import Forecast, repeated, total_cost
 from veilring.protocols.masks import Words, keys_cost, masked_cost
 from veilring.protocols.ranksearch.algorithm.argmax import ONE_HOT_MAX, VOTES_MAX, vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import Found, StepSizes, steps_at_most
@@ -85,13 +85,15 @@ def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Fo
 
     if parameters.reveal == "totals":
         word = parameters.count_word(parties)
-        search = in_all(*(masked(np.zeros(count, word)) for count in searched.steps))
+        search = total_cost(*(masked(np.zeros(count, word)) for count in searched.steps))
     else:
         search = find_radii_cost(searched.shared, parties, parameters)
     if parameters.reveal == "label":
         tied = int(searched.tied.sum())
         counted = [masked(np.zeros(tied, np.uint32))] if tied else []
         labels = find_labels_cost(parties, parameters.classes, searched.queries_by_most)
-        return replace(in_all(search, *counted, labels), setup=setup)
+        return replace(total_cost(search, *counted, labels), setup=setup)
     votes = no_votes(len(searched.tied), parameters.classes, parameters.weights)
-    return replace(in_all(search, masked(*votes.arrays(searched.tied, parameters.k))), setup=setup)
+    return replace(
+        total_cost(search, masked(*votes.arrays(searched.tied, parameters.k))), setup=setup
+    )

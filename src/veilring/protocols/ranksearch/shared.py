@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from veilring.errors import ProtocolViolation, Tampered
 from veilring.nodes.party import Party
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
-from veilring.protocols.forecast import Forecast, in_all, repeated
+from veilring.protocols.forecast import Forecast, repeated, total_cost
 from veilring.protocols.masks import Bound, Public, receive_bound
 from veilring.protocols.ranksearch.algorithm.argmax import (
     NO_LABEL,
@@ -209,12 +209,12 @@ def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, i
     for most, queries in queries_by_most.items():
         scheme = label_scheme(parties, classes, most)
         costs.append(rounds_cost(label_rounds(queries, classes, most, scheme), scheme))
-    return in_all(*costs)
+    return total_cost(*costs)
 
 
 def rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
     """Forecast rounds of the given sizes; in each the first parties send to all others."""
-    return in_all(*(_round_cost(sizes, scheme) for sizes in rounds))
+    return total_cost(*(_round_cost(sizes, scheme) for sizes in rounds))
 
 
 def _round_cost(sizes: Sizes, scheme: Scheme) -> Forecast:
@@ -224,7 +224,7 @@ def _round_cost(sizes: Sizes, scheme: Scheme) -> Forecast:
         for size in _piece_sizes(count, scheme.word):
             words = np.zeros(size, scheme.word)
             sent = repeated(scheme.parties - 1, Shares(digest=bytes(DIGEST_BYTES), words=words))
-            costs = in_all(costs, Forecast(0, sent))
+            costs = total_cost(costs, Forecast(0, sent))
     return costs
 
 

@@ -21,7 +21,7 @@ from veilring.nodes.party import Party
 from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
-from veilring.protocols.forecast import Forecast, in_all, repeated
+from veilring.protocols.forecast import Forecast, repeated, total_cost
 from veilring.protocols.masks import MaskedSums, agree_keys, keys_cost, masked_cost
 from veilring.protocols.release.algorithm.laws import Account
 from veilring.protocols.release.algorithm.steps import (
@@ -249,7 +249,7 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
     """
     trust, pieces = parameters.plan.trust, list(_pieces(parameters))
     cost = surviving_cost if trust.lost else masked_cost
-    total = in_all(*(cost(parties, (piece,), star=adding == "star") for piece in pieces))
+    total = total_cost(*(cost(parties, (piece,), star=adding == "star") for piece in pieces))
     seeds, keys = seeds_cost(parties, sums=len(pieces)), keys_cost(parties, trust.tolerated)
     return Forecast(total.rounds, total.traffic, seeds if trust.lost else keys)
 

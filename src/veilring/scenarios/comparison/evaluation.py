@@ -19,7 +19,7 @@ Labels = NDArray[np.int64]
 
 
 class Labeller(Protocol):
-    """Anything that labels held-out rows: a system at an ε, or a rival."""
+    """Anything that labels held-out rows: a system at an ε, or a baseline."""
 
     @property
     def key(self) -> tuple[str, str, float | None]:

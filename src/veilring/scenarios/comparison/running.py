@@ -24,6 +24,7 @@ from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import SERVER, Leakage, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Conditions, Labelled, Progress, ignore_progress
+from veilring.scenarios.comparison.baselines import Baseline, installed
 from veilring.scenarios.comparison.choosing import choose
 from veilring.scenarios.comparison.comparison import (
     HINDSIGHT,
@@ -38,7 +39,6 @@ from veilring.scenarios.comparison.comparison import (
 )
 from veilring.scenarios.comparison.evaluation import Marks, Right, SystemAt, mark
 from veilring.scenarios.comparison.question import Question
-from veilring.scenarios.comparison.rivals import Rival, installed
 from veilring.scenarios.comparison.splits import DealtSplit, TableFacts, draw_split, load_facts
 from veilring.scenarios.comparison.tuning import Search
 from veilring.scenarios.intervals import over_splits, share_over_splits
@@ -55,8 +55,8 @@ _HINDSIGHT_SPLITS: Final = 8
 # one, public rules would cut grids into millions of cells.
 _EPSILON_QUIET: Final = 30.0
 
-Contender = SystemAt | Rival
-"""A system at an ε, or a rival."""
+Contender = SystemAt | Baseline
+"""A system at an ε, or a baseline."""
 _Key = tuple[str, str, float | None]
 
 
@@ -251,8 +251,8 @@ def find_contenders(
                 left_out[name] = Left(name, f"it does not fit this table: {error.sentence}")
             else:
                 found.append(contender)
-    for rival in installed(len(table.features.classes)):
-        found += [replace(rival, epsilon=epsilon) for epsilon in question.epsilon]
+    for baseline in installed(len(table.features.classes)):
+        found += [replace(baseline, epsilon=epsilon) for epsilon in question.epsilon]
     return tuple(found), tuple(left_out.values())
 
 
@@ -334,8 +334,8 @@ def _lines(
     lines = [_baseline(key, name, facts, results) for key, name in _baselines(question)]
     for each in contenders:
         marks = [of[each.key] for of in results.marks]
-        if isinstance(each, Rival):
-            lines.append(_of_rival(each, marks, facts))
+        if isinstance(each, Baseline):
+            lines.append(_of_baseline(each, marks, facts))
             continue
         line = _of_system(each, marks, facts, question, results.played[each.key])
         if each.key in results.hindsight:
@@ -398,16 +398,16 @@ def _of_system(
     )
 
 
-def _of_rival(rival: Rival, marks: Sequence[Marks], facts: TableFacts) -> Line:
+def _of_baseline(baseline: Baseline, marks: Sequence[Marks], facts: TableFacts) -> Line:
     return Line(
-        system=rival.name,
-        name=rival.title,
-        epsilon=rival.epsilon,
+        system=baseline.name,
+        name=baseline.title,
+        epsilon=baseline.epsilon,
         trusted=True,
         trust="an owner",
-        guarantee=rival.promise.short,
+        guarantee=baseline.promise.short,
         lasting=True,
-        privacy=rival.promise,
+        privacy=baseline.promise,
         **_figures(marks, facts),
     )
 

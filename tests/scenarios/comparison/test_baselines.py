@@ -1,4 +1,4 @@
-"""Rivals of other libraries: lines of an owner, on the same splits, where they are installed."""
+"""Baselines of other libraries: lines of an owner, on the same splits, where they are installed."""
 
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -9,8 +9,8 @@ from pydantic import Field
 
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import System
-from veilring.scenarios.comparison import Question, compare, make_question, rivals, running
-from veilring.scenarios.comparison.rivals import Rival, installed
+from veilring.scenarios.comparison import Question, baselines, compare, make_question, running
+from veilring.scenarios.comparison.baselines import Baseline, installed
 from veilring.scenarios.comparison.splits import DealtSplit
 
 ASKED = {"data": "iris", "parties": 3, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5}
@@ -22,7 +22,7 @@ class Mine(DataOwner):
     name: Literal["mine"] = Field("mine", description="mine")  # type: ignore[assignment]  # another
 
 
-def _fit(_rival: Rival, split: DealtSplit, seed: int) -> Any:
+def _fit(_baseline: Baseline, split: DealtSplit, seed: int) -> Any:
     """Return a model that knows one class."""
     assert seed >= 0
     return SimpleNamespace(predict=lambda X: np.full(len(X), split.train.y[0]))
@@ -36,14 +36,14 @@ def question() -> Question:
 
 def test_are_there_only_if_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that is missing leaves its lines out; DP-EBM knows two classes only."""
-    monkeypatch.setattr(rivals, "find_spec", lambda package: package == "interpret" or None)
+    monkeypatch.setattr(baselines, "find_spec", lambda package: package == "interpret" or None)
     assert [each.name for each in installed(2)] == ["dp-ebm"]
     assert not list(installed(3))
 
 
 def test_have_a_line_at_each_epsilon(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one of an owner with the promise of its authors, for all held-out rows."""
-    mine = Rival("constant", "constant", "nothing", _fit, delta=1e-5)
+    mine = Baseline("constant", "constant", "nothing", _fit, delta=1e-5)
     monkeypatch.setattr(running, "installed", lambda _classes: iter([mine]))
     found = compare(question, workers=1)
     lines = [line for line in found.lines if line.system == "constant"]

@@ -1,4 +1,4 @@
-"""Rivals from other libraries, where they are installed: each is fitted by an owner of all rows.
+"""Baselines from other libraries, where they are installed: each is fitted by an owner of all rows.
 
 They take part in a comparison as lines of their own, on the same splits. Their promises are those
 of their authors; nothing here checks them.
@@ -22,11 +22,11 @@ _DELTA: Final = 1e-5
 _SEED_BITS: Final = 31  # what scikit-learn takes
 _BINARY: Final = 2
 
-_Fit = Callable[["Rival", DealtSplit, int], Any]
+_Fit = Callable[["Baseline", DealtSplit, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class Baseline:
     """A classifier of another library at an ε.
 
     Attributes:
@@ -77,38 +77,38 @@ class Rival:
             return np.asarray(model.predict(split.held_out.X), np.int64)
 
 
-def _forest(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (an untyped library's)
+def _forest(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (an untyped library's)
     from diffprivlib.models import RandomForestClassifier  # noqa: PLC0415  (an extra)
 
     classes = list(range(len(split.train.features.classes)))
     model = RandomForestClassifier(
-        epsilon=rival.epsilon, bounds=(0, 1), classes=classes, random_state=seed
+        epsilon=baseline.epsilon, bounds=(0, 1), classes=classes, random_state=seed
     )
     return model.fit(split.train.X, split.train.y)
 
 
-def _bayes(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
+def _bayes(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
     from diffprivlib.models import GaussianNB  # noqa: PLC0415  (an extra)
 
-    model = GaussianNB(epsilon=rival.epsilon, bounds=(0, 1), random_state=seed)
+    model = GaussianNB(epsilon=baseline.epsilon, bounds=(0, 1), random_state=seed)
     return model.fit(split.train.X, split.train.y)
 
 
-def _logistic(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
+def _logistic(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
     from diffprivlib.models import LogisticRegression  # noqa: PLC0415  (an extra)
 
     norm = float(np.sqrt(split.train.X.shape[1]))
-    model = LogisticRegression(epsilon=rival.epsilon, data_norm=norm, random_state=seed)
+    model = LogisticRegression(epsilon=baseline.epsilon, data_norm=norm, random_state=seed)
     return model.fit(split.train.X, split.train.y)
 
 
-def _boosting(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
+def _boosting(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
     from interpret.privacy import DPExplainableBoostingClassifier  # noqa: PLC0415  (an extra)
 
     bounds = dict.fromkeys(range(split.train.X.shape[1]), (0.0, 1.0))
     model = DPExplainableBoostingClassifier(
-        epsilon=rival.epsilon,
-        delta=rival.delta,
+        epsilon=baseline.epsilon,
+        delta=baseline.delta,
         privacy_bounds=bounds,
         random_state=seed,
         n_jobs=1,
@@ -116,16 +116,16 @@ def _boosting(rival: Rival, split: DealtSplit, seed: int) -> Any:  # noqa: ANN40
     return model.fit(split.train.X, split.train.y)
 
 
-_RIVALS: Final = (
-    Rival("diffprivlib-forest", "diffprivlib forest", "diffprivlib", _forest),
-    Rival("diffprivlib-bayes", "diffprivlib Bayes", "diffprivlib", _bayes),
-    Rival("diffprivlib-logistic", "diffprivlib logistic", "diffprivlib", _logistic),
-    Rival("dp-ebm", "DP-EBM", "interpret", _boosting, delta=_DELTA, binary=True),
+_BASELINES: Final = (
+    Baseline("diffprivlib-forest", "diffprivlib forest", "diffprivlib", _forest),
+    Baseline("diffprivlib-bayes", "diffprivlib Bayes", "diffprivlib", _bayes),
+    Baseline("diffprivlib-logistic", "diffprivlib logistic", "diffprivlib", _logistic),
+    Baseline("dp-ebm", "DP-EBM", "interpret", _boosting, delta=_DELTA, binary=True),
 )
 
 
-def installed(classes: int) -> Iterator[Rival]:
-    """Yield the rivals that are installed and know the given number of classes."""
-    for rival in _RIVALS:
-        if find_spec(rival.package) and (classes == _BINARY or not rival.binary):
-            yield rival
+def installed(classes: int) -> Iterator[Baseline]:
+    """Yield the baselines that are installed and know the given number of classes."""
+    for baseline in _BASELINES:
+        if find_spec(baseline.package) and (classes == _BINARY or not baseline.binary):
+            yield baseline

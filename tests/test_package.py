@@ -1,4 +1,4 @@
-"""What `import veilring` gives: few names, lazily, and one call that runs anything."""
+"""The package exports few names, imports them lazily, and runs anything with one call."""
 
 import ast
 import asyncio
@@ -33,7 +33,7 @@ SYSTEMS = (
 
 def _wine() -> tuple[list[vr.Table], vr.Table]:
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
-    return train.deal(4, seed=1), test
+    return train.partition(4, seed=1), test
 
 
 def test_names_are_few_and_all_there() -> None:
@@ -92,7 +92,7 @@ def test_a_system_runs_alike_on_every_runtime(system: vr.System) -> None:
 def test_a_run_is_that_of_a_scenario_of_the_same_seed() -> None:
     """The split, the partition and all draws are those of `veilring run` with the same seed."""
     train, test = vr.load("wine").split(test_share=0.25, seed=7)
-    run = vr.run(vr.PrivateKNN(), train.deal(8, seed=7), test, seed=7)
+    run = vr.run(vr.PrivateKNN(), train.partition(8, seed=7), test, seed=7)
     scenario = vr.load_scenario("wine", ["run.leakage_trials=0"])
     assert run.transcript == vr.run_scenario(scenario, runtime="memory", seed=7).transcript
 
