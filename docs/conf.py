@@ -20,7 +20,7 @@ version = release = metadata.version("veilring")
 extensions = [
     "docs._ext.pictures",
     "docs._ext.tables",
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
 ]
@@ -35,6 +35,7 @@ html_css_files = ["pages.css"]
 pygments_style = "friendly"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks show the outputs that tests compare with a run
 
 autodoc_mock_imports = absent()
 autodoc_member_order = "bysource"

@@ -6,9 +6,7 @@ ends with the cell that waits for it: interrupted or cancelled, it leaves no thr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -27,6 +25,7 @@ from veilring.protocols.system import Facts, Promise, PublicModel, Setup, Spent,
 from veilring.scenarios.batches import Conditions, Labelled
 from veilring.scenarios.report import CostSummary
 from veilring.scenarios.runner import play_queries
+from veilring.simulation.beside import Runner, Start, begin, complete
 
 R = TypeVar("R")
 Parts: TypeAlias = Sequence[Table | Rows] | Mapping[str, Table | Rows]
@@ -35,8 +34,6 @@ Role: TypeAlias = Callable[..., Awaitable[R]]
 """A coroutine function over a `Party` and its own input."""
 
 _SIMULATED = "simulated"
-_Start: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
-_Runner: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -162,7 +159,7 @@ def run(
     """
     return cast(
         "SystemRun | Run[R]",
-        _complete(_ready(what, parts, queries, runtime, seed, watch, public), runtime),
+        complete(_ready(what, parts, queries, runtime, seed, watch, public), _runner(runtime)),
     )
 
 
@@ -184,7 +181,7 @@ async def run_async(
     async def all_of_it() -> Any:  # noqa: ANN401  (as above)
         return await _ready(what, parts, queries, runtime, seed, watch, public)()
 
-    outcome, stop = _begin(all_of_it, _runner(runtime))
+    outcome, stop = begin(all_of_it, _runner(runtime))
     ended = asyncio.wrap_future(outcome)
     try:
         return await asyncio.shield(ended)
@@ -202,7 +199,7 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
     seed: int | None,
     watch: Sequence[str],
     public: Mapping[str, Any],
-) -> _Start:
+) -> Start[Any]:
     """Return what starts the run that was asked for, once all has been checked."""
     if isinstance(what, System):
         if public:
@@ -219,56 +216,11 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
     return partial(_play_role, what, _named(parts), runtime, seed, watch, public)
 
 
-def _runner(runtime: str) -> _Runner:
+def _runner(runtime: str) -> Runner:
     """Return what runs a coroutine to its end, on the loop that the runtime needs."""
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
     return simulation.simulate if runtime == _SIMULATED else asyncio.run
-
-
-def _complete(start: _Start, runtime: str) -> Any:  # noqa: ANN401  (what the coroutine returns)
-    """Run a coroutine to its end; beside a loop that runs here already, in another thread."""
-    runner = _runner(runtime)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return runner(start())
-    outcome, stop = _begin(start, runner)
-    try:
-        return outcome.result()
-    except KeyboardInterrupt:
-        stop()
-        wait([outcome])
-        raise
-
-
-def _begin(start: _Start, runner: _Runner) -> tuple[Future[Any], Callable[[], None]]:
-    """Start a coroutine in a thread of its own; return its outcome to come, and how to stop it."""
-    begun: Future[asyncio.Task[Any]] = Future()
-
-    async def main() -> Any:  # noqa: ANN401  (as above)
-        begun.set_result(cast("asyncio.Task[Any]", asyncio.current_task()))
-        return await start()
-
-    def stop() -> None:
-        wait((begun, outcome), return_when=FIRST_COMPLETED)
-        if begun.done():
-            _cancel(begun.result())
-
-    executor = ThreadPoolExecutor(1, "veilring-run")
-    outcome = executor.submit(lambda: runner(main()))
-    executor.shutdown(wait=False)
-    return outcome, stop
-
-
-def _cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel a task of another thread's loop."""
-    loop = task.get_loop()
-    with suppress(RuntimeError):  # it has ended meanwhile, and its loop is closed
-        if isinstance(loop, simulation.SimulatedLoop):
-            loop.cancel_from_outside(task)
-        else:
-            loop.call_soon_threadsafe(task.cancel)
 
 
 async def _play_role(  # noqa: PLR0917  (the arguments of `run`)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring import simulation
 from veilring.errors import InputError, RunFailed, SessionAborted, SessionTimeout, VeilringError
 from veilring.nodes.adversary import (
     Adversary,
@@ -35,6 +34,7 @@ from veilring.nodes.run import Outcome, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.nodes.transcript import Seen
 from veilring.randomness import Streams
+from veilring.simulation.beside import complete
 from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject
 from veilring.testing.exploring.worlds import EXPLORED_SECONDS, Played, Subject, tell_results
 from veilring.transport.messages import Message
@@ -226,7 +226,7 @@ def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> 
                 c, subject.parties, rng, seconds=limit, adversaries=adversaries
             )
 
-    return simulation.simulate(main())
+    return complete(main)
 
 
 class _Recorder(Adversary):

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from numpy.random import Generator
@@ -36,6 +37,7 @@ from veilring.simulation import (
     Topology,
     Uniform,
 )
+from veilring.simulation.beside import complete
 from veilring.simulation.faults import Fault, draw_faults
 
 # Long enough for several runs under several faults at once.
@@ -218,10 +220,9 @@ def play_world(
     order = None if world.order is None else Order(Streams(world.order).generator("order"))
     with count_marks() as explored.marks, _faults_expected():
         try:
-            simulation.simulate(
-                _World(subject, world, explored, streams, trace, journal).live(),
-                trace=trace,
-                order=order,
+            complete(
+                _World(subject, world, explored, streams, trace, journal).live,
+                partial(simulation.simulate, trace=trace, order=order),
             )
         except VeilringError as error:
             explored.wrong.append(f"the run broke down: {type(error).__name__}: {error}")

@@ -179,7 +179,7 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
         VeilringError: What ended a run: an audit is of protocols that work.
         Deadlock: If a run cannot end.
     """
-    from veilring.simulation import simulate  # noqa: PLC0415  (an extra)
+    from veilring.simulation.beside import complete  # noqa: PLC0415  (an extra)
 
     drawn = streams.generator("inputs", name)
     coins = {party: streams.generator("coins", name, "party", party) for party in world.parties}
@@ -195,7 +195,7 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
                 for session in sessions
             ]
 
-        yield from simulate(play())
+        yield from complete(play)
 
 
 async def _play_once(

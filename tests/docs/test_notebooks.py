@@ -1,0 +1,38 @@
+"""The notebooks of the documentation run in a fresh kernel, and print what they show."""
+
+from pathlib import Path
+from typing import Final
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+NOTEBOOKS: Final = sorted((Path(__file__).parents[2] / "docs/notebooks").glob("*.ipynb"))
+SECONDS: Final = 600
+"""A cell may take this long on a busy machine; on an idle one the longest takes ten seconds."""
+
+
+def _shown(cell: NotebookNode) -> list[str]:
+    """Return the text of a cell's outputs."""
+    return [
+        output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
+        for output in cell.get("outputs", ())
+    ]
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
+    """Each cell runs without an error and prints the output that the page shows below it."""
+    text = path.read_text(encoding="utf-8")
+    kept, played = (nbformat.reads(text, as_version=4) for _ in range(2))  # type: ignore[no-untyped-call]  # nbformat's
+    NotebookClient(
+        played,
+        timeout=SECONDS,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(tmp_path)}},
+    ).execute()
+    for cell, again in zip(kept.cells, played.cells, strict=True):
+        assert _shown(again) == _shown(cell), cell.source
+    assert sum(bool(_shown(cell)) for cell in kept.cells) >= 5
