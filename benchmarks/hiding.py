@@ -42,7 +42,7 @@ _SEARCH: Final = SearchParameters(
     weights="uniform",
     again=False,
 )
-_VOTES: Final = NoisyVotesParameters(
+VOTES: Final = NoisyVotesParameters(
     features=1, classes=2, epsilon_vote=1.0, neighbours=WithinRadius(0.2)
 )
 _WORLDS: Final = 400
@@ -147,7 +147,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
         private_votes,
         _TABLES,
         _tell_votes,
-        {"client": "ada", "parameters": _VOTES, "ring": Ring(PARTIES)},
+        {"client": "ada", "parameters": VOTES, "ring": Ring(PARTIES)},
         {"ada": {"queries": _QUERY}},
     ),
 }

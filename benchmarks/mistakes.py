@@ -5,35 +5,38 @@ audits themselves are tested: `python -m benchmarks --only mistakes`. Some are i
 """
 
 import pkgutil
-import sqlite3
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import numpy as np
 
+from benchmarks.auditing import (
+    TWO_SUMS,
+    Audit,
+    accounted,
+    digests_are_compared,
+    explored,
+    forecast,
+    hidden,
+    lied,
+    noise_is_planned,
+    ring_lies,
+    stored,
+)
+from benchmarks.hiding import SUBJECTS
 from benchmarks.measurement import Bound, Measurement
-from veilring.errors import BudgetExhausted, ProtocolViolation, VeilringError
+from veilring.errors import ProtocolViolation, VeilringError
 from veilring.nodes.party import Party
-from veilring.nodes.ring import draw_ring
-from veilring.privacy.budgets import Budgets, Charge, RecordCharge
-from veilring.privacy.ledger import open_ledger
-from veilring.protocols.masks import masked_sum
-from veilring.scenarios import load_scenario
-from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store
-from veilring.testing.exploring.campaign import Campaign, explore_seed
-from veilring.testing.exploring.kept import STORES
-from veilring.testing.exploring.stores import StorageFault
-from veilring.testing.lies import Lies, Verdict, audit_lies
+from veilring.nodes.session import _Inbox
+from veilring.protocols.masks import KEY_BYTES
 
-SEEDS: Final = 100
-"""Worlds after which a mistake counts as not found."""
-_BARREN: Final = 3
-"""In so many worlds some run of a right protocol has a result."""
+_FOLDER: Final = re.compile(r"/\S*veilring-store-\S*")
+_SAID_MAX: Final = 110
 
 
 class Found(NamedTuple):
@@ -43,10 +46,6 @@ class Found(NamedTuple):
     """How many worlds, lies or checks it took."""
     sentence: str
     seconds: float
-
-
-Audit = Callable[[], tuple[int, str] | None]
-"""Returns how many worlds it took and what was wrong, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -86,127 +85,6 @@ def find(mistake: Mistake) -> Found | None:
     return None if found is None else Found(*found, seconds)
 
 
-def explored(*settings: str) -> Audit:
-    """Return the audit that explores the worlds of a system."""
-
-    def audit() -> tuple[int, str] | None:
-        subject, campaign = _subject(settings), Campaign()
-        for seed in range(SEEDS):
-            campaign.add(explore_seed(subject, seed))
-            if campaign.failures:
-                return seed + 1, campaign.failures[seed][0]
-            if not campaign.succeeded and seed >= _BARREN:
-                return seed + 1, "no run has a result"
-        return None
-
-    return audit
-
-
-@cache
-def _subject(settings: tuple[str, ...]) -> SystemSubject:
-    return SystemSubject(load_scenario("faults", settings))
-
-
-def stored(name: str, kinds: tuple[StorageFault, ...] = STORAGE_FAULTS) -> Audit:
-    """Return the audit that explores a store, one class of fault after the other."""
-
-    def audit() -> tuple[int, str] | None:
-        (subject,) = (each for each in STORES if each.name == name)
-        for seed in range(SEEDS):
-            kind = kinds[seed % len(kinds)]
-            try:
-                wrong = explore_store(subject, seed, kind=kind).wrong
-            except VeilringError as error:
-                wrong = [f"{kind}: {error}"]
-            if wrong:
-                return seed + 1, wrong[0]
-        return None
-
-    return audit
-
-
-def lied(make: Callable[[], Lies]) -> Audit:
-    """Return the audit of lies: none may pass unnoticed, or fall upon somebody honest."""
-
-    def audit() -> tuple[int, str] | None:
-        try:
-            lies = make()
-        except VeilringError as error:
-            return 1, str(error)
-        found = lies.of(Verdict.UNNOTICED, Verdict.MISNAMED, Verdict.UNNAMED).rows
-        return (lies.rows.index(found[0]) + 1, str(found[0])) if found else None
-
-    return audit
-
-
-def _ring_lies() -> Lies:
-    return audit_lies(_ring, [None] * 3)
-
-
-async def _ring(party: Party, _own: None) -> tuple[str, ...]:
-    return tuple((await draw_ring(party)).order)
-
-
-def digests_are_compared() -> tuple[int, str] | None:
-    """Audit a masked sum: a party that was told other public values is named, or suspected."""
-    lies = audit_lies(_sum, [np.array([own], np.uint32) for own in (3, 1, 4)])
-    named = {Verdict.CULPRIT, Verdict.SUSPECTS}
-    for place, lie in enumerate(lies.rows, start=1):
-        if lie.adversary == "alter digest" and lie.verdict not in named:
-            return place, str(lie)
-    return None
-
-
-async def _sum(party: Party, own: Any) -> list[int]:
-    total: list[int] = (await masked_sum(party, own)).tolist()
-    return total
-
-
-def accounted() -> tuple[int, str] | None:
-    """Audit what a ledger in memory charges and refuses."""
-    ledger = open_ledger(None, Budgets(total=1.0, analyst=0.75, record=1.0))
-    slots = ledger.records.add(["one", "two"])
-    paid = RecordCharge.of(slots[:1], np.array([0.4]))
-    checks: list[tuple[str, Callable[[], bool]]] = [
-        ("an answer is given", lambda: ledger.charge(_charge("a", 1, paid)) == b"1"),
-        ("its price is spent", lambda: ledger.totals().spent == 0.25),
-        ("its record pays", lambda: ledger.records.remaining().tolist() == [6 * 10**11, 10**12]),
-        ("given again for nothing", lambda: ledger.charge(_charge("a", 1, paid)) == b"1"),
-        ("and charged once", lambda: ledger.totals().answers == 1),
-        ("a second record payment", lambda: ledger.charge(_charge("a", 2, paid)) == b"2"),
-        ("a record that is spent refuses", lambda: _refused(ledger, _charge("a", 3, paid))),
-        ("a third answer", lambda: ledger.charge(_charge("a", 4)) == b"4"),
-        ("an analyst that is spent is refused", lambda: _refused(ledger, _charge("a", 5))),
-        ("another analyst is not", lambda: ledger.charge(_charge("b", 6)) == b"6"),
-        ("a total that is spent refuses all", lambda: _refused(ledger, _charge("c", 7))),
-        ("all is counted", lambda: ledger.totals().spent == 1.0),
-        ("amounts are rounded up", lambda: _refused(ledger, _charge("c", 8, amount=1e-13))),
-    ]
-    for place, (name, holds) in enumerate(checks, start=1):
-        try:
-            held = holds()
-        except (VeilringError, sqlite3.Error) as error:
-            return place, f"{name}: {error}"
-        if not held:
-            return place, f"it does not hold that {name}"
-    return None
-
-
-def _charge(
-    who: str, number: int, records: RecordCharge | None = None, *, amount: float = 0.25
-) -> Charge:
-    answer = str(number).encode()
-    return Charge(who, str(number), b"request " + answer, answer, amount, records)
-
-
-def _refused(ledger: Any, charge: Charge) -> bool:
-    try:
-        ledger.charge(charge)
-    except BudgetExhausted:
-        return True
-    return False
-
-
 def after(right: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
     """Return a function whose result is changed."""
     return lambda *given, **named: change(right(*given, **named))
@@ -237,6 +115,23 @@ def _unsigned(right: Callable[..., Any], keys: Any, arrays: Any, digest: bytes) 
         return right(keys, arrays, digest)
 
 
+def _one_mask(right: Callable[..., Any], keys: Any, arrays: Any) -> Any:
+    with mock.patch.object(keys, "_sums", 0):
+        return right(keys, arrays, b"")
+
+
+def _key_of_names(_session: bytes, own: tuple[str, Any], peer: tuple[str, Any]) -> bytes:
+    return "".join(sorted([own[0], peer[0]])).encode().ljust(KEY_BYTES)
+
+
+def _without_a_round(right: Callable[..., Any]) -> Callable[..., Any]:
+    def turns(party: Party, own: Any, *, parameters: Any, **public: Any) -> Any:
+        fewer = replace(parameters, rounds=parameters.rounds - 1)
+        return right(party, own, parameters=fewer, **public)
+
+    return turns
+
+
 def _accused(member: str) -> VeilringError:
     return ProtocolViolation(member, "heard other commitments than we did")
 
@@ -253,9 +148,10 @@ def _overwriting(ledger: Any, charged: Any) -> None:
     )
 
 
-RING, SEARCH = explored(), explored("protocol.name=rank-search", "protocol.k=5")
-SHARED = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=votes")
-LABEL = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=label")
+RING: Final = explored()
+SEARCH: Final = explored("protocol.name=rank-search", "protocol.k=5")
+SHARED: Final = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=votes")
+LABEL: Final = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=label")
 _R: Final = "veilring.protocols.ring"
 _S: Final = "veilring.protocols.ranksearch"
 _L: Final = "veilring.privacy.ledger.Ledger"
@@ -335,19 +231,82 @@ MISTAKES: Final = (
         lambda right: lambda dealer, count: dealer.random(count),
         SHARED,
     ),
+    Mistake(
+        "a ring that is sent along backwards",
+        "veilring.nodes.ring.Ring.successor",
+        lambda right: lambda ring, party: ring.predecessor(party),
+        RING,
+    ),
+    Mistake(
+        "an unclipped count",
+        f"{_S}.roles.nearest_rows",
+        lambda right: lambda queries, rows, k: right(queries, rows, len(rows)),
+        SEARCH,
+    ),
+    Mistake(
+        "a round of the vector left out", f"{_R}.roles.topk_turns", _without_a_round, forecast()
+    ),
+    Mistake(
+        "sums that begin a round too late",
+        f"{_R}.roles._first_sum_round",
+        _off_by_one,
+        forecast(),
+        quick=True,
+    ),
+    # Protocols: what parties draw.
+    Mistake(
+        "no noise",
+        "veilring.protocols.noisyvotes.roles.noisy_counts",
+        lambda right: lambda counts, *_given: counts,
+        noise_is_planned,
+    ),
+    Mistake(
+        "noise added twice",
+        "veilring.protocols.noisyvotes.roles.noisy_counts",
+        lambda right: lambda counts, *given: right(right(counts, *given), *given),
+        noise_is_planned,
+    ),
+    Mistake(
+        "a seed that two parties share",
+        "veilring.randomness.Streams.generator",
+        lambda right: (
+            lambda streams, *path: right(
+                streams, *("ben" if part == "cy" else part for part in path)
+            )
+        ),
+        hidden(SUBJECTS["shares to all"]),
+    ),
+    Mistake(
+        "a mask for all sums of a session",
+        "veilring.protocols.masks.PairwiseKeys.mask",
+        lambda right: lambda keys, arrays, _digest: _one_mask(right, keys, arrays),
+        hidden(TWO_SUMS),
+    ),
+    Mistake(
+        "masks for all sessions",
+        "veilring.protocols.masks.derive_secret",
+        lambda right: _key_of_names,
+        hidden(SUBJECTS["masked sums"]),
+    ),
     # Protocols: what parties check.
+    Mistake(
+        "a sender that is not checked",
+        "veilring.nodes.session.Session._inbox",
+        lambda right: lambda session, sender: session._inboxes.setdefault("", _Inbox(sender)),
+        lied(ring_lies),
+    ),
     Mistake(
         "a reveal that is not checked",
         "veilring.nodes.ring._check_reveal",
         nothing,
-        lied(_ring_lies),
+        lied(ring_lies),
         quick=True,
     ),
     Mistake(
         "the teller of two tongues named",
         "veilring.nodes.ring._two_tongues",
         lambda right: lambda party, member: _accused(member),
-        lied(_ring_lies),
+        lied(ring_lies),
         quick=True,
     ),
     Mistake(
@@ -384,6 +343,13 @@ MISTAKES: Final = (
         f"{_LDP}._require_whole",
         nothing,
         stored("collector", ("bit flip",)),
+    ),
+    Mistake(
+        "the last report of a group dropped",
+        f"{_LDP}._insert",
+        lambda right: lambda store, question, some: right(store, question, some.at(slice(4))),
+        stored("collector"),
+        quick=True,
     ),
     Mistake(
         "no mark before places change",
@@ -439,13 +405,21 @@ MISTAKES: Final = (
 
 def measure(*, quick: bool) -> list[Measurement]:
     """Plant each mistake, and measure how long it takes to find."""
-    found = {each: find(each) for each in MISTAKES if each.quick or not quick}
-    for each, how in found.items():
-        said = (
-            "NOT FOUND"
-            if how is None
-            else f"{how.worlds:4} worlds {how.seconds:6.2f} s  {how.sentence[:90]}"
-        )
-        print(f"{each.name:42} {said}")
-    share = sum(how is not None for how in found.values()) / len(found)
-    return [Measurement("mistakes found", "share", (share,), Bound("at least", 1.0))]
+    print("| mistake | worlds | seconds | what the audit says |\n| --- | --- | --- | --- |")
+    found = 0
+    for each in MISTAKES:
+        if each.quick or not quick:
+            how = find(each)
+            found += how is not None
+            print(_line(each, how), flush=True)
+    planted = sum(each.quick or not quick for each in MISTAKES)
+    share = found / planted
+    bound = Bound("at least", 1.0)
+    return [Measurement("mistakes found", "share", (share,), bound, f"{found} of {planted}")]
+
+
+def _line(mistake: Mistake, found: Found | None) -> str:
+    if found is None:
+        return f"| {mistake.name} | | | NOT FOUND |"
+    said = _FOLDER.sub("…", found.sentence)[:_SAID_MAX].replace("|", "/")
+    return f"| {mistake.name} | {found.worlds:,} | {found.seconds:.1f} | {said} |"

@@ -159,6 +159,21 @@ def test_groups_larger_than_a_statement_are_stored_whole(
     require_equal(store.recount(), expected(*arrived))
 
 
+def test_a_database_that_drops_a_report_is_refused(
+    stores: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports that it neither has nor takes end the transaction, and nothing of it is kept."""
+    store, arrived = stores(TASK), accepted(TASK, batches(TASK, 90))
+    insert = type(store)._insert  # noqa: SLF001  (what drops it)
+    monkeypatch.setattr(
+        type(store), "_insert", lambda self, q, some: insert(self, q, some.at(slice(len(some) - 1)))
+    )
+    with pytest.raises(StoreFailed, match="did not take"):
+        keep(store, arrived)
+    monkeypatch.undo()
+    assert (np.concatenate(keep(store, arrived)) == ReportVerdict.COUNTED).all()
+
+
 def test_a_transaction_that_fails_leaves_nothing(
     stores: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from veilring.nodes.trace import Journal
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.system import Setup
 from veilring.randomness import Streams
-from veilring.reached import marks_below, marks_in
+from veilring.reached import marks_below, marks_in, sometimes
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.schema import Scenario, make_scenario
 from veilring.testing.exploring import worlds
@@ -143,7 +143,10 @@ class SystemSubject(Subject):
     @property
     @override
     def marks(self) -> frozenset[str]:
-        return marks_in([worlds, *_modules_beside(self._setup.role)])
+        reached = marks_in([worlds, *_modules_beside(self._setup.role)])
+        reached |= marks_below(SystemSubject._play_batch)
+        sums = self._setup.system.draws_ring and self.sums_share > 0
+        return reached | marks_below(SystemSubject._play_sum) if sums else reached
 
     @override
     def can_do_with(self, parties: Sequence[str]) -> bool:
@@ -186,6 +189,9 @@ class SystemSubject(Subject):
             add=self.secure_sum,
             **options,
         )
+        failed = any(outcome.error for outcome in outcomes)
+        sometimes("a sum that goes round has a total", method.goes_round and not failed)
+        sometimes("a sum that goes to everybody has a total", not (method.goes_round or failed))
         expected = sum(2**place for place, name in enumerate(cluster.parties) if name in among)
         wrong = [
             f"{party} has the sum {result}, not {expected} ({method.name})"
@@ -202,6 +208,7 @@ class SystemSubject(Subject):
         outcomes = await cluster.play(
             setup.role, only=played.only, among=among, **options, **played.public
         )
+        sometimes("a batch is labelled", not any(outcome.error for outcome in outcomes))
         liars = options["adversaries"] or {}
         labels = {
             party: played.labels(result)

@@ -314,11 +314,14 @@ class Store(ABC):
     def _some_known(
         self, question: int, sent: StoredReports, fits: "_Fits", *, closed: bool
     ) -> Verdicts:
-        repeats = _Repeats(sent.ids, sent.reports)
+        repeats, left = _Repeats(sent.ids, sent.reports), len(sent) + 1
         while True:
             found = self._find_all(question, sent.at(repeats.first))
             verdicts = _VERDICTS[found]
             absent = np.flatnonzero(found == ABSENT)
+            if len(absent) >= left:  # it would be asked forever
+                raise StoreFailed("the database did not take reports that it does not have")
+            left = len(absent)
             if closed:
                 verdicts[absent] = ReportVerdict.CLOSED
                 break
