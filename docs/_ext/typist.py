@@ -37,6 +37,8 @@ _INSTALLS: Final = re.compile(
 )
 _SERVE: Final = re.compile(r"veilring serve (\S+)")
 _LISTENS: Final = re.compile(r"(veilring (?:deploy|keys new) [a-z]+)(?![^\n;]*--(?:port|client))")
+# On standard error, and only if a command takes long: on a busy machine, any may.
+_PROGRESS: Final = re.compile(r"^[A-Z][a-z]+: [\d,]+ of [\d,]+\n", re.MULTILINE)
 _ERROR: Final = re.compile(r"^veilring: ", re.MULTILINE)
 
 
@@ -129,6 +131,7 @@ class Typist:
         for shown in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             command, _, output = shown.partition("\n")
             printed = self._run(self._here(command), fails=bool(_ERROR.search(output)))
+            printed = _PROGRESS.sub("", printed)
             pattern = re.escape(_squeezed(output)).replace("…", ".*?")
             if not re.fullmatch(pattern, _squeezed(printed), re.DOTALL):
                 raise Mistyped(f"{command}\nshows\n{output}\nand prints\n{printed}")

@@ -52,6 +52,13 @@ def test_comments_say_what_is_done_before(tmp_path: Path) -> None:
     assert words[3] == "127.0.0.1"
 
 
+def test_a_line_of_progress_is_no_output(tmp_path: Path) -> None:
+    """A slow machine prints progress on standard error, which no page shows."""
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo 'Comparing: 1,043 of 2,057' >&2; echo one\none\n```\n")
+    type_page(page, tmp_path)
+
+
 def test_what_installs_is_left_out(tmp_path: Path) -> None:
     """The environment is the one that runs, and the rest of the line is typed."""
     installs = "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' -c requirements.lock"
