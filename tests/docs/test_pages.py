@@ -105,7 +105,8 @@ def test_the_readme_shows_code_that_runs() -> None:
 
 def test_all_systems_are_described_in_one_order() -> None:
     """The page of each system has the same sections, in the same order."""
-    order = ["Threat model and guarantee", "How it works", "Cost", "When not to use it"]
+    order = ["Run it", "Threat model and guarantee", "How it works", "Cost"]
+    order += ["When not to use it", "Sources"]
     for page in ROOT.glob("docs/protocols/*.md"):
         headings = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
         assert [heading for heading in headings if heading in order] == order, page.name
