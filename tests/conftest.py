@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from tests.browser import Browser, open_browser
 
 # The same cases each time, and none fails because the machine is busy.
 settings.register_profile("veilring", derandomize=True, deadline=None)
@@ -38,3 +39,10 @@ def pytest_collection() -> Iterator[None]:
 def pytest_xdist_auto_num_workers() -> int:
     """Run one worker more than there are cores: many tests wait for processes of their own."""
     return 1 + (os.cpu_count() or 1)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Return one browser for all tests of a process; each opens its own page."""
+    with open_browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened

@@ -222,12 +222,13 @@ def test_a_deadlock_leaves_what_was_said_before() -> None:
 def test_a_fault_is_marked_when_it_struck() -> None:
     """Times of faults count from the start of the journal, and each is marked once."""
     crash = Fault("crash", 3.0, math.inf, ("bob",))
+    slow = Fault("slow", 1.0, 2.5, ("ada",), LATENCY_SECONDS)
     never = Fault("crash", 99.0, math.inf, ("cy",))
     topology = Topology(LinkModel(Constant(LATENCY_SECONDS)))
     journal = Journal()
 
     async def main() -> None:
-        runtime = Simulated(topology, faults=[crash, never])
+        runtime = Simulated(topology, faults=[slow, crash, never])
         async with Cluster(NAMES, runtime=runtime) as cluster:
             await asyncio.sleep(1)
             for _ in range(2):
@@ -236,10 +237,11 @@ def test_a_fault_is_marked_when_it_struck() -> None:
 
     simulation.simulate(main())
     assert [mark for mark in journal.marks if mark.kind == "fault"] == [
-        Mark(2.0, "bob", "fault: crash")
+        Mark(0.0, "ada", "fault: slow", until=1.5),
+        Mark(2.0, "bob", "fault: crash"),
     ]
     lost = [mark for mark in journal.marks if (mark.party, mark.kind) == ("bob", "lost")]
-    assert lost[0] == Mark(2.0, "bob", "lost: it crashed")
+    assert lost[0] == Mark(2.0, "bob", "lost: it crashed", waits=("test.word from ada",))
 
 
 async def test_an_adversary_is_marked_once_for_all_runs() -> None:

@@ -8,6 +8,7 @@ import typer
 from veilring.cli.options import ProtocolName, Settings, protocol_settings
 
 if TYPE_CHECKING:
+    from veilring.scenarios import Scenario
     from veilring.testing.exploring import Campaign
 
 
@@ -53,6 +54,15 @@ def explore_command(
             show_default=False,
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Make the first world that goes wrong smaller, play it, and write what happened to"
+            " this folder, with the page report.html.",
+            show_default=False,
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(help="How many processes share the work.", min=1)] = 1,
     overrides: Settings = None,
 ) -> None:
@@ -72,9 +82,12 @@ def explore_command(
         veilring explore --seeds 20000 --workers 2
 
         veilring explore --seed 1234
+
+        veilring explore --protocol rank-search --report worlds/first
     """
     from veilring.cli.console import show_progress
     from veilring.scenarios import load_scenario
+    from veilring.scenarios.reporting import open_folder
     from veilring.testing.exploring import (
         SystemSubject,
         explore_every_world,
@@ -84,17 +97,19 @@ def explore_command(
     from veilring.testing.exploring.campaign import known_failures, remember_failures
     from veilring.testing.exploring.kept import STORES
 
+    if report is not None:
+        open_folder(report, "--report")  # refused before anything is explored
     settings = [*protocol_settings(protocol), *(overrides or ())]
     if stores:
         campaign = explore_stores(STORES, range(first, first + seeds))
-        _judge(campaign, None)
+        _judge(campaign)
         _require_reached("no fault of these classes struck", campaign.missing)
         return
     if every:
         settings = ["parties.count=3", "data.queries=1", *settings]
     subject = SystemSubject(load_scenario(scenario, settings))
     if every:
-        _judge(explore_every_world(subject), shrink)
+        _judge(explore_every_world(subject), shrink, report)
         return
     known = known_failures(failures) if failures is not None else []
     chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
@@ -109,7 +124,8 @@ def explore_command(
     if failures is not None:
         remember_failures(failures, campaign.failures)
     given = "".join(f" --set {setting!r}" for setting in settings)
-    _judge(campaign, shrink, f"replay it: veilring explore {scenario} --seed {{}}{given}")
+    replay = f"replay it: veilring explore {scenario} --seed {{}}{given}"
+    _judge(campaign, shrink, report, advice=replay)
     if seed is None:
         if not campaign.succeeded:
             typer.echo(
@@ -120,7 +136,13 @@ def explore_command(
         _require_reached("no seed has reached these marks", campaign.unreached)
 
 
-def _judge(campaign: "Campaign", shrink: Path | None, advice: str = "") -> None:
+def _judge(
+    campaign: "Campaign",
+    shrink: Path | None = None,
+    report: Path | None = None,
+    *,
+    advice: str = "",
+) -> None:
     """Show what was found, and fail if anything was wrong."""
     _show(campaign)
     if not campaign.failures:
@@ -131,21 +153,43 @@ def _judge(campaign: "Campaign", shrink: Path | None, advice: str = "") -> None:
         typer.echo(f"  {sentence}", err=True)
     if advice:
         typer.echo(advice.format(worst), err=True)
-    if shrink is not None:
-        _write_smallest(campaign, shrink)
+    if shrink is not None or report is not None:
+        _write_smallest(campaign, shrink, report)
     raise typer.Exit(1)
 
 
-def _write_smallest(campaign: "Campaign", path: Path) -> None:
-    from veilring.testing.exploring import SystemSubject, to_toml
+def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | None) -> None:
+    from veilring.testing.exploring import SystemSubject, to_scenario, to_toml
 
     smallest = campaign.smallest()
     if smallest is None or not isinstance(smallest.subject, SystemSubject):
         typer.echo("played again, nothing went wrong: it is not always the same world", err=True)
         return
-    path.write_text(to_toml(smallest.subject, smallest.world), encoding="utf-8")
     typer.echo(f"made smaller ({smallest.plays} worlds): {smallest}", err=True)
-    typer.echo(f"play it: veilring run {path}", err=True)
+    if scenario is not None:
+        scenario.write_text(to_toml(smallest.subject, smallest.world), encoding="utf-8")
+        typer.echo(f"play it: veilring run {scenario}", err=True)
+    if report is not None:
+        page = _write_page(to_scenario(smallest.subject, smallest.world), report)
+        typer.echo(f"step through it: {page}", err=True)
+
+
+def _write_page(world: "Scenario", folder: Path) -> Path:
+    """Play a world that goes wrong, write its folder, and return the path of its page."""
+    from veilring.errors import WorldWentWrong
+    from veilring.nodes.trace import Journal
+    from veilring.scenarios.reporting import read_folder, write_failure
+    from veilring.scenarios.reporting.page import render
+    from veilring.testing.exploring import replay
+
+    journal = Journal()
+    try:
+        replay(world, journal=journal)
+    except WorldWentWrong as error:
+        write_failure(error, world, journal, folder)
+    page = folder / "report.html"
+    page.write_text(render(read_folder(folder)), encoding="utf-8")
+    return page
 
 
 def _require_reached(said: str, missing: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ def report(
 ) -> None:
     """Write a page about a run: what it cost, what it leaked, and which message passed when.
 
-    The page is one file that needs no network. It is written anew each time.
+    The page is one file that needs no network. It steps through the run, and is replaced each time.
 
     For example:
 

@@ -194,7 +194,9 @@ def mark_failure(outcome: Outcome, since: float) -> Mark:
         case error:
             what = f"failed: {type(error).__name__}"
     now = asyncio.get_running_loop().time() if outcome.ended is None else outcome.ended
-    return Mark(now - since, outcome.party, what)
+    waits = outcome.standing.waits if outcome.standing is not None else ()
+    awaited = tuple(f"{wait.kind} from {wait.sender}" for wait in waits)
+    return Mark(now - since, outcome.party, what, waits=awaited)
 
 
 def blamed_party(error: BaseException) -> str:

@@ -60,6 +60,10 @@ class Mark(NamedTuple):
     seconds: float
     party: str
     what: str
+    until: float | None = None
+    """When a fault was over; `None` if it never was, and for all that is over at once."""
+    waits: tuple[str, ...] = ()
+    """What the party waited for when its role ended, such as `ring.commit from bob`."""
 
     @property
     def kind(self) -> str:
@@ -137,7 +141,9 @@ class Journal:
         """
         self.messages += join_traces(traces)
         for fault in faults:
-            mark = fault._replace(seconds=fault.seconds - (self.origin or 0.0))
+            origin = self.origin or 0.0
+            until = None if fault.until is None else fault.until - origin
+            mark = fault._replace(seconds=fault.seconds - origin, until=until)
             if mark not in self.marks:
                 self.marks.append(mark)
 

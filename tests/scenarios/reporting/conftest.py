@@ -1,12 +1,14 @@
-"""The folders of runs of twelve parties: one went well, in others a party crashed."""
+"""The folders of runs: of twelve parties, one of which may crash, and of a world of faults."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.testing.exploring import broken
 
 from veilring import simulation
-from veilring.errors import RunFailed
+from veilring.errors import RunFailed, WorldWentWrong
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.runtimes import Simulated
 from veilring.nodes.trace import Journal, Mark
@@ -18,6 +20,7 @@ from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
 from veilring.simulation.faults import Fault
+from veilring.testing.exploring import SystemSubject, draw_world, play_world, to_scenario
 
 SEED = 3
 CRASH_SECONDS = 1.1  # while PP-TopK's vector goes round: a run takes 2.4 s
@@ -75,4 +78,16 @@ def recovered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "recovered"), Journal()
     scenario = load_scenario("coalition", ["run.leakage_trials=100"])
     write_report(run_scenario(scenario, journal=journal), journal, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a world that went wrong: links stalled, and a party crashed."""
+    folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "world"), Journal()
+    subject = SystemSubject(load_scenario("faults"), secure_sum=broken.ignores_losses)
+    drawn = draw_world(7, subject.parties)
+    explored = play_world(subject, drawn, journal=journal)
+    scenario = to_scenario(subject, replace(drawn, runs=tuple(explored.runs)))
+    write_failure(WorldWentWrong(tuple(explored.wrong)), scenario, journal, folder)
     return folder

@@ -45,6 +45,12 @@ class Page(HTMLParser):
             labels[0].removesuffix("-title") for labels in self._labels if {*labels} <= {*self.ids}
         ]
 
+    @property
+    def policy(self) -> str:
+        """What the page forbids its browser."""
+        contents = [value for name, value in self.attributes if name == "content"]
+        return next((value for value in contents if "-src" in value), "")
+
     @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -79,7 +85,7 @@ class Page(HTMLParser):
 
     @override
     def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] != "style":
+        if self._open and self._open[-1] not in {"script", "style"}:
             self.text += data
         if self._table is not None and self._table and self._table[-1]:
             self._table[-1][-1] += data.strip()

@@ -1,33 +1,22 @@
-"""The page in a real browser: nothing overlaps, nothing is cut off, nothing is complained about."""
+"""The page in a real browser: nothing overlaps, nothing is cut off, and it is stepped through."""
 
-import json
-import re
-import shutil
-import subprocess
-from html import unescape
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import pytest
+from tests.browser import SCREEN, Browser, needs_browser
 
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.page import render
+from veilring.scenarios.reporting.stepping import Story, tell_story
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-BROWSER_SECONDS = 200
+pytestmark = needs_browser
+NARROW = 360  # the narrowest phone
+PageOf: TypeAlias = Callable[[Path], Path]
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
-
-# A window is never as narrow as a phone, and a frame is; what it finds is said by the page around
-# it, where --dump-dom shows it.
-_FRAME = """<!DOCTYPE html><script>
-addEventListener("message", event => document.body.dataset.found = event.data);
-</script><body><iframe src="page.html" style="border: 0; width: WIDTHpx; height: 900px"></iframe>
-"""
-
-# The page itself has no script. This one measures it.
-_MEASURE = """<script>
-addEventListener("load", () => {
+_MEASURE = """(() => {
   const box = element => element.getBoundingClientRect();
   const texts = [...document.querySelectorAll("svg text")].filter(text => box(text).width);
   const overlap = (one, other) => {
@@ -37,7 +26,7 @@ addEventListener("load", () => {
   };
   const plot = document.querySelector("svg[aria-labelledby^=spacetime]");
   const names = [...plot.querySelectorAll("text:has(title)")];
-  const found = {
+  return {
     width: innerWidth,
     overflow: document.documentElement.scrollWidth - innerWidth,
     empty: [...document.querySelectorAll("svg[role=img]")]
@@ -59,83 +48,195 @@ addEventListener("load", () => {
       .map(line => getComputedStyle(line).stroke)).size,
     paper: getComputedStyle(document.body).backgroundColor,
   };
-  parent.postMessage(JSON.stringify(found), "*");
-});
-</script></head>"""
+})()"""
 
 
-def _measure(folder: Path, profile: Path, width: int, *options: str) -> tuple[dict[str, Any], str]:
-    """Return what the script found on a page, and what the browser said."""
-    assert CHROMIUM is not None
-    html = render(read_folder(folder)).replace("</head>", _MEASURE)
-    (profile / "page.html").write_text(html, encoding="utf-8")
-    frame = profile / "frame.html"
-    frame.write_text(_FRAME.replace("WIDTH", str(width)), encoding="utf-8")
-    done = subprocess.run(
-        [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--enable-logging=stderr",
-            "--hide-scrollbars",
-            f"--user-data-dir={profile / 'profile'}",
-            "--window-size=1400,1000",
-            *options,
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-            frame.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=BROWSER_SECONDS,
-        check=True,
-    )
-    found = re.search(r'data-found="([^"]*)"', done.stdout)
-    assert found is not None
-    return json.loads(unescape(found[1])), done.stderr
+@pytest.fixture
+def page_of(tmp_path: Path) -> PageOf:
+    """Return what writes the page of a folder to a file."""
+
+    def write(folder: Path) -> Path:
+        path = tmp_path / f"{folder.name}.html"
+        path.write_text(render(read_folder(folder)), encoding="utf-8")
+        return path
+
+    return write
 
 
-@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 360])
+@pytest.fixture
+def story(world: Path) -> Story:
+    """Return the steps of the world."""
+    run = read_folder(world)
+    told = tell_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
+    assert told is not None
+    return told
+
+
+@pytest.mark.parametrize("width", [pytest.param(SCREEN, marks=pytest.mark.slow), NARROW])
 @pytest.mark.parametrize(
     "name",
     [
         "finished",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("crashed", "recovered")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("crashed", "recovered", "world")),
     ],
 )
 def test_a_page_is_legible_on_a_screen_and_on_a_phone(
-    name: str, width: int, request: pytest.FixtureRequest, tmp_path: Path
+    name: str, width: int, request: pytest.FixtureRequest, browser: Browser, page_of: PageOf
 ) -> None:
     """At either width all charts are drawn, and text is large enough and overlaps nothing."""
     folder: Path = request.getfixturevalue(name)
-    found, said = _measure(folder, tmp_path, width)
-    assert "CONSOLE" not in said
+    run = read_folder(folder)
+    browser.open(page_of(folder), width=width)
+    found = browser.evaluate(_MEASURE)
+    assert browser.complaints == []
     assert found["width"] == width
     assert found["overflow"] <= 0
-    assert found["pictures"] == (4 if name == "crashed" else 6)
+    assert found["pictures"] == (6 if run.failure is None else 4)
     assert found["empty"] == 0
     assert found["smallest"] >= 12
     assert found["overlapping"] == []
-    assert found["names"] == 12
+    assert found["names"] == len(run.scenario.parties.all)
     assert found["room"] >= 0
     assert found["cut"] == 0
-    assert found["corrupt"] == {"finished": 0, "crashed": 2, "recovered": 4}[name]
+    assert found["corrupt"] == {"crashed": 2, "recovered": 4}.get(name, 0)
     assert found["gone"] == (0 if name == "finished" else 1)
-    run = read_folder(folder)
     assert found["lines"] == len(run.messages)
     assert found["colours"] == min(6, len({message.kind for message in run.messages}))
 
 
-@pytest.mark.slow
-def test_a_dark_screen_gets_a_dark_page(finished: Path, tmp_path: Path) -> None:
+def test_a_dark_screen_gets_a_dark_page(finished: Path, browser: Browser, page_of: PageOf) -> None:
     """The colours follow what the reader's system prefers."""
-    light, _ = _measure(finished, tmp_path, 1280)
-    dark, _ = _measure(finished, tmp_path, 1280, "--blink-settings=preferredColorScheme=0")
-    assert light["paper"] == "rgb(255, 255, 255)"
-    assert dark["paper"] == "rgb(20, 23, 27)"
+    browser.open(page_of(finished), colours="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert browser.evaluate(paper) == "rgb(255, 255, 255)"
+    browser.resize(SCREEN, "dark")
+    assert browser.evaluate(paper) == "rgb(20, 23, 27)"
+
+
+class TestStepping:
+    """The steps of a run, with keys, buttons and the slider, from a file."""
+
+    @pytest.fixture
+    def opened(self, world: Path, browser: Browser, page_of: PageOf) -> Browser:
+        """Return a browser with the page of a world."""
+        browser.open(page_of(world))
+        return browser
+
+    def test_keys_go_one_step_and_to_both_ends(self, opened: Browser, story: Story) -> None:
+        """It opens at the first problem; arrows, Home and End move, and stop at the ends."""
+        assert _step(opened) == story.opening
+        opened.press("ArrowRight")
+        opened.press("ArrowRight")
+        opened.press("ArrowLeft")
+        assert _step(opened) == story.opening + 1
+        opened.evaluate("document.querySelector('#player').focus()")
+        opened.press("End")
+        opened.press("ArrowRight")
+        assert _step(opened) == len(story.steps) - 1
+        opened.press("Home")
+        opened.press("ArrowLeft")
+        assert _step(opened) == 0
+        opened.press("n")
+        assert _step(opened) == story.opening
+        assert opened.complaints == []
+
+    def test_buttons_and_the_slider_do_the_same(self, opened: Browser, story: Story) -> None:
+        """Each button has its step; the slider moves with it, and with its own keys."""
+        final = len(story.steps) - 1
+        moves = {"first": 0, "forward": 1, "last": final, "back": final - 1}
+        for button, step in moves.items():
+            opened.click(f"#{button}")
+            assert _step(opened) == step
+            assert opened.evaluate("Number(document.querySelector('#slider').value)") == step
+        opened.click("#first")
+        opened.click("#trouble")
+        assert _step(opened) == story.opening
+        opened.evaluate("document.querySelector('#slider').focus()")
+        opened.press("ArrowLeft")
+        assert _step(opened) == story.opening - 1
+        opened.click("#play")
+        assert opened.evaluate(f"new Promise(done => {{ {_ONCE_MOVED} }})")
+        assert _step(opened) > story.opening - 1
+        opened.click("#play")
+        assert opened.evaluate("document.querySelector('#play').ariaLabel") == "Play"
+
+    def test_each_step_shows_what_holds_at_it(self, opened: Browser, story: Story) -> None:
+        """What is in flight, where parties stand and which faults strike are those of the story."""
+        opened.evaluate("document.querySelector('#player').focus()")
+        opened.press("Home")
+        for step in range(story.opening + 20):
+            at = story.steps[step]
+            assert opened.evaluate("document.querySelector('#step-text').textContent") == at.text
+            flights = story.in_flight(step)
+            assert _rows(opened, "flight-table", 4) == [
+                [
+                    story.parties[each.sender],
+                    story.parties[each.receiver],
+                    story.kinds[each.kind],
+                    f"{each.bytes:,}",
+                ]
+                for each in flights
+            ] or [["nothing", "", "", ""]]
+            assert _rows(opened, "stand-table", 3) == [
+                [party, stands.state, str(stands.round or "set-up")]
+                for party in story.parties
+                for stands in (story.stand(party, step),)
+            ]
+            faults = [s.text for s in story.spells if s.first <= step < (s.last or 10**9)]
+            shown = "[...document.querySelectorAll('#faults-now li')].map(li => li.textContent)"
+            assert opened.evaluate(shown) == faults or ["none"]
+            dots = "document.querySelectorAll('#view circle[r=\"4.5\"]').length"
+            assert opened.evaluate(dots) == len(flights)
+            opened.press("ArrowRight")
+        assert opened.complaints == []
+
+    def test_without_scripts_the_chart_is_there(
+        self, world: Path, browser: Browser, page_of: PageOf
+    ) -> None:
+        """The steps are hidden, and the chart of all messages is as it was."""
+        browser.open(page_of(world), scripts=False)
+        hidden = "document.querySelector('#stepper').getBoundingClientRect().height"
+        assert browser.evaluate(hidden) == 0
+        chart = "document.querySelector('[aria-labelledby^=spacetime]').getBoundingClientRect()"
+        assert browser.evaluate(f"{chart}.height") > 100
+
+    def test_what_others_wrote_is_no_script(
+        self, world: Path, browser: Browser, tmp_path: Path
+    ) -> None:
+        """Words in a trace neither end the data nor run; all of them are shown as they are."""
+        run, trick = read_folder(world), "</script><script>document.title = 'tricked'</script><!--"
+        messages = tuple(message._replace(kind=trick) for message in run.messages)
+        marks = tuple(mark._replace(what=f"fault: {trick}") for mark in run.marks)
+        path = tmp_path / "tricked.html"
+        page = render(replace(run, messages=messages, marks=marks))
+        path.write_text(page, encoding="utf-8")
+        browser.open(path)
+        assert browser.complaints == []
+        assert browser.evaluate("document.title") != "tricked"
+        assert trick in browser.evaluate("document.querySelector('#faults-now').textContent")
+        # Were a script to slip in, the page's policy would not let it run.
+        path.write_text(page.replace("</main>", "<script>document.title = 'tricked'</script>"))
+        browser.open(path)
+        assert browser.evaluate("document.title") != "tricked"
+        assert "Content Security Policy" in browser.complaints[0]
+
+
+_ONCE_MOVED = (
+    "new MutationObserver(() => done(true))"
+    ".observe(document.querySelector('#step-number'), { childList: true });"
+)
+
+
+def _step(browser: Browser) -> int:
+    """Return the step that the page is at."""
+    shown: str = browser.evaluate("document.querySelector('#step-number').textContent")
+    return int(shown.split()[1])
+
+
+def _rows(browser: Browser, table: str, cells: int) -> list[list[str]]:
+    """Return the first cells of each row of a table."""
+    rows: list[list[str]] = browser.evaluate(
+        f"[...document.querySelectorAll('#{table} tbody tr')]"
+        f".map(row => [...row.cells].slice(0, {cells}).map(cell => cell.textContent))"
+    )
+    return rows

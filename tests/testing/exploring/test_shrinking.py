@@ -102,6 +102,22 @@ def test_the_command_shrinks_and_run_fails_again(
     assert "nothing went wrong in this world" in mended.output
 
 
+def test_the_command_writes_the_page_of_the_smallest_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--report` the folder has its messages and a page that steps through them."""
+    folder = tmp_path / "worlds" / "first"
+    monkeypatch.setattr(roles, "decide_labels", lambda *given: 2 - decide_labels(*given))
+    given = ["explore", "--seeds", "2", "--report", str(folder)]
+    explored = CliRunner().invoke(app, given)
+    assert explored.exit_code == 1
+    assert f"step through it: {folder / 'report.html'}" in explored.output
+    assert 'id="stepper"' in (folder / "report.html").read_text()
+    assert load_scenario(str(folder / "scenario.toml")).world is not None
+    again = CliRunner().invoke(app, given)
+    assert "nothing is overwritten; give another --report" in " ".join(again.output.split())
+
+
 def test_a_world_is_played_by_the_engine_of_worlds_only() -> None:
     """What labels all queries once refuses it, and a scenario without a world is none."""
     subject = SystemSubject(load_scenario("faults"))

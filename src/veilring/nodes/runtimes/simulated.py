@@ -1,6 +1,7 @@
 """Parties on the simulated clock, and the faults that strike them there."""
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,8 +55,9 @@ class Simulated(TasksRuntime):
     @override
     def marks(self) -> tuple[Mark, ...]:
         return tuple(
-            Mark(self._started + fault.start, party, f"fault: {fault.kind}")
+            Mark(self._started + fault.start, party, f"fault: {fault.kind}", until)
             for fault in self.struck
+            for until in (self._started + fault.end if fault.end < math.inf else None,)
             for party in fault.parties
         )
 

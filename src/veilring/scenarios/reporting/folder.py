@@ -72,8 +72,12 @@ class RunFolder:
     marks: tuple[Mark, ...]
 
 
-def open_folder(folder: Path) -> Path:
+def open_folder(folder: Path, option: str = "--out") -> Path:
     """Return the folder, made if need be, before anything is run.
+
+    Args:
+        folder: Its path.
+        option: The option that named it, for errors.
 
     Raises:
         InputError: If it cannot be made or already holds a run.
@@ -83,12 +87,12 @@ def open_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError("--out", folder, f"{allowed} ({error})") from error
+        raise InputError(option, folder, f"{allowed} ({error})") from error
     for held in (_REPORT, _ERROR, _MODEL):
         if (folder / held).exists():
             raise InputError.because(
-                f"{folder} holds {held}, and nothing is overwritten; give another --out",
-                field="--out",
+                f"{folder} holds {held}, and nothing is overwritten; give another {option}",
+                field=option,
             )
     return folder
 
@@ -117,7 +121,9 @@ def _write_circumstances(scenario: Scenario, journal: Journal, folder: Path) -> 
     tables = scenario.model_dump(mode="json", exclude_none=True)
     (folder / _SCENARIO).write_text(tomli_w.dumps(tables), encoding="utf-8")
     _write_json(folder / _VERSIONS, versions_used())
-    _write_json(folder / _EVENTS, [mark._asdict() for mark in sorted(journal.marks)])
+    # Of the parties that one fault strikes, the order says which is which, and is kept.
+    in_order = sorted(journal.marks, key=lambda mark: (mark.seconds, mark.kind != "fault"))
+    _write_json(folder / _EVENTS, [mark._asdict() for mark in in_order])
     in_time = sorted(journal.messages, key=lambda message: message.seconds)
     _frame(in_time).write_parquet(folder / _TRACE)
 

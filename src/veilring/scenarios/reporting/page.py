@@ -1,6 +1,9 @@
 """The report as one page of HTML that needs nothing from anywhere."""
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping
+from hashlib import sha256
+from importlib import resources
 from typing import Any, Final
 
 import tomli_w
@@ -17,6 +20,7 @@ from veilring.scenarios.reporting.charts import (
     whisker_chart,
 )
 from veilring.scenarios.reporting.folder import RunFolder
+from veilring.scenarios.reporting.stepping import tell_story
 from veilring.scenarios.reporting.summary import (
     accuracies,
     adversaries,
@@ -35,6 +39,7 @@ from veilring.scenarios.reporting.tables import Amount, by_kind, by_party, by_ro
 
 with name_missing_extras():
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "attack": attack,
@@ -45,6 +50,14 @@ _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "say": say,
     "place": "{:.3f}".format,  # of a mark: a thousandth of a percent or of a pixel
 }
+
+
+_SCRIPT: Final = (resources.files(__package__) / "templates" / "stepper.js").read_text("utf-8")
+# The page's own script may run, and nothing else: no other script, and no request.
+_DIGEST: Final = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
+_POLICY: Final = (
+    f"default-src 'none'; script-src 'sha256-{_DIGEST}'; style-src 'unsafe-inline'; img-src data:"
+)
 
 
 def render(run: RunFolder) -> str:
@@ -75,6 +88,9 @@ def render(run: RunFolder) -> str:
             by_kind=_with_chart(by_kind(messages), bar_chart),
             by_round=_with_chart(by_round(messages), column_chart),
             diagram=spacetime.draw(messages, run.marks, parties),
+            story=tell_story(messages, run.marks, parties, run.failure),
+            script=Markup(_SCRIPT),  # noqa: S704  (a file of this package)
+            policy=_POLICY,
         )
     )
 
@@ -93,6 +109,7 @@ def make_environment(*packages: str) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(_FILTERS)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment
 
 

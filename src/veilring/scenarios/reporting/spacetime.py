@@ -17,9 +17,9 @@ _LANES_PIXELS_MAX: Final = 960
 _TEXT_PIXELS: Final = 13
 _NAME_LETTERS_MAX: Final = 12
 _STUB: Final = 0.35  # of the way to the receiver: how far a line goes whose end is not known
-_CORRUPT: Final = ("adversary", "coalition")  # kinds of marks that show as a lane's colour
+CORRUPT: Final = ("adversary", "coalition")  # kinds of marks that show as a lane's colour
 _SHAPES: Final = {"lost": "lost", "failed": "lost", "stopped": "stopped"}
-_STYLES: Final = 12  # as many as the style sheet has: six colours, each solid and dashed
+STYLES: Final = 12  # as many as the style sheet has: six colours, each solid and dashed
 
 
 class Lane(NamedTuple):
@@ -103,9 +103,9 @@ def draw(
     scale = _Scale(messages, marks, len(order))
     rows = {party: scale.y(place) for place, party in enumerate(order)}
     kinds = list(dict.fromkeys(message.kind for message in messages))
-    styles = {kind: place % _STYLES for place, kind in enumerate(kinds)}
+    styles = {kind: place % STYLES for place, kind in enumerate(kinds)}
     known = [mark for mark in marks if mark.party in rows]
-    signed = (mark for mark in known if mark.kind not in _CORRUPT)
+    signed = (mark for mark in known if mark.kind not in CORRUPT)
     return Diagram(
         height=round(scale.y(len(order))) + _TEXT_PIXELS,
         left=_LEFT,
@@ -156,7 +156,7 @@ def _lane(party: str, place: int, marks: Iterable[Mark], scale: _Scale) -> Lane:
         name="" if place % stride else shortened(party, _NAME_LETTERS_MAX),
         y=scale.y(place),
         end=min(lost, default=_RIGHT),
-        corrupt=any(mark.kind in _CORRUPT for mark in own),
+        corrupt=any(mark.kind in CORRUPT for mark in own),
     )
 
 

@@ -1,0 +1,286 @@
+"""The steps of a run: what is in flight at each of them, and where each party stands."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilring.nodes.run import Failure
+from veilring.nodes.trace import Mark, TracedMessage
+from veilring.scenarios.reporting import read_folder
+from veilring.scenarios.reporting.stepping import PARTIES_MAX, Story, tell_story
+
+NAMES = ("ada", "bob", "cy")
+TO_BOB = TracedMessage("ada", "bob", 0.0, 2.0, 1, "word", 10, 0, "5e55")
+TO_CY = TracedMessage("bob", "cy", 3.0, 4.0, 2, "echo", 20, 0, "5e55")
+LOST = TO_BOB._replace(number=1, sent_seconds=1.0, received_seconds=None)
+
+
+def _story(*messages: TracedMessage, marks: tuple[Mark, ...] = ()) -> Story:
+    story = tell_story(messages, marks, NAMES)
+    assert story is not None
+    return story
+
+
+def _words(story: Story) -> list[str]:
+    return [f"{step.seconds:g} {step.what}" for step in story.steps]
+
+
+def _flying(story: Story) -> list[list[str]]:
+    """Return the kinds of the messages in flight, step by step."""
+    steps = range(len(story.steps))
+    return [[story.kinds[flight.kind] for flight in story.in_flight(step)] for step in steps]
+
+
+SECONDS = st.integers(0, 6).map(float)
+MESSAGES = st.lists(
+    st.builds(
+        lambda ends, sent, took, round_number, session: TracedMessage(
+            ends[0],
+            ends[1],
+            sent,
+            None if took is None else (sent or 0.0) + took,
+            round_number,
+            "word",
+            1,
+            0,
+            session,
+        ),
+        st.permutations(NAMES).map(lambda names: names[:2]),
+        SECONDS,
+        st.none() | st.integers(0, 3).map(float),
+        st.integers(0, 3),
+        st.sampled_from(["5e55", "a11"]),
+    )
+    | st.builds(lambda at: TO_BOB._replace(sent_seconds=None, received_seconds=at), SECONDS),
+    min_size=1,
+    max_size=12,
+).map(lambda messages: sorted(messages, key=lambda message: message.seconds))
+MARKS = st.lists(
+    st.builds(Mark, SECONDS, st.sampled_from(NAMES), st.just("stopped: enough"))
+    | st.builds(
+        lambda start, party, kind, length: Mark(start, party, f"fault: {kind}", start + length),
+        SECONDS,
+        st.sampled_from(NAMES),
+        st.sampled_from(["restart", "isolation", "reset"]),
+        st.integers(1, 4).map(float),
+    ),
+    max_size=4,
+)
+
+
+class TestFlights:
+    """Which messages are in flight."""
+
+    def test_a_message_is_in_flight_from_its_sending_to_its_receipt(self) -> None:
+        """Step by step, with nothing in flight before, between and after."""
+        story = _story(TO_BOB, TO_CY)
+        assert _words(story) == ["0 start", "0 sent", "2 received", "3 sent", "4 received"]
+        assert _flying(story) == [[], ["word"], [], ["echo"], []]
+
+    @given(MESSAGES, MARKS)
+    def test_every_message_is_in_flight_until_it_is_received_or_lost(
+        self, messages: list[TracedMessage], marks: list[Mark]
+    ) -> None:
+        """At each step: those whose sending has passed and whose receipt or loss has not."""
+        story = _story(*messages, marks=tuple(marks))
+        seconds = [step.seconds for step in story.steps]
+        assert seconds == sorted(seconds)
+        sent, ended = set[int | None](), set[int | None]()
+        for number, step in enumerate(story.steps):
+            sent |= {step.message} if step.what == "sent" else set()
+            ended |= {step.message} if step.what in {"received", "lost"} else set()
+            flying = {story.flights.index(f) for f in story.in_flight(number)}
+            assert {story.flights[p].last for p in flying} == {
+                story.flights[p].last for p in sent - ended if p is not None
+            }
+        assert ended == set(range(len(messages)))
+        for message, flight in zip(messages, story.flights, strict=True):
+            end = story.steps[flight.last]
+            assert end.what == ("lost" if message.received_seconds is None else "received")
+            if message.received_seconds is not None:
+                assert end.seconds == message.received_seconds
+            assert end.seconds >= message.seconds
+
+    @given(MESSAGES, MARKS, st.integers(1, 8))
+    def test_the_last_steps_are_those_of_the_whole(
+        self, messages: list[TracedMessage], marks: list[Mark], most: int
+    ) -> None:
+        """With earlier messages left out, each step that is left shows what it showed before."""
+        whole = _story(*messages, marks=tuple(marks))
+        short = tell_story(messages, marks, NAMES, most=most)
+        assert short is not None
+        assert short.omitted == max(0, len(messages) - most)
+        skipped = len(whole.steps) - len(short.steps)
+        for step in range(len(short.steps)):
+            if step:
+                assert short.steps[step].text == whole.steps[step + skipped].text
+            before = [flight[:6] for flight in whole.in_flight(step + skipped)]
+            assert [flight[:6] for flight in short.in_flight(step)] == before
+            holding = [s.text for s in whole.spells if _holds(s.first, s.last, step + skipped)]
+            assert [s.text for s in short.spells if _holds(s.first, s.last, step)] == holding
+            for party in NAMES:
+                one, other = short.stand(party, step), whole.stand(party, step + skipped)
+                assert (one.state, one.round, one.waits) == (other.state, other.round, other.waits)
+                assert (one.received is None) == (other.received is None)
+                assert (one.awaited is None) == (other.awaited is None)
+
+    def test_nothing_tells_when_a_sending_without_record_was(self) -> None:
+        """A message whose sender's record is lost is received, and never in flight."""
+        story = _story(TO_BOB._replace(sent_seconds=None))
+        assert _words(story) == ["0 start", "2 received"]
+        assert _flying(story) == [[], []]
+
+    def test_what_arrives_at_once_is_sent_before(self) -> None:
+        """On links that take no time a chain of messages is in the order of its rounds."""
+        story = _story(
+            TO_CY._replace(sent_seconds=0.0, received_seconds=0.0),
+            TO_BOB._replace(received_seconds=0.0),
+        )
+        assert [(step.what, step.message) for step in story.steps[1:]] == [
+            ("sent", 1),
+            ("received", 1),
+            ("sent", 0),
+            ("received", 0),
+        ]
+
+
+def _holds(first: int, last: int | None, step: int) -> bool:
+    return first <= step and (last is None or step < last)
+
+
+class TestLosses:
+    """When a message that was never received was lost."""
+
+    @pytest.mark.parametrize(
+        ("marks", "lost"),
+        [
+            ((), 4.0),
+            ((Mark(1.5, "bob", "fault: crash"),), 1.5),
+            ((Mark(1.5, "ada", "fault: crash"),), 4.0),
+            ((Mark(0.5, "bob", "fault: restart", 3.5),), 1.0),
+            ((Mark(0.2, "bob", "fault: restart", 0.5),), 4.0),
+            ((Mark(2.5, "ada", "fault: reset", 3.0), Mark(2.5, "bob", "fault: reset", 3.0)), 2.5),
+            ((Mark(2.5, "cy", "fault: reset", 3.0), Mark(2.5, "bob", "fault: reset", 3.0)), 4.0),
+            ((Mark(1.5, "bob", "fault: isolation", 2.0),), 4.0),
+            ((Mark(3.5, "bob", "stopped: it had enough"),), 3.5),
+            ((Mark(3.5, "ada", "stopped: it had enough"),), 4.0),
+        ],
+    )
+    def test_a_break_or_the_end_of_its_receiver_ends_it(
+        self, marks: tuple[Mark, ...], lost: float
+    ) -> None:
+        """A broken connection, a receiver that is down or has stopped; else the session's end."""
+        story = _story(TO_BOB, LOST, TO_CY, marks=marks)
+        (flight,) = (each for each in story.flights if not each.received)
+        assert story.steps[flight.last].seconds == lost
+        assert story.steps[flight.last].text == "bob never receives word from ada"
+
+    def test_an_end_in_a_later_session_is_not_its_own(self) -> None:
+        """A receiver that stops once another session has begun ended this one before."""
+        later = TO_CY._replace(session="a11", sent_seconds=6.0, received_seconds=7.0)
+        story = _story(TO_BOB, LOST, later, marks=(Mark(8.0, "bob", "stopped: enough"),))
+        (flight,) = (each for each in story.flights if not each.received)
+        assert story.steps[flight.last].seconds == 2.0
+
+
+class TestStanding:
+    """Where each party stands."""
+
+    def test_a_party_has_received_one_message_and_waits_for_the_next(self) -> None:
+        """From the start of its session on; it waits for nothing before it sends."""
+        story = _story(TO_BOB, TO_CY)
+        stands = [story.stand("bob", step) for step in range(5)]
+        assert [stand.awaited for stand in stands] == [None, 0, None, None, None]
+        assert [stand.received for stand in stands] == [None, None, 0, 0, 0]
+        assert [stand.round for stand in stands] == [0, 0, 1, 2, 2]
+        assert [stand.state for stand in stands] == [*["running"] * 3, "done", "done"]
+        assert story.stand("cy", 1).awaited == 1
+
+    def test_what_a_party_waited_for_when_it_stopped_is_what_it_waits_for(self) -> None:
+        """Until its mark; afterwards it waits for nothing."""
+        mark = Mark(5.0, "cy", "stopped: time is up", waits=("word from ada",))
+        story = _story(TO_BOB, TO_CY, marks=(mark,))
+        stands = [story.stand("cy", step) for step in range(6)]
+        assert [stand.waits for stand in stands] == [(), (), (), (), ("word from ada",), ()]
+        assert [stand.state for stand in stands] == [*["running"] * 5, "stopped"]
+        assert story.steps[5].text == "cy: stopped: time is up"
+
+    def test_a_party_is_down_until_it_is_back_and_takes_part_again(self) -> None:
+        """It waits for nothing while it is down."""
+        again = TO_BOB._replace(session="a11", sent_seconds=8.0, received_seconds=9.0)
+        marks = (Mark(1.0, "bob", "fault: restart", 5.0), Mark(1.0, "bob", "lost: it crashed"))
+        story = _story(TO_BOB._replace(received_seconds=None), again, marks=marks)
+        states = [story.stand("bob", step).state for step in range(len(story.steps))]
+        assert _words(story)[1:] == [
+            "0 sent",
+            "1 fault",
+            "1 lost",
+            "1 mark",
+            "5 over",
+            "8 sent",
+            "9 received",
+        ]
+        assert states == ["running"] * 2 + ["crashed"] * 3 + ["back", "running", "done"]
+        assert story.stand("bob", 6).awaited == 1
+
+    def test_faults_hold_from_their_strike_until_they_are_over(self) -> None:
+        """A link's fault names its two ends in order; those of a party show in its state."""
+        marks = (
+            Mark(1.0, "cy", "fault: stall", 3.0),
+            Mark(1.0, "ada", "fault: stall", 3.0),
+            Mark(1.5, "bob", "fault: isolation", 9.0),
+        )
+        story = _story(TO_BOB, marks=marks)
+        stall, isolation = story.spells
+        assert stall.text == "no message from cy to ada gets through"
+        assert isolation.text == "bob cannot reach any other party"
+        assert [(spell.first, spell.last) for spell in story.spells] == [(2, 5), (3, 6)]
+        assert [story.stand("bob", step).state for step in (2, 3, 6)] == [
+            "running",
+            "cut off",
+            "done",
+        ]
+        assert story.opening == 2
+        assert story.steps[6].text == "The fault isolation of bob is over"
+
+    def test_parties_of_an_adversary_are_named_and_no_step(self) -> None:
+        """They are in its hands all the time."""
+        story = _story(TO_BOB, marks=(Mark(0.0, "cy", "coalition: with ada"),))
+        assert story.corrupt == (story.parties.index("cy"),)
+        assert len(story.steps) == 3
+
+
+class TestBounds:
+    """What there is a story of."""
+
+    def test_a_run_that_failed_ends_with_its_error(self) -> None:
+        """The last step blames who is at fault."""
+        failure = Failure("RunFailed", "bob broke the protocol", {}, culprit="bob")
+        story = tell_story([TO_BOB], [], NAMES, failure)
+        assert story is not None
+        assert story.steps[-1].text == "The run fails: bob broke the protocol"
+        assert story.steps[-1].parties == (story.parties.index("bob"),)
+        assert story.opening == len(story.steps) - 1
+
+    def test_there_is_none_without_messages_or_for_a_crowd(self) -> None:
+        """Nothing to step through, or more lanes than anybody can read."""
+        crowd = [f"party-{number}" for number in range(PARTIES_MAX + 1)]
+        assert tell_story([], [], NAMES) is None
+        assert tell_story([TO_BOB], [], crowd) is None
+        assert tell_story([TO_BOB], [], [*crowd[:-2], "ada", "bob"][-PARTIES_MAX:]) is not None
+
+    def test_a_world_of_many_faults_is_told_whole(self, world: Path) -> None:
+        """Each message is a flight; each fault that struck is over after its start."""
+        run = read_folder(world)
+        story = tell_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
+        assert story is not None
+        assert len(story.flights) == len(run.messages)
+        assert len(story.spells) == 10
+        assert all(spell.first < (spell.last or math.inf) for spell in story.spells)
+        assert "no message that party-2 sends gets through" in {s.text for s in story.spells}
+        crashed = [mark.seconds for mark in run.marks if mark.what == "lost: it crashed"]
+        step = next(n for n, s in enumerate(story.steps) if s.seconds == crashed[0])
+        assert story.stand("party-1", step).state == "crashed"
