@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from veilring.cli.audit import audit_command
 from veilring.cli.classify import classify_command
 from veilring.cli.compare import compare_command
 from veilring.cli.deploy import deploy_app
@@ -190,6 +191,7 @@ app.command()(report)
 app.command()(trace)
 app.command()(sweep)
 app.command("explore")(explore_command)
+app.command("audit")(audit_command)
 app.command()(reproduce)
 app.command()(leakage)
 app.command("tune")(tune_command)

@@ -30,6 +30,16 @@ from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.nodes.run import Run
+from veilring.protocols.claims import (
+    EXAMPLE_PARTIES,
+    Argument,
+    Comparison,
+    Example,
+    exchange_rows,
+    make_example,
+    remove_row,
+    replace_query,
+)
 from veilring.protocols.forecast import Forecast
 
 PARTIES: Final = 8
@@ -248,6 +258,11 @@ class Setup(ABC):
     def resident(self) -> tuple[object, ...]:
         """The private input of each party, in the order of `parties`."""
         return tuple(self.parts.values())
+
+    @property
+    def observers(self) -> tuple[str, ...]:
+        """The parties whose pooled views an audit examines; the client is the first of them."""
+        return self.parties[: self.system.pooling(len(self.parts))]
 
     @property
     @abstractmethod
@@ -527,6 +542,11 @@ class ServerSetup(Setup):
     def parties(self) -> tuple[str, str]:
         return SERVER, self.client
 
+    @property
+    @override
+    def observers(self) -> tuple[str, ...]:
+        return (self.client if self.system.hides_rows else SERVER,)
+
     @override
     def can_do_with(self, parties: Sequence[str]) -> bool:
         return set(parties) == set(self.parties)
@@ -599,6 +619,10 @@ class System(Section, ABC):
     """Where errors of the code below have another name for a parameter: the parameter by it."""
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     """What `Setup.leakage` returns, by name."""
+    notices_liars: ClassVar[bool] = False
+    """Whether it promises that no malicious party changes a result unnoticed."""
+    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
+    """Claims of the promise that no audit tests, by name, with the reason for each."""
 
     name: str
 
@@ -669,6 +693,34 @@ class System(Section, ABC):
         Raises:
             InputError: If a parameter does not go with the parties or the rows.
         """
+
+    def pooling(self, parties: int) -> int:  # noqa: ARG002  (a subclass's own)
+        """Return how many of the given number of parties may pool their views."""
+        return 1
+
+    def example(self, *, parties: int = EXAMPLE_PARTIES) -> Example:
+        """Return a small example that an audit plays thousands of times.
+
+        Args:
+            parties: The number of parties that hold rows.
+        """
+        return make_example(parties)
+
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        """Return pairs of worlds, with what the promise says of telling them apart.
+
+        By default one row is removed, or one query replaced, where there is an ε; otherwise two
+        parties exchange their rows, which nobody else may notice.
+
+        Args:
+            example: The first world of each pair, such as that of `example`.
+        """
+        promise = self.promise(parties=len(example.parts))
+        if promise.epsilon is None:
+            return (exchange_rows(example),)
+        if not self.hides_rows:
+            return (replace_query(example, epsilon=promise.epsilon),)
+        return (remove_row(example, epsilon=promise.epsilon, delta=promise.delta),)
 
     def membership(self, facts: Facts) -> Membership | None:  # noqa: ARG002  (a subclass's own)
         """Return how a party takes part in a deployment among peers that all hold rows.

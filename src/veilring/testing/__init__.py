@@ -15,6 +15,9 @@ one of them: see `veilring.testing.exploring`.
 
 `assert_hides`, `assert_simulatable` and `measure_leakage` ask what a coalition learns of a role:
 see `veilring.testing.hiding`.
+
+`audit` runs all of these on one system or role, and returns a verdict for each of its claims: see
+`veilring.testing.auditing`.
 """
 
 import asyncio
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
     from veilring.nodes.adversary import Adversary
     from veilring.nodes.run import Run
+    from veilring.testing.auditing import audit
     from veilring.testing.hiding import assert_hides, assert_simulatable, measure_leakage
 
 __all__ = (
@@ -31,6 +35,7 @@ __all__ = (
     "assert_cost",
     "assert_hides",
     "assert_simulatable",
+    "audit",
     "measure_leakage",
 )
 
@@ -126,7 +131,11 @@ def assert_cost(
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
-    """Import the audits of views when they are first used: they need scikit-learn and SimPy."""
+    """Import audits when they are first used: they need scikit-learn and SimPy."""
+    if name == "audit":
+        from veilring.testing.auditing import audit  # noqa: PLC0415  (the reason of this function)
+
+        return audit
     if name in __all__:
         from veilring.testing import hiding  # noqa: PLC0415  (the reason of this function)
 

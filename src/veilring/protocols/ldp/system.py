@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from typing_extensions import override
 from veilring.data.table import Features, Ranges, Rows
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
+from veilring.protocols.claims import Argument, Comparison, Example, replace_row
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.bayes import (
     SMOOTHING_MIN,
@@ -80,6 +82,20 @@ class LDPBayes(System):
     is_lasting: ClassVar[bool] = True
     title: ClassVar[str] = "LDP naive Bayes"
     summary: ClassVar[str] = "Each row is a client that sends one noisy report to a server."
+    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
+        {
+            "budget": Argument(
+                "A client answers a task once.",
+                "Its outbox keeps the report and sends the same bytes again:"
+                " tests/protocols/ldp/test_outbox.py.",
+            ),
+            "malicious server": Argument(
+                "The guarantee also holds for a server that does anything.",
+                "The client draws the noise, and the law of each report is checked exactly:"
+                " tests/protocols/ldp/test_oracle_privacy.py.",
+            ),
+        }
+    )
 
     name: Literal["ldp-bayes"] = Field("ldp-bayes", description="ldp-bayes")
     kind: Annotated[
@@ -193,6 +209,10 @@ class LDPBayes(System):
         )
 
     @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        return (replace_row(example, epsilon=self.epsilon),)
+
+    @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "LDPSetup":
         return LDPSetup(self, parts, facts)
 
@@ -218,6 +238,11 @@ class LDPSetup(Setup):
     @override
     def parties(self) -> tuple[str, ...]:
         return SERVER, *self.parts
+
+    @property
+    @override
+    def observers(self) -> tuple[str, ...]:
+        return (SERVER,)
 
     @property
     @override

@@ -132,6 +132,10 @@ class NoisyVotes(System):
         return self.sum in {"ring", "cycles"}
 
     @override
+    def pooling(self, parties: int) -> int:
+        return self._together
+
+    @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         """Return what is promised to everybody, the parties included.
 

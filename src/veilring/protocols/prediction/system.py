@@ -17,6 +17,7 @@ from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
 from veilring.privacy.budgets import budget_units
+from veilring.protocols.claims import EXAMPLE_PARTIES, Argument, Example
 from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
 from veilring.protocols.prediction.algorithm.filter import (
@@ -101,6 +102,20 @@ class IndKNN(System):
     title: ClassVar[str] = "Ind-KNN, server"
     summary: ClassVar[str] = (
         "A server labels a stream of queries by noisy votes that each record pays for."
+    )
+    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
+        {
+            "budget": Argument(
+                "Each record pays for every query that it votes on, and then votes no more.",
+                "Each record has a filter whose budget is charged before an answer leaves:"
+                " tests/protocols/prediction/test_filter.py.",
+            ),
+            "adaptive clients": Argument(
+                "The guarantee also holds for queries that depend on earlier answers.",
+                "Individual privacy filters allow for adaptive queries (Feldman and Zrnic"
+                " 2021): docs/protocols/prediction.md.",
+            ),
+        }
     )
     renamed = MappingProxyType({"queriers": "clients"})
 
@@ -222,6 +237,12 @@ class IndKNN(System):
         if self.sigma2 == "auto":
             sigma2 = f"σ2 = {SIGMA2_RULE} for streams of T, a batch"
         return f"{self.kernel} about the middle of the ranges; {tau}; {sigma2}"
+
+    @override
+    def example(self, *, parties: int = EXAMPLE_PARTIES) -> Example:
+        """Return an example whose stream asks one query until its budgets are exhausted."""
+        example = super().example(parties=parties)
+        return example.asking(np.repeat(example.queries, STREAM_QUERIES_MIN, axis=0))
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "IndKNNSetup":

@@ -1,6 +1,7 @@
 """Noisy votes by a data owner as a system: r-N, or k-N, in one request and one answer."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
+from veilring.protocols.claims import Argument
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
@@ -213,6 +215,21 @@ class DataOwner(System):
 
     title: ClassVar[str] = "r-N, owner"
     summary: ClassVar[str] = "A data owner labels queries by noisy votes and charges each answer."
+    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
+        {
+            "budget": Argument(
+                "Each batch is paid for once, and an exhausted budget refuses.",
+                "The owner charges its ledger before it draws noise:"
+                " tests/protocols/radius/test_owner.py. `veilring explore --stores` explores the"
+                " ledger on failing disks.",
+            ),
+            "malicious clients": Argument(
+                "The guarantee also holds for clients that do anything.",
+                "The owner checks each request against public rules and draws all the noise"
+                " itself: tests/protocols/radius/test_owner_attacks.py.",
+            ),
+        }
+    )
 
     name: Literal["radius"] = Field("radius", description="radius")
     epsilon: float = Field(

@@ -139,8 +139,12 @@ class RankSearch(System):
         return self.reveal == "totals"
 
     @override
+    def pooling(self, parties: int) -> int:
+        return parties - 2 if self.reveal == "totals" else (parties - 1) // 2
+
+    @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
-        coalition = parties - 2 if self.reveal == "totals" else (parties - 1) // 2
+        coalition = self.pooling(parties)
         weighted = (
             " A class with a single row within the radius shows its distance by its weighted total."
             if self.weights == "distance" and self.reveal != "label"

@@ -119,8 +119,12 @@ class Release(System):
         return "an owner" if self.trusted else "{honest} of {parties}"
 
     @override
+    def pooling(self, parties: int) -> int:
+        return self.trust_among(parties).tolerated
+
+    @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
-        pooling = self.trust_among(parties).tolerated
+        pooling = self.pooling(parties)
         losing = f"; of these all but {self.lost} are there to the end" if self.lost else ""
         owner = "an owner that is trusted with all rows; clients may do anything"
         peers = (
@@ -310,6 +314,11 @@ class ReleaseSetup(Setup):
     @override
     def parties(self) -> tuple[str, ...]:
         return (SERVER, next(iter(self.parts))) if self._release.trusted else tuple(self.parts)
+
+    @property
+    @override
+    def observers(self) -> tuple[str, ...]:
+        return self.parties[1:] if self._release.trusted else super().observers
 
     @property
     @override

@@ -1,6 +1,7 @@
 """PP-kNN as a system: its parameters, what it promises, and how its parties play a batch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, Self, cast
 
@@ -14,6 +15,7 @@ from veilring.data.table import Features, Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
+from veilring.protocols.claims import Comparison, Example, exchange_rows
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
@@ -176,6 +178,10 @@ class PrivateKNN(System):
             public={"parameters": parameters},
             all_learn=True,
         )
+
+    @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        return (exchange_rows(example, epsilon=inf),)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "RingSetup":

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.checks import require, require_that
+from veilring.protocols.claims import Argument
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.system import (
     PARTIES,
@@ -226,6 +228,19 @@ class TreeWalk(System):
     hides_rows: ClassVar[bool] = False
     title: ClassVar[str] = "tree walk"
     summary: ClassVar[str] = "A client finds public rows near a query that it does not reveal."
+    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
+        {
+            "budget": Argument(
+                "What several queries reveal adds up, and equal queries are answered from memory.",
+                "The client keeps its answers: tests/protocols/treewalk/test_memory.py.",
+            ),
+            "malicious server": Argument(
+                "The guarantee also holds for a server that does anything.",
+                "The client draws the noise whatever tree the server sends:"
+                " tests/protocols/treewalk/test_privacy.py.",
+            ),
+        }
+    )
 
     name: Literal["treewalk"] = Field("treewalk", description="treewalk")
     epsilon: float = Field(8.0, gt=0, description="a number above 0")

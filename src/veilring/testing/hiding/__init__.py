@@ -2,6 +2,8 @@
 
 `assert_hides`
     Two worlds that the coalition may not tell apart: a test that fails if their views differ.
+`compare_views`
+    The same comparison, which returns its findings in either case.
 `assert_simulatable`
     A simulator makes views of what the coalition may know: a test that fails if real ones differ.
 `measure_leakage`
@@ -16,6 +18,7 @@ from veilring.testing.hiding.audit import (
     Verdict,
     assert_hides,
     assert_simulatable,
+    compare_views,
 )
 from veilring.testing.hiding.leakage import Leakage, Success, measure_leakage
 from veilring.testing.hiding.stripping import strip_masks
@@ -34,6 +37,7 @@ __all__ = (
     "World",
     "assert_hides",
     "assert_simulatable",
+    "compare_views",
     "measure_leakage",
     "play_world",
     "strip_masks",

@@ -267,6 +267,54 @@ def assert_hides(  # noqa: PLR0913  (two worlds, who looks, what may be told, an
         InternalError: If a control failed, so that the audit shows nothing.
         MissingExtra: If scikit-learn or SimPy is not installed.
     """
+    audit = compare_views(
+        role,
+        inputs,
+        other_inputs,
+        coalition=coalition,
+        tells=tells,
+        parties=parties,
+        strip=strip,
+        only=only,
+        runs=runs,
+        seed=seed,
+        alarm=alarm,
+        **public,
+    )
+    if audit.verdict.differs:
+        raise AssertionError(
+            f"the view of {' and '.join(coalition)} tells more than it may\n{audit}"
+        )
+    return audit
+
+
+def compare_views(  # noqa: PLR0913  (two worlds, who looks, what may be told, and a budget)
+    role: Role,
+    inputs: Inputs,
+    other_inputs: Inputs,
+    *,
+    coalition: Sequence[str],
+    tells: Tells,
+    parties: int | Sequence[str] | None = None,
+    strip: Strip | None = None,
+    only: Mapping[str, Mapping[str, object]] | None = None,
+    runs: int = RUNS,
+    seed: int | None = 0,
+    alarm: float = ALARM,
+    **public: Any,
+) -> Audit:
+    """Compare the views of a coalition in two worlds, as `assert_hides` does.
+
+    The arguments are those of `assert_hides`.
+
+    Returns:
+        The findings, whether the worlds are told apart or not.
+
+    Raises:
+        InputError: As `assert_hides` does.
+        InternalError: Likewise.
+        MissingExtra: Likewise.
+    """
     names = name_parties(inputs, parties)
     worlds = [
         World(role, given, names, tuple(coalition), public, only or {})
@@ -278,12 +326,7 @@ def assert_hides(  # noqa: PLR0913  (two worlds, who looks, what may be told, an
     def play(world: int, number: int, name: str) -> Iterator[Played]:
         return play_world(worlds[world], number, streams, f"{name} {world}")
 
-    audit = _compare(play, runs, alarm, strip, seed)
-    if audit.verdict.differs:
-        raise AssertionError(
-            f"the view of {' and '.join(coalition)} tells more than it may\n{audit}"
-        )
-    return audit
+    return _compare(play, runs, alarm, strip, seed)
 
 
 def assert_simulatable(  # noqa: PLR0913  (two laws, who looks, what may be told, and a budget)

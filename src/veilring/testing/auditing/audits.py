@@ -1,0 +1,151 @@
+"""An audit: all claims of a system or a role, each with a verdict."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from veilring.errors import InputError, InternalError, MissingExtra, VeilringError
+from veilring.privacy.audits import ALARM
+from veilring.protocols.claims import EXAMPLE_PARTIES
+from veilring.protocols.system import System
+from veilring.testing.auditing.efforts import FULL, QUICK, Effort
+from veilring.testing.auditing.faults import check_faults, check_liars
+from veilring.testing.auditing.findings import Audit, Claim, Verdict
+from veilring.testing.auditing.running import (
+    check_accounts,
+    check_labels,
+    check_role,
+    check_runs,
+)
+from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
+from veilring.testing.auditing.views import check_comparison, check_hidden
+
+Check = Callable[[], list[Claim]]
+Subject = System | type[System] | RoleClaims
+
+_LABEL_TESTS: Final = 1
+
+
+def audit(
+    subject: Subject,
+    *,
+    quick: bool = False,
+    parties: int = EXAMPLE_PARTIES,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Callable[[str, int, int], object] | None = None,
+) -> Audit:
+    """Run all audits of a system or of a role, and return a verdict for each of its claims.
+
+    A true claim is contradicted with a probability of at most 1e-6 for the whole audit. There is
+    one look: do not repeat an audit with other seeds until it passes.
+
+    Args:
+        subject: A system, a class of systems with its defaults, or a role with its claims.
+        quick: Whether to run less: some 10 to 20 s on two cores.
+        parties: The number of parties that hold rows, for a system.
+        seed: The seed of all runs.
+        workers: The number of processes that share the checks; 1 is this process.
+        progress: Called with what is done, how many checks are done, and how many there are.
+
+    Returns:
+        The verdicts.
+
+    Raises:
+        InputError: If the system refuses its example, or a role's worlds may be told apart.
+        InternalError: If a control of an audit failed, so that it shows nothing.
+        MissingExtra: If what experiments need is not installed.
+    """
+    began = time.perf_counter()
+    effort = QUICK if quick else FULL
+    if isinstance(subject, RoleClaims):
+        named: Any = subject
+        name, title = subject.name, subject.title or subject.name
+        parameters: dict[str, Any] = {}
+        checks = _checks_of_role(subject, effort, seed)
+    else:
+        system = subject() if isinstance(subject, type) else subject
+        named = AuditedSystem(system, system.example(parties=parties))
+        name, title = system.name, system.title
+        parameters = system.model_dump(mode="json")
+        checks = _checks_of_system(named, effort, seed)
+    claims = _run(checks, workers, progress)
+    if isinstance(named, AuditedSystem):
+        claims += _stated(named)
+    seconds = time.perf_counter() - began
+    return Audit(name, title, parameters, seed, quick, ALARM, tuple(claims), seconds)
+
+
+def _checks_of_system(subject: AuditedSystem, effort: Effort, seed: int) -> list[Check]:
+    comparisons = subject.system.comparisons(subject.example)
+    shared = effort.shared_by(len(comparisons) + _LABEL_TESTS)
+    given = (subject, shared, seed)
+    return [
+        partial(check_runs, *given),
+        partial(check_labels, *given),
+        *(partial(check_comparison, *given, number=number) for number in range(len(comparisons))),
+        partial(check_accounts, *given),
+        partial(check_faults, *given),
+        partial(check_liars, *given),
+    ]
+
+
+def _checks_of_role(subject: RoleClaims, effort: Effort, seed: int) -> list[Check]:
+    given = (subject, effort, seed)
+    return [partial(each, *given) for each in (check_role, check_hidden, check_faults, check_liars)]
+
+
+def _run(
+    checks: Sequence[Check],
+    workers: int,
+    progress: Callable[[str, int, int], object] | None,
+) -> list[Claim]:
+    found: Iterable[list[Claim]] = map(_checked, checks)
+    if workers > 1:
+        from veilring.scenarios.sweep import engine  # noqa: PLC0415  (for many workers only)
+
+        found = engine.in_order(_checked, checks, workers)
+    claims = list[Claim]()
+    for done, each in enumerate(found):
+        claims += each
+        if progress is not None:
+            progress("Auditing", done + 1, len(checks))
+    return claims
+
+
+def _checked(check: Check) -> list[Claim]:
+    """Run a check; a run that it needs and that fails contradicts the claim that it works."""
+    try:
+        return check()
+    except (InputError, InternalError, MissingExtra):
+        raise
+    except (VeilringError, AssertionError) as error:
+        name = check.func.__name__.removeprefix("check_") if isinstance(check, partial) else ""
+        return [
+            Claim(
+                name,
+                "Runs without faults succeed.",
+                Verdict.CONTRADICTED,
+                f"A run failed: {type(error).__name__}: {error}",
+            )
+        ]
+
+
+def _stated(subject: AuditedSystem) -> list[Claim]:
+    """Return the claims that no run tests: by argument, and the limits that the promise states."""
+    claims = [
+        Claim(name, argued.promised, Verdict.BY_ARGUMENT, argued.reason)
+        for name, argued in subject.system.arguments.items()
+        if name != "budget"
+    ]
+    if subject.promise.note:
+        claims.append(
+            Claim(
+                "limits",
+                subject.promise.note,
+                Verdict.NOT_CLAIMED,
+                "These sentences limit the promise. They claim nothing that a run can contradict.",
+            )
+        )
+    return claims

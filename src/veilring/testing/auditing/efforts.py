@@ -1,0 +1,35 @@
+"""How much an audit runs."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from veilring.privacy.audits import ALARM
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """The size of each part of an audit.
+
+    Attributes:
+        runs: The runs of each comparison of two worlds, both together; a multiple of 4.
+        worlds: The worlds with faults that are explored at first.
+        worlds_max: The worlds that are explored until each class of fault has struck.
+        every_message: Whether each message of a run is struck by each class of fault as well.
+        alarm: The probability that a true claim is contradicted, for one statistical test.
+    """
+
+    runs: int
+    worlds: int
+    worlds_max: int
+    every_message: bool
+    alarm: float = ALARM
+
+    def shared_by(self, tests: int) -> "Effort":
+        """Return the effort whose false alarms are divided among statistical tests."""
+        return replace(self, alarm=self.alarm / max(1, tests))
+
+
+QUICK: Final = Effort(runs=1_600, worlds=20, worlds_max=100, every_message=False)
+"""Some 10 to 20 s of two cores."""
+FULL: Final = Effort(runs=8_000, worlds=200, worlds_max=400, every_message=True)
+"""Up to a few minutes."""

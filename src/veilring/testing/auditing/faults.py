@@ -1,0 +1,139 @@
+"""Claims about faults and malicious parties."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from veilring.errors import InputError, VeilringError
+from veilring.protocols.registry import find_system
+from veilring.scenarios.schema import load_scenario
+from veilring.testing.auditing.efforts import Effort
+from veilring.testing.auditing.findings import Claim, Verdict
+from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
+from veilring.testing.exploring import (
+    Campaign,
+    RoleSubject,
+    Subject,
+    SystemSubject,
+    explore_every_world,
+    explore_subject,
+    to_toml,
+)
+from veilring.testing.exploring.campaign import explore_seed
+from veilring.testing.lies import Lies, audit_subject, audit_system
+from veilring.testing.lies import Verdict as Outcome
+
+_PROMISED: Final = (
+    "No fault leads to a wrong result or a run without an end: each failure is a named error."
+)
+_UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
+_SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")
+_SMALLEST: Final = ("data.source=iris", "parties.count=3", "data.queries=1")
+
+
+def check_faults(subject: AuditedSystem | RoleClaims, effort: Effort, seed: int) -> list[Claim]:
+    """Explore worlds with faults until each class of fault has struck."""
+    explored = _subject(subject, _SMALL)
+    campaign = explore_subject(explored, range(seed, seed + effort.worlds))
+    for more in range(seed + effort.worlds, seed + effort.worlds_max):
+        if not campaign.missing:
+            break
+        campaign.add(explore_seed(explored, more))
+    claims = [_judge_faults("faults", _PROMISED, campaign)]
+    if effort.every_message:
+        every = explore_every_world(_subject(subject, _SMALLEST), seed=seed)
+        promised = f"{_PROMISED} This holds for each message of a run."
+        claims.append(_judge_faults("every message", promised, every))
+    return claims
+
+
+def check_liars(subject: AuditedSystem | RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
+    """Have each party lie about each of its messages in each generic way."""
+    played = _subject(subject, _SMALLEST)
+    try:
+        if isinstance(played, SystemSubject):
+            lies = audit_system(played, seed=seed)
+        else:
+            lies = audit_subject(played, adversaries={}, seed=seed)
+    except InputError as error:
+        return [Claim("malicious parties", "", Verdict.CONTRADICTED, str(error))]
+    return [_judge_liars(subject, lies)]
+
+
+def _subject(subject: AuditedSystem | RoleClaims, settings: tuple[str, ...]) -> Subject:
+    if isinstance(subject, RoleClaims):
+        return RoleSubject(
+            subject.role, subject.inputs, subject.invariant, subject.public, subject.least
+        )
+    scenario = load_scenario("faults", settings)
+    return SystemSubject(scenario.model_copy(update={"protocol": subject.system}), sums_share=0.0)
+
+
+def _judge_faults(name: str, promised: str, campaign: Campaign) -> Claim:
+    runs = campaign.succeeded + campaign.failed
+    wrong = ""
+    if campaign.failures:
+        seed, said = next(iter(campaign.failures.items()))
+        wrong = (
+            f"{len(campaign.failures)} of {campaign.seeds} worlds went wrong; in that of seed"
+            f" {seed}: {'; '.join(said)}."
+        )
+    elif not campaign.succeeded:
+        wrong = f"None of {runs} runs has a result."
+    missing = "" if not campaign.missing else f" Not reached: {', '.join(campaign.missing)}."
+    return Claim(
+        name,
+        promised,
+        Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
+        wrong
+        or f"In {campaign.seeds:,} worlds, {campaign.succeeded:,} runs had a right result and"
+        f" {campaign.failed:,} ended in named errors.{missing}",
+        f"A mistake that one world in {max(1, campaign.seeds // 3)} shows, with 95 %.",
+        (
+            f"faults that had an effect: {dict(campaign.struck)}",
+            f"situations reached: {dict(campaign.reached)}",
+        ),
+        dict(_smallest(name, campaign)) if campaign.failures else {},
+    )
+
+
+def _smallest(name: str, campaign: Campaign) -> Iterator[tuple[str, str]]:
+    """Yield the scenario of the smallest world that goes wrong, if `veilring run` can play it."""
+    smallest = campaign.smallest()
+    if smallest is None or not isinstance(smallest.subject, SystemSubject):
+        return
+    system = smallest.subject.scenario.protocol
+    try:
+        is_known = find_system(system.name) is type(system)
+    except VeilringError:
+        return
+    if is_known:
+        yield f"{name.replace(' ', '-')}.toml", to_toml(smallest.subject, smallest.world)
+
+
+def _claimed_of_liars(subject: AuditedSystem | RoleClaims) -> tuple[bool, str]:
+    if isinstance(subject, RoleClaims):
+        return subject.notices_liars, ""
+    return subject.system.notices_liars, f"Threat model: {subject.promise.threat_model}."
+
+
+def _judge_liars(subject: AuditedSystem | RoleClaims, lies: Lies) -> Claim:
+    claimed, assumed = _claimed_of_liars(subject)
+    counts = {verdict: lies.count(verdict) for verdict in Outcome if lies.count(verdict)}
+    table = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    bad = lies.of(*_UNNOTICED)
+    if claimed:
+        verdict = Verdict.CONTRADICTED if len(bad) else Verdict.HOLDS
+        promised = f"{assumed} A malicious party changes no result unnoticed.".strip()
+        finding = f"{len(bad)} of {len(lies)} lies go unnoticed, hang the run or blame another."
+    else:
+        verdict = Verdict.NOT_CLAIMED
+        promised = f"{assumed} Nothing is promised of results when a party lies.".strip()
+        finding = f"Of {len(lies)} generic lies by one party: {table}."
+    return Claim(
+        "malicious parties",
+        promised,
+        verdict,
+        finding,
+        "Each generic lie about each message, by one party at a time." if claimed else "",
+        (*str(lies).splitlines(), *map(str, bad.rows[:5])),
+    )

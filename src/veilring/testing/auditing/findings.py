@@ -1,0 +1,92 @@
+"""The result of an audit: a verdict for each claim, with the evidence for it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What an audit found about a claim."""
+
+    HOLDS = "holds"
+    """It was tested, and nothing contradicts it."""
+    LEAKS = "leaks, as stated"
+    """The promise states a leak that nothing bounds; it was measured."""
+    CONTRADICTED = "contradicted"
+    """A run contradicts it."""
+    NOT_CLAIMED = "not claimed"
+    """The promise does not cover it; the evidence shows what happens."""
+    BY_ARGUMENT = "by argument"
+    """No run can test it; the finding names the proof or the test that carries it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A statement of a promise or a forecast, and the verdict on it.
+
+    Attributes:
+        claim: A short name, such as `cost`.
+        promised: The statement, as one or two sentences.
+        verdict: The verdict.
+        finding: What was found, as one or two sentences.
+        power: The least violation that the audit would have found; empty where it tests nothing.
+        evidence: The numbers behind the finding, one line each.
+        files: Files that reproduce the finding, by name.
+    """
+
+    claim: str
+    promised: str
+    verdict: Verdict
+    finding: str
+    power: str = ""
+    evidence: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The verdicts on all claims of a system or a role.
+
+    Attributes:
+        system: The name of the system, or of the role.
+        title: The same as a heading.
+        parameters: The parameters of the system.
+        seed: The seed of all runs.
+        quick: Whether it was a quick audit.
+        alarm: The probability that a true claim is contradicted by chance, at most.
+        claims: The claims.
+        seconds: The duration, in seconds of wall time.
+    """
+
+    system: str
+    title: str
+    parameters: Mapping[str, Any]
+    seed: int
+    quick: bool
+    alarm: float
+    claims: tuple[Claim, ...]
+    seconds: float
+
+    @property
+    def contradicted(self) -> tuple[Claim, ...]:
+        """The claims that a run contradicts."""
+        return self.of(Verdict.CONTRADICTED)
+
+    def of(self, verdict: Verdict) -> tuple[Claim, ...]:
+        """Return the claims with a verdict."""
+        return tuple(claim for claim in self.claims if claim.verdict is verdict)
+
+    def __getitem__(self, claim: str) -> Claim:
+        """Return a claim by its name."""
+        for each in self.claims:
+            if each.claim == claim:
+                return each
+        raise KeyError(claim)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the audit as JSON has it; files are left out."""
+        tables = asdict(self)
+        for claim in tables["claims"]:
+            claim["files"] = list(claim["files"])
+        return tables

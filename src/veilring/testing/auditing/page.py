@@ -1,0 +1,86 @@
+"""An audit as one page of HTML that needs nothing from anywhere, and as files."""
+
+import json
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import tomli_w
+
+from veilring.errors import InputError
+from veilring.scenarios.reporting.page import make_environment
+from veilring.testing.auditing.findings import Audit, Verdict
+
+PAGE_FILE: Final = "audit.html"
+NUMBERS_FILE: Final = "audit.json"
+MEANINGS: Final = MappingProxyType(
+    {
+        Verdict.HOLDS: "The claim was tested, and no run contradicts it.",
+        Verdict.LEAKS: "The promise states a leak that nothing bounds. It was measured.",
+        Verdict.CONTRADICTED: "A run contradicts the claim.",
+        Verdict.NOT_CLAIMED: "The promise does not cover this. The evidence shows what happens.",
+        Verdict.BY_ARGUMENT: "No run of this audit tests the claim. The finding names the proof or"
+        " the test that carries it.",
+    }
+)
+"""Each verdict in a sentence."""
+
+
+def outcome(audit: Audit) -> str:
+    """Return the result of an audit in one sentence."""
+    wrong = [claim.claim for claim in audit.contradicted]
+    number = len(audit.claims)
+    if wrong:
+        return f"{len(wrong)} of {number} claims are contradicted: {', '.join(wrong)}."
+    return f"None of {number} claims is contradicted."
+
+
+def setting(audit: Audit) -> str:
+    """Return how the audit was run, in one line."""
+    kind = "quick audit" if audit.quick else "audit"
+    return f"{audit.system}: {kind}, seed {audit.seed}, {audit.seconds:.0f} s"
+
+
+def render_page(audit: Audit) -> str:
+    """Return the page; equal audits give equal pages."""
+    given = {name: value for name, value in audit.parameters.items() if value is not None}
+    return (
+        make_environment(__package__)
+        .get_template("audit.html.j2")
+        .render(
+            title=f"Audit of {audit.title}",
+            setting=setting(audit),
+            outcome=outcome(audit),
+            counts=[(verdict, len(audit.of(verdict))) for verdict in Verdict],
+            meanings=MEANINGS.items(),
+            settings=tomli_w.dumps(given),
+            audit=audit,
+        )
+    )
+
+
+def require_fresh(out: Path) -> None:
+    """Refuse a folder that exists, before anything is run.
+
+    Raises:
+        InputError: It names the option.
+    """
+    if out.exists():
+        raise InputError("--out", out, "a folder that does not exist; nothing is overwritten")
+
+
+def write_audit(audit: Audit, out: Path) -> None:
+    """Write the page, all numbers, and the worlds that go wrong to a folder.
+
+    Raises:
+        InputError: If that cannot be written.
+    """
+    files = {PAGE_FILE: render_page(audit), NUMBERS_FILE: json.dumps(audit.as_json(), indent=2)}
+    for claim in audit.claims:
+        files |= claim.files
+    try:
+        out.mkdir(parents=True)
+        for name, text in files.items():
+            (out / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError("--out", out, f"a folder that can be written ({error})") from error

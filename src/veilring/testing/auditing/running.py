@@ -1,0 +1,329 @@
+"""Claims that single runs can contradict: cost, labels, reproducibility, accounting."""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring import simulation
+from veilring.errors import InputError, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run, describe_failure
+from veilring.protocols.claims import Argument
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.system import Play, Setup
+from veilring.randomness import Streams
+from veilring.testing.auditing.efforts import Effort
+from veilring.testing.auditing.findings import Claim, Verdict
+from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
+from veilring.testing.hiding.audit import judge
+from veilring.testing.hiding.features import Coordinate
+from veilring.testing.hiding.twosample import least_advantage
+from veilring.testing.hiding.worlds import play_world
+
+_QUERIES: Final = (1, 3)
+_MORE_PARTIES: Final = 2
+_ROUNDING: Final = 1e-9
+"""The relative error of floating-point accounts."""
+_REFUSED: Final = "the budget is exhausted"
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """A batch that was played without faults.
+
+    Attributes:
+        parties: The number of parties that hold rows.
+        queries: The queries.
+        setup: The system that was played.
+        play: The batch.
+        run: The run.
+    """
+
+    parties: int
+    queries: NDArray[np.float64]
+    setup: Setup
+    play: Play
+    run: Run[Any]
+
+    @property
+    def labels(self) -> dict[str, NDArray[np.int64]]:
+        """The labels of each party that learns them."""
+        results = self.run.results
+        return {name: self.play.labels(results[name]) for name in self.play.learners}
+
+    @property
+    def shape(self) -> str:
+        """The size of the run in words."""
+        queries = len(self.queries)
+        return f"{self.parties} parties, {queries} {'query' if queries == 1 else 'queries'}"
+
+
+def check_runs(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim]:
+    """Play batches of several sizes: the cost, the labels, and the transcript of each."""
+    runs = [*_play_sizes(subject, seed)]
+    again = [*_play_sizes(subject, seed)]
+    claims = [_judge_cost(subject, runs)]
+    if runs[0].setup.is_exact:
+        claims.append(_judge_exact_labels(runs))
+    return [*claims, _judge_reproducible(runs, again)]
+
+
+def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Claim]:
+    """Compare the law of labels over a network with that of the simulation in one process."""
+    if subject.setup().is_exact:
+        return []
+    streams, runs = Streams(seed), effort.runs // 2
+    world, example = subject.world(subject.example), subject.example
+    client = subject.setup().play(example.queries).learners[0]
+    rng = streams.generator("simulated labels")
+    played = [_labels_of(each.results[client]) for each in play_world(world, runs, streams, "law")]
+    simulated = [subject.setup().label(example.queries, rng) for _ in range(runs)]
+    columns = np.array([*played, *simulated], np.float32)
+    names = [Coordinate(f"query {n + 1}", "", "label") for n in range(columns.shape[1])]
+    second = np.arange(2 * runs) >= runs
+    found = judge(columns, second, names, effort.alarm, streams.generator("judge"))
+    means = [columns[second == side].mean(axis=0).round(3).tolist() for side in (False, True)]
+    return [
+        Claim(
+            "labels",
+            "Labels have the law of the simulation, which runs the steps of the parties in one"
+            " process.",
+            Verdict.CONTRADICTED if found.differs else Verdict.HOLDS,
+            f"Labels of {runs:,} runs over messages and of {runs:,} simulated runs "
+            + ("differ in law." if found.differs else "do not differ in law."),
+            f"A difference of {least_advantage(runs, effort.alarm / 2):.2f} in the probability of"
+            " a label.",
+            (
+                f"mean class number of each query, over messages: {means[0]}",
+                f"mean class number of each query, simulated: {means[1]}",
+                *map(str, found.told),
+            ),
+        )
+    ]
+
+
+def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim]:
+    """Compare what batches spend with the promise, and exhaust a budget."""
+    promise = subject.promise
+    if promise.epsilon is None:
+        return []
+    setup = subject.setup()
+    once, twice = setup.spent(1), setup.spent(2)
+    beyond = once.epsilon is None or once.epsilon > promise.epsilon * (1 + _ROUNDING)
+    beyond |= once.delta > promise.delta * (1 + _ROUNDING)
+    shrinks = not beyond and (twice.epsilon or 0.0) < (once.epsilon or 0.0)
+    wrong = {
+        "One unit spends more than the promise states": beyond,
+        "Two batches spend less than one": shrinks,
+        f"The account is kept for each {once.unit}": once.unit != promise.unit.split()[-1],
+    }
+    said = [f"{sentence}." for sentence, is_wrong in wrong.items() if is_wrong]
+    unit = Claim(
+        "unit",
+        f"The guarantee is {promise.guarantee}.",
+        Verdict.CONTRADICTED if said else Verdict.HOLDS,
+        " ".join(said) or f"The account is {once} after one batch, and {twice} after two.",
+        "Any excess in the account of one or two batches. The privacy claim tests the noise.",
+        (f"one batch: {once}", f"two batches: {twice}"),
+    )
+    return [unit, *_check_budget(subject, seed)]
+
+
+def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
+    """Run a role without faults, twice with one seed."""
+    one, again = (_run_role(subject, seed) for _ in range(2))
+    try:
+        subject.invariant(subject.inputs, one.results)
+        wrong = ""
+    except AssertionError as error:
+        wrong = str(error) or "The invariant does not hold."
+    cost = f"{one.cost.rounds} rounds, {one.cost.messages} messages, {one.cost.bytes} bytes"
+    result = Claim(
+        "result",
+        "A run without faults has the right result.",
+        Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
+        wrong or "The invariant holds for the inputs of the audit.",
+        "Any result that the invariant refuses, for these inputs.",
+        (f"cost: {cost}",),
+    )
+    return [result, _reproducible(one.transcript == again.transcript, [one.transcript])]
+
+
+def _play_sizes(subject: AuditedSystem, seed: int) -> Iterator[_Played]:
+    least = len(subject.example.parts)
+    for parties in range(least, least + _MORE_PARTIES):
+        for queries in _QUERIES:
+            example = subject.system.example(parties=parties)
+            more = np.resize(example.queries, (queries, example.queries.shape[1]))
+            more += np.linspace(0.0, -0.5, queries)[:, None]
+            yield _play(AuditedSystem(subject.system, example.asking(more)), seed)
+
+
+def _play(subject: AuditedSystem, seed: int) -> _Played:
+    setup, example = subject.setup(), subject.example
+    play = setup.play(example.queries)
+
+    async def main() -> Run[Any]:
+        own = setup.resident
+        async with Cluster(setup.parties, runtime="simulated", own=own, seed=seed) as cluster:
+            return await cluster.run(setup.role, only=play.only, watch=play.watch, **play.public)
+
+    run = simulation.simulate(main())
+    return _Played(len(example.parts), example.queries, setup, play, run)
+
+
+def _run_role(subject: RoleClaims, seed: int) -> Run[Any]:
+    async def main() -> Run[Any]:
+        own, parties = tuple(subject.inputs.values()), tuple(subject.inputs)
+        async with Cluster(parties, runtime="simulated", own=own, seed=seed) as cluster:
+            return await cluster.run(subject.role, **subject.public)
+
+    return simulation.simulate(main())
+
+
+def _labels_of(result: object) -> NDArray[np.int64]:
+    """Return the labels among what an audited role returns."""
+    return np.asarray(result[0] if isinstance(result, tuple) else result, np.int64)
+
+
+def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:
+    wrong, lines = list[str](), list[str]()
+    for played in runs:
+        cost, due = played.run.cost, played.play.forecast(played.run)
+        measured = Forecast(
+            cost.rounds, due.traffic._replace(messages=cost.messages, bytes=cost.bytes), cost.setup
+        )
+        lines.append(f"{played.shape}: {_said(measured)}")
+        if _numbers(measured) != _numbers(due):
+            wrong.append(
+                f"{played.shape}: the closed form is {_said(due)}; the run took {_said(measured)}."
+            )
+        facts = played.setup.facts
+        before = subject.system.forecast(
+            parties=facts.parties,
+            queries=len(played.queries),
+            features=facts.features,
+            classes=facts.classes,
+            rows=facts.rows,
+        )
+        range_ = (_numbers(before), _numbers(measured), _numbers(before.most or before))
+        if not all(low <= number <= high for low, number, high in zip(*range_, strict=True)):
+            wrong.append(
+                f"{played.shape}: the forecast is {_said(before)}; the run took {_said(measured)}."
+            )
+    return Claim(
+        "cost",
+        "Rounds, messages and bytes of a run are those of the forecast, to the byte.",
+        Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
+        " ".join(wrong[:2]) or f"The cost of {len(runs)} runs equals the forecast.",
+        "A single byte, message or round.",
+        tuple(lines),
+    )
+
+
+def _said(cost: Forecast) -> str:
+    setup = cost.setup
+    return f"{cost}, {setup.messages:,} messages and {setup.bytes:,} bytes of them for the set-up"
+
+
+def _numbers(cost: Forecast) -> tuple[int, ...]:
+    return cost.rounds, *cost.traffic, *cost.setup
+
+
+def _judge_exact_labels(runs: Sequence[_Played]) -> Claim:
+    wrong = [
+        f"{played.shape}: {sentence}."
+        for played in runs
+        for sentence in played.setup.find_wrong(played.queries, played.labels, played.setup.parties)
+    ]
+    labels = sum(len(played.queries) for played in runs)
+    return Claim(
+        "labels",
+        "Labels are those of a classifier that has all rows in one place.",
+        Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
+        " ".join(wrong[:2]) or f"All {labels} labels of {len(runs)} runs are those.",
+        "A single wrong label in these runs.",
+    )
+
+
+def _judge_reproducible(runs: Sequence[_Played], again: Sequence[_Played]) -> Claim:
+    equal = all(
+        one.run.transcript == two.run.transcript and one.run.cost == two.run.cost
+        for one, two in zip(runs, again, strict=True)
+    )
+    return _reproducible(equal, [played.run.transcript for played in runs])
+
+
+def _reproducible(equal: bool, transcripts: Sequence[str]) -> Claim:  # noqa: FBT001  (the finding)
+    return Claim(
+        "reproducible",
+        "Runs with one seed have one transcript.",
+        Verdict.HOLDS if equal else Verdict.CONTRADICTED,
+        "Each run was repeated with its seed, and "
+        + ("sent the same bytes." if equal else "sent other bytes."),
+        "A single byte on any channel.",
+        tuple(f"transcript {each}" for each in transcripts),
+    )
+
+
+def _check_budget(subject: AuditedSystem, seed: int) -> list[Claim]:
+    """Have each party count its charges, and then one party refuse."""
+    promised = (
+        f"Each party pays once for a {subject.promise.unit}, and an exhausted budget refuses."
+    )
+    by_argument = partial(Claim, "budget", promised, Verdict.BY_ARGUMENT)
+    try:
+        member = subject.system.membership(subject.facts)
+    except InputError as error:
+        return [by_argument(f"These parameters cannot be deployed: {error}.")]
+    if member is None or "charge" not in inspect.signature(member.role).parameters:
+        unknown = Argument(promised, "The role takes no charge that an audit could count.")
+        argued = subject.system.arguments.get("budget", unknown)
+        return [Claim("budget", argued.promised, Verdict.BY_ARGUMENT, argued.reason)]
+    role, own = member.role, [member.keep(rows) for rows in subject.example.parts.values()]
+    parties = tuple(subject.example.parts)
+
+    async def run(charges: Mapping[str, Mapping[str, object]]) -> Run[Any]:
+        only = {name: dict(each) for name, each in charges.items()}
+        if member.once is None:
+            only[parties[0]]["queries"] = subject.example.queries
+        async with Cluster(parties, runtime="simulated", own=own, seed=seed) as cluster:
+            return await cluster.run(role, only=only, client=parties[0], **member.public)
+
+    paid: dict[str, list[object]] = {name: [] for name in parties}
+    simulation.simulate(run({name: {"charge": paid[name].append} for name in parties}))
+    often = {name: len(times) for name, times in paid.items()}
+    refusing = {name: {"charge": _refuse if name == parties[-1] else _accept} for name in parties}
+    refused = ""
+    try:
+        simulation.simulate(run(refusing))
+    except RunFailed as error:
+        refused = describe_failure(error)
+    holds = set(often.values()) == {1} and bool(refused)
+    times = ", ".join(f"{name} {count} times" for name, count in often.items())
+    return [
+        Claim(
+            "budget",
+            promised,
+            Verdict.HOLDS if holds else Verdict.CONTRADICTED,
+            "Each party was charged once, and the run ended when one budget refused."
+            if holds
+            else f"The parties were charged: {times}; "
+            + ("the run ended when one refused." if refused else "a refusal did not end the run."),
+            "A charge too many or too few, and a result without a charge.",
+            (f"charges: {times}", f"with a refusal: {refused or 'the run has a result'}"),
+        )
+    ]
+
+
+def _accept(_price: object) -> None:
+    """Pay any price."""
+
+
+def _refuse(_price: object) -> None:
+    raise InputError.because(_REFUSED, field="epsilon")

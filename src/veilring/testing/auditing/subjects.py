@@ -1,0 +1,140 @@
+"""What can be audited: a system on its example, and a role with its inputs."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.random import Generator
+
+from veilring.data.table import Features
+from veilring.errors import InputError
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.ring import Ring
+from veilring.protocols.claims import Example
+from veilring.protocols.system import Facts, Play, Promise, Setup, System
+from veilring.testing.exploring.subjects import Invariant
+from veilring.testing.hiding.audit import Tells
+from veilring.testing.hiding.features import Strip
+from veilring.testing.hiding.leaves import find_leaves
+from veilring.testing.hiding.stripping import strip_masks
+from veilring.testing.hiding.worlds import Role, World
+
+_CLASSES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RoleClaims:
+    """A role, and the claims about it that an audit can contradict.
+
+    Attributes:
+        role: The coroutine function `role(party, own, **public)`, from the top level of a module.
+        inputs: Each party's private input, by its name.
+        invariant: Raises an `AssertionError` unless results are right, given the inputs of the
+            parties that took part and the results of those that have one, each by name.
+        other_inputs: The inputs of a world that the coalition may not tell apart from the first.
+        coalition: The members of the coalition.
+        tells: All that the protocol may reveal to the coalition, as a function of all inputs.
+        public: The role's public arguments.
+        least: The smallest number of parties that the role can do with after others were lost.
+        strip: Computes more of the members' views.
+        notices_liars: Whether it claims that no malicious party changes a result unnoticed.
+        title: What the page is called; by default the name of the role.
+    """
+
+    role: Role
+    inputs: Mapping[str, object]
+    invariant: Invariant
+    other_inputs: Mapping[str, object] | None = None
+    coalition: tuple[str, ...] = ()
+    tells: Tells | None = None
+    public: Mapping[str, Any] = field(default_factory=dict)
+    least: int = 2
+    strip: Strip = strip_masks
+    notices_liars: bool = False
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the role."""
+        return str(getattr(self.role, "__name__", "role"))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """All that a party of a world is given."""
+
+    own: object
+    only: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedSystem:
+    """A system on its example.
+
+    Attributes:
+        system: The system.
+        example: The rows and queries that it is run on.
+    """
+
+    system: System
+    example: Example
+
+    @property
+    def promise(self) -> Promise:
+        """The promise among the parties of the example."""
+        return self.system.promise(parties=len(self.example.parts))
+
+    @property
+    def facts(self) -> Facts:
+        """The public facts, the same in all worlds: the numbers are declared, not counted."""
+        queries, features = self.example.queries.shape
+        return Facts(
+            parties=len(self.example.parts),
+            features=features,
+            classes=_CLASSES,
+            rows=self.example.rows,
+            queries=queries,
+            schema=Features.of_numbers(features, _CLASSES),
+        )
+
+    def setup(self, example: Example | None = None) -> Setup:
+        """Return the system, ready to be played on its example or on another one."""
+        return self.system.setup((example or self.example).parts, self.facts)
+
+    def world(self, example: Example) -> World:
+        """Return the world in which observers see a batch of an example."""
+        setup = self.setup(example)
+        # Drawing a ring takes more messages than everything else, and all parties learn it.
+        ring = Ring(setup.parties) if self.system.draws_ring else None
+        play = setup.play(example.queries, ring=ring)
+
+        def draw(_rng: Generator) -> Sequence[object]:
+            own = zip(setup.parties, setup.resident, strict=True)
+            return [Given(each, play.only.get(party, {})) for party, each in own]
+
+        return World(
+            role=_Seen(setup.role, play, setup.observers[0]),
+            inputs=draw,
+            parties=Parties(setup.parties),
+            coalition=setup.observers,
+            public=play.public,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The role of a system, with results that an audit can read."""
+
+    role: Callable[..., Awaitable[Any]]
+    play: Play
+    observer: str
+
+    async def __call__(self, party: Party, given: Given, **public: Any) -> object:
+        result = await self.role(party, given.own, **public, **given.only)
+        labels = self.play.labels(result) if party.me in self.play.learners else None
+        if party.me != self.observer:
+            return labels
+        try:
+            return labels, {path: leaf.values for path, leaf in find_leaves(result)}
+        except InputError:
+            return labels

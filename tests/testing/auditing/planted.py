@@ -1,0 +1,171 @@
+"""Systems and roles with a planted mistake each, and the same without it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+import veilring as vr
+from veilring.nodes.party import broadcast
+from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
+from veilring.protocols.radius.system import DataOwner, OwnerSetup
+from veilring.protocols.system import PARTIES, public_numbers
+from veilring.testing.auditing import RoleClaims
+from veilring.transport import Message
+from veilring.transport.messages import Array
+
+Words = NDArray[np.uint64]
+Mistake = Literal["", "forecast", "leak", "charge", "label"]
+
+
+class Counts(Message, kind="planted.counts"):
+    """The number of a party's rows of each class, for everybody to see."""
+
+    words: Annotated[Words, Array("<u8", 1)]
+
+
+class Majority(vr.System):
+    """The class of most rows, as the label of every query.
+
+    Attributes:
+        name: `majority`.
+        mistake: The mistake that is planted.
+    """
+
+    title: ClassVar[str] = "Majority"
+    summary: ClassVar[str] = "Peers count their rows of each class under masks."
+
+    name: Literal["majority"] = Field("majority", description="majority")
+    mistake: Mistake = Field("", description="a mistake")
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> vr.Promise:
+        return vr.Promise(
+            protects="each party's rows",
+            against="any other party",
+            threat_model="semi-honest parties",
+            adjacency="",
+            epsilon=None,
+            delta=0.0,
+            unit="batch",
+            measure="totals only, no ε",
+            learned="all parties: the number of rows of each class",
+        )
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int | vr.Features,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> vr.Forecast:
+        _, classes = public_numbers(features, classes)
+        words = np.zeros(classes + (self.mistake == "forecast"), np.uint64)
+        cost = masked_cost(parties, [words], star=False)
+        return replace(cost, setup=keys_cost(parties))
+
+    @override
+    def membership(self, facts: vr.Facts) -> vr.Membership:
+        public = {"classes": facts.classes, "mistake": self.mistake}
+        return vr.Membership(majority, batch_max=100, labels=np.asarray, public=public)
+
+    @override
+    def setup(self, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> "MajoritySetup":
+        return MajoritySetup(self, parts, facts)
+
+
+class MajoritySetup(vr.PeerSetup):
+    """Parties that are ready to count."""
+
+    @override
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        total = sum(count(rows, self.facts.classes) for rows in self.parts.values())
+        return np.full(len(queries), np.argmax(total))
+
+    @override
+    def spent(self, batches: int) -> vr.Spent:
+        return vr.Spent(None, 0.0, batches, "batch")
+
+
+async def majority(
+    party: vr.Party,
+    rows: vr.Rows,
+    *,
+    client: str,
+    classes: int,
+    mistake: Mistake,
+    queries: NDArray[np.float64] | None = None,
+) -> NDArray[np.int64]:
+    """Label queries by the class of most rows; the mistakes `leak` and `label` are made here."""
+    own = count(rows, classes)
+    total = await masked_sum(party, own)
+    if mistake == "leak" and party.me != client:
+        party.round(2)
+        await party.send(client, Counts(words=own))
+    if mistake == "leak" and party.me == client:
+        for peer in party.peers:
+            await party.receive(Counts, sender=peer)
+    label = int(np.argmax(total))
+    found = (label + 1) % classes if mistake == "label" else label
+    return np.full(0 if queries is None else len(queries), found, np.int64)
+
+
+def count(rows: vr.Rows, classes: int) -> Words:
+    """Return the number of rows of each class."""
+    return np.bincount(rows.labels, minlength=classes).astype(np.uint64)
+
+
+class QuietOwner(DataOwner):
+    """A data owner whose noise is that of four times the ε that it claims and accounts for."""
+
+    @override
+    def setup(self, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> OwnerSetup:
+        loud = DataOwner(epsilon=4 * self.epsilon).setup(parts, facts)
+        loud.spent = DataOwner.setup(self, parts, facts).spent  # type: ignore[method-assign]  # planted
+        return loud
+
+
+async def total(party: vr.Party, own: int, *, masked: bool) -> int:
+    """Add up the numbers of all parties, under masks or without."""
+    words = np.array([own], np.uint64)
+    if masked:
+        return int((await masked_sum(party, words))[0])
+    party.round(1)
+    await broadcast(party, Counts(words=words))
+    others = [(await party.receive(Counts, sender=peer)).words for peer in party.peers]
+    return int(np.add.reduce([words, *others])[0])
+
+
+def is_total(inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+    """Require the sum of all inputs."""
+    assert all(found == sum(inputs.values()) for found in results.values())
+
+
+def tell_total(inputs: Mapping[str, Any]) -> object:
+    """Return all that a sum may reveal."""
+    return sum(inputs.values())
+
+
+def _claims(*, masked: bool) -> RoleClaims:
+    return RoleClaims(
+        total,
+        {"ada": 1, "ben": 2, "cy": 3},
+        is_total,
+        other_inputs={"ada": 1, "ben": 3, "cy": 2},
+        coalition=("ada",),
+        tells=tell_total,
+        public={"masked": masked},
+        least=2,
+    )
+
+
+MASKED = _claims(masked=True)
+OPEN = _claims(masked=False)

@@ -1,0 +1,78 @@
+"""Audits: every claim has a verdict, true claims stand, and planted mistakes are contradicted."""
+
+import pytest
+from tests.testing.auditing.planted import MASKED, OPEN, Majority, QuietOwner
+
+from veilring.protocols.registry import BUILT_IN, find_system
+from veilring.testing import audit
+from veilring.testing.auditing import Audit, Verdict
+from veilring.testing.auditing.audits import Subject
+
+OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
+
+
+def contradicted(found: Audit) -> set[str]:
+    """Return the names of the contradicted claims."""
+    return {claim.claim for claim in found.contradicted}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_no_claim_of_a_built_in_system_is_contradicted(name: str) -> None:
+    """A quick audit of each system has a verdict for each claim, and contradicts none."""
+    found = audit(find_system(name), quick=True)
+    assert found.contradicted == ()
+    names = [claim.claim for claim in found.claims]
+    bounded = {"unit", "budget"} if find_system(name)().promise().epsilon else set()
+    assert OF_ALL | bounded <= set(names)
+    assert len(set(names)) == len(names)
+    assert all(claim.finding and claim.promised for claim in found.claims)
+    tested = [claim for claim in found.claims if claim.verdict is Verdict.HOLDS]
+    assert all(claim.power for claim in tested)
+
+
+@pytest.mark.slow
+def test_the_leak_of_pp_topk_is_shown_as_stated() -> None:
+    """The privacy claim of PP-kNN leaks as stated, with the advantage of an attacker."""
+    claim = audit(find_system("private-knn"), quick=True)["privacy"]
+    assert claim.verdict is Verdict.LEAKS
+    assert "with an advantage of 0." in claim.finding
+    assert any(line.startswith("loss of privacy") for line in claim.evidence)
+
+
+def test_a_plug_in_without_a_mistake_is_not_contradicted() -> None:
+    """A system that overrides nothing for audits is audited with the defaults."""
+    found = audit(Majority, quick=True)
+    assert found.contradicted == ()
+    assert found["privacy"].verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("subject", "wrong"),
+    [
+        (Majority(mistake="forecast"), {"cost"}),
+        (Majority(mistake="leak"), {"cost", "privacy"}),
+        (Majority(mistake="label"), {"labels"}),
+        (QuietOwner, {"privacy"}),
+    ],
+    ids=["a forecast off by a word", "a leak", "a wrong label", "noise for four times ε"],
+)
+def test_a_planted_mistake_is_contradicted(subject: Subject, wrong: set[str]) -> None:
+    """The claims that a planted mistake breaks are contradicted, and no others."""
+    assert contradicted(audit(subject, quick=True)) == wrong
+
+
+def test_a_role_is_audited_with_its_claims() -> None:
+    """Of a sum, the view of a party reveals the inputs of others unless they are masked."""
+    assert contradicted(audit(OPEN, quick=True)) == {"privacy"}
+    found = audit(MASKED, quick=True)
+    assert found.contradicted == ()
+    assert found["malicious parties"].verdict is Verdict.NOT_CLAIMED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2])
+def test_the_result_does_not_depend_on_the_number_of_processes(workers: int) -> None:
+    """Two processes find what one finds."""
+    one, other = (audit(Majority, quick=True, workers=each) for each in (1, workers))
+    assert one.claims == other.claims
