@@ -305,7 +305,7 @@ MISTAKES: Final = (
     Mistake(
         "the teller of two tongues named",
         "veilring.nodes.ring._two_tongues",
-        lambda right: lambda party, member: _accused(member),
+        lambda right: lambda _party, member, _told_by: _accused(member),
         lied(ring_lies),
         quick=True,
     ),
@@ -366,8 +366,8 @@ MISTAKES: Final = (
     Mistake("forgotten rows are not zeroed", f"{_ROWS}.RowFile._zero", nothing, stored("state")),
     Mistake(
         "an older copy of rows is taken",
-        "veilring.protocols.prediction.state.ServerState._require_same_age",
-        nothing,
+        f"{_ROWS}.RowFile.check",
+        lambda right: lambda rows, _finished=0: right(rows),
         stored("state"),
     ),
     # Accounting.

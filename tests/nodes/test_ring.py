@@ -81,7 +81,7 @@ class _LieToParty1(Adversary):
     ("lie", "reason"),
     [
         (RingReveal(nonce=bytes(32), heard=bytes(32)), "had not committed to"),
-        (RingCommit(commitment=bytes(32)), "had not committed to|heard other commitments"),
+        (RingCommit(commitment=bytes(32)), "had not committed to|was told other"),
     ],
 )
 async def test_a_party_that_lies_in_the_draw_is_found(lie: Message, reason: str) -> None:

@@ -32,7 +32,7 @@ class RingCommit(Message, kind="ring.commit"):
 
 
 class RingReveal(Message, kind="ring.reveal"):
-    """The nonce, and a hash of all the commitments that its sender had received."""
+    """The nonce, and a hash of what its sender was told: all commitments, and public data."""
 
     nonce: _Nonce
     heard: _Nonce
@@ -99,16 +99,21 @@ def draw_ring_messages(parties: int) -> int:
     return 2 * min(parties, COMMITTEE_SIZE) * (parties - 1)
 
 
-async def draw_ring(party: Party) -> Ring:
+async def draw_ring(party: Party, public: bytes = b"", told_by: Sequence[str] = ()) -> Ring:
     """Draw a ring together with all other parties of the session.
+
+    Args:
+        party: This participant.
+        public: What all parties hold to be public, such as a batch of queries: compared by the way.
+        told_by: The parties that told the others what is public.
 
     Returns:
         The same ring at every party.
 
     Raises:
         ProtocolViolation: If a nonce does not fit its commitment.
-        Tampered: If a member heard other commitments than we did, so that it lies, or another
-            member told different parties different things.
+        Tampered: If a member was told other commitments or other public data than we were, so that
+            it lies, or another party told different parties different things.
     """
     committee = committee_for(party.parties, party.session)
     nonce = party.rng.bytes(_NONCE_BYTES)
@@ -119,14 +124,14 @@ async def draw_ring(party: Party) -> Ring:
         if member != party.me:
             commit = await party.receive(RingCommit, sender=member, due=-1)
             commitments[member] = commit.commitment
-    heard = _hash(*(commitments[member] for member in committee))
+    heard = _hash(*(commitments[member] for member in committee), *([public] if public else []))
     if party.me in committee:
         await broadcast(party, RingReveal(nonce=nonce, heard=heard))
     nonces = {party.me: nonce}
     for member in committee:
         if member != party.me:
             reveal = await party.receive(RingReveal, sender=member, due=0)
-            _check_reveal(party, member, reveal, commitments[member], heard)
+            _check_reveal(party, member, reveal, commitments[member], heard, told_by)
             nonces[member] = reveal.nonce
     return ring_of(party.parties, party.session, nonces)
 
@@ -143,26 +148,32 @@ def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ri
     return deal_ring(parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
 
 
-def _check_reveal(
-    party: Party, member: str, reveal: RingReveal, commitment: bytes, heard: bytes
+def _check_reveal(  # noqa: PLR0917  (a reveal, and what it has to fit)
+    party: Party,
+    member: str,
+    reveal: RingReveal,
+    commitment: bytes,
+    heard: bytes,
+    told_by: Sequence[str],
 ) -> None:
     if _commit(party.session, member, reveal.nonce) != commitment:
         broken = "revealed a nonce that it had not committed to"
         party.accuse(ProtocolViolation(member, broken))
     if reveal.heard != heard:
-        party.accuse(_two_tongues(party, member))
+        party.accuse(_two_tongues(party, member, told_by))
 
 
-def _two_tongues(party: Party, member: str) -> VeilringError:
-    """Return the error for a member that says it heard other commitments than we did.
+def _two_tongues(party: Party, member: str, told_by: Sequence[str]) -> VeilringError:
+    """Return the error for a member that says it was told something else than we were.
 
-    It lies, or another member told it something else.
+    It lies, or another member, or one that told us what is public, told it something else.
     """
-    others = committee_for(party.parties, party.session)
+    others = dict.fromkeys([*committee_for(party.parties, party.session), *told_by])
     suspects = tuple(name for name in others if name != party.me)
+    what = "was told other commitments or other public data than we were"
     if len(suspects) == 1:
-        return ProtocolViolation(member, "heard other commitments than we did")
-    return Tampered(suspects, f"{member} heard other commitments than we did")
+        return ProtocolViolation(member, what)
+    return Tampered(suspects, f"{member} {what}")
 
 
 def _commit(session: bytes, member: str, nonce: bytes) -> bytes:

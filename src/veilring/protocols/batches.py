@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from veilring.data.table import Rows, in_unit_cube
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party, broadcast
+from veilring.protocols.digests import digest_of
 from veilring.transport.messages import Matrix, Message
 
 
@@ -96,3 +97,8 @@ async def hand_out(
     except InputError as error:
         raise ProtocolViolation(client, f"asked what cannot be answered: {error}") from error
     return handed
+
+
+def batch_digest(queries: NDArray[np.float64]) -> bytes:
+    """Return the hash of a batch, shape (queries, features), of 32 bytes."""
+    return digest_of(repr(queries.shape).encode(), queries.tobytes())

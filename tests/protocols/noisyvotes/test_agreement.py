@@ -2,17 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.protocols.noisyvotes.cheats import TwoTongues
 from tests.protocols.noisyvotes.worlds import deal, no_rows
 
 from veilring import simulation
 from veilring.data.table import Rows
 from veilring.errors import SessionAborted, Tampered
-from veilring.nodes.adversary import Adversary, Drop
+from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.party import SubParty as Among
@@ -34,6 +35,7 @@ from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
+from veilring.testing.lies import Verdict, audit_lies
 from veilring.transport.messages import Message
 
 NAMES = [f"party-{n}" for n in range(5)]
@@ -201,17 +203,64 @@ def test_other_parameters_are_found_before_anybody_adds(mine: NoisyVotesParamete
 def test_a_total_that_is_withheld_is_charged_all_the_same() -> None:
     """A party that keeps its word to itself alone has the total; all others know what it cost."""
     charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
+    kept = []
+
+    class Withholds(Adversary):
+        async def sending(self, to: str, message: Message) -> Lines:
+            if not isinstance(message, SumPartial):
+                return [(to, message)]
+            kept.append(message.values)
+            return []
+
     done = outcomes(
         WITHIN,
         only={name: {"charge": charged[name].append} for name in NAMES},
-        adversaries={"party-4": Drop((SumPartial,))},
+        adversaries={"party-4": Withholds()},
     )
-    totals = done.pop("party-4").result.totals
+    view = done.pop("party-4").view
+    assert view is not None
+    heard = [seen.message for seen in view.received]
+    partials = [kept[0], *(each.values for each in heard if isinstance(each, SumPartial))]
+    totals = np.sum(partials, axis=0, dtype=np.uint64).view(np.int64)
     np.testing.assert_array_equal(totals, count_votes(QUERIES, np.full(9, 0.2), ROWS, 3))
     assert all(outcome.error is not None for outcome in done.values())
     for name in done:
         loss = remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
         assert loss == pytest.approx(CERTAIN, rel=1e-12)
+
+
+class Labelled(NamedTuple):
+    """A party's rows, and the batch at the client."""
+
+    rows: Rows
+    queries: NDArray[np.float64] | None = None
+
+
+async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]:
+    """Label a batch among three parties, with noise that is drawn the same in each run."""
+    answer = await private_votes(
+        party,
+        own.rows,
+        client="party-0",
+        parameters=NoisyVotesParameters(2, 3, 1.0, WithinRadius(0.2), sum=method),
+        queries=own.queries,
+        ring=Ring(party.parties),
+    )
+    return list(answer.labels.tolist())
+
+
+def are_equal(_inputs: Mapping[str, Any], results: Mapping[str, list[int]]) -> None:
+    """Honest parties have the same labels; a liar may make them wrong."""
+    assert len({tuple(found) for found in results.values()}) <= 1
+
+
+@pytest.mark.parametrize("method", [SHARES, ALONG, SumMethod("masks")], ids=lambda m: m.name)
+def test_no_lie_leaves_honest_parties_with_different_labels(method: SumMethod) -> None:
+    """Each message, replayed or altered for one of them, ends the run or changes all labels."""
+    inputs = [Labelled(ROWS, QUERIES), *(Labelled(rows) for rows in PARTS[1:3])]
+    lies = audit_lies(labels, inputs, invariant=are_equal, public={"method": method})
+    lies.assert_none(Verdict.UNNOTICED, Verdict.MISNAMED, Verdict.UNNAMED)
+    assert lies.count(Verdict.SUSPECTS) > 0
 
 
 def test_what_is_charged_is_what_an_answer_says_was_spent() -> None:

@@ -89,7 +89,7 @@ def test_the_forecast_is_the_cost_of_as_many_batches_as_it_takes() -> None:
 def test_about_k_the_forecast_needs_the_number_of_rows() -> None:
     """The grid is cut for it."""
     system = NoisyVotes(k=5, public_rows=True)
-    assert system.forecast(queries=4, features=2, rows=100).rounds == 6
+    assert system.forecast(queries=4, features=2, rows=100).rounds == 7
     for wrong in (system, NoisyVotes(k=5)):
         with pytest.raises(InputError, match="give `rows`"):
             wrong.forecast(queries=4, features=2)

@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,27 @@ def test_an_old_copy_of_one_file_is_refused(tmp_path: Path) -> None:
     put_back(old, folder, BUDGETS)
     with pytest.raises(StoreFailed, match=r"ledger beside .*rows\.bin is an older copy"):
         open_state(RULES, folder)
+
+
+def test_a_copy_from_within_a_finished_step_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the ledger knows as finished is not taken for an addition that a crash interrupted."""
+    folder, old = answered(tmp_path / "state"), tmp_path / "old"
+    begin = RowFile._begin_step  # noqa: SLF001  (the moment of the copy)
+
+    def copied(rows: RowFile, *given: Any) -> None:
+        begin(rows, *given)
+        shutil.copytree(folder, old)
+
+    monkeypatch.setattr(RowFile, "_begin_step", copied)
+    with opened(RULES, folder) as state:
+        state.add(table(5, seed=7))
+    put_back(old, folder, ROWS)
+    before = contents(folder)
+    with pytest.raises(StoreFailed, match=r"rows\.bin is an older copy.*: 1 changes"):
+        open_state(RULES, folder)
+    assert contents(folder)[ROWS] == before[ROWS]
 
 
 def test_files_of_two_servers_are_refused(tmp_path: Path) -> None:

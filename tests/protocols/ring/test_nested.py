@@ -141,7 +141,7 @@ class TestRole:
             np.testing.assert_array_equal(answer.labels, pooled)
         assert _forecast_of(run.cost) == nested_cost(11, 12, parameters, 3)
         assert run.cost.messages == 11 * (parameters.rounds + 3) + 3 * (parameters.rounds + 1) - 2
-        assert run.transcript[:16] == "696aa1d9962afec2"
+        assert run.transcript[:16] == "331937a2af96ac28"
 
     @pytest.mark.parametrize("weights", ["uniform", "distance"])
     async def test_it_answers_as_one_ring_does(self, weights: Weights) -> None:

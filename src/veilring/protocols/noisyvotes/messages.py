@@ -33,7 +33,7 @@ class VotesBatch(Message, kind="noisyvotes.batch"):
 
 
 class PublicDigest(Message, kind="noisyvotes.agreed"):
-    """A hash of all that was public so far, from each to all, before a sum begins."""
+    """A hash of all that was public so far, from each to all: before each sum, and last."""
 
     digest: Digest
 
@@ -49,7 +49,8 @@ def votes_cost(
     """Forecast noisy votes on one batch.
 
     Each release, of which there are one to three, takes a round of `n (n - 1)` messages in which
-    all agree, and a secure sum: by shares two rounds of as many, by masks one.
+    all agree, and a secure sum: by shares two rounds of as many, by masks one. Another round in
+    which all agree ends the batch.
 
     Args:
         parties: The number of parties, n.
@@ -75,7 +76,7 @@ def votes_cost(
     if parameters.sum.name == "masks":
         setup = setup.plus(keys_cost(parties))
     agreeing = repeated(parties * (parties - 1), PublicDigest(digest=bytes(DIGEST_BYTES)))
-    total = Forecast(0, repeated(0, batch), setup)
+    total = Forecast(1, agreeing, setup)
     for runs, entries in _shapes(queries, parameters, rows):
         sum_ = sum_cost(parties, runs, entries, parameters.sum)
         traffic = total.traffic.plus(agreeing).plus(sum_.traffic)

@@ -4,7 +4,7 @@ Before each sum all parties send each other a hash of what they hold to be publi
 ring, parameters, queries, radii, all totals so far, and how they divide the budget by them. If a
 liar could send some parties queries that lie far apart and others queries that overlap, the former
 would add less noise than the rows of the latter need; so no party adds anything before all hashes
-agree.
+agree. After the last sum they compare once more: no two honest parties end with different labels.
 """
 
 from collections.abc import Callable
@@ -136,7 +136,9 @@ async def private_votes(
             release = steps.send(words.view(np.int64))
         except StopIteration as done:
             answer: VotesAnswer = done.value
-            return answer
+            break
+    await _agree(party, digest, next_round)  # or parties could end with different labels
+    return answer
 
 
 async def _hand_out(

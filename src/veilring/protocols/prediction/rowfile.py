@@ -104,6 +104,7 @@ def open_rows(
     tie: bytes = bytes(TIE_BYTES),
     *,
     begin: bool = True,
+    finished: int = 0,
 ) -> "RowFile":
     """Open a file of rows, or begin it, while holding the lock of the ledger beside it.
 
@@ -113,10 +114,12 @@ def open_rows(
         schema: A hash of the terms that make a row a direction.
         tie: The id of the ledger beside it.
         begin: Whether a file that is missing may be begun.
+        finished: The number of its steps that the ledger knows of.
 
     Raises:
         InputError: If it was begun with other features or another schema.
-        StoreFailed: If it cannot be opened, is damaged, missing, or belongs to another ledger.
+        StoreFailed: If it cannot be opened, is damaged, missing, older than the ledger, or belongs
+            to another ledger.
     """
     head = _HEAD.pack(_MAGIC, features, schema, tie)
     if path is None:
@@ -130,7 +133,7 @@ def open_rows(
             file = unless_failed.enter_context(path.open("r+b", buffering=0))
             _require_head(path, _read_all(file, _BLOCK_BYTES), head)
             rows = RowFile(file, features, path)
-            rows.check()
+            rows.check(finished)
         except OSError as error:
             raise unreadable_rows(path, error) from error
         unless_failed.pop_all()
@@ -219,14 +222,23 @@ class RowFile:
     def __contains__(self, name: object) -> bool:
         return name in self._places
 
-    def check(self) -> None:
+    def check(self, finished: int = 0) -> None:
         """Check the whole file, and then finish a step that a crash has interrupted.
 
+        Args:
+            finished: As `open_rows` takes it: a step that was finished once is not interrupted now.
+
         Raises:
-            StoreFailed: If anything is damaged that no interrupted step explains. Nothing was
-                overwritten.
+            StoreFailed: If anything is damaged that no interrupted step explains, or the file is an
+                older copy. Nothing was overwritten.
         """
         self._mark = self._last_mark()
+        if self.steps < finished:
+            raise StoreFailed(
+                f"{self.path} is an older copy than the ledger beside it: {finished - self.steps} "
+                "changes of records are missing, and what was forgotten since is there again. Put "
+                f"back the newest copy. Without one, see `{REPAIR}`"
+            )
         self._require_size()
         sound, damaged = self._survey()
         mark, changing = self._mark, set(self._mark.places)

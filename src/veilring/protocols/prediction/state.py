@@ -105,7 +105,14 @@ def _opened(
 ) -> "ServerState":
     with ExitStack() as unless_failed:
         ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets)))
-        opened = open_rows(rows, rules.features, schema, ledger.id, begin=not len(ledger.records))
+        opened = open_rows(
+            rows,
+            rules.features,
+            schema,
+            ledger.id,
+            begin=not len(ledger.records),
+            finished=_noted_steps(ledger),
+        )
         file = unless_failed.enter_context(closing(opened))
         state = ServerState(rules, ledger, file)
         unless_failed.pop_all()
@@ -286,14 +293,8 @@ class ServerState:
         self._predictor.add(numbers, records.directions, labels, nothing)
 
     def _require_same_age(self) -> None:
-        """Refuse an old copy of one file: the file of rows is ahead by one step at most."""
+        """Refuse an old copy of the ledger: the file of rows is ahead by one step at most."""
         noted, steps = _noted_steps(self._ledger), self._rows.steps
-        if steps < noted:
-            raise StoreFailed(
-                f"{self._rows.path} is an older copy than the ledger beside it: {noted - steps} "
-                "changes of records are missing, and what was forgotten since is there again. Put "
-                f"back the newest copy. Without one, see `{REPAIR}`"
-            )
         if steps > noted + 1:
             raise StoreFailed(
                 f"The ledger beside {self._rows.path} is an older copy: what was spent since is "

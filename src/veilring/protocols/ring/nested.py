@@ -20,7 +20,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.party import Party, SubParty, broadcast
 from veilring.nodes.ring import PARTIES_MIN, Ring, draw_ring
-from veilring.protocols.batches import hand_out
+from veilring.protocols.batches import batch_digest, hand_out
 from veilring.protocols.ring.algorithm.classify import decide_labels, local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, split_shares
 from veilring.protocols.ring.algorithm.topk import brought_by, own_smallest
@@ -133,7 +133,8 @@ async def nested_knn(
         InputError: If own rows or queries do not fit, there are too few parties for the groups, or
             votes are to be added in another way; nothing was sent then.
         ProtocolViolation: If a peer sent what no honest party sends.
-        Tampered: If no honest parties, whatever their rows, could have this outcome together.
+        Tampered: If parties were asked different queries, or no honest parties, whatever their
+            rows, could have this outcome together.
     """
     parameters.check_rows(rows)
     if parameters.sum.name != "ring":
@@ -144,7 +145,7 @@ async def nested_knn(
         group_sizes(len(party.parties), rings)  # refused before anything is sent
     batch = await hand_out(party, client, queries, parameters.check_queries)
     if isinstance(rings, int):
-        rings = nest(await draw_ring(party), rings)
+        rings = nest(await draw_ring(party, batch_digest(batch), (client,)), rings)
     level = Levels(party, rings, parameters)
     to_rows = pairwise_distances(batch, rows.features)
     nearest = await level.topk(own_smallest(to_rows, parameters.k))

@@ -28,7 +28,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
-from veilring.protocols.batches import check_queries, check_rows, hand_out
+from veilring.protocols.batches import batch_digest, check_queries, check_rows, hand_out
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names, written
 from veilring.protocols.masks import PairwiseKeys, agree_keys, masked_rounds, masked_sum
 from veilring.protocols.ring.algorithm.classify import Weights, decide_labels, local_votes
@@ -172,7 +172,8 @@ async def private_knn(
         client: The participant that hands out the queries.
         parameters: The public parameters.
         queries: Shape (Q, features) at the client; the others leave it out.
-        ring: An order that was dealt beforehand; drawn together if left out.
+        ring: An order that was dealt beforehand. Left out, it is drawn together, and the parties
+            compare their queries as they draw.
 
     Returns:
         The same answer at every party.
@@ -180,7 +181,8 @@ async def private_knn(
     Raises:
         InputError: If own rows or queries do not fit; nothing was sent then.
         ProtocolViolation: If a peer sent what no honest party sends.
-        Tampered: If no honest parties, whatever their rows, could have this outcome together.
+        Tampered: If parties were asked different queries, or no honest parties, whatever their
+            rows, could have this outcome together.
     """
     parameters.check_rows(rows)
     parameters.sum.check(len(party.parties))
@@ -188,7 +190,8 @@ async def private_knn(
     due = -3 if masked else -2
     batch = await hand_out(party, client, queries, parameters.check_queries, due=due)
     keys = await agree_keys(party, due=due + 1) if masked else None
-    ring = await draw_ring(party) if ring is None else ring
+    if ring is None:  # all say what they were asked: different queries would look like their lies
+        ring = await draw_ring(party, batch_digest(batch), (client,))
     to_rows = pairwise_distances(batch, rows.features)
     own = own_smallest(to_rows, parameters.k)
     nearest = await pp_topk(party, own, ring=ring, parameters=parameters.topk)

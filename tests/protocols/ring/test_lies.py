@@ -1,0 +1,75 @@
+"""Audits of lies: an honest party is never named, and different queries do not pass unnoticed."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows
+from veilring.nodes.party import Party
+from veilring.protocols.ring import KNNParameters, SumMethod
+from veilring.protocols.ring.nested import nested_knn
+from veilring.protocols.ring.roles import private_knn
+from veilring.testing.lies import Lies, Verdict, audit_lies
+
+PARAMETERS = KNNParameters(features=2, classes=3, k=2, P0=0.25, d=0.25, rounds=2)
+KIND = "ring.queries"
+
+
+class Own(NamedTuple):
+    """A party's rows, and the batch at the client."""
+
+    rows: Rows
+    queries: NDArray[np.float64] | None = None
+
+
+def inputs(parties: int) -> list[Own]:
+    """Return some rows for each party, and three queries for the first."""
+    rng = np.random.default_rng(0)
+    rows = [Rows(rng.random((20, 2)), rng.integers(0, 3, 20)) for _ in range(parties)]
+    return [Own(rows[0], rng.random((3, 2))), *map(Own, rows[1:])]
+
+
+async def in_one_ring(party: Party, own: Own, *, method: SumMethod) -> list[int]:
+    """Label the batch of the first party."""
+    parameters = KNNParameters(features=2, classes=3, k=2, P0=0.25, d=0.25, rounds=2, sum=method)
+    answer = await private_knn(
+        party, own.rows, client=party.parties[0], parameters=parameters, queries=own.queries
+    )
+    return list(answer.labels.tolist())
+
+
+async def in_rings_of_rings(party: Party, own: Own) -> list[int]:
+    """Label the batch in three groups."""
+    answer = await nested_knn(
+        party,
+        own.rows,
+        client=party.parties[0],
+        parameters=PARAMETERS,
+        rings=3,
+        queries=own.queries,
+    )
+    return list(answer.labels.tolist())
+
+
+def assert_nobody_honest_is_named(lies: Lies) -> None:
+    """A client that sends different queries, or different numbers of them, is suspected."""
+    lies.assert_none(Verdict.MISNAMED, Verdict.UNNAMED, Verdict.HANG)
+    asked = lies.about(KIND)
+    asked.assert_none(Verdict.UNNOTICED)
+    changed = [lie for lie in asked.rows if lie.adversary.endswith("features")]
+    assert changed
+    assert {lie.verdict for lie in changed} == {Verdict.SUSPECTS}
+
+
+@pytest.mark.parametrize("method", [SumMethod(), SumMethod("shares"), SumMethod("masks")])
+def test_lies_in_one_ring(method: SumMethod) -> None:
+    """Each lie about each message of three parties."""
+    assert_nobody_honest_is_named(audit_lies(in_one_ring, inputs(3), public={"method": method}))
+
+
+@pytest.mark.slow
+def test_lies_in_rings_of_rings() -> None:
+    """Each lie about each message of nine parties."""
+    assert_nobody_honest_is_named(audit_lies(in_rings_of_rings, inputs(9)))
