@@ -47,10 +47,10 @@ from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
 from veilring.scenarios.sweep import Engine
 from veilring.scenarios.sweep.engine import each_done
+from veilring.testing.ports import reserve_ports
 from veilring.transport.frames import frame_size
-from veilring.transport.listener import bind
 from veilring.transport.messages import SESSION_BYTES, encode
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.transport.tls import TlsEndpoint
 
 BATCHED: Final = 8_192
 """Reports a message, where they are sent in batches."""
@@ -109,10 +109,8 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "survey"
-        with bind(LOOPBACK, 0) as free:
-            port = free.getsockname()[1]
         example = _example(drive)
-        example.write(load("wine"), folder, seed=0, port=port)
+        example.write(load("wine"), folder, seed=0, port=reserve_ports())
         serve = [sys.executable, "-m", "veilring", "serve", str(folder / f"{COLLECTOR}.toml")]
         with (folder / "log").open("w", encoding="utf-8") as log:
             collector = subprocess.Popen(serve, stderr=log, text=True)  # noqa: S603  (our own module)

@@ -37,10 +37,10 @@ from veilring.deployment.examples import COLLECTOR, SurveyExample
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open
 from veilring.protocols.ldp.collector import TASK
+from veilring.testing.ports import reserve_ports
 from veilring.transport.frames import FRAME_BYTES_MAX, GOODBYE, FrameReader, on_stream, pack
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
 from veilring.transport.identity import load_identity
-from veilring.transport.listener import bind
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK, client_context
@@ -162,8 +162,7 @@ class Server:
     def __init__(self, survey_clients: int = 3) -> None:
         self._at = tempfile.TemporaryDirectory()
         self.folder = Path(self._at.name) / "survey"
-        with bind(LOOPBACK, 0) as free:
-            port = free.getsockname()[1]
+        port = reserve_ports()
         example = SurveyExample(clients=100, survey_clients=survey_clients)
         example.write(load("iris"), self.folder, seed=0, port=port)
         self._log = self.folder / "log"

@@ -1,9 +1,14 @@
-"""Randomness in processes that are forked."""
+"""Named streams, and randomness in processes that are forked."""
 
+import hashlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from numpy.random import PCG64DXSM, Generator, SeedSequence
+
+from veilring.randomness import Streams
 
 # The child says what it draws from each generator of the parent, and then the parent does.
 _FORK = """
@@ -32,3 +37,14 @@ def test_a_forked_process_has_secrets_of_its_own() -> None:
     """A secret stream goes on with another key in the child; a seeded one is the same."""
     assert len(set(_drawn(None))) == 4
     assert len(set(_drawn(1))) == 2
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1, 2**128 - 1, 2**128, 2**200 + 7])
+def test_a_stream_is_spawned_from_the_seed_by_its_name(seed: int) -> None:
+    """A stream is numpy's own child of the seed, with the hash of its name as the spawn key."""
+    name = b"\0\0\0\x04link" + b"\0\0\0\x0212"
+    key = np.frombuffer(hashlib.sha256(name).digest(), dtype="<u4").tolist()
+    child = Generator(PCG64DXSM(SeedSequence(seed, spawn_key=key)))
+    stream = Streams(seed).generator("link", 12)
+    assert stream.bytes(64) == child.bytes(64)
+    assert stream.spawn(2)[1].bytes(64) == child.spawn(2)[1].bytes(64)

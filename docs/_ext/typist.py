@@ -17,7 +17,6 @@ import os
 import re
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,8 +29,9 @@ from docs._ext.blocks import Block, blocks
 from docs._ext.samples import write_sample
 from docs._ext.served import SECONDS, Mistyped, Served
 
+from veilring.testing.ports import PORTS_MAX, reserve_ports
+
 _COLUMNS: Final = "120"  # as wide as the lines of a page
-_PORTS: Final = range(22_000, 32_000, 10)  # below those that connections get from the system
 _INSTALLS: Final = re.compile(
     r"(?:python3 -m venv \.venv && )?\.venv/bin/pip install [^&\n]*(?:&& )?"
 )
@@ -52,9 +52,7 @@ class Typist:
 
     def __init__(self, folder: Path, *path: Path) -> None:
         self._folder = folder
-        # The first of ten ports is kept as long as the page is typed: no other page has these ten.
-        self._guard = _first_free()
-        self._tens = self._guard.getsockname()[1] // 10
+        self._tens = reserve_ports(PORTS_MAX) // 10
         self._servers: list[Served] = []
         path = (*path, Path(sys.executable).parent)
         self._environment = {
@@ -74,7 +72,6 @@ class Typist:
         trace: TracebackType | None,
     ) -> None:
         """Stop what was started; what did not leave in order is a mistake of the page."""
-        self._guard.close()
         try:
             if error is None:
                 self._stop("all")
@@ -194,15 +191,6 @@ def type_page(page: Path, folder: Path, *path: Path) -> None:
                         raise Mistyped(f"{name} is not what is drawn now")  # noqa: TRY301  (adds the line)
             except Mistyped as error:
                 raise Mistyped(f"{page.name}, line {block.line}: {error}") from None
-
-
-def _first_free() -> socket.socket:
-    for port in _PORTS:
-        try:
-            return socket.create_server(("127.0.0.1", port))
-        except OSError:
-            continue
-    raise AssertionError("no free ports")
 
 
 def main() -> None:

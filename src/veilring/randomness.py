@@ -21,6 +21,7 @@ from veilring.errors import InputError
 _CHACHA_ROUNDS: Final = 20  # the full cipher; the faster 8 and 12 have a thinner margin
 KEY_BYTES: Final = 32
 """What ChaCha takes."""
+_SPAWNING_WORDS: Final = 4  # numpy fills up the seed to as many before it adds a spawn key
 
 
 class Streams:
@@ -39,13 +40,16 @@ class Streams:
         if seed is not None and seed < 0:
             raise InputError("seed", seed, "a whole number of at least 0, or none")
         self.seed = seed
+        words = max(_SPAWNING_WORDS, -(-(seed or 0).bit_length() // 32))
+        self._entropy = (seed or 0).to_bytes(4 * words, "little")
 
     def generator(self, *name: str | int) -> Generator:
         """Return the generator that belongs to `name`, at its beginning."""
         if self.seed is None:
             return _Secret(_cipher(secrets.token_bytes(KEY_BYTES)))
-        words = np.frombuffer(_digest(name), dtype="<u4")
-        return Generator(PCG64DXSM(SeedSequence(self.seed, spawn_key=tuple(map(int, words)))))
+        # The same as `SeedSequence(seed, spawn_key=words of the digest)`, in a quarter of the time.
+        words = np.frombuffer(self._entropy + _digest(name), dtype="<u4")
+        return Generator(PCG64DXSM(SeedSequence(words)))
 
     def token(self, *name: str | int, size: int = 16) -> bytes:
         """Return `size` (at most 32) bytes that belong to `name`: unguessable if unseeded."""

@@ -4,12 +4,13 @@ import re
 import sqlite3
 from pathlib import Path
 
-from tests.deployment.commands import SECONDS, Command, free_port, start_serving
+from tests.deployment.commands import SECONDS, Command, start_serving
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
+from veilring.testing.ports import reserve_ports
 
 
 class Collection:
@@ -17,7 +18,7 @@ class Collection:
 
     def __init__(self, folder: Path, *, clients: int, survey_clients: int = 2) -> None:
         self.folder = folder
-        ports = ("--port", free_port(), "--out", folder)
+        ports = ("--port", reserve_ports(), "--out", folder)
         options = ("--clients", clients, "--survey-clients", survey_clients, *ports)
         made = CliRunner().invoke(app, ["deploy", "survey", "iris", *map(str, options)])
         assert made.exit_code == 0, made.output

@@ -4,7 +4,6 @@ Each is forked from a server that has imported everything: it starts in millisec
 interpreter takes a second.
 """
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -15,10 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from veilring.cli.app import app
-from veilring.errors import AddressTaken
 from veilring.nodes.runtimes.processes import PRELOADED
-from veilring.transport.listener import bind
-from veilring.transport.tls import LOOPBACK
 
 # Until a process does what a test waits for. Where nothing else runs it takes a second or two. A
 # busy machine gets a hundred times that.
@@ -182,22 +178,6 @@ def wait_until(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at just now."""
-    with bind(LOOPBACK, 0) as free:
-        return int(free.getsockname()[1])
-
-
-def free_ports(count: int) -> int:
-    """Return the first of several ports in a row that nobody listens at, nor is soon likely to."""
-    for first in range(20_000 + os.getpid() % 97, 60_000, 97):  # tests may run beside each other
-        with contextlib.ExitStack() as free, contextlib.suppress(AddressTaken):
-            for port in range(first, first + count):
-                free.enter_context(bind(LOOPBACK, port))
-            return first
-    raise AssertionError("no free ports")
 
 
 def run(folder: Path, words: tuple[str, ...], output: Path) -> None:

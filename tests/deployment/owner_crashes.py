@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import tomli_w
-from tests.deployment.commands import SECONDS, Server, free_port
+from tests.deployment.commands import SECONDS, Server
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
@@ -30,6 +30,7 @@ from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.analyst import ask_within, convene_owner
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.randomness import Streams
+from veilring.testing.ports import reserve_ports
 from veilring.transport.tls import TlsEndpoint
 
 ANALYSTS = ("analyst-0", "analyst-1")
@@ -46,7 +47,7 @@ class Deployed(Server):
         super().__init__(folder, OWNER)
         options = {"record": budgets.get("record")} | (asked or {"epsilon": 1.0, "radius": 0.2})
         example = OwnerExample.model_validate(options | {"analysts": len(ANALYSTS)})
-        example.write(load("iris"), folder, seed=0, port=free_port())
+        example.write(load("iris"), folder, seed=0, port=reserve_ports())
         path = folder / f"{OWNER}.toml"
         config = tomllib.loads(path.read_text()) | {"budgets": budgets}
         path.write_text(tomli_w.dumps(config))

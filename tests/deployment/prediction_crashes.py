@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tests.deployment.commands import Server, free_port
+from tests.deployment.commands import Server
 from tests.deployment.prediction_clients import Administrator, Crashes, PredictionClient
 
 from veilring.data.sources import load
@@ -26,6 +26,7 @@ from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.rowfile import open_rows
 from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
+from veilring.testing.ports import reserve_ports
 from veilring.transport.tls import TlsEndpoint
 
 CLIENTS = ("client-0", "client-1")
@@ -48,7 +49,7 @@ class Served(Server):
             prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}
         )
         settings = {"prediction": prediction.model_dump(exclude_defaults=True)}
-        example.write(load("wine"), folder, seed=0, port=free_port(), settings=settings)
+        example.write(load("wine"), folder, seed=0, port=reserve_ports(), settings=settings)
         return cls(folder)
 
     def everything(self) -> bytes:

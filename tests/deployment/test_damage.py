@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, Server, free_port, free_ports
+from tests.deployment.commands import SECONDS, Command, Server
 from typer.testing import CliRunner
 from typing_extensions import override
 
@@ -30,6 +30,7 @@ from veilring.protocols.ldp import store as reports
 from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.prediction.state import open_state
+from veilring.testing.ports import reserve_ports
 
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
 PLACES: Final = int(os.environ.get("VEILRING_DAMAGES", "6"))
@@ -105,7 +106,7 @@ def in_ledger(path: Path) -> object:
 
 def use_owner(folder: Path) -> list[Server]:
     """Ask an owner whose rows pay, as two analysts."""
-    options = ("--radius", 0.3, "--epsilon", 0.1, "--record", 0.5, "--port", free_port())
+    options = ("--radius", 0.3, "--epsilon", 0.1, "--record", 0.5, "--port", reserve_ports())
     run("deploy", "owner", "iris", *options, "--out", folder)
     servers = serving(folder, "owner")
     for client in ("analyst-0", "analyst-1"):
@@ -115,7 +116,7 @@ def use_owner(folder: Path) -> list[Server]:
 
 def use_votes(folder: Path) -> list[Server]:
     """Ask three members together."""
-    run("deploy", "votes", "iris", "--radius", 0.3, "--port", free_ports(3), "--out", folder)
+    run("deploy", "votes", "iris", "--radius", 0.3, "--port", reserve_ports(3), "--out", folder)
     servers = serving(folder, *(f"party-{number}" for number in range(3)))
     ask(folder, "client")
     return servers
@@ -127,7 +128,7 @@ def use_places_client(folder: Path) -> list[Server]:
     rows.write_text(
         "lat,lon\n" + "".join(f"{37.7 + n / 1000},{-122.4 + n / 700}\n" for n in range(99))
     )
-    run("deploy", "places", rows, "--budget", 9, "--port", free_port(), "--out", folder)
+    run("deploy", "places", rows, "--budget", 9, "--port", reserve_ports(), "--out", folder)
     servers = serving(folder, "server")
     for latitude in (37.72, 37.74):
         run("ask", folder / "client.toml", "--near", f"{latitude},-122.35", "--epsilon", 3)
@@ -136,7 +137,7 @@ def use_places_client(folder: Path) -> list[Server]:
 
 def use_prediction(folder: Path) -> list[Server]:
     """Add records, forget one, and ask."""
-    run("deploy", "prediction", "wine", "--port", free_port(), "--out", folder)
+    run("deploy", "prediction", "wine", "--port", reserve_ports(), "--out", folder)
     servers = serving(folder, "server")
     run("records", "add", folder / "registrar.toml", folder / "records.csv")
     run("records", "forget", folder / "registrar.toml", FORGOTTEN)
@@ -185,7 +186,7 @@ def _wait_for(happened: Callable[[], bool]) -> None:
 
 def deploy_survey(folder: Path, clients: int) -> Server:
     """Serve a collector with one survey client."""
-    options = ("--clients", clients, "--survey-clients", 1, "--port", free_port())
+    options = ("--clients", clients, "--survey-clients", 1, "--port", reserve_ports())
     run("deploy", "survey", "iris", *options, "--out", folder)
     (server,) = serving(folder, "collector")
     return server
@@ -397,7 +398,7 @@ def test_two_owners_on_one_ledger_never_both_charge(tmp_path: Path) -> None:
     shutil.copytree(folder, other, ignore=shutil.ignore_patterns("queries.ledger*"))
     roster, config = other / "roster.toml", other / "owner.toml"
     port = re.compile(r"^port = [0-9]+$", re.MULTILINE)
-    roster.write_text(port.sub(f"port = {free_port()}", roster.read_text()))
+    roster.write_text(port.sub(f"port = {reserve_ports()}", roster.read_text()))
     config.write_text(f'ledger = "{ledger}"\n' + config.read_text())
     (second,) = serving(other, "owner")
     try:

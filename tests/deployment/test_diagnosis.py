@@ -14,20 +14,13 @@ from typing import Final
 
 import pytest
 import tomli_w
-from tests.deployment.commands import (
-    SECONDS,
-    Body,
-    Command,
-    free_port,
-    free_ports,
-    wait_for,
-    wait_until,
-)
+from tests.deployment.commands import SECONDS, Body, Command, wait_for, wait_until
 from tests.deployment.saboteurs import run_lying, run_silently
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.config import load_toml
+from veilring.testing.ports import reserve_ports
 from veilring.transport.identity import make_identity, write_identity
 from veilring.transport.roster import Roster
 
@@ -135,7 +128,7 @@ SERVERS: Final = {
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the files of a ring or of noisy votes."""
     folder = tmp_path_factory.mktemp("files") / str(request.param)
-    deploy(folder, LIMITS, *RINGS[request.param], "--port", str(free_ports(len(PARTIES))))
+    deploy(folder, LIMITS, *RINGS[request.param], "--port", str(reserve_ports(len(PARTIES))))
     return folder
 
 
@@ -265,7 +258,7 @@ def test_a_party_with_a_key_that_the_others_do_not_know(
 
 def test_a_party_at_another_port(ring: Deployment) -> None:
     """Nobody listens where the others look for it: they say where, and wait for it by name."""
-    ring.own_roster("party-2", {"port": free_port()})
+    ring.own_roster("party-2", {"port": reserve_ports()})
     ring.serve(*PARTIES)
     where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
     ring.wait_for("party-0", f"does not reach party-2 at {where}: nobody listens at its address")
@@ -297,7 +290,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Dep
     (tmp_path / "places.csv").write_text(PLACES)
     words = [str(tmp_path / word) if word == "places.csv" else word for word in command]
     folder = tmp_path / "files"
-    deploy(folder, SERVER_LIMITS, *words, "--port", str(free_port()))
+    deploy(folder, SERVER_LIMITS, *words, "--port", str(reserve_ports()))
     verb = "submit" if request.param == "collector" else "ask"
     found = Deployment(folder, (verb, *client))
     yield found, name

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.data.standin import install_stand_in
-from tests.deployment.commands import free_port
 from tests.deployment.prediction_crashes import Served
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.data.npz import read_vectors
+from veilring.testing.ports import reserve_ports
 
 TEXTS = 80
 # About 28 rows vote for the right class and none for the other, and the difference of their noise
@@ -51,7 +51,7 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     assert "public rows" in run(
         "tune", tmp_path / "texts.npz", "--protocol", "prediction", "--queries", 20
     )
-    options = (*RICH, "--port", free_port(), "--out", folder)
+    options = (*RICH, "--port", reserve_ports(), "--out", folder)
     said = run("deploy", "prediction", tmp_path / "texts.npz", *options)
     for line in (f"add {folder}/registrar.toml {folder}/records.npz", f"{folder}/client-0.npz"):
         assert line in said

@@ -5,12 +5,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.deployment.commands import free_ports
 
 from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
 from veilring.deployment.connecting import Server
 from veilring.errors import HandshakeError, InputError
+from veilring.testing.ports import reserve_ports
 from veilring.transport.identity import Identity, make_identity, save_identity
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK
@@ -31,7 +31,7 @@ async def test_who_is_missing_is_said_again_and_again_with_the_address(
 ) -> None:
     """One line for each missing party a minute; in the end an error names all of them."""
     monkeypatch.setattr(connecting, "REMIND_SECONDS", 0.02)
-    port, keys = free_ports(3), [make_identity(name) for name in ("ada", "bob", "cyd")]
+    port, keys = reserve_ports(3), [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(k, LOOPBACK, port + n) for n, k in enumerate(keys)))
     line = f"ada waits for cyd at {LOOPBACK}:{port + 2}: nobody listens at its address"
     async with server(tmp_path, keys[0], roster).meet({}) as met:

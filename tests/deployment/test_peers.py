@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.deployment import commands
-from tests.deployment.commands import Command, Server, free_port, free_ports, wait_until
+from tests.deployment.commands import Command, Server, wait_until
 from tests.deployment.members import all_served, labels_of
 from typer.testing import CliRunner, Result
 
@@ -23,6 +23,7 @@ from veilring.protocols.once import OnceMember
 from veilring.protocols.release.model import load_model
 from veilring.protocols.release.system import Release
 from veilring.protocols.system import System
+from veilring.testing.ports import reserve_ports
 
 EPSILON = 3.0
 NAMES = ("party-0", "party-1", "party-2")
@@ -31,7 +32,7 @@ QUERIES = "queries.csv"
 
 def written(folder: Path, system: System, budget: float, names: tuple[str, ...] = NAMES) -> Path:
     """Write the files of a deployment on iris."""
-    port = free_ports(len(names))
+    port = reserve_ports(len(names))
     write_peers(load("iris"), system, folder, parties=names, seed=0, port=port, budget=budget)
     return folder
 
@@ -245,7 +246,7 @@ def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "budget is 0.5; allowed: at least the 1 epsilon that a release costs" in refused.stderr
     assert not out.exists()
-    made = CliRunner().invoke(app, [*command, "--port", str(free_port())])
+    made = CliRunner().invoke(app, [*command, "--port", str(reserve_ports())])
     assert made.exit_code == 0, made.output
     terms = PeerTerms.load(out / "terms.toml", 8)
     assert isinstance(terms.protocol, Release)

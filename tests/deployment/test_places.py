@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pyproj import Geod
-from tests.deployment.commands import SECONDS, free_port
+from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -33,6 +33,7 @@ from veilring.deployment.places import (
 )
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.privacy.ledger import read_totals
+from veilring.testing.ports import reserve_ports
 
 HERE = (37.7749, -122.4194)
 DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))
@@ -45,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     lines = [f"place {row},{lat!r},{lon!r}" for row, (lat, lon) in enumerate(DEGREES.tolist())]
     rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
     out = tmp_path / "atlas"
-    options = ["--port", str(free_port()), "--budget", "90", "--out", str(out)]
+    options = ["--port", str(reserve_ports()), "--budget", "90", "--out", str(out)]
     deployed = CliRunner().invoke(app, ["deploy", "places", str(rows), *options])
     assert deployed.exit_code == 0, deployed.output
     return out

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment.collection import Collection
-from tests.deployment.commands import SECONDS, Server, free_port
+from tests.deployment.commands import SECONDS, Server
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.data.npz import Vectors, write_vectors
+from veilring.testing.ports import reserve_ports
 
 # Nothing in these says anything of a row.
 PUBLIC = (".toml", ".log")
@@ -62,14 +63,14 @@ def test_rows_of_a_trial_are_private(
     tmp_path: Path, kind: str, options: tuple[object, ...]
 ) -> None:
     """All files with rows or queries that `veilring deploy` writes have mode 0600."""
-    run("deploy", kind, "wine", *options, "--port", free_port(), "--out", tmp_path / kind)
+    run("deploy", kind, "wine", *options, "--port", reserve_ports(), "--out", tmp_path / kind)
     require_private(tmp_path / kind)
 
 
 def test_labels_are_private(tmp_path: Path) -> None:
     """What `veilring ask --out` writes, and the owner's ledger, have mode 0600."""
     folder = tmp_path / "owner"
-    run("deploy", "owner", "iris", "--radius", 0.3, "--port", free_port(), "--out", folder)
+    run("deploy", "owner", "iris", "--radius", 0.3, "--port", reserve_ports(), "--out", folder)
     server = Server(folder, "owner")
     server.serve()
     try:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, free_ports, start_serving
+from tests.deployment.commands import SECONDS, Command, start_serving
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.data.schema import OUTSIDE_MAX, FeatureTerms
 from veilring.deployment.schema import Schema
 from veilring.errors import InputError, ScenarioError
+from veilring.testing.ports import reserve_ports
 
 LOG = logging.getLogger("veilring.tested")
 TERMS = Schema(
@@ -56,7 +57,7 @@ def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
     tmp_path: Path,
 ) -> None:
     """It ends with code 2, unless its configuration accepts them; other logs have no count."""
-    folder, port = tmp_path / "ring", str(free_ports(3))
+    folder, port = tmp_path / "ring", str(reserve_ports(3))
     deploy(folder, "ring", "wine", "--set", "parties.count=3", "--port", port)
     rows = change(folder / "party-1.csv", 0, in_another_unit)
     counted = f"party-1.csv: {rows} rows; column 'alcohol': {rows} of {rows} outside of its range"
@@ -112,7 +113,7 @@ def test_each_role_that_reads_rows_refuses_another_unit(
 ) -> None:
     """It ends with code 2 before it connects to anybody, and says the counts."""
     folder = tmp_path / kind
-    deploy(folder, kind, *words, "--port", str(free_ports(8)))
+    deploy(folder, kind, *words, "--port", str(reserve_ports(8)))
     place = 1 if file == "records.csv" else 0
     rows = change(folder / file, place, in_another_unit)
     ended = Command(folder, *command, output=folder / "ended.log")
@@ -125,7 +126,7 @@ def test_each_role_that_reads_rows_refuses_another_unit(
 def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Path) -> None:
     """It ends with code 2 before a report is made; the collector's log has no count."""
     folder = tmp_path / "survey"
-    deploy(folder, "survey", "iris", "--clients", "40", "--port", str(free_ports(1)))
+    deploy(folder, "survey", "iris", "--clients", "40", "--port", str(reserve_ports(1)))
     rows = change(folder / "survey-client-0.csv", 1, in_another_unit)
     collector = start_serving(folder, "collector", output=folder / "collector.log")
     words = ("submit", "survey-client-0.toml", "survey-client-0.csv")
@@ -193,7 +194,7 @@ def test_a_file_without_rows_is_refused_and_one_row_is_doubted(
 def test_a_header_alone_does_not_start_an_owner(tmp_path: Path) -> None:
     """`veilring serve` ends with code 2 and names the file."""
     folder = tmp_path / "owner"
-    deploy(folder, "owner", "iris", "--radius", "0.2", "--port", str(free_ports(1)))
+    deploy(folder, "owner", "iris", "--radius", "0.2", "--port", str(reserve_ports(1)))
     rows = folder / "owner.csv"
     rows.write_text(rows.read_text().splitlines()[0] + "\n")
     ended = Command(folder, "serve", "owner.toml", output=folder / "ended.log")

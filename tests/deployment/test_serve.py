@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.deployment.commands import SECONDS, free_ports
+from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -26,6 +26,7 @@ from veilring.deployment.roles import load_config
 from veilring.errors import SessionAborted
 from veilring.protocols.peers import PeerMember
 from veilring.protocols.ring.system import PrivateKNN
+from veilring.testing.ports import reserve_ports
 
 PARTIES = 3
 
@@ -77,7 +78,7 @@ class Ring:
 def ring(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ring]:
     """Deploy and start three peers."""
     folder = tmp_path / "ring"
-    options = ["--set", f"parties.count={PARTIES}", "--port", str(free_ports(PARTIES))]
+    options = ["--set", f"parties.count={PARTIES}", "--port", str(reserve_ports(PARTIES))]
     deploy = ["deploy", "peers", "wine", "--protocol", request.param, *options]
     deployed = CliRunner().invoke(app, [*deploy, "--out", str(folder)])
     assert deployed.exit_code == 0, deployed.output
@@ -184,7 +185,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
         folder,
         parties=parties,
         seed=0,
-        port=free_ports(PARTIES),
+        port=reserve_ports(PARTIES),
     )
     terms = (folder / "terms.toml").read_text()
     (folder / "others.toml").write_text(f"{terms}\n[protocol]\nk = 7\n")
@@ -214,7 +215,9 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
     monkeypatch.setattr(PeerMember, "ask", counting)
     protocol = PrivateKNN(sum="cycles", cycles=2, batch=20)
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(5)]
-    names = write_peers(load("wine"), protocol, folder, parties=parties, seed=0, port=free_ports(5))
+    names = write_peers(
+        load("wine"), protocol, folder, parties=parties, seed=0, port=reserve_ports(5)
+    )
     async with _served(folder, names, ready=5):
         client = load_config(folder / "client.toml")
         assert isinstance(client, ClientConfig)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment import members
-from tests.deployment.commands import Server, free_ports
+from tests.deployment.commands import Server
 from tests.deployment.disks import FAULTS
 from tests.deployment.members import Served, labels_of
 from typer.testing import CliRunner, Result
@@ -24,6 +24,7 @@ from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.noisyvotes import NearestRows
 from veilring.protocols.peers import PeerMember
 from veilring.randomness import Streams
+from veilring.testing.ports import reserve_ports
 
 EPSILON, BUDGET = 4.0, 8.0
 NAMES = ("party-0", "party-1", "party-2")
@@ -33,7 +34,7 @@ NAMES = ("party-0", "party-1", "party-2")
 def folder(tmp_path: Path) -> Path:
     """Write three parties whose budgets suffice for two batches."""
     example = VotesExample(epsilon=EPSILON, budget=BUDGET)
-    port, settings = free_ports(len(NAMES)), {"votes": {"radius": 0.3}}
+    port, settings = reserve_ports(len(NAMES)), {"votes": {"radius": 0.3}}
     example.write(load("iris"), tmp_path / "votes", seed=0, port=port, settings=settings)
     return tmp_path / "votes"
 

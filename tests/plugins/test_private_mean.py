@@ -16,7 +16,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from tests.cli.invoking import invoke
-from tests.deployment.commands import free_ports, wait_until
+from tests.deployment.commands import wait_until
 from typer.testing import CliRunner
 from typing_extensions import override
 
@@ -25,6 +25,7 @@ from veilring.cli.app import app
 from veilring.deployment.peers import PeerTerms
 from veilring.estimators import classifier_of
 from veilring.protocols.registry import GROUP
+from veilring.testing.ports import reserve_ports
 
 PROJECT = Path(__file__).parent / "private_mean"
 RUNTIMES = ("memory", "tls", "processes", "simulated")
@@ -154,7 +155,7 @@ def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_it_is_deployed_served_and_asked(site: Path, invoked: Invoked, tmp_path: Path) -> None:
     """Three members over TLS give a client the labels of a run, and name a member that was lost."""
-    folder, port = tmp_path / "deployed", str(free_ports(3))
+    folder, port = tmp_path / "deployed", str(reserve_ports(3))
     data = ("wine", "--protocol", "private-mean", "--set", "parties.count=3")
     deploy = ("deploy", "peers", *data, "--set", "protocol.bits=20", "--port", port)
     printed = invoked(*deploy, "--seed", "1", "--out", folder)

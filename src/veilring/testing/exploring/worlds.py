@@ -6,6 +6,7 @@ fewer runs, a world is otherwise the same: that is how one that fails is made sm
 """
 
 import asyncio
+import gc
 import logging
 import math
 from abc import ABC, abstractmethod
@@ -218,7 +219,7 @@ def play_world(
     """
     explored, streams = Explored(world.seed), Streams(world.seed)
     order = None if world.order is None else Order(Streams(world.order).generator("order"))
-    with count_marks() as explored.marks, _faults_expected():
+    with count_marks() as explored.marks, _faults_expected(), _uncollected():
         try:
             complete(
                 _World(subject, world, explored, streams, trace, journal).live,
@@ -237,6 +238,21 @@ def _faults_expected() -> Iterator[None]:
         yield
     finally:
         _node_log.disabled = was
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no reference cycles until a world is over: it is small, and each pass goes over much.
+
+    Nor does a finalizer then run in the midst of it.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,51 @@
+"""Ports that tests reserve."""
+
+import subprocess
+import sys
+
+import pytest
+
+from veilring.errors import InputError
+from veilring.testing.ports import PORTS_MAX, reserve_ports
+from veilring.transport.listener import bind
+from veilring.transport.tls import LOOPBACK
+
+# Says which ports it has, and keeps them until it may end.
+_RESERVE = """
+from veilring.testing.ports import reserve_ports
+
+print(*(first + each for count in (1, 9, 3, 3, 4, 1) for first in [reserve_ports(count)]
+        for each in range(count)), flush=True)
+input()
+"""
+
+
+def test_no_two_processes_are_given_one_port() -> None:
+    """Processes that reserve ports at the same time have none in common."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RESERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    lines = [process.stdout.readline() for process in started if process.stdout is not None]
+    for process in started:
+        process.communicate(b"\n")
+    ports = [int(port) for line in lines for port in line.split()]
+    assert len(ports) == len(set(ports)) == 3 * 21
+
+
+def test_a_port_that_another_program_has_is_not_given() -> None:
+    """Ports in a row are all free, though something listens between them and those before."""
+    before = reserve_ports(PORTS_MAX)
+    with bind(LOOPBACK, before + PORTS_MAX + 3):  # in the ten after these, if nobody has them
+        first = reserve_ports(PORTS_MAX)
+        for port in range(first, first + PORTS_MAX):
+            bind(LOOPBACK, port).close()
+
+
+@pytest.mark.parametrize("count", [0, PORTS_MAX + 1])
+def test_more_ports_than_a_block_has_are_refused(count: int) -> None:
+    """As many ports in a row as there never are, and none, are an error."""
+    with pytest.raises(InputError, match="1 to 9 ports"):
+        reserve_ports(count)
