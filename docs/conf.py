@@ -29,13 +29,18 @@ nitpicky = True
 default_role = "code"  # what a docstring writes in single backticks
 
 html_theme = "furo"
-html_title = "veilring"
+html_title = f"{project} {release}"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 pygments_style = "friendly"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # notebooks show the outputs that tests compare with a run
+
+# `python -m sphinx -b linkcheck docs docs/_build/links` follows the links to other sites.
+linkcheck_timeout = 20
+linkcheck_retries = 2
+linkcheck_ignore = [r"https?://(localhost|127\.0\.0\.1)[:/]"]
 
 autodoc_mock_imports = absent()
 autodoc_member_order = "bysource"

@@ -11,6 +11,7 @@ from textwrap import dedent
 
 import pytest
 from docs._ext.tables import key_rows, label_cells, limits, system_rows
+from myst_parser.mdit_to_docutils.base import default_slugify
 
 from veilring.protocols.registry import BUILT_IN
 from veilring.randomness import Streams
@@ -24,6 +25,10 @@ SESSION = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
+# An address of another site is for `linkcheck`.
+LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
 
 
 @pytest.mark.docs
@@ -53,6 +58,44 @@ def test_every_link_is_one() -> None:
     for page in PAGES:
         text = FENCED.sub("", page.read_text(encoding="utf-8"))
         assert [link.group() for link in broken.finditer(text)] == [], page.name
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page: its targets, and its headings as GitHub and MyST name them."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#{1,3} (.+?)\s*$", text, re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    targets = re.findall(r"^\((\S+)\)=$", text, re.MULTILINE)
+    return {*targets, *(default_slugify(heading.replace("`", "")) for heading in plain)}
+
+
+def _broken_links(page: Path) -> list[str]:
+    """Return the links of a page to files that are not there, or to anchors that they lack."""
+    text = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
+    broken = []
+    for link in LINK.findall(text):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_to_a_file_and_an_anchor(page: Path) -> None:
+    """Also within a sentence, and where a line ends in its text."""
+    assert _broken_links(page) == []
+
+
+def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+    """In a sentence, over two lines, in a table and to the page itself; not in code."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One `heading`\n\nSee [a](page.md#one-heading), [b\nc](page.md#two) and [d](#three).\n\n"
+        "| [e](gone.md) | `[f](gone.md)` |\n\n```text\n[g](gone.md)\n```\n\n(three)=\n\n## Four\n",
+        encoding="utf-8",
+    )
+    assert _broken_links(page) == ["page.md#two", "gone.md"]
 
 
 def test_a_cell_has_the_name_of_its_column() -> None:
