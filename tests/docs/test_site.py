@@ -29,7 +29,8 @@ _MEASURE = """(() => {
   const style = element => getComputedStyle(element);
   const colours = [style(article).color, style(document.body).backgroundColor];
   const [ink, paper] = colours.map(light).sort((a, b) => b - a);
-  const inScroll = element => element.closest("pre, .table-wrapper, .highlight") !== null;
+  const inScroll = element => element !== null
+    && (["auto", "scroll"].includes(style(element).overflowX) || inScroll(element.parentElement));
   return {
     overflow: document.documentElement.scrollWidth - innerWidth,
     cut: [...article.querySelectorAll("p, li, h1, h2, h3, dt, dd, img, pre, .table-wrapper")]
