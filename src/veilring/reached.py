@@ -1,8 +1,10 @@
 """Marks of situations that a campaign of tests has to reach, or it has tested less than it seems.
 
 A line such as ``sometimes("a party is lost between its votes and the total")`` costs next to
-nothing and checks nothing. A campaign counts who passes it, finds in the source which marks there
-are, and reports those that no world has reached (after the `sometimes` assertions of Antithesis).
+nothing and checks nothing. A campaign counts how often it is reached, and reports the marks that no
+world has reached (after the `sometimes` assertions of Antithesis): those that the source of a role
+names, and those that a world has passed while their condition did not hold. Marks of our systems
+are of the second kind: a campaign of one mode need not reach what belongs to another.
 """
 
 import ast
@@ -27,13 +29,13 @@ def sometimes(what: str, happens: bool = True) -> None:  # noqa: FBT001, FBT002 
         happens: Whether it is there now.
     """
     counted = _counted.get()
-    if happens and counted is not None:
-        counted[what] += 1
+    if counted is not None:
+        counted[what] += bool(happens)
 
 
 @contextmanager
 def count_marks() -> Iterator[Counter[str]]:
-    """Yield a count of the marks that are passed within the block, by its tasks as well."""
+    """Yield a count of the marks reached within the block, 0 of those that were passed only."""
     counted = Counter[str]()
     token = _counted.set(counted)
     try:

@@ -1,6 +1,7 @@
 """Exploring a role of one's own: right ones survive, and mistakes of all kinds are found."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from veilring.errors import InputError
 from veilring.nodes.party import Party, broadcast
 from veilring.reached import count_marks, marks_in, sometimes
-from veilring.testing.exploring import Campaign, explore
+from veilring.testing.exploring import Campaign, Explored, explore
 from veilring.transport import Message
 
 INPUTS = [3, 1, 4, 1]
@@ -125,13 +126,22 @@ def test_marks_that_no_world_reaches_are_named() -> None:
         campaign.check()
 
 
+def test_marks_that_worlds_pass_have_to_hold_once() -> None:
+    """A mark of another module counts as soon as a world has passed it."""
+    campaign = Campaign()
+    campaign.add(Explored(0, marks=Counter({"seen": 2, "passed": 0})))
+    campaign.add(Explored(1, marks=Counter({"seen": 0})))
+    assert campaign.reached["seen"] == 2
+    assert campaign.unreached == ("passed",)
+
+
 def test_marks_are_counted_only_where_somebody_counts() -> None:
     """Outside a campaign a mark does nothing."""
     sometimes("nobody counts this")
     with count_marks() as counted:
         sometimes("somebody counts this")
         sometimes("this is not so", happens=False)
-    assert counted == {"somebody counts this": 1}
+    assert dict(counted) == {"somebody counts this": 1, "this is not so": 0}
     assert marks_in([asyncio]) == frozenset()
 
 

@@ -79,6 +79,7 @@ from veilring.protocols.seedshares import (
     seed_bytes,
     tree_depth,
 )
+from veilring.reached import sometimes
 from veilring.transport.messages import Message
 
 # How long a party waits for one that is connected and silent, a step. A sum takes six times as long
@@ -309,6 +310,9 @@ class _Sum:
         named = await self._learn_set()
         self._began = asyncio.get_running_loop().time()
         missing = () if self.star else await self._take_vectors(named)
+        if not self.star:
+            sometimes("a party lacks the words of one that is in", bool(missing))
+            sometimes("a party was told no set, and hears of it from others", named is None)
         own = _NOTHING if named is None else digest_of(named.members, *named.vectors)
         echoes = await self._echo(own, missing)
         agreed = self._agreed(own, echoes)
@@ -318,6 +322,8 @@ class _Sum:
         if self.star and self.party.me != self.coordinator:
             return await self._totals()
         totals = self._open(told)
+        without = len(self.members) < len(self.party.parties)
+        sometimes("a sum stands without a party, whose masks are opened", without)
         if self.star:
             await self._tell_totals(totals)
         return totals
@@ -349,6 +355,7 @@ class _Sum:
         self._vectors |= await self._gather(party.peers, self._receive_vector, steps=1)
         self._take_members([name for name in party.parties if name in self._vectors])
         if len(self.members) < self.threshold:
+            sometimes("too few parties are in")
             raise self._too_few(len(self.members))
         hashes = () if self.star else [_hash_words(self._vectors[name]) for name in self.members]
         bits = _bits(party.parties, self.members)

@@ -21,6 +21,7 @@ from pydantic import Field
 from veilring.errors import BudgetExhausted, InputError, StoreFailed, VeilringError
 from veilring.nodes.node import ABORT_SECONDS
 from veilring.privacy.ledger import Ledger
+from veilring.reached import sometimes
 
 REQUEST_KEY_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 
@@ -84,10 +85,12 @@ def answer_once(
         with charging():
             kept = ledger.find(client, key.hex(), content)
             if kept is not None:
+                sometimes("a request that was answered is answered again")
                 return kept
             ledger.check(client, amount)
             return pay()
     except BudgetExhausted as error:
+        sometimes("a budget does not suffice for a request")
         own = error.budget == "analyst"
         left = 0.0 if error.left is None else error.left
         return RequestRefusal(

@@ -33,6 +33,7 @@ from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.ring.roles import sum_rounds, sum_words
 from veilring.protocols.system import Membership
+from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 _NUMBER_BYTES: Final = 8
@@ -118,6 +119,8 @@ async def private_votes(
     release, next_round = next(steps), 1
     while True:
         await _agree(party, digest_of(digest, release.plan.epsilons.tobytes()), next_round)
+        shared = bool((release.plan.crowds > 1).any())
+        sometimes("queries share the budget of the rows between them", shared)
         own = noisy_counts(release.count(rows), release.plan.epsilons, exponent, party.rng)
         if charge is not None:
             charge(release.plan)

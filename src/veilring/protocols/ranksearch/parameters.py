@@ -26,6 +26,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
 from veilring.protocols.ranksearch.algorithm.shares import PRIMES, Scheme, prime_above
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
 from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Reveal = Literal["totals", "votes", "label"]
@@ -210,6 +211,7 @@ class SearchedRows:
         here = frozenset(parties)
         before = (self._searched.get(key, here) for key in _keys(queries))
         others = [members for members in before if members != here]
+        sometimes("a party refuses queries that were searched among other parties", bool(others))
         if others:
             differing = here.union(*others) - here.intersection(*others)
             raise AskedBefore(len(others), tuple(sorted(differing)))

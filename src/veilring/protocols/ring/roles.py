@@ -57,6 +57,7 @@ from veilring.protocols.ring.messages import (
     TopKResult,
     TopKVector,
 )
+from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 # Votes weighted by distance keep 24 binary digits behind the point; with 1,000 parties that leaves
@@ -293,7 +294,7 @@ async def topk_turns(
     """
     require_bounded(own, parameters, "own")
     V = own_smallest(own, parameters.k)
-    inserted = np.zeros(len(V), dtype=np.bool_)
+    inserted = at_once = np.zeros(len(V), dtype=np.bool_)
     G = start_vector(parameters, len(V))
     position, n = ring.position(party.me), len(ring)
     for number in range(1, parameters.rounds + 1):
@@ -303,12 +304,14 @@ async def topk_turns(
             if number > 1:
                 check_history(party, ring, parameters, before, G)
         G, inserted = topk_step(G, V, inserted, number, parameters, party.rng)
+        at_once = inserted if number == 1 else at_once
         party.round(first_round + hop)
         await party.send(ring.successor(party.me), TopKVector(round=number, values=G))
     if position == 0:
         last = n * parameters.rounds
         before, G = G, await _receive_vector(party, ring, parameters, last, first_round, len(V))
         check_history(party, ring, parameters, before, G)
+    sometimes("a party inserts its values after the first round", bool((inserted > at_once).any()))
     return G
 
 

@@ -31,12 +31,12 @@ class Campaign:
         subject: What was explored, if it can be made smaller.
         worlds: Returns the world of a seed.
         classes: The classes of fault that have to strike.
-        marks: The marks that worlds have to reach.
+        marks: The marks that worlds have to reach, beside those that they pass.
         seeds: The number of seeds that were explored.
         struck: The number of faults of each class that had an effect.
         succeeded: The number of runs with a result.
         failed: The number of runs that ended in named errors.
-        reached: How often each mark was passed.
+        reached: How often each mark was reached, by those that were passed.
         failures: The seeds in which something was wrong, in order, with what it was.
     """
 
@@ -57,7 +57,7 @@ class Campaign:
         self.struck += explored.struck
         self.succeeded += explored.succeeded
         self.failed += explored.failed
-        self.reached += explored.marks
+        self.reached.update(explored.marks)
         if explored.wrong:
             self.failures = dict(sorted({**self.failures, explored.seed: explored.wrong}.items()))
 
@@ -69,7 +69,8 @@ class Campaign:
     @property
     def unreached(self) -> tuple[str, ...]:
         """The marks that no seed has reached."""
-        return tuple(sorted(self.marks - self.reached.keys()))
+        passed = self.marks | self.reached.keys()
+        return tuple(sorted(mark for mark in passed if not self.reached[mark]))
 
     def smallest(self) -> Shrunk | None:
         """Return the first world that went wrong, made as small as it can be; none if none did."""

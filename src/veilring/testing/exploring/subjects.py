@@ -18,6 +18,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import PARTIES_MIN, draw_ring
 from veilring.nodes.trace import Journal
+from veilring.protocols.registry import BUILT_IN
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.system import Setup
 from veilring.randomness import Streams
@@ -143,8 +144,9 @@ class SystemSubject(Subject):
     @property
     @override
     def marks(self) -> frozenset[str]:
-        reached = marks_in([worlds, *_modules_beside(self._setup.role)])
-        reached |= marks_below(SystemSubject._play_batch)
+        reached = marks_in([worlds]) | marks_below(SystemSubject._play_batch)
+        if self.scenario.protocol.name not in BUILT_IN:  # whose modes pass their marks
+            reached |= marks_in(_modules_beside(self._setup.role))
         sums = self._setup.system.draws_ring and self.sums_share > 0
         return reached | marks_below(SystemSubject._play_sum) if sums else reached
 

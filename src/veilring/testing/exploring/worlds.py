@@ -165,7 +165,7 @@ class Explored:
         failed: The number of runs that ended in named errors.
         wrong: What must never happen and did, one sentence each.
         runs: The runs that were played.
-        marks: How often each mark was passed.
+        marks: How often each mark was reached, 0 if it was passed only.
         digest: The hash of all that the loop did and of all that was said, if it was recorded.
     """
 

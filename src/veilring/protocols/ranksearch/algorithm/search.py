@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.checks import require
+from veilring.reached import sometimes
 
 ARITY_MIN: Final = 2  # a binary search
 ARITY_MAX: Final = 256  # then the first step asks one count for each byte of a word's range
@@ -202,6 +203,8 @@ class IntervalSearch:
         queries = np.flatnonzero(self._ends == End.SEARCHING)
         if not len(queries):
             return None
+        ends_early = len(queries) < len(self._ends)
+        sometimes("a search ends for some queries before others", ends_early)
         if self.is_first:
             cuts = first_cuts(self._upper, self._arity)
             owner = np.repeat(np.arange(len(queries)), len(cuts))
