@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.random import Generator
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.masks import WordArray, agree_secrets
 from veilring.testing import assert_hides, measure_leakage
+from veilring.testing.auditing import RoleClaims
 from veilring.testing.hiding import Played
 from veilring.transport import Message
 
@@ -62,6 +64,29 @@ def tells(inputs: Mapping[str, Any]) -> object:
 
 WORLD: Final = {"ada": [10, 20, 30, 40], "ben": [10, 20, 50, 60], COUNTER: []}
 OTHER_WORLD: Final = {"ada": [10, 20, 30, 40], "ben": [1, 2, 30, 40], COUNTER: []}
+
+
+def is_size(inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+    """Require the number of items that ada and ben have in common."""
+    common = len(set(inputs["ada"]) & set(inputs["ben"]))
+    for party, found in results.items():
+        assert found == common, f"{party} found {found}, not {common}"  # noqa: S101  (how a test speaks)
+
+
+UNSORTED: Final = RoleClaims(
+    intersection_size,
+    WORLD,
+    is_size,
+    other_inputs=OTHER_WORLD,
+    coalition=(COUNTER,),
+    tells=tells,
+    public={"sort": False},
+    least=3,
+    title="intersection size, tokens in the order of the items",
+)
+SORTED: Final = replace(
+    UNSORTED, public={"sort": True}, title="intersection size, tokens in their own order"
+)
 
 
 def draw(rng: Generator) -> list[list[int]]:

@@ -2,22 +2,26 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.masks import MaskedSums, agree_keys
+from veilring.testing.auditing import RoleClaims
 from veilring.testing.exploring import explore
 from veilring.transport import Message
 
 BITS: Final = 8
+FEW_BITS: Final = 3
+"""Enough for an audit, whose runs take a round a bit."""
 
 
-async def secure_maximum(party: Party, own: int) -> int:
-    """Find the greatest number below 2**BITS; all learn how many numbers begin like it."""
+async def secure_maximum(party: Party, own: int, *, bits: int = BITS) -> int:
+    """Find the greatest number below 2**bits; all learn how many numbers begin like it."""
     sums, found = MaskedSums(party, await agree_keys(party)), 0
-    for bit in reversed(range(BITS)):
+    for bit in reversed(range(bits)):
         candidate = found | 1 << bit
         begins_so = own >> bit == candidate >> bit
         (total,) = await sums.add([np.array([begins_so], np.uint32)])
@@ -49,6 +53,35 @@ def is_greatest(inputs: Mapping[str, int], results: Mapping[str, int]) -> None:
     """Require the greatest number of those that took part."""
     for party, found in results.items():
         assert found == max(inputs.values()), f"{party} found {found}"  # noqa: S101  (how a test speaks)
+
+
+def count_candidates(inputs: Mapping[str, int]) -> list[int]:
+    """Return all that the protocol reveals: for each bit, how many numbers have the prefix."""
+    counts, found = [], 0
+    for bit in reversed(range(FEW_BITS)):
+        candidate = found | 1 << bit
+        counts.append(sum(own >> bit == candidate >> bit for own in inputs.values()))
+        found = candidate if counts[-1] else found
+    return counts
+
+
+ONLY_THE_MAXIMUM: Final = RoleClaims(
+    secure_maximum,
+    {"ada": 3, "ben": 1, "cy": 4},
+    is_greatest,
+    other_inputs={"ada": 3, "ben": 4, "cy": 4},
+    coalition=("ada",),
+    tells=lambda inputs: max(inputs.values()),
+    public={"bits": FEW_BITS},
+    least=3,
+    title="secure maximum, which claims to reveal the maximum only",
+)
+THE_COUNTS_TOO: Final = replace(
+    ONLY_THE_MAXIMUM,
+    other_inputs={"ada": 3, "ben": 4, "cy": 1},
+    tells=count_candidates,
+    title="secure maximum, which states the counts that it reveals",
+)
 
 
 def main() -> None:

@@ -30,8 +30,9 @@ def outcome(audit: Audit) -> str:
     """Return the result of an audit in one sentence."""
     wrong = [claim.claim for claim in audit.contradicted]
     number = len(audit.claims)
+    verb = "is" if len(wrong) == 1 else "are"
     if wrong:
-        return f"{len(wrong)} of {number} claims are contradicted: {', '.join(wrong)}."
+        return f"{len(wrong)} of {number} claims {verb} contradicted: {', '.join(wrong)}."
     return f"None of {number} claims is contradicted."
 
 

@@ -220,7 +220,7 @@ def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:
         "cost",
         "Rounds, messages and bytes of a run are those of the forecast, to the byte.",
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
-        " ".join(wrong[:2]) or f"The cost of {len(runs)} runs equals the forecast.",
+        " ".join(wrong[:1]) or f"The cost of {len(runs)} runs equals the forecast.",
         "A single byte, message or round.",
         tuple(lines),
     )

@@ -13,7 +13,6 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Example
 from veilring.protocols.system import Facts, Play, Promise, Setup, System
 from veilring.testing.exploring.subjects import Invariant
-from veilring.testing.hiding.audit import Tells
 from veilring.testing.hiding.features import Strip
 from veilring.testing.hiding.leaves import find_leaves
 from veilring.testing.hiding.stripping import strip_masks
@@ -46,7 +45,7 @@ class RoleClaims:
     invariant: Invariant
     other_inputs: Mapping[str, object] | None = None
     coalition: tuple[str, ...] = ()
-    tells: Tells | None = None
+    tells: Callable[[Mapping[str, Any]], object] | None = None
     public: Mapping[str, Any] = field(default_factory=dict)
     least: int = 2
     strip: Strip = strip_masks

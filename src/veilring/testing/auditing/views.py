@@ -52,7 +52,7 @@ def check_comparison(
         **public,
     )
     stated = promise.measure if comparison.is_bounded else f"{promise.measure}: nothing bounds it"
-    promised = f"{_protected(promise)} What is stated: {stated}."
+    promised = f"{_protected(promise)} Stated: {stated}."
     claim = _judge_views(views, name, promised, comparison.difference, one.coalition)
     if comparison.is_bounded or claim.verdict is Verdict.HOLDS:
         return [claim]
@@ -181,7 +181,7 @@ def _measured(subject: AuditedSystem, seed: int) -> tuple[str, ...]:
 
 
 def _protected(promise: Promise) -> str:
-    learned = f" Revealed: {promise.learned}." if promise.learned else ""
+    learned = f" Learned by {promise.learned}." if promise.learned else ""
     return f"Protects {promise.protects} from {promise.against}.{learned}"
 
 
