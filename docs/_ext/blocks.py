@@ -1,16 +1,16 @@
-"""The fenced blocks of a page, and what the page says of each in comments directly before it.
+"""The fenced blocks of a page, with the comments directly before them.
 
-A reader does not see an HTML comment. These have a meaning:
+Readers do not see HTML comments. The following ones control how a block is run:
 
-| comment | what it says of the block below it |
+| comment | meaning for the block below it |
 | --- | --- |
-| `<!-- file: NAME -->` | it is the text of a file that the commands after it need |
-| `<!-- with: NAME from DATA -->` | its commands need a CSV file, and any rows will do: `samples` |
-| `<!-- first: COMMAND -->` | what others did before, on machines of their own |
-| `<!-- in CI: NEW for OLD -->` | it is run with other words than it shows, to be quick |
-| `<!-- stops: FILE -->` | servers that it finds stopped, by their configurations, or `all` |
-| `<!-- same: FILE -->` | it makes the file of this name that lies in the page's folder |
-| `<!-- by hand: REASON -->` | it is not run |
+| `<!-- file: NAME -->` | the block is a file that later commands need |
+| `<!-- with: NAME from DATA -->` | its commands need a CSV file with any rows (`samples`) |
+| `<!-- first: COMMAND -->` | a command that others ran before, on their own machines |
+| `<!-- in CI: NEW for OLD -->` | the block is run with other words, to be quick |
+| `<!-- stops: FILE -->` | servers to stop before it, by their configurations, or `all` |
+| `<!-- same: FILE -->` | it makes the file with this name in the page's folder |
+| `<!-- by hand: REASON -->` | the block is not run |
 """
 
 import re
@@ -32,7 +32,7 @@ _BLOCK: Final = re.compile(
 
 
 class Note(NamedTuple):
-    """A comment before a block: what it is about, and what it says."""
+    """A comment before a block: its keyword and its text."""
 
     about: str
     text: str
@@ -42,10 +42,10 @@ class Block(NamedTuple):
     """A fenced block of a page.
 
     Attributes:
-        line: Where it begins, from 1.
-        language: What stands behind its fence.
-        text: What is in it.
-        notes: What is said of it.
+        line: The number of its first line, from 1.
+        language: The word behind its fence.
+        text: Its content.
+        notes: The comments before it.
     """
 
     line: int
@@ -54,12 +54,12 @@ class Block(NamedTuple):
     notes: tuple[Note, ...]
 
     def said(self, about: str) -> tuple[str, ...]:
-        """Return what the comments before it say about something."""
+        """Return the texts of the comments with a keyword."""
         return tuple(note.text for note in self.notes if note.about == about)
 
     @property
     def runs(self) -> bool:
-        """Whether there is something to be run in it."""
+        """Whether the block is run."""
         kept = self.said("by hand") or self.said("file")
         return self.language in RUN and not kept
 

@@ -1,16 +1,16 @@
-"""Types what a page shows: each command, in order, in one folder of its own.
+"""Runs each command of a page, in order, in an empty folder.
 
-Beside what the comments on a page say (`blocks`), this holds everywhere:
+In addition to the comments of a page (`blocks`), these rules apply everywhere:
 
-- `veilring serve` goes on in the background, is ready before the next command, and is stopped at
-  the end of the page, where it must leave in order.
-- A `console` block shows what a command prints; `…` stands for anything. It must fail if it shows
-  an error of veilring's.
-- The ports 7311 to 7319 are free ones of this machine, and hosts that end in `.example` are this
-  machine. `veilring deploy` and `veilring keys new` are told so.
-- What installs is left out, and the rest of its line is run: `.venv/bin` is where we are.
+- `veilring serve` runs in the background. It is ready before the next command, is stopped at the
+  end of the page, and must then end without an error.
+- A `console` block shows the output of a command; `…` stands for any text. If the output is an
+  error of veilring, the command must fail.
+- The ports 7311 to 7319 are replaced by free ports, and hosts that end in `.example` by this
+  machine. `veilring deploy` and `veilring keys new` get these as options.
+- Installation commands are skipped, and the rest of their line is run in this environment.
 
-`python -m docs._ext.typist docs/quickstart.md …` types pages, and says what each took.
+`python -m docs._ext.typist docs/quickstart.md …` runs pages and prints the time of each.
 """
 
 import os
@@ -31,7 +31,7 @@ from docs._ext.served import SECONDS, Mistyped, Served
 
 from veilring.testing.ports import PORTS_MAX, reserve_ports
 
-_COLUMNS: Final = "120"  # as wide as the lines of a page
+_COLUMNS: Final = "120"  # the width of a page's lines
 _INSTALLS: Final = re.compile(
     r"(?:python3 -m venv \.venv && )?\.venv/bin/pip install [^&\n]*(?:&& )?"
 )
@@ -43,11 +43,11 @@ _ERROR: Final = re.compile(r"^veilring: ", re.MULTILINE)
 
 
 class Typist:
-    """Types the blocks of one page.
+    """Runs the blocks of one page.
 
     Args:
-        folder: Where to.
-        path: Folders to look for commands in first; that of the running Python comes next.
+        folder: The working directory of the commands.
+        path: The folders in which to look for commands first, before that of the running Python.
     """
 
     def __init__(self, folder: Path, *path: Path) -> None:
@@ -71,7 +71,7 @@ class Typist:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop what was started; what did not leave in order is a mistake of the page."""
+        """Stop all servers; a server that ends with an error is a mistake of the page."""
         try:
             if error is None:
                 self._stop("all")
@@ -80,7 +80,7 @@ class Typist:
                 server.kill()
 
     def type(self, block: Block) -> None:
-        """Do what a block says, if it says anything to be done.
+        """Run a block, if it has anything to run.
 
         Raises:
             Mistyped: If a command fails, or does not print what it shows.
@@ -107,7 +107,7 @@ class Typist:
             )
 
     def _here(self, text: str) -> str:
-        """Return a text as it is typed on this machine."""
+        """Return a text with the ports and hosts of this machine."""
         text = _INSTALLS.sub("", text).replace(".venv/bin/", "")
         text = _LISTENS.sub(r"\1 --port 7311", text)
         text = re.sub(r"\b[a-z]+\.example\b", "127.0.0.1", text)
@@ -167,20 +167,20 @@ class Typist:
 
 
 def _squeezed(printed: str) -> str:
-    """Return what was printed with single blanks: a page breaks lines where it likes."""
+    """Return an output with single blanks, because a page may break its lines elsewhere."""
     return " ".join(printed.split())
 
 
 def type_page(page: Path, folder: Path, *path: Path) -> None:
-    """Type all that a page shows.
+    """Run all commands of a page.
 
     Args:
         page: The page.
-        folder: Where to: an empty folder.
-        path: Folders to look for commands in first.
+        folder: An empty folder.
+        path: The folders in which to look for commands first.
 
     Raises:
-        Mistyped: With the line of the page, and what went wrong.
+        Mistyped: If a command fails or prints another output, with the line of the page.
     """
     with Typist(folder, *path) as typist:
         for block in blocks(page.read_text(encoding="utf-8")):
@@ -194,7 +194,7 @@ def type_page(page: Path, folder: Path, *path: Path) -> None:
 
 
 def main() -> None:
-    """Type the pages that are named, and say what each took."""
+    """Run the given pages, and print the time of each."""
     for name in sys.argv[1:]:
         folder = Path(tempfile.mkdtemp())
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)

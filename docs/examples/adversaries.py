@@ -1,11 +1,11 @@
-"""What one malicious party of five does to the labels of a data set, and who notices."""
+"""Effect of one malicious party among five on the labels of a data set, and its detection."""
 
 from collections.abc import Iterator
 
 from veilring.errors import ProtocolViolation, RunFailed, Tampered
 from veilring.scenarios import load_scenario, run_scenario
 
-# Noise that is small against the distances between wines, and noise that hides much.
+# Noise that is small compared with the distances between wines, and large noise.
 DELTAS = (0.01, 0.1)
 SEEDS = range(5)
 ATTACKS = (
@@ -24,7 +24,7 @@ ATTACKS = (
 
 
 def main() -> None:
-    """Print a line for each attack: in how many runs it was found, and what the others gave."""
+    """Print a line for each attack: how many runs detected it, and the labels of the others."""
     head = "".join(f"{f'delta = {delta}':20}" for delta in DELTAS)
     print(f"{'party-1 is':52}{head.rstrip()}")
     for attack in ATTACKS:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def cell(attack: str, delta: float) -> str:
-    """Return what came of some runs: how many were found out, and how many labels were right."""
+    """Return a cell of the table: the number of runs that detected it, and the right labels."""
     agreements = list(runs(attack, delta))
     found = len(SEEDS) - len(agreements)
     share = f"{sum(agreements) / len(agreements):.0%} right" if agreements else ""
@@ -41,7 +41,7 @@ def cell(attack: str, delta: float) -> str:
 
 
 def runs(attack: str, delta: float) -> Iterator[float]:
-    """Yield the share of labels as the pooled classifier's, of each run that nobody ended."""
+    """Yield the share of labels that equal the pooled classifier's, for each undetected run."""
     overrides = ["parties.count=5", f"protocol.delta={delta}", "protocol.rounds=7"]
     if attack:
         overrides.append(f"adversaries.party-1={{ {attack} }}")

@@ -62,7 +62,7 @@ async def hear(
 
 
 def forecast(parties: int) -> dict[str, int]:
-    """Return the closed form: a mask for each two parties, and all to all."""
+    """Return the closed form: a mask for each pair of parties, and a broadcast by each party."""
     return {"messages": 3 * parties * (parties - 1) // 2, "rounds": 2}
 
 
@@ -74,7 +74,7 @@ async def count_on(runtime: str) -> Run[Words]:
 
 
 def main() -> None:
-    """Run it wherever parties can live."""
+    """Run it on all four runtimes."""
     transcripts = set()
     for runtime in ("memory", "tls", "processes", "simulated"):
         start = simulation.simulate if runtime == "simulated" else asyncio.run

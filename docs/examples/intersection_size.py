@@ -1,4 +1,4 @@
-"""How many items do two parties have in common? A third counts tokens, and learns too much."""
+"""Intersection size of two parties' items, counted by a third party, with a leak."""
 
 import hashlib
 from collections.abc import Mapping
@@ -20,19 +20,19 @@ ITEMS: Final = 4
 
 
 class Tokens(Message, kind="intersection.tokens"):
-    """The items of one party under a key that the counter has not."""
+    """Tokens of one party's items, under a key that the counter does not have."""
 
     values: WordArray
 
 
 class Size(Message, kind="intersection.size"):
-    """The number of tokens that both have sent."""
+    """The number of tokens that both parties have sent."""
 
     common: int
 
 
 async def intersection_size(party: Party, own: list[int], *, sort: bool) -> int:
-    """Count the items that the two parties beside the counter have in common."""
+    """Count the items that the two other parties have in common."""
     if party.me == COUNTER:
         party.round(1)
         ours, theirs = [(await party.receive(Tokens, sender=peer)).values for peer in party.peers]
@@ -44,7 +44,7 @@ async def intersection_size(party: Party, own: list[int], *, sort: bool) -> int:
     key = (await agree_secrets(party, among=[other]))[other]
     tokens = np.array([token(key, item) for item in sorted(own)], np.uint64)
     if sort:
-        tokens.sort()  # in the order of the tokens, which says nothing of the items
+        tokens.sort()  # in the order of the tokens, which reveals nothing about the items
     party.round(1)
     await party.send(COUNTER, Tokens(values=tokens))
     return (await party.receive(Size, sender=COUNTER)).common
@@ -57,7 +57,7 @@ def token(key: bytes, item: int) -> int:
 
 
 def tells(inputs: Mapping[str, Any]) -> object:
-    """Return all that the counter may learn: three sizes."""
+    """Return everything that the counter may learn: three sizes."""
     ada, ben = set(inputs["ada"]), set(inputs["ben"])
     return len(ada), len(ben), len(ada & ben)
 
@@ -90,20 +90,20 @@ SORTED: Final = replace(
 
 
 def draw(rng: Generator) -> list[list[int]]:
-    """Draw the sets of ada and ben: two of ben's four items are ada's, too."""
+    """Draw the sets of ada and ben, who share two of ben's four items."""
     ben = rng.choice(1_000, ITEMS, replace=False)
     ada = [*rng.choice(ben, 2, replace=False), 1_001, 1_002]
     return [[int(item) for item in ada], [int(item) for item in ben], []]
 
 
 def has_least(played: Played) -> bool:
-    """Return the secret: is the least of ben's items ada's, too?"""
+    """Return the secret: whether ben's smallest item is also one of ada's."""
     inputs: Mapping[str, Any] = played.inputs
     return min(inputs["ben"]) in inputs["ada"]
 
 
 def main() -> None:
-    """Find the leak, measure it, and see it mended."""
+    """Find the leak, measure it, and test the correction."""
     for sort in (False, True):
         print(f"sort={sort}:")
         options: dict[str, Any] = {"coalition": [COUNTER], "runs": 1_000, "sort": sort}

@@ -1,4 +1,4 @@
-"""A run that fails, and what its journal knows of it."""
+"""The journal of a run that fails."""
 
 import asyncio
 
@@ -12,13 +12,13 @@ PARTIES = ("ada", "bob", "cy")
 
 
 class Word(Message, kind="example.word"):
-    """Something to say."""
+    """A word for the next party."""
 
     text: str
 
 
 async def say(party: Party) -> None:
-    """Say something to the next party; then one of them fails, and the others wait for it."""
+    """Send a word to the next party; then one party fails, and the others wait for it."""
     here = PARTIES.index(party.me)
     party.round(1)
     await party.send(PARTIES[(here + 1) % len(PARTIES)], Word(text="hello"))
@@ -29,7 +29,7 @@ async def say(party: Party) -> None:
 
 
 async def main() -> Journal:
-    """Run it, and return what is known of it."""
+    """Run it, and return its journal."""
     journal = Journal()
     async with Cluster(PARTIES) as cluster:
         try:

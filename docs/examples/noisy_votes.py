@@ -1,4 +1,4 @@
-"""DP votes in the ring: what they get right, what they cost, and what is left if shares go."""
+"""Noisy votes in the ring: accuracy, cost, and the guarantee if noise shares are missing."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,7 +33,7 @@ Numbers = NDArray[np.float64]
 
 
 def moons(rows: int, rng: Generator) -> Rows:
-    """Return two crescents that reach into each other, within public bounds."""
+    """Return two interlocking crescents within public bounds."""
     places, labels = make_moons(rows, noise=0.25, random_state=int(rng.integers(2**31)))
     return Rows(np.clip((places - LOWS) / (HIGHS - LOWS), 0, 1), labels.astype(np.int64))
 
@@ -45,7 +45,7 @@ def deal(rows: Rows) -> list[Rows]:
 
 
 def accuracies(epsilon: float, rng: Generator) -> list[float]:
-    """Return the share of right labels: openly, by one owner in two ways, by parties in four."""
+    """Return accuracies: without noise, by one owner in two ways, and by parties in four."""
     hits: list[Sequence[float]] = []
     for _ in range(SPLITS):
         rows, asked = moons(3000, rng), moons(100, rng)
@@ -70,14 +70,14 @@ def accuracies(epsilon: float, rng: Generator) -> list[float]:
 
 
 async def run(X: Numbers, parts: list[Rows], parameters: NoisyVotesParameters) -> Run[VotesAnswer]:
-    """Run it among parties on the simulated clock."""
+    """Run it among parties in the simulation."""
     async with Cluster(PARTIES, runtime="simulated", own=parts, seed=7) as cluster:
         only = {"party-0": {"queries": X}}
         return await cluster.run(private_votes, only=only, client="party-0", parameters=parameters)
 
 
 def main() -> None:
-    """Print accuracies, costs, and what remains."""
+    """Print accuracies, costs, and the remaining guarantee."""
     rng = np.random.default_rng(7)
     print("           openly |   one owner, r   |         ten parties")
     print("epsilon           |  best   laplace  | c = 0   c = 5   k, grid k, annuli")

@@ -1,4 +1,4 @@
-"""A statistic of one's own: released by the same parties, with the same promise and costs."""
+"""A statistic of your own, released with the same guarantee and at the same cost."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,10 +16,10 @@ HALF = 0.5  # numbers are scaled by their public ranges into [0, 1]
 
 @dataclass(frozen=True)
 class Halves(Statistic[Classifier]):
-    """For each class: how many rows there are, and how many are in the upper half of each column.
+    """For each class, the number of rows, and of rows in the upper half of each column.
 
     Attributes:
-        columns: The number of columns, all of numbers.
+        columns: The number of columns, which are all numeric.
         classes: The names of the classes.
     """
 
@@ -34,7 +34,9 @@ class Halves(Statistic[Classifier]):
     @property
     @override
     def bound(self) -> Bound:
-        return Bound("l1", 1 + self.columns)  # one count for its class, and one a column at most
+        return Bound(
+            "l1", 1 + self.columns
+        )  # one count for its class, and at most one for each column
 
     @override
     def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
@@ -64,7 +66,7 @@ class Halves(Statistic[Classifier]):
 
 
 class ReleaseHalves(vr.Release):
-    """The system `release` with this statistic in place of its own."""
+    """The system `release` with this statistic."""
 
     name: Literal["release"] = "release"
 
@@ -74,7 +76,7 @@ class ReleaseHalves(vr.Release):
 
 
 def main() -> None:
-    """Release it among eight parties, and with the estimator."""
+    """Release it among eight parties, and with the scikit-learn classifier."""
     train, test = vr.load("breast-cancer").split(test_share=0.25, seed=1)
     system = ReleaseHalves(epsilon=2.0)
     run = vr.run(system, train.partition(8, seed=1), test, runtime="simulated", seed=1)

@@ -1,4 +1,4 @@
-"""How far a semi-honest coalition gets: attacks on PP-TopK, and over repetitions of a query."""
+"""Success of a semi-honest coalition against PP-TopK, also when a query is repeated."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def parameters(k: int, P0: float, d: float, rounds: int) -> TopKParameters:
 
 
 def settings() -> list[Setting]:
-    """Return the grid: one thing is changed at a time; victims start, or sit halfway round."""
+    """Return the grid, in which one setting varies at a time; victims start or sit halfway."""
     grid = [
         (8, 4, parameters(5, 1.0, 0.5, 1)),
         (8, 4, parameters(5, 1.0, 0.5, 2)),
@@ -32,7 +32,7 @@ def settings() -> list[Setting]:
 
 
 def single_sessions() -> None:
-    """Print what the simple and the optimal attack decide right, and what they gain."""
+    """Print the accuracy and the gain of the simple and the optimal attack."""
     print(" n  victim  k   P0    d  r  coalition         new   accuracy          gain")
     print(f"{'':46}a run  simple  optimal   simple  optimal")
     rows = attack_table(settings(), trials=150, simulated=800, rng=np.random.default_rng(1))

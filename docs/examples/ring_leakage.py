@@ -1,4 +1,4 @@
-"""What PP-TopK gives away, by the three estimators and to coalitions, as a table."""
+"""Leakage of PP-TopK by the three estimators and to coalitions, as tables."""
 
 import numpy as np
 
@@ -13,12 +13,12 @@ TRIALS, K = 5_000, 5
 
 
 def parameters(rounds: int, P0: float = 1.0) -> TopKParameters:
-    """Return the defaults of a scenario, but for the rounds and P0."""
+    """Return the defaults of a scenario except for the rounds and P0."""
     return TopKParameters(k=K, P0=P0, d=0.5, rounds=rounds, delta=0.1, upper=1.0)
 
 
 def by_rounds(parties: int = 8) -> None:
-    """Print what a successor learns a message, and a sandwiched party loses a run."""
+    """Print the leakage of a message to a successor, and of a run to two neighbours."""
     print("rounds  exact >=  exposure  claim   LoP     peak    between two colluders")
     for rounds in (1, 2, 3, 4, 8):
         rng = np.random.default_rng(rounds)
@@ -31,7 +31,7 @@ def by_rounds(parties: int = 8) -> None:
 
 
 def to_coalitions(parties: int = 8) -> None:
-    """Print how often one real value of each party, by its position, is pinned to it alone."""
+    """Print how often one real value of each party is exposed, by the party's position."""
     print("coalition  P0   position 0 to 7")
     for coalition, P0 in (((1,), 1.0), ((1,), 0.5), ((6,), 0.5), ((2, 4), 1.0)):
         rng = np.random.default_rng(len(coalition))

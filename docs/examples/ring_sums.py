@@ -1,4 +1,4 @@
-"""What a coalition around a party gets of its summand, with and without splitting into cycles."""
+"""Recovery of a party's summand by a coalition, with and without several cycles."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ SIZES = range(5, 22)
 
 
 def neighbours(ring: Ring, victim: str, cycles: int) -> list[str]:
-    """Return those that the victim receives from or sends to in any cycle."""
+    """Return the parties that the victim receives from or sends to in any cycle."""
     n, place = len(ring), ring.position(victim)
     along = walecki_cycles(n)[:cycles] if cycles > 1 else (tuple(range(n)),)
     at = [cycle.index(place) for cycle in along]
@@ -25,9 +25,9 @@ def neighbours(ring: Ring, victim: str, cycles: int) -> list[str]:
 
 
 async def attack(n: int, cycles: int) -> tuple[int, int]:
-    """Add up n values; return how many victims all their neighbours read, and all others but one.
+    """Add up n values; count the victims that neighbours recover, and all others but one.
 
-    The others are everybody but the victim and one of its neighbours, each in turn.
+    The others are all parties except the victim and one of its neighbours, each in turn.
     """
     method = SumMethod("cycles", cycles) if cycles > 1 else SumMethod()
     names, rng = [f"party-{number}" for number in range(n)], np.random.default_rng([n, cycles])

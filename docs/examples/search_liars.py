@@ -1,6 +1,6 @@
-"""What one malicious party of five does to the labels of rank search, and how often it is noticed.
+"""Effect of one malicious party among five on rank search, and its detection.
 
-Each query is asked by itself: a liar that is noticed in one query ends a whole batch.
+Each query is asked alone, because a detected attack on one query ends a whole batch.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from veilring.scenarios.prepare import Prepared, prepare
 TABLES: Final = ("wine", "digits")
 QUERIES: Final = 20
 CLIENT, OTHER = "party-0", "party-1"
-ALL, STAR = "all-to-all", "star"  # where the client adds up
+ALL, STAR = "all-to-all", "star"  # if the client adds up
 ATTACKS: Final = (
     (OTHER, "kind = 'substitute-input', label = 1", ALL, "uniform"),
     (OTHER, "kind = 'wrong-counts', by = 0", ALL, "uniform"),
@@ -44,7 +44,7 @@ ATTACKS: Final = (
 
 
 def main() -> None:
-    """Print a line for each lie: the share of queries it is found in, and of labels it turns."""
+    """Print a line for each attack: the share of queries that detect it, and of wrong labels."""
     _print("liar", "lie", "sum", "weights", TABLES)
     for liar, lie, adding, weights in ATTACKS:
         found = [measure(table, adding, liar, lie, weights) for table in TABLES]
@@ -63,7 +63,7 @@ def cell(found: float, turned: float) -> str:
 
 
 def measure(table: str, adding: str, liar: str, lie: str, weights: str) -> tuple[float, float]:
-    """Return in which share of queries the liar is found out, and in which it turns a label."""
+    """Return the share of queries that detect the attack, and the share with a wrong label."""
     settings = (
         "protocol.name=rank-search",
         "parties.count=5",
@@ -93,7 +93,7 @@ async def _ask_one_by_one(prepared: Prepared, liar: str) -> tuple[float, float]:
 
 
 def is_noticed(honest: Sequence[Outcome]) -> bool:
-    """Return whether one of the honest parties has found out itself."""
+    """Return whether an honest party has detected the attack."""
     return any(isinstance(each.error, ProtocolViolation | Tampered) for each in honest)
 
 

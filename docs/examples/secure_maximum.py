@@ -1,4 +1,4 @@
-"""Which is the greatest of the parties' numbers? Found bit by bit, from counts under masks."""
+"""Secure maximum of the parties' numbers, found bit by bit from counts under masks."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from veilring.transport import Message
 
 BITS: Final = 8
 FEW_BITS: Final = 3
-"""Enough for an audit, whose runs take a round a bit."""
+"""The number of bits in an audit, whose runs take one round for each bit."""
 
 
 async def secure_maximum(party: Party, own: int, *, bits: int = BITS) -> int:
-    """Find the greatest number below 2**bits; all learn how many numbers begin like it."""
+    """Find the greatest number below 2**bits; all learn how many numbers share its prefixes."""
     sums, found = MaskedSums(party, await agree_keys(party)), 0
     for bit in reversed(range(bits)):
         candidate = found | 1 << bit
@@ -30,13 +30,13 @@ async def secure_maximum(party: Party, own: int, *, bits: int = BITS) -> int:
 
 
 class Number(Message, kind="maximum.number"):
-    """A number that all may know."""
+    """A number that all parties may know."""
 
     number: int
 
 
 async def hasty_maximum(party: Party, own: int) -> int:
-    """Tell all the own number, and do without those that were not heard within a second."""
+    """Broadcast the number, and ignore parties that send nothing within a second."""
     party.round(1)
     await broadcast(party, Number(number=own))
     found = own
@@ -50,13 +50,13 @@ async def hasty_maximum(party: Party, own: int) -> int:
 
 
 def is_greatest(inputs: Mapping[str, int], results: Mapping[str, int]) -> None:
-    """Require the greatest number of those that took part."""
+    """Require the greatest number of the parties that took part."""
     for party, found in results.items():
         assert found == max(inputs.values()), f"{party} found {found}"  # noqa: S101  (how a test speaks)
 
 
 def count_candidates(inputs: Mapping[str, int]) -> list[int]:
-    """Return all that the protocol reveals: for each bit, how many numbers have the prefix."""
+    """Return everything that the protocol reveals: for each bit, how many numbers match."""
     counts, found = [], 0
     for bit in reversed(range(FEW_BITS)):
         candidate = found | 1 << bit
@@ -85,7 +85,7 @@ THE_COUNTS_TOO: Final = replace(
 
 
 def main() -> None:
-    """Explore both, and show the smallest world in which the second goes wrong."""
+    """Explore both, and print the smallest world in which the second one fails."""
     campaign = explore(secure_maximum, [3, 1, 4, 1], invariant=is_greatest, seeds=50, least=3)
     ended = f"{campaign.succeeded} runs with a result, {campaign.failed} with a named error"
     print("secure_maximum:", len(campaign.failures), "of", campaign.seeds, "worlds went wrong;")

@@ -1,4 +1,4 @@
-"""The simulated clock: links of one's own, a run over them, a crash, and a deadlock."""
+"""The simulation: links, a run over them, a crash, and a deadlock."""
 
 import math
 
@@ -24,11 +24,11 @@ OWN = [np.array([[number]]) for number in (1.0, 2.0, 3.0, 4.0)]
 
 
 class Token(Message, kind="example.token"):
-    """What everybody waits for and nobody sends."""
+    """A message that all parties wait for and none sends."""
 
 
 def links() -> Topology:
-    """Oslo and Rome are near each other; all other links have a long tail."""
+    """Return links with a long tail, except between Oslo and Rome, which are near each other."""
     graph = nx.complete_graph(NAMES)
     graph.edges["oslo", "rome"]["latency_seconds"] = 0.02
     far = LogNormal(median_seconds=0.15, sigma=0.3)
@@ -36,7 +36,7 @@ def links() -> Topology:
 
 
 async def add_up(party: Party, own: Numbers) -> Numbers:
-    """Add up the numbers of all that take part, round a ring in the order of the roster."""
+    """Add up the numbers of all parties, round a ring in the order of the roster."""
     ring, method = Ring(party.parties), SumMethod("ring")
     fixed = FixedPoint(scale_bits=24, parties=len(ring))
     return await secure_sum(party, own, ring=ring, fixed=fixed, method=method)
@@ -49,14 +49,14 @@ async def run_once(seed: int) -> Run[Numbers]:
 
 
 async def crash() -> Retried[Numbers]:
-    """Run it, lose a party on the way, and run again without it."""
+    """Run it, lose a party, and run it again without that party."""
     faults = [Fault("crash", start=0.2, end=math.inf, parties=("pune",))]
     async with Cluster(NAMES, runtime=Simulated(links(), faults), own=OWN, seed=7) as cluster:
         return await run_with_retries(cluster, add_up)
 
 
 async def mistaken(party: Party) -> None:
-    """Wait for a word before saying one, as everybody else does."""
+    """Wait for a message before sending one, as all other parties do."""
     before = party.parties[party.parties.position(party.me) - 1]
     await party.receive(Token, sender=before)
 
@@ -68,7 +68,7 @@ async def wait_for_ever() -> None:
 
 
 def main() -> None:
-    """Print what came of each."""
+    """Print the result of each run."""
     for seed in (7, 7, 8):
         run = simulation.simulate(run_once(seed))
         print(f"seed {seed}: {run.result} after {run.seconds:.6f} s, {run.transcript[:16]}")

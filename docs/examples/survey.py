@@ -1,4 +1,4 @@
-"""A survey of 60,000 clients, none of whom says what it is: shares, and naive Bayes."""
+"""A survey of 60,000 clients under local differential privacy: shares and naive Bayes."""
 
 import tempfile
 from pathlib import Path
@@ -26,7 +26,7 @@ Rows = NDArray[np.int64]
 
 
 def people(clients: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Return age, smoking and moving of each client, and whether it is ill: all secret."""
+    """Return the secrets of each client: age, smoking, exercise, and whether it is ill."""
     ages = rng.choice(len(AGES), clients, p=[0.35, 0.3, 0.25, 0.1])
     smokes, moves = (rng.random((2, clients)) < [[0.3], [0.5]]).astype(np.int64)
     risk = 0.05 + 0.15 * ages + 0.3 * smokes - 0.1 * moves
@@ -34,7 +34,7 @@ def people(clients: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
 
 
 def shares(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
-    """Estimate how many clients are of each age."""
+    """Estimate the number of clients of each age."""
     best = recommend_oracle(len(AGES), EPSILON)
     survey = FrequencySurvey(best.oracle)
     said = answer(survey, rows[:, :1], labels, rng)  # on each client's own machine
@@ -48,7 +48,7 @@ def shares(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
 
 
 def classes(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
-    """Learn who is ill from one answer a client, collected in two places."""
+    """Learn a classifier of illness from one answer of each client, at two collectors."""
     survey = DiscreteBayesSurvey.of((len(AGES), 2, 2), 2, make_oracle("de", EPSILON))
     half = len(rows) // 2
     here = tally_reports(survey, answer(survey, rows[:half], labels[:half], rng).reports)
@@ -65,7 +65,7 @@ def classes(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
 
 
 def main() -> None:
-    """Ask twice; who answers both has spent epsilon twice."""
+    """Run both surveys; a client that answers both spends epsilon twice."""
     rng = np.random.default_rng(7)
     rows, labels = people(CLIENTS, rng)
     shares(rows, labels, rng)

@@ -1,4 +1,4 @@
-"""How near a server comes to a query: Bayes' rule on all that it was told, by each mechanism."""
+"""A server's best guess of a query, by Bayes' rule on its view of each mechanism."""
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from veilring.randomness import Streams
 SIDE = 10.0  # kilometres
 RADIUS = 0.7
 PLACES = 1000
-ALONG = 16  # queries are somewhere on a grid of so many by so many
+ALONG = 16  # the number of points on each side of the grid of queries
 RUNS = 800
 SPLITS = 5  # buckets of 32 places
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 
 
 def mechanisms(tree: Tree, epsilon: float) -> dict[str, tuple[Overheard, float | None]]:
-    """Return what a server overhears, and how often the own bucket is found."""
+    """Return the server's view of each mechanism, and how often the right bucket is found."""
     law, early = bucket_law(tree.depth, SPLITS, epsilon), Variant("early", SPLITS)
     walks = {"walk E5": early, "walk basic": BASIC}
     found: dict[str, tuple[Overheard, float | None]] = {
@@ -35,12 +35,12 @@ def mechanisms(tree: Tree, epsilon: float) -> dict[str, tuple[Overheard, float |
         each = epsilon / variant.compositions(tree.depth)
         chance = own_probability(variant, tree.depth, 1 / (1 + np.exp(each)))
         found[name] = (overheard_walk(tree, Comparison(2 * each), variant), chance)
-    wide = Blur(epsilon, (-1e3, -1e3), (1e3, 1e3), 1e-3)  # epsilon a kilometre: no local privacy
+    wide = Blur(epsilon, (-1e3, -1e3), (1e3, 1e3), 1e-3)  # ε per km, which is not LDP
     return found | {"blur": (overheard_blur(wide), None)}
 
 
 def table() -> None:
-    """Print it: asked once, and ten times with new coins, as no client with a memory asks."""
+    """Print the table for one query, and for ten repetitions without a client's memory."""
     rng = Streams(1).generator("attacks")
     tree = build_tree(rng.random((PLACES, 2)) * SIDE)
     along = (np.arange(ALONG) + 0.5) * SIDE / ALONG

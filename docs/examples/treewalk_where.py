@@ -1,4 +1,4 @@
-"""A map of where a query may have been after one question: `treewalk_where.py MAP.png`."""
+"""A map of a server's belief about a query after one answer: `treewalk_where.py MAP.png`."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ SHARE = 0.01  # of the map
 
 
 def show(paths: list[Path]) -> None:
-    """Print how sure the server is, and draw maps if there are paths."""
+    """Print how certain the server is, and draw maps to the given paths."""
     rng = Streams(3).generator("where")
     towns = rng.random((12, 2)) * 10
     places = towns[rng.integers(len(towns), size=1000)] + rng.normal(0, 0.6, (1000, 2))

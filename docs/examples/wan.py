@@ -1,4 +1,4 @@
-"""What a batch of queries takes where each message takes 50 ms: simulated, and from the formula."""
+"""Time of a batch of queries if each message takes 50 ms: simulated, and by the formula."""
 
 from veilring.scenarios import load_scenario, run_scenario
 

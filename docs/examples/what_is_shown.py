@@ -1,4 +1,4 @@
-"""What each `reveal` costs: a batch of 1,000 queries, eight parties, each message takes 20 ms."""
+"""Cost of each `reveal`, for a batch of 1,000 queries, eight parties and messages of 20 ms."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ REVEALS: Final[tuple[Reveal, ...]] = ("totals", "votes", "label")
 
 
 def scattered() -> tuple[list[vr.Rows], vr.Rows]:
-    """Return rows of parties, no two of which are equally far from a query, and queries."""
+    """Return queries, and rows of parties, no two of which are equally far from a query."""
     rng = np.random.default_rng(1)
     rows = [vr.Rows(rng.random((250, 5)), rng.integers(0, 10, 250)) for _ in range(PARTIES)]
     return rows, vr.Rows(rng.random((1000, 5)), rng.integers(0, 10, 1000))

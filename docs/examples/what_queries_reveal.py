@@ -1,4 +1,4 @@
-"""What distances tell: f + 1 queries near each other locate the nearest row of all parties.
+"""Location of the nearest row of all parties from its distances to f + 1 queries.
 
 All parties of PP-kNN learn the k smallest distances to each query, as the protocol intends. In f
 dimensions the distances of one row to f + 1 queries are linear equations for its place.
@@ -17,7 +17,7 @@ QUERIES = np.array([[0.30, 0.40, 0.50], [0.31, 0.40, 0.50], [0.30, 0.41, 0.50], 
 
 
 async def ask() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the nearest distances that every party learns, and what they are distances to."""
+    """Return the nearest distances that every party learns, and the row that has them."""
     rng = np.random.default_rng(1)
     tables = [Rows(rng.random((40, 3)), rng.integers(0, 2, 40)) for _ in range(3)]
     parameters = KNNParameters(features=3, classes=2, k=1, rounds=8)

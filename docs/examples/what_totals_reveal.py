@@ -1,8 +1,8 @@
-"""What the totals of rank search tell: chosen queries locate the nearest row of all parties.
+"""Location of the nearest row of all parties by chosen queries to rank search.
 
 All parties learn an interval for the distance of the k-th nearest row to each query. Intervals of
 queries around a row intersect. Queries that are chosen by the answers to earlier ones halve what is
-left of the row's place, each time. Ties and weighted votes tell distances themselves.
+left of the row's place, each time. Ties and weighted votes reveal the distances themselves.
 """
 
 import numpy as np
@@ -34,13 +34,13 @@ def search(rows: Points, queries: Points, weights: Weights = "uniform") -> Ranke
 
 
 def intersect(rows: Points, queries: Points, start: Points) -> Points:
-    """Return the middle of all places that the intervals of some queries leave."""
+    """Return the middle of all points that the intervals of some queries leave."""
     found = search(rows, queries).found
     return intersect_shells(queries, np.maximum(found.lower, 0), found.radii, start)
 
 
 def around(place: Points, count: int, reach: float, rng: np.random.Generator) -> Points:
-    """Return queries in all directions from a place."""
+    """Return queries in all directions from a point."""
     ways = rng.normal(size=(count, 3))
     ways /= np.linalg.norm(ways, axis=1, keepdims=True)
     return place + reach * rng.random((count, 1)) * ways

@@ -1,7 +1,7 @@
-"""What the totals of rank search tell of distances, and of one party.
+"""Information in the totals of rank search about distances, and about one party.
 
-A total is of all parties outside a coalition. The more of them there are, the less it tells of one;
-two totals that differ by one party, or by a party from what is known, tell all of it.
+A total is of all parties outside a coalition. The more such parties there are, the less it reveals
+about one; two totals that differ by one party reveal that party's counts.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ UPPER = 13**0.5  # of distances between rows of 13 features
 
 
 def tell_of_one() -> None:
-    """Print how much of a party's count a total tells, by the number of honest parties."""
+    """Print how much a total reveals about a party's count, by the number of honest parties."""
     print("rows a party   honest   its count   the total   whether it reaches k")
     for rows in (0.5, 2.0, 5.0):
         for honest in (1, 2, 3, 7):
@@ -29,7 +29,7 @@ def tell_of_one() -> None:
 
 
 def width(counts: Mapping[tuple[int, int], int], queries: int) -> float:
-    """Return the mean width of what counts tell of the nearest row, as a share of the range."""
+    """Return the mean width of the intervals for the nearest row, as a share of the range."""
     low, high = np.zeros(queries), np.full(queries, UPPER)
     for (query, pattern), count in counts.items():
         threshold = float(np.int64(pattern).view(np.float64))
@@ -41,7 +41,7 @@ def width(counts: Mapping[tuple[int, int], int], queries: int) -> float:
 
 
 def tell_of_distances() -> None:
-    """Print what is published of the k-th smallest distances, table by table."""
+    """Print the published precision of the k-th smallest distances, table by table."""
     print("table             k   radius known to    ties   totals above k")
     for name in ("iris", "wine", "breast-cancer", "digits"):
         for k in (1, 5):
@@ -55,7 +55,7 @@ def tell_of_distances() -> None:
 
 
 def tell_of_the_last() -> None:
-    """Print what the other parties learn of one, together, or when it is missing from a search."""
+    """Print the other parties' knowledge of one party, together or if it misses a search."""
     train, test = scale_to_unit(vr.load("wine")).split(test_share=0.25, seed=1)
     parts = [vr.Rows(part.X, part.y) for part in train.partition(8, seed=1)]
     near = [nearest_rows(test.X, rows, K) for rows in parts]
@@ -80,7 +80,7 @@ def tell_of_the_last() -> None:
 
 
 def main() -> None:
-    """Tell of distances and of one party."""
+    """Print all three tables."""
     tell_of_distances()
     print()
     tell_of_one()

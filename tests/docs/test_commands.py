@@ -1,4 +1,4 @@
-"""The pages of the documentation show commands and files that work, run as they stand."""
+"""The commands and files of the documentation work as the pages show them."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ from veilring.scenarios import make_scenario
 
 ROOT: Final = Path(__file__).parents[2]
 LANGUAGES: Final = RUN | {"", "ini", "pycon", "text", "toml"}
-# Everything else is run. Whoever adds a line here has a reason that the page says, too.
+# Everything else is run. The page states the same reason for each line that is added here.
 BY_HAND: Final = (
     ("README.md", ".ci/run types it"),
     ("README.md", "a part of tests/docs/test_class_counts.py"),
@@ -49,7 +49,7 @@ BY_HAND: Final = (
     ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
     ("docs/protocols/radius.md", "the tables are files, and it takes minutes"),
 )
-# By the table that only the terms of one role have, or a key of them.
+# By a table or key that only the terms of one role have.
 TERMS: Final[dict[str, type[Section]]] = {
     "protocol": PeerTerms,
     "votes": VotesTerms,
@@ -76,7 +76,7 @@ def _running() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def starter() -> Iterator[Starter]:
-    """Start what starts `veilring` at once."""
+    """Start the server that starts `veilring` at once."""
     with Starter() as server:
         yield server
 
@@ -89,7 +89,7 @@ def test_what_a_page_shows_runs(page: Path, starter: Starter, tmp_path: Path) ->
 
 
 def test_what_is_not_run_has_its_reason() -> None:
-    """The blocks that only a person can run are few, and known."""
+    """Only the listed blocks are not run, each with its reason."""
     found = [
         (_name(page), reason)
         for page in pages()
@@ -101,7 +101,7 @@ def test_what_is_not_run_has_its_reason() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_no_block_escapes(page: Path) -> None:
-    """Each fence of a page is of a language that is known, and each comment has a meaning."""
+    """Each fence of a page has a known language, and each comment has a meaning."""
     text, found = page.read_text(encoding="utf-8"), _blocks(page)
     fences = re.findall(r"^[ \t>]*(?:`{3,}|~{3,})", text, re.MULTILINE)
     assert fences == ["```"] * (2 * len(found))
@@ -116,7 +116,7 @@ def test_no_block_escapes(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
-    """Each TOML listing is a role's configuration, terms, a part of a scenario, or of pytest's."""
+    """Each TOML listing is valid as a configuration, terms, a scenario, or options of pytest."""
     before: dict[str, Any] = {}
     for block in _blocks(page):
         if block.language != "toml":
@@ -131,7 +131,7 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
             read_toml(path, models[0])
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
-        elif "budgets" in tables:  # what changes in the role's configuration above
+        elif "budgets" in tables:  # the changes to the role's configuration above
             changed = before | tables
             path.write_text(tomli_w.dumps(changed), encoding="utf-8")
             load_config(path)
@@ -142,13 +142,13 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_commands_in_a_sentence_exist(page: Path) -> None:
-    """What stands in a sentence as a command is one, and has the options that are named."""
+    """Each command in a sentence exists and has the options that are named."""
     for shown in PROSE.findall(page.read_text(encoding="utf-8")):
         _look_up(shown)
 
 
 def test_commands_in_a_help_text_exist() -> None:
-    """So do those that `--help` shows."""
+    """Each command in a help text exists and has the options that are named."""
     found = [
         line
         for command in _commands(COMMAND)
@@ -170,7 +170,7 @@ def _commands(command: Any) -> Iterator[Any]:
 
 
 def _below(command: Any) -> dict[str, Any]:
-    """Return the commands of a group by name, those that it makes when it is used among them."""
+    """Return the commands of a group by name, including those that it makes when it is used."""
     if not hasattr(command, "list_commands"):
         return {}
     context = typer.Context(command)

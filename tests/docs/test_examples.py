@@ -1,4 +1,4 @@
-"""The examples of the documentation: they run, and print what stands beside them."""
+"""The examples of the documentation run and print their `.out` files."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The first adversary of the documentation, put into a test; the page shows this file."""
+"""A test with the first adversary of the documentation, which shows this file."""
 
 import pytest
 from typing_extensions import override
@@ -11,15 +11,15 @@ from veilring.transport import Message
 
 
 class Gossip(Adversary):
-    """Tells everybody what one should hear: an adversary in three lines."""
+    """Sends a message for one party to all parties."""
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
-        """Say it to all."""
+        """Send the message to all peers."""
         return [(peer, message) for peer in self.party.peers]
 
 
 def test_gossip_is_found(run_protocol: ProtocolRunner) -> None:
-    """Whoever is told the same twice while the ring is drawn names the party that did it."""
+    """A party that receives a message twice during the ring draw names its sender."""
     with pytest.raises(RunFailed, match="party-2 broke the protocol: sent"):
         run_protocol(draw_ring, 4, adversaries={"party-2": Gossip()})

@@ -1,4 +1,4 @@
-"""The pages of the documentation say what the code says."""
+"""The pages of the documentation agree with the code."""
 
 import doctest
 import re
@@ -38,7 +38,7 @@ LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
     ids=lambda page: page.stem,
 )
 def test_sessions_on_a_page_are_true(page: Path) -> None:
-    """What follows `>>>` on a page gives what the page shows."""
+    """Each `>>>` statement of a page prints the output that the page shows."""
     text = "\n".join(SESSION.findall(page.read_text(encoding="utf-8")))
     session = doctest.DocTestParser().get_doctest(text, {}, page.stem, str(page), 0)
     failures: list[str] = []
@@ -47,13 +47,13 @@ def test_sessions_on_a_page_are_true(page: Path) -> None:
 
 
 def test_every_link_has_a_text() -> None:
-    """A page can be read where it was not built: an empty text is filled in by Sphinx alone."""
+    """Each link has a text, because only Sphinx fills in an empty one."""
     empty = re.compile(r"(?<!!)\[\s*\]\([^)]*\)")
     assert [page.name for page in PAGES if empty.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_every_link_is_one() -> None:
-    """An address has no space and no end of a line in it, or a reader sees brackets."""
+    """No address of a link contains a space or the end of a line."""
     broken = re.compile(r"\]\([^)\s]*\s+(?![\"'])[^)]*\)|\]\s+\([^)\s]+\.(?:md|py|toml)[^)\s]*\)")
     for page in PAGES:
         text = FENCED.sub("", page.read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
 
 
 def test_a_cell_has_the_name_of_its_column() -> None:
-    """On a narrow screen a table's head is not shown, and each cell is below its own name."""
+    """On a narrow screen, each cell of a table shows the name of its column."""
     head = "<thead><tr><th>key</th><th><p>what it <em>is</em></p></th></tr></thead>"
     row = "<tr><td>k</td><td><pre>a  b\n c</pre></td></tr>"
     labelled = label_cells(f'<table class="docutils">{head}<tbody>{row}</tbody></table>')
@@ -109,7 +109,7 @@ def test_a_cell_has_the_name_of_its_column() -> None:
 
 @pytest.mark.slow
 def test_pages_are_made_without_the_extras_of_others() -> None:
-    """What `pip install 'veilring[docs]'` brings is enough to read all limits from the code."""
+    """The packages of the extra `docs` are enough to read all limits from the code."""
     hidden = """
         import sys
         from importlib.machinery import PathFinder
@@ -137,7 +137,7 @@ def test_pages_are_made_without_the_extras_of_others() -> None:
 
 
 def test_the_readme_shows_code_that_runs() -> None:
-    """Each listing of the README stands, line by line, in a file that the tests run."""
+    """Each line of the README's listings is in a file that the tests run."""
     files = (ROOT / "docs/examples/class_counts.py", ROOT / "tests/docs/test_class_counts.py")
     known = set(chain(*(file.read_text(encoding="utf-8").splitlines() for file in files)))
     listings = LISTING.findall((ROOT / "README.md").read_text(encoding="utf-8"))
@@ -156,7 +156,7 @@ def test_all_systems_are_described_in_one_order() -> None:
 
 
 def test_every_limit_has_a_reason() -> None:
-    """Beside each named limit of the package stands why it is what it is."""
+    """Each named limit of the package has its reason next to it."""
     found = list(limits())
     assert len(found) > 30
     assert [f"{limit.module}.{limit.name}" for limit in found if not limit.reason] == []
@@ -175,14 +175,14 @@ def test_every_key_of_a_scenario_is_on_its_page() -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_parameter_of_a_system_is_on_its_page(name: str) -> None:
-    """The table is read from the model, in which each parameter has a meaning."""
+    """Each parameter of a system is in the table of exactly one page, with its meaning."""
     pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/protocols/*.md")]
     assert sum(f"```{{system-keys}} {name}\n" in page for page in pages) == 1
     assert all(meaning and allowed for _, _, allowed, meaning in system_rows(name))
 
 
 def test_every_kind_of_fault_is_on_the_page_of_scenarios() -> None:
-    """With all its keys, no others, and in a listing that is a scenario's."""
+    """The page lists each kind of fault with exactly its keys, and a valid scenario with faults."""
     page = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z-]+)` \| (.+?) \| .+ \|$", page, re.MULTILINE)
     assert sorted(kind for kind, _ in rows) == sorted(FAULT_CLASSES)

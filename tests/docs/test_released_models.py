@@ -1,4 +1,4 @@
-"""The page on released models shows how to read one without veilring."""
+"""The page on released models describes how to read a model without veilring."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def test_ten_lines_label_as_veilring_does(
     name: str, statistic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy alone reads the file; columns without a width are among them."""
+    """The page's NumPy program labels like veilring, also for columns without a width."""
     (listing,) = LISTING.findall(PAGE.read_text(encoding="utf-8"))
     assert "veilring" not in listing
     (start,) = (n for n, line in enumerate(listing.splitlines()) if not line)
@@ -39,7 +39,7 @@ def test_ten_lines_label_as_veilring_does(
 
 
 def test_the_page_names_every_key_and_kind() -> None:
-    """Of the file, its promise and its release, and the fields of each classifier."""
+    """The page names each key of the file, its promise, its release and each classifier."""
     page = PAGE.read_text(encoding="utf-8")
     keys = {*_Document.model_fields}
     promised = {*vr.Promise.__dataclass_fields__}

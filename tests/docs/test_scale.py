@@ -1,4 +1,4 @@
-"""The page on growth shows what the commands say: where numbers are simulated, to the digit."""
+"""The page on scaling shows the output of its commands, exact if it is simulated."""
 
 import csv
 import re
@@ -16,7 +16,7 @@ JITTERY = Batch(network=load_network(DOCS / "scale" / "wan.toml"))
     ("folder", "batch"), [(".", Batch()), ("jitter", JITTERY)], ids=["plain", "jitter"]
 )
 def test_simulated_points_of_the_page_are_todays(folder: str, batch: Batch) -> None:
-    """The two smallest points of each way come again, with seconds, messages and bytes."""
+    """The two smallest points of each curve have the same seconds, messages and bytes again."""
     with (DOCS / "scale" / folder / "scale-ring.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     found = {(row["curve"], int(row["x"]), row["y is"]): float(row["y"]) for row in rows}
@@ -33,7 +33,7 @@ def test_simulated_points_of_the_page_are_todays(folder: str, batch: Batch) -> N
 
 
 def test_every_file_of_the_page_is_refreshed_by_the_script() -> None:
-    """What the page includes are outputs of the commands beside them, and nothing else."""
+    """Each file that the page includes is the output of the command next to it."""
     page = (DOCS / "scale.md").read_text(encoding="utf-8")
     included = re.findall(r"\{(?:literalinclude|image)\} (\S+)", page)
     assert len(included) == 9

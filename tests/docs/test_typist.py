@@ -1,4 +1,4 @@
-"""What types the pages finds what is wrong with them."""
+"""The typist finds the mistakes of a page."""
 
 from pathlib import Path
 
@@ -29,13 +29,13 @@ def _type(text: str, folder: Path) -> None:
     ],
 )
 def test_what_does_not_work_is_found(text: str, wrong: str, tmp_path: Path) -> None:
-    """A page that shows something else than what happens is refused, with the line."""
+    """A page whose output differs from the shown one is refused, with the line."""
     with pytest.raises(Mistyped, match=f"(?s)page.md, {wrong}|{wrong}"):
         _type(text, tmp_path)
 
 
 def test_comments_say_what_is_done_before(tmp_path: Path) -> None:
-    """Files are written, others' commands run and words replaced before a block is."""
+    """Before a block runs, its files are written, other commands run, and words are replaced."""
     _type(
         "<!-- file: a/b.txt -->\n```text\nport 7311 of ada.example\n```\n\n"
         "<!-- first: echo first > log -->\n<!-- in CI: two for 2 -->\n"
@@ -53,14 +53,14 @@ def test_comments_say_what_is_done_before(tmp_path: Path) -> None:
 
 
 def test_a_line_of_progress_is_no_output(tmp_path: Path) -> None:
-    """A slow machine prints progress on standard error, which no page shows."""
+    """Progress on standard error is not part of the output."""
     page = tmp_path / "page.md"
     page.write_text("```console\n$ echo 'Comparing: 1,043 of 2,057' >&2; echo one\none\n```\n")
     type_page(page, tmp_path)
 
 
 def test_what_installs_is_left_out(tmp_path: Path) -> None:
-    """The environment is the one that runs, and the rest of the line is typed."""
+    """Installation commands are skipped, and the rest of the line is typed."""
     installs = "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' -c requirements.lock"
     _type(f"```sh\n{installs} && .venv/bin/python -c 'print(1)' > out\n```\n", tmp_path)
     assert (tmp_path / "out").read_text() == "1\n"
