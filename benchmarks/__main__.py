@@ -146,7 +146,7 @@ _Out = Annotated[
         show_default=False,
     ),
 ]
-_Seed = Annotated[int, typer.Option(help="Of everything random.", min=0)]
+_Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 
 
 @scale.command()

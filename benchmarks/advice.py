@@ -1,6 +1,6 @@
 """Whether a comparison gives the same advice for other seeds, and good advice.
 
-Each table is compared with several seeds, which split it, deal it and draw all noise independently.
+Each table is compared with several seeds, each with its own split, partition and noise.
 The recommended line is then asked on fresh splits, which no comparison has seen.
 """
 

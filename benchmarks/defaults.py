@@ -94,7 +94,7 @@ class Rule:
         labels: Labels a batch with each of several choices.
         before: What it replaced.
         constants: The constants that the best is chosen from.
-        batches: The lengths of batches; none if the held-out rows are labelled all at once.
+        batches: The lengths of batches; none if the held-out rows were labelled all at once.
     """
 
     what: str

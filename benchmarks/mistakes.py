@@ -133,7 +133,7 @@ def _without_a_round(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _accused(member: str) -> VeilringError:
-    return ProtocolViolation(member, "heard other commitments than we did")
+    return ProtocolViolation(member, "received other commitments than we did")
 
 
 async def _unbound(party: Party, message_type: Any, *, sender: str, public: Any, due: int) -> Any:

@@ -9,7 +9,7 @@
     run = vr.run(vr.RankSearch(k=5), train.partition(8, seed=1), test, runtime="simulated", seed=1)
     print(run)
 
-Everything here is imported when it is first used.
+Every name in this package is imported on first use.
 """
 
 from importlib import import_module

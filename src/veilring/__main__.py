@@ -1,4 +1,4 @@
-"""`python -m veilring`: the command line."""
+"""Runs the command line with `python -m veilring`."""
 
 from veilring.cli import main
 

@@ -1,6 +1,6 @@
-"""Files in TOML, checked against a model: sections, agreed terms, and errors that name the key.
+"""TOML files checked against a model: sections, agreed terms, and errors that name the key.
 
-No file, however it is made, keeps a process busy or ends it with a trace.
+No file, however it is constructed, can keep a process busy or end it with a traceback.
 """
 
 import hashlib
@@ -26,18 +26,18 @@ from veilring.errors import InputError, ScenarioError
 
 # A scenario or a configuration has a few kilobytes; terms with a thousand columns, a hundred.
 TOML_BYTES_MAX: Final = 1 << 20
-# Python's parser takes time that grows with the square of a dotted key's parts: a minute for
-# 50,000 of them in 100 kB. No key of ours has more than four.
+# The time of Python's parser grows with the square of the number of parts of a dotted key: a minute
+# for 50,000 parts in 100 kB. None of our keys has more than four.
 KEY_PARTS_MAX: Final = 64
 _PART: Final = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(
     rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX},}}"
 )
-# As many as a person reads at once. A file of another kind has thousands.
+# More mistakes than anyone reads at once; a file of another kind has thousands.
 MISTAKES_MAX: Final = 20
-_TEXT_MAX: Final = 32  # characters: longer values are told apart by their hash
+_TEXT_MAX: Final = 32  # characters: longer values are compared by their hash
 _DIGITS: Final = 16
-# For the type of a field: what a TOML file may hold for it, and how to say so.
+# For the type of a field: the values that a TOML file may have, with a description.
 _VALUES: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
     float: ((int, float), "a number"),
     int: ((int,), "a whole number"),
@@ -53,7 +53,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The keys that have had another name, by that name: a file that has one is refused so."""
+    """The renamed keys, by their old names: a file with an old name is refused with the new one."""
 
 
 def same_field(
@@ -61,13 +61,13 @@ def same_field(
 ) -> Any:  # noqa: ANN401  (a field's default is anything)
     """Return the field of another model, for a table that has the same key with the same meaning.
 
-    The default, the range and the description of the field are written once that way.
+    This keeps the default, the range and the description of the field in one place.
 
     Args:
         model: The other model.
         key: The name of the field.
-        required: Whether the key has to be given here, and has no default.
-        allowed: What is allowed here, in words, where that is not the same.
+        required: Whether the key must be given here, without a default.
+        allowed: A description of the values allowed here, if different.
     """
     field = copy(model.model_fields[key])
     if required:
@@ -78,19 +78,19 @@ def same_field(
 
 
 class Agreed(Section):
-    """A public file that parties have to hold alike."""
+    """A public file that must be equal for all parties."""
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of all of it: parties that differ in anything refuse each other."""
+        """The SHA-256 of the whole file; parties with different digests refuse each other."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
 
     @property
     def keys(self) -> dict[str, str]:
-        """The value of each key as a text, two tables deep; a long value is given by its hash.
+        """The value of each key as text, two tables deep; long values are replaced by their hashes.
 
-        Parties that differ say by this which keys do.
+        Parties compare these to find the keys that differ.
         """
         found = dict[str, str]()
         for key, value in self.model_dump(mode="json").items():
@@ -102,7 +102,7 @@ class Agreed(Section):
 
     @property
     def tables(self) -> dict[str, Any]:
-        """The keys and tables of the file, without those that are left at their defaults."""
+        """The keys and tables of the file, without those that have their default values."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def to_toml(self) -> str:
@@ -121,11 +121,11 @@ _SectionT = TypeVar("_SectionT", bound=Section)
 
 
 def read_toml(path: Path, model: type[_SectionT]) -> _SectionT:
-    """Read a TOML file as what `model` says.
+    """Read a TOML file and validate it as `model`.
 
     Raises:
-        ScenarioError: If it cannot be read, is not TOML, or a key does not fit; it names all keys
-            that do not, their values and what is allowed.
+        ScenarioError: If the file cannot be read, is not TOML, or a key is invalid; it names all
+            invalid keys, their values and the allowed ones.
     """
     tables = read_tables(path)
     try:
@@ -153,7 +153,7 @@ def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
 
     Args:
         path: The file, in UTF-8.
-        bytes_max: The size up to which it is read.
+        bytes_max: The maximum size in bytes.
 
     Raises:
         OSError: If it cannot be read.
@@ -172,11 +172,11 @@ def parse_toml(text: str, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
 
     Args:
         text: The text.
-        bytes_max: The number of characters up to which it is read.
+        bytes_max: The maximum number of characters.
 
     Raises:
-        ValueError: If it is not TOML, is longer than `bytes_max`, nests too deeply, or has a key of
-            more than `KEY_PARTS_MAX` parts; it says which.
+        ValueError: If the text is not TOML, is longer than `bytes_max`, nests too deeply, or has a
+            key of more than `KEY_PARTS_MAX` parts; the message names the reason.
     """
     if len(text) > bytes_max:
         raise ValueError(_too_long(bytes_max))
@@ -193,14 +193,14 @@ def _too_long(bytes_max: int) -> str:
 
 
 def set_key(tables: dict[str, Any], setting: str) -> None:
-    """Set a key of nested tables, as `--set table.key=value` does.
+    """Set a key of nested tables, like `--set table.key=value`.
 
     Args:
-        tables: The tables; those that are missing are added.
-        setting: The dotted key and its value, in TOML; a text needs no quotes.
+        tables: The tables; missing ones are added.
+        setting: The dotted key and its value in TOML; a text needs no quotes.
 
     Raises:
-        ScenarioError: If it is something else, or what stands on the way to the key is no table.
+        ScenarioError: If the setting has another form, or a part of the key is not a table.
     """
     key, equals, text = setting.partition("=")
     *names, last = key.strip().split(".")
@@ -216,7 +216,7 @@ def set_key(tables: dict[str, Any], setting: str) -> None:
 
 
 def parse_value(text: str) -> object:
-    """Return a value in TOML, or the text itself if it is none."""
+    """Return a value parsed as TOML, or the text itself if that fails."""
     try:
         parsed = parse_toml(f"value = {text}")
     except ValueError:
@@ -225,13 +225,13 @@ def parse_value(text: str) -> object:
 
 
 class DescribedKey(NamedTuple):
-    """What there is to know of one key of a table.
+    """The description of one key of a table.
 
     Attributes:
         name: The name of the key.
-        default: The value where the key is left out; `PydanticUndefined` where it must be given.
-        allowed: The values that are allowed, in words.
-        meaning: What the key is for, in words; empty if nobody wrote it down.
+        default: The default value; `PydanticUndefined` if the key is required.
+        allowed: The allowed values, in words.
+        meaning: The meaning of the key, in words; empty if undocumented.
     """
 
     name: str
@@ -241,7 +241,7 @@ class DescribedKey(NamedTuple):
 
     @property
     def default_text(self) -> str:
-        """The default as a file has it; `required`, or `none` if there is nothing to write."""
+        """The default as written in a file; `required`, or `none` if there is nothing to write."""
         match self.default:
             case None | ():
                 return "none"
@@ -256,10 +256,10 @@ class DescribedKey(NamedTuple):
 
 
 def describe_keys(model: type[BaseModel]) -> tuple[DescribedKey, ...]:
-    """Return all keys of a table, in order, each with what its model says of it.
+    """Return the descriptions of all keys of a table, in order.
 
-    A field has the default and, as its description, what is allowed. The meaning stands in the
-    docstring of the model, or of the base that brings the field, under `Attributes`.
+    The default and the description of allowed values come from the field. The meaning comes from
+    the docstring of the model or of the base that defines the field, under `Attributes`.
 
     Args:
         model: The model of the table.
@@ -287,11 +287,11 @@ def require_key(fulfilled: bool, key: str, value: object, allowed: str) -> None:
 
 @contextmanager
 def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
-    """Turn an `InputError` of the code below into one that names the scenario's key.
+    """Convert an `InputError` of the enclosed code into one that names the scenario's key.
 
     Args:
-        keys: The key for a field, where it is not `section.field`.
-        section: For all other fields.
+        keys: The keys of fields whose key is not `section.field`.
+        section: The section of all other fields.
     """
     try:
         yield
@@ -312,7 +312,7 @@ def require_key_that(fulfilled: bool, key: str, message: str) -> None:  # noqa: 
 
 
 def unknown_key(key: str, known: Iterable[str]) -> ScenarioError:
-    """Return the error for a key that does not exist, with the nearest that does."""
+    """Return the error for an unknown key, with the nearest known key."""
     known = tuple(known)
     hint = did_you_mean(key.rpartition(".")[2], known)
     return ScenarioError.because(
@@ -321,7 +321,7 @@ def unknown_key(key: str, known: Iterable[str]) -> ScenarioError:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return a hint at the name nearest to what was given, or nothing if none is near."""
+    """Return a hint at the nearest known name, or an empty string if none is near."""
     near = get_close_matches(given, tuple(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
@@ -332,17 +332,17 @@ _Kind = TypeVar("_Kind")
 def make_kind(
     key: str, tag: str, table: Mapping[str, Any], kinds: Mapping[str, type[_Kind]]
 ) -> _Kind:
-    """Return the thing that a table describes.
+    """Return the object that a table describes.
 
     Args:
         key: The table's dotted key.
-        tag: Which of its keys holds the name of the kind.
-        table: The name, and some of the fields of the kind.
-        kinds: The dataclass of each name. Fields are numbers, texts or tuples of texts, and
-            `__post_init__` refuses what is out of range with an `InputError`.
+        tag: The key that contains the name of the kind.
+        table: The name of the kind, and some of its fields.
+        kinds: The dataclass of each kind. Fields are numbers, texts or tuples of texts, and
+            `__post_init__` refuses values out of range with an `InputError`.
 
     Raises:
-        ScenarioError: If the kind or a field is unknown, one is missing, or a value does not fit.
+        ScenarioError: If the kind or a field is unknown, a field is missing, or a value is invalid.
     """
     given = dict(table)
     if tag not in given:
@@ -367,12 +367,12 @@ def make_kind(
 
 
 def scenario_error(error: ValidationError, root: type[BaseModel]) -> ScenarioError:
-    """Return pydantic's findings about a file's tables as one error, each mistake once.
+    """Return pydantic's errors about a file's tables as one error, each mistake once.
 
-    It has the first `MISTAKES_MAX` mistakes.
+    The error contains the first `MISTAKES_MAX` mistakes.
 
     Args:
-        error: What it found.
+        error: The validation error.
         root: The model of the whole file.
     """
     mistakes: dict[str, ScenarioError] = {}
@@ -393,7 +393,7 @@ def _mistake(
         model = _model(root, path)
         known = model.model_fields
         if issubclass(model, Section) and name in model.renamed:
-            message = f"this key is now called {model.renamed[name]}"
+            message = f"this key was renamed to {model.renamed[name]}"
             return ScenarioError.because(message, field=".".join((*path, name)))
         where = next((table for table in known if name in _keys(known[table])), None)
         if where is not None and not path:
@@ -408,7 +408,7 @@ def _mistake(
 
 
 def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], str]:
-    """Return the keys of a location, without what pydantic adds to it, and what is allowed."""
+    """Return the keys of a location, without pydantic's additions, and the allowed values."""
     path: list[str] = []
     allowed = "a table"
     model: type[BaseModel] | None = root

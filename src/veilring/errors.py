@@ -1,10 +1,10 @@
-"""The one tree of errors: each says whose fault it was and what to do about it.
+"""The hierarchy of errors. Each error names the party at fault and what to do.
 
-Every error is built from plain fields and makes its own message, so that it can be pickled from one
-process to another, matched by its fields, and shown to a person as one paragraph.
+Every error is built from plain fields and builds its own message, so it can be pickled between
+processes, matched by its fields, and shown to a person as one paragraph.
 
 ==========================  ==============================================================
-whose fault                 errors
+at fault                    errors
 ==========================  ==============================================================
 the caller's                `InputError`, `ScenarioError`, `ClusterError`, `BudgetExhausted`,
                             `AskedBefore`, `SimulationError`, `MissingExtra`
@@ -13,12 +13,12 @@ one of several peers'       `Tampered`
 the network's, or a crash   `PeerLost`, `PeerGivenUp`, `TooManyLost`, `PeerSilent`,
                             `SessionTimeout`, `NotReady`, `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
-somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
+another party's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`, `UnforeseenCost`
 a mistake in the program    `InternalError`
 ==========================  ==============================================================
 
-Nothing has failed where a `PrivacyLeakWarning` is shown: less is protected than was asked for.
+A `PrivacyLeakWarning` is not an error: everything worked, but with less protection than requested.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,35 +29,35 @@ from typing_extensions import override
 
 
 class VeilringError(Exception):
-    """The root of all errors that veilring raises on purpose.
+    """The base class of all errors that veilring raises deliberately.
 
-    Subclasses pass their fields to `Exception.__init__`, which is what makes them picklable, and
-    build their message in `__str__`.
+    Subclasses pass their fields to `Exception.__init__`, which makes them picklable, and build
+    their message in `__str__`.
     """
 
 
 class PrivacyLeakWarning(UserWarning):
-    """Shown where an estimator reveals more than its ε says: by its ranges, a seed, or a δ."""
+    """Shown if an estimator reveals more than its ε covers: through ranges, a seed, or a δ."""
 
 
 class TransportError(VeilringError):
-    """The base of what can go wrong on the wire."""
+    """The base class of network errors."""
 
 
 class InputError(VeilringError, ValueError):
-    """Raised when the caller gave a value that is not allowed.
+    """Raised if the caller passes a value that is not allowed.
 
-    The three arguments are for a value out of range: "k is 0; allowed: a whole number of at least
-    1". Whatever else is wrong is said in a sentence of its own, by `because`.
+    The three arguments describe a value out of range: "k is 0; allowed: a whole number of at least
+    1". For all other mistakes, `because` takes a full sentence.
 
     Attributes:
         field: The name of the argument or key; empty if there is none.
-        value: What was given, as text; empty if a sentence says it. Never a secret: give its shape
-            or its type instead.
-        allowed: What would have been accepted; empty if a sentence says it.
-        shown: The value as the message shows it: a text is quoted.
-        message: The sentence that `because` was given, or an empty string.
-        others: The mistakes after the first, which is this error's own.
+        value: The value as text; empty if there is a sentence. Never a secret: give its shape or
+            type instead.
+        allowed: The allowed values; empty if there is a sentence.
+        shown: The value as shown in the message, where a text is quoted.
+        message: The sentence passed to `because`, or an empty string.
+        others: Further mistakes after this one.
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
@@ -69,11 +69,11 @@ class InputError(VeilringError, ValueError):
 
     @classmethod
     def because(cls, message: str, *, field: str = "") -> Self:
-        """Return an error that says in a sentence what is wrong, where, and what to do.
+        """Return an error with a sentence: what is wrong, where, and what to do.
 
         Args:
-            message: The sentence, without a full stop. It makes sense without the field.
-            field: The name of the argument or key that it is about.
+            message: The sentence, without a full stop. It must make sense without the field.
+            field: The name of the argument or key concerned.
         """
         error = cls(field, "", "")
         error.message = message
@@ -81,9 +81,9 @@ class InputError(VeilringError, ValueError):
 
     @classmethod
     def of(cls, error: "InputError", field: str) -> Self:
-        """Return an error that says the same of another field, such as the key of a file.
+        """Return the same error for another field, such as the key of a file.
 
-        It has none of the other's `others`.
+        The result has none of the other's `others`.
 
         Args:
             error: The other error.
@@ -94,14 +94,14 @@ class InputError(VeilringError, ValueError):
         return renamed
 
     def with_others(self, others: "Iterable[InputError]") -> Self:
-        """Return this error with those after it."""
+        """Return this error with further mistakes after it."""
         first = self.of(self, self.field)
         first.others = tuple(others)
         return first
 
     @property
     def sentence(self) -> str:
-        """What the error says of its own field, without the others."""
+        """The error's own message, without the others."""
         return self.message or f"{self.field} is {self.shown}; allowed: {self.allowed}"
 
     def __str__(self) -> str:
@@ -109,10 +109,9 @@ class InputError(VeilringError, ValueError):
 
 
 class ScenarioError(InputError):
-    """Raised when a scenario or configuration file holds mistakes; `field` is the dotted key.
+    """Raised if a scenario or configuration file has mistakes; `field` is the dotted key.
 
-    A sentence that `because` was given follows the key: "network.graph: the graph is not
-    connected".
+    The key precedes a sentence passed to `because`: "network.graph: the graph is not connected".
     """
 
     @property
@@ -123,11 +122,11 @@ class ScenarioError(InputError):
 
 
 class MissingExtra(VeilringError, ImportError):
-    """Raised when what was asked for needs a package that is not installed.
+    """Raised if a feature needs a package that is not installed.
 
     Attributes:
-        package: The package, by the name under which it is imported.
-        extra: The extra of veilring that brings it.
+        package: The import name of the package.
+        extra: The extra of veilring that installs it.
     """
 
     def __init__(self, package: str, extra: str) -> None:
@@ -139,20 +138,20 @@ class MissingExtra(VeilringError, ImportError):
 
 
 class ClusterError(VeilringError):
-    """Raised when a cluster cannot be started or used in the way that was asked."""
+    """Raised if a cluster cannot be started or used as requested."""
 
 
 class BudgetExhausted(VeilringError):
-    """Raised when an answer would cost more than a privacy budget has left; nothing was charged.
+    """Raised if an answer would exceed a privacy budget; nothing was charged.
 
     Attributes:
-        budget: `"total"`, `"analyst"`, `"client"` (one's own at the party that was asked),
-            `"member"` (of a party without which there is no answer; a note says which) or
-            `"record"`. That of a record is secret, and so is that it
-            is exhausted: this one is for the owner's eyes, and a server never sends it.
-        asked: What the answer would have cost; none for a record, a member or a client.
-        left: What is left; likewise.
-        unit: What both are counted in.
+        budget: `"total"`, `"analyst"`, `"client"` (the client's own budget at the queried party),
+            `"member"` (a party that must take part in every answer, named in a note) or `"record"`.
+            The budget of a record is secret, and so is its exhaustion: this error is for the owner
+            only, and a server never sends it.
+        asked: The price of the answer; none for a record, a member or a client.
+        left: The remaining budget; none for a record, a member or a client.
+        unit: The unit of both.
     """
 
     def __init__(
@@ -169,13 +168,13 @@ class BudgetExhausted(VeilringError):
 
 
 class AskedBefore(VeilringError):
-    """Raised when queries are asked again with other parties: two totals would differ by rows.
+    """Raised if queries are repeated with other parties: the difference of two totals reveals rows.
 
-    Nothing was sent that depends on rows.
+    Nothing that depends on rows was sent.
 
     Attributes:
-        queries: How many of them were asked before.
-        differing: The parties that take part in one of the two askings alone.
+        queries: The number of queries asked before.
+        differing: The parties that took part in only one of the two sessions.
     """
 
     def __init__(self, queries: int, differing: tuple[str, ...]) -> None:
@@ -192,28 +191,28 @@ class AskedBefore(VeilringError):
 
 
 class SimulationError(VeilringError):
-    """Raised when code under the simulated clock reaches for the real world (sockets, threads)."""
+    """Raised if simulated code uses the real world (sockets, threads)."""
 
 
-# A ring of a thousand would fill a screen with names.
+# the names of a ring of a thousand parties would fill a screen
 _SUSPECTS_SHOWN: Final = 8
 
 
 def _listed(parties: tuple[str, ...]) -> str:
-    """Return the names of parties, the first of them if there are many."""
+    """Return the names of parties, or only the first ones if there are many."""
     return ", ".join((*parties[:_SUSPECTS_SHOWN], *("…",) * (len(parties) > _SUSPECTS_SHOWN)))
 
 
 class FrameError(TransportError):
-    """Raised when bytes are not a frame or message that we understand, or are too large."""
+    """Raised if bytes are not a valid frame or message, or are too large."""
 
 
 class HandshakeError(TransportError):
-    """Raised when a connection was refused, by us or by the other side, before any message passed.
+    """Raised if either side refuses a connection before any message passed.
 
     Attributes:
-        peer: The roster name if known, else the network address.
-        reason: What was wrong, for a person.
+        peer: The peer's roster name if known, otherwise its network address.
+        reason: The reason, for people.
     """
 
     def __init__(self, peer: str, reason: str) -> None:
@@ -225,11 +224,11 @@ class HandshakeError(TransportError):
 
 
 class ProtocolViolation(VeilringError):
-    """Raised when a peer sent what an honest party never sends.
+    """Raised if a peer sends something that an honest party never sends.
 
     Attributes:
         culprit: The authenticated roster name of the peer.
-        reason: What it did.
+        reason: What the peer did.
     """
 
     def __init__(self, culprit: str, reason: str) -> None:
@@ -241,11 +240,11 @@ class ProtocolViolation(VeilringError):
 
 
 class Tampered(VeilringError):
-    """Raised when one of several peers broke the protocol, and the party cannot know which.
+    """Raised if one of several peers broke the protocol, but the party cannot know which.
 
     Attributes:
-        suspects: Those among whom the culprit is, at least two; the others had no part in it.
-        reason: What one of them did.
+        suspects: At least two parties, one of which is the culprit; all others are innocent.
+        reason: What the culprit did.
     """
 
     def __init__(self, suspects: tuple[str, ...], reason: str) -> None:
@@ -258,19 +257,19 @@ class Tampered(VeilringError):
 
 
 class StoreFailed(VeilringError):
-    """Raised when a database cannot be reached or did not take what had to be durable."""
+    """Raised if a database cannot be reached, or did not store data durably."""
 
 
 class InternalError(VeilringError):
-    """Raised when a party met an error that nobody foresaw; its own log says more."""
+    """Raised if a party had an unexpected error; its own log has the details."""
 
 
 class NotReady(VeilringError):
-    """Raised when a party is asked for what it cannot do before others are connected.
+    """Raised if a party is asked for something that it can only do once others are connected.
 
     Attributes:
-        party: Who is asked.
-        culprit: The first of the parties that it waits for.
+        party: The party that was asked.
+        culprit: The first party that it is waiting for.
     """
 
     def __init__(self, party: str, culprit: str) -> None:
@@ -278,15 +277,15 @@ class NotReady(VeilringError):
         super().__init__(party, culprit)
 
     def __str__(self) -> str:
-        return f"{self.party} is not ready: it waits for {self.culprit}"
+        return f"{self.party} is not ready: it is waiting for {self.culprit}"
 
 
 class EndpointClosed(TransportError):
-    """Raised when an endpoint is used after its own side closed it."""
+    """Raised if an endpoint is used after its own side closed it."""
 
 
 class AddressTaken(TransportError):
-    """Raised when another process listens where this one was to; it may be gone in a moment.
+    """Raised if another process is listening at the address; that may be temporary.
 
     Attributes:
         host: The address.
@@ -299,15 +298,15 @@ class AddressTaken(TransportError):
 
     def __str__(self) -> str:
         where = f"{self.host}:{self.port}"
-        return f"another process listens at {where}; stop it or change the port in the roster"
+        return f"another process is listening at {where}; stop it or change the port in the roster"
 
 
 class PeerLost(TransportError):
-    """Raised when a peer is gone: its process died, its network broke, or it said goodbye.
+    """Raised if a peer is gone: its process died, its network failed, or it said goodbye.
 
     Attributes:
         peer: The roster name of the peer.
-        orderly: Whether it said goodbye. It will not come back to this session either way.
+        orderly: Whether the peer said goodbye. In either case it will not return to this session.
     """
 
     def __init__(self, peer: str, *, orderly: bool = False) -> None:
@@ -323,17 +322,17 @@ class PeerLost(TransportError):
 
 
 class PeerGivenUp(PeerLost):
-    """Raised when a party that tolerates losses no longer waits for a peer, which was silent."""
+    """Raised if a party that tolerates losses stops waiting for a silent peer."""
 
     def __str__(self) -> str:
-        return f"{self.peer} was given up: it did not send what was due in time"
+        return f"{self.peer} was given up: its message did not arrive in time"
 
 
 class TooManyLost(PeerLost):
-    """Raised when a sum that survives lost parties has lost more of them; no total was told.
+    """Raised if a sum lost more parties than it tolerates; no total was revealed.
 
     Attributes:
-        lost: The names of those that are lost; `peer` is the first of them.
+        lost: The names of the lost parties; `peer` is the first of them.
         left: The number of parties left.
         needed: The number of parties that the sum needs.
     """
@@ -349,20 +348,20 @@ class TooManyLost(PeerLost):
         missing = _listed(self.lost) or "some"
         return (
             f"too few parties are left: {self.left} of the {self.needed} that the sum needs (lost:"
-            f" {missing}); no total was told: start again without them, or tolerate more losses"
+            f" {missing}); no total was revealed: start again without them, or tolerate more losses"
         )
 
 
 class SessionTimeout(VeilringError):
-    """Raised when a session took longer than its limit.
+    """Raised if a session exceeded its time limit.
 
     Attributes:
         seconds: The limit.
-        waiting_for: Who waited for what when time was up, in sentences.
-        culprit: The party at fault; empty if nobody can be blamed, one of two parties lies, or
-            nobody has asked.
-        verdict: What it did, which two parties are suspected of what, or why nobody can be blamed,
-            in a sentence; empty if nobody has asked.
+        waiting_for: Sentences that describe which party was waiting for which message.
+        culprit: The party at fault; empty if nobody can be blamed, if one of two parties lies, or
+            if there was no inquiry.
+        verdict: A sentence: what the culprit did, which two parties are suspected, or why nobody
+            can be blamed; empty if there was no inquiry.
     """
 
     def __init__(
@@ -378,37 +377,37 @@ class SessionTimeout(VeilringError):
 
 
 class PeerSilent(SessionTimeout):
-    """Raised when a session took too long and a peer does not even say where it stands.
+    """Raised if a session exceeded its limit and a peer did not even report its state.
 
-    The peer is connected; its process was stopped, its network is cut, or it computes for long.
+    The peer is connected, but its process is stopped, its network is cut, or it is computing.
     """
 
 
-# What the reason of an abort means to a person who has no other log than their own.
+# The reasons of an abort, explained to a person who can read no other log than their own.
 _MEANS: Final = {
-    "SessionTimeout": "it was not finished in time, and nobody can be blamed; the log of {by} says"
-    " who waited for whom",
-    "EarlyFramesDropped": "{by} had no room for messages that came before it joined; ask again",
-    "AskedBefore": "{by} was asked the same before with other parties, and what differs now would"
-    " show the rows of some; its log says of whom",
-    "StoreFailed": "{by} cannot use its disk or database; its operator has to act",
-    "InternalError": "{by} met an error that is not the fault of its peers; its log says more",
+    "SessionTimeout": "it did not finish in time, and nobody can be blamed; the log of {by} shows"
+    " which party was waiting for which",
+    "EarlyFramesDropped": "{by} had no room for messages that arrived before it joined; ask again",
+    "AskedBefore": "{by} was asked the same before with other parties, and the difference would"
+    " reveal the rows of some of them; its log names these parties",
+    "StoreFailed": "{by} cannot use its disk or database; its operator must fix this",
+    "InternalError": "{by} had an error that is not its peers' fault; its log has the details",
 }
 _BLAMED: Final = {
-    "SessionTimeout": "{culprit} did not send what was due in time",
-    "PeerSilent": "{culprit} is connected and does not answer: stopped, cut off or busy",
-    "StoreFailed": "{culprit} cannot use its disk or database; its operator has to act",
-    "InternalError": "{culprit} met an error that is not the fault of its peers; its log says more",
+    "SessionTimeout": "{culprit} did not send its message in time",
+    "PeerSilent": "{culprit} is connected but does not answer: it is stopped, cut off or busy",
+    "StoreFailed": "{culprit} cannot use its disk or database; its operator must fix this",
+    "InternalError": "{culprit} had an error that is not its peers' fault; its log has the details",
 }
 
 
 class SessionAborted(VeilringError):
-    """Raised when another party ended the session.
+    """Raised if another party ended the session.
 
     Attributes:
-        by: Who ended it.
-        reason: The name of the error that it met.
-        culprit: Whom it blames, or an empty string.
+        by: The party that ended it.
+        reason: The class name of the error that caused the abort.
+        culprit: The party that it blames, or an empty string.
     """
 
     def __init__(self, by: str, reason: str, culprit: str = "") -> None:
@@ -417,7 +416,7 @@ class SessionAborted(VeilringError):
 
     def __str__(self) -> str:
         if self.reason == "NotReady":
-            return f"{self.by} is not ready: it waits for {self.culprit or 'other parties'}"
+            return f"{self.by} is not ready: it is waiting for {self.culprit or 'other parties'}"
         blame = f", blaming {self.culprit}" if self.culprit else ""
         ended = f"{self.by} aborted the session ({self.reason}{blame})"
         means = (_BLAMED if self.culprit else _MEANS).get(self.reason)
@@ -425,12 +424,13 @@ class SessionAborted(VeilringError):
 
 
 class Deadlock(VeilringError):
-    """Raised on the simulated clock when every actor waits for a message that will never come.
+    """Raised in the simulation if every party is waiting for a message that will never come.
 
     Attributes:
-        waits: One sentence an actor: who waits for what from whom.
+        waits: One sentence per party: which message it is waiting for, and from which party.
         culprit: The party at fault; empty if nobody can be blamed.
-        verdict: What it did, or why nobody can be blamed, in a sentence; empty if nobody judged.
+        verdict: A sentence: what the culprit did, or why nobody can be blamed; empty without a
+            judgement.
     """
 
     def __init__(self, waits: tuple[str, ...], culprit: str = "", verdict: str = "") -> None:
@@ -438,18 +438,18 @@ class Deadlock(VeilringError):
         super().__init__(waits, culprit, verdict)
 
     def __str__(self) -> str:
-        waits = "every actor waits and nothing is under way: " + "; ".join(self.waits)
+        waits = "every party is waiting and no message is under way: " + "; ".join(self.waits)
         return f"{self.verdict}; {waits}" if self.verdict else waits
 
 
 class RunFailed(VeilringError):
-    """Raised by a cluster when a run failed at any party: there is no partial result.
+    """Raised by a cluster if a run failed at any party: there is no partial result.
 
     Attributes:
-        errors: What each party that failed met, by its name.
-        culprit: The party at fault if time was up; empty if nobody can be blamed.
-        verdict: What it did, or why nobody can be blamed, in a sentence; empty if the errors
-            themselves say what happened.
+        errors: The errors, by the names of the parties that failed.
+        culprit: The party at fault after a timeout; empty if nobody can be blamed.
+        verdict: A sentence: what the culprit did, or why nobody can be blamed; empty if the errors
+            themselves explain the failure.
     """
 
     def __init__(
@@ -472,16 +472,16 @@ class RunFailed(VeilringError):
 
 
 def _echoes(error: BaseException) -> int:
-    """Say how far an error is from its cause: time was up, or other parties have ended it all."""
+    """Return the distance of an error from its cause: a timeout or an abort by others echoes it."""
     is_late = isinstance(error, SessionTimeout | TooManyLost)
     return 2 if isinstance(error, SessionAborted) else int(is_late)
 
 
 class WorldWentWrong(VeilringError):
-    """Raised when what must never happen did, in a world with faults.
+    """Raised if an invariant was violated in a world with faults.
 
     Attributes:
-        wrong: What happened, one sentence each.
+        wrong: The violations, one sentence each.
     """
 
     def __init__(self, wrong: tuple[str, ...]) -> None:
@@ -489,17 +489,17 @@ class WorldWentWrong(VeilringError):
         super().__init__(wrong)
 
     def __str__(self) -> str:
-        return f"what must never happen did: {'; '.join(self.wrong)}"
+        return f"an invariant was violated: {'; '.join(self.wrong)}"
 
 
 class SweepFailed(VeilringError):
-    """Raised when cells of a sweep failed. All others are kept, and are not run again.
+    """Raised if cells of a sweep failed. All others are kept, and are not run again.
 
     Attributes:
-        failures: Why each cell failed that did, by its name.
-        kept: How many cells are finished.
-        total: Of how many.
-        journal: The file that they are kept in.
+        failures: The reason of each failure, by the name of the cell.
+        kept: The number of finished cells.
+        total: The number of cells.
+        journal: The file with the finished cells.
     """
 
     def __init__(self, failures: Mapping[str, str], kept: int, total: int, journal: str) -> None:
@@ -512,15 +512,15 @@ class SweepFailed(VeilringError):
         others = len(self.failures) - 1
         also = f" ({others} more failed)" if others else ""
         kept = f"{self.kept} of {self.total} cells are kept in {self.journal}"
-        return f"{name}: {reason}{also}. {kept}; the same command runs the others"
+        return f"{name}: {reason}{also}. {kept}; run the same command again for the others"
 
 
 class UnforeseenCost(VeilringError):
-    """Raised when a run cost anything else than its closed form says: one of the two is wrong.
+    """Raised if the cost of a run differs from its closed form: one of the two is wrong.
 
     Attributes:
-        forecast: What the closed form says.
-        found: What was measured, in the same form.
+        forecast: The closed form.
+        found: The measured cost, in the same form.
     """
 
     def __init__(self, forecast: object, found: object) -> None:
@@ -528,4 +528,4 @@ class UnforeseenCost(VeilringError):
         super().__init__(forecast, found)
 
     def __str__(self) -> str:
-        return f"a run cost {self.found}, and its closed form says {self.forecast}"
+        return f"a run cost {self.found}, but its closed form is {self.forecast}"

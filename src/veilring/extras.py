@@ -1,4 +1,4 @@
-"""Packages that come with an extra: if one is missing, one sentence says what to type."""
+"""Optional packages: if one is missing, one sentence names the command that installs it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,12 +22,12 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "sklearn": "lab",
     "threadpoolctl": "lab",
 }
-"""The extra that brings a package, by the name under which the package is imported."""
+"""The extra that installs a package, by the import name of the package."""
 
 
 @contextmanager
 def name_missing_extras() -> Iterator[None]:
-    """Say which extra brings a package that cannot be imported in this context.
+    """Convert a failed import of an optional package into an error that names its extra.
 
     Raises:
         MissingExtra: Instead of the `ModuleNotFoundError` of a package in `EXTRA_OF`.
@@ -42,10 +42,10 @@ def name_missing_extras() -> Iterator[None]:
 
 
 def require_extra(package: str) -> None:
-    """Import a package that comes with an extra, before anything is done that is lost without it.
+    """Import an optional package, before any work that would be lost without it.
 
     Args:
-        package: One of `EXTRA_OF`.
+        package: A key of `EXTRA_OF`.
 
     Raises:
         MissingExtra: If it is not installed.

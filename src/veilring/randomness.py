@@ -1,9 +1,9 @@
 """Named streams of randomness: seeded for experiments, cryptographic for deployments.
 
-A draw depends on the seed and on the *name* of its stream only, so that adding a party, a link or
-a measurement does not change what any other draws. Secrets (masks, noise, coins) and experiments
-(splits, latencies) take different names and so never share a stream. A process that is forked has
-new keys for all cryptographic streams, so that it never draws what its parent draws.
+A draw depends only on the seed and on the *name* of its stream, so adding a party, a link or a
+measurement does not change any other draw. Secrets (masks, noise, coins) and experiments (splits,
+latencies) use different names and never share a stream. A forked process gets new keys for all
+cryptographic streams, so it never repeats the draws of its parent.
 """
 
 import hashlib
@@ -18,19 +18,19 @@ from randomgen import ChaCha
 
 from veilring.errors import InputError
 
-_CHACHA_ROUNDS: Final = 20  # the full cipher; the faster 8 and 12 have a thinner margin
+_CHACHA_ROUNDS: Final = 20  # the full cipher; the faster ChaCha8 and ChaCha12 have a thinner margin
 KEY_BYTES: Final = 32
-"""What ChaCha takes."""
-_SPAWNING_WORDS: Final = 4  # numpy fills up the seed to as many before it adds a spawn key
+"""The size of a ChaCha key."""
+_SPAWNING_WORDS: Final = 4  # NumPy pads the seed to this length before it adds a spawn key
 
 
 class Streams:
     """Random generators by name.
 
     Args:
-        seed: A whole number of at least 0 gives reproducible generators (PCG64-DXSM seeded by one
-            `numpy.random.SeedSequence` a name). `None` gives cryptographic ones (ChaCha20 keyed by
-            the operating system): equal names then give unrelated generators.
+        seed: A whole number of at least 0 gives reproducible generators (PCG64-DXSM, seeded by one
+            `numpy.random.SeedSequence` per name). `None` gives cryptographic ones (ChaCha20 keyed
+            by the operating system): equal names then give unrelated generators.
 
     Raises:
         InputError: If the seed is negative.
@@ -44,7 +44,7 @@ class Streams:
         self._entropy = (seed or 0).to_bytes(4 * words, "little")
 
     def generator(self, *name: str | int) -> Generator:
-        """Return the generator that belongs to `name`, at its beginning."""
+        """Return the generator for `name`, at its beginning."""
         if self.seed is None:
             return _Secret(_cipher(secrets.token_bytes(KEY_BYTES)))
         # The same as `SeedSequence(seed, spawn_key=words of the digest)`, in a quarter of the time.
@@ -52,14 +52,14 @@ class Streams:
         return Generator(PCG64DXSM(SeedSequence(words)))
 
     def token(self, *name: str | int, size: int = 16) -> bytes:
-        """Return `size` (at most 32) bytes that belong to `name`: unguessable if unseeded."""
+        """Return `size` (at most 32) bytes for `name`, which are unguessable without a seed."""
         if self.seed is None:
             return secrets.token_bytes(size)
         return _digest((self.seed, *name))[:size]
 
 
 def keyed(key: bytes) -> Generator:
-    """Return the ChaCha20 generator that belongs to a secret key of 32 bytes, at its beginning."""
+    """Return the ChaCha20 generator for a secret key of 32 bytes, at its beginning."""
     return Generator(_cipher(key))
 
 
@@ -81,7 +81,7 @@ def _take_new_keys() -> None:
         generator.bit_generator.state = _cipher(secrets.token_bytes(KEY_BYTES)).state
 
 
-if hasattr(os, "register_at_fork"):  # not every system forks
+if hasattr(os, "register_at_fork"):  # not every system can fork
     os.register_at_fork(after_in_child=_take_new_keys)
 
 
@@ -90,6 +90,6 @@ def _cipher(key: bytes) -> ChaCha:
 
 
 def _digest(name: tuple[str | int, ...]) -> bytes:
-    """Hash a name; each part carries its length, so that no two names read the same."""
+    """Hash a name; each part carries its length, so that no two names have the same encoding."""
     parts = (str(part).encode() for part in name)
     return hashlib.sha256(b"".join(len(p).to_bytes(4, "big") + p for p in parts)).digest()

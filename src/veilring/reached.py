@@ -1,10 +1,10 @@
-"""Marks of situations that a campaign of tests has to reach, or it has tested less than it seems.
+"""Marks of situations that a test campaign must reach to be meaningful.
 
 A line such as ``sometimes("a party is lost between its votes and the total")`` costs next to
 nothing and checks nothing. A campaign counts how often it is reached, and reports the marks that no
-world has reached (after the `sometimes` assertions of Antithesis): those that the source of a role
-names, and those that a world has passed while their condition did not hold. Marks of our systems
-are of the second kind: a campaign of one mode need not reach what belongs to another.
+world has reached (after the `sometimes` assertions of Antithesis): those named in the source of a
+role, and those that a world has passed while their condition did not hold. Marks of veilring's own
+systems are of the second kind: a campaign in one mode need not reach the marks of another.
 """
 
 import ast
@@ -22,11 +22,11 @@ _counted: Final = ContextVar[Counter[str] | None]("veilring_reached", default=No
 
 
 def sometimes(what: str, happens: bool = True) -> None:  # noqa: FBT001, FBT002  (reads as an assertion)
-    """Count that something was seen which a campaign has to see at least once.
+    """Record that a situation which a campaign must reach occurred.
 
     Args:
-        what: The situation, a literal: campaigns find it in the source.
-        happens: Whether it is there now.
+        what: The situation, as a literal, because campaigns find it in the source.
+        happens: Whether the situation occurs now.
     """
     counted = _counted.get()
     if counted is not None:
@@ -35,7 +35,7 @@ def sometimes(what: str, happens: bool = True) -> None:  # noqa: FBT001, FBT002 
 
 @contextmanager
 def count_marks() -> Iterator[Counter[str]]:
-    """Yield a count of the marks reached within the block, 0 of those that were passed only."""
+    """Yield a count of the marks reached within the block, 0 for those that were only passed."""
     counted = Counter[str]()
     token = _counted.set(counted)
     try:
@@ -45,12 +45,12 @@ def count_marks() -> Iterator[Counter[str]]:
 
 
 def marks_in(modules: Iterable[ModuleType]) -> frozenset[str]:
-    """Return the marks that the source of modules names."""
+    """Return the marks in the source of modules."""
     return frozenset(mark for module in modules for mark in _marks_of(module))
 
 
 def marks_below(function: Callable[..., object]) -> frozenset[str]:
-    """Return the marks that a function names, and the functions of its module that it uses."""
+    """Return the marks of a function and of the functions of its module that it uses."""
     found, left = set[str](), [function]
     known = {function}
     while left:
@@ -69,7 +69,7 @@ def marks_below(function: Callable[..., object]) -> frozenset[str]:
 def _marks_of(origin: ModuleType | Callable[..., object]) -> frozenset[str]:
     try:
         source = inspect.getsource(origin)
-    except (OSError, TypeError):  # typed at a prompt, or built in
+    except (OSError, TypeError):  # defined at a prompt, or built in
         return frozenset()
     if sometimes.__name__ not in source:
         return frozenset()
@@ -78,7 +78,7 @@ def _marks_of(origin: ModuleType | Callable[..., object]) -> frozenset[str]:
 
 
 def _mark_of(call: ast.Call) -> str:
-    """Return the mark of a call of `sometimes`, or nothing."""
+    """Return the mark of a call of `sometimes`, or an empty string."""
     name = getattr(call.func, "id", getattr(call.func, "attr", ""))
     if name == sometimes.__name__ and call.args and isinstance(call.args[0], ast.Constant):
         return str(call.args[0].value)

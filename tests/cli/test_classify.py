@@ -102,7 +102,7 @@ def test_a_folder_with_a_model_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("mine")
     code, _, err = invoke("run", "wine", *QUICK, *RELEASE, "--out", tmp_path)
     assert code == 2
-    assert "holds model.json" in err
+    assert "already contains model.json" in err
 
 
 def test_a_run_of_another_system_leaves_no_model(tmp_path: Path) -> None:

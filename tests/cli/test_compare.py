@@ -39,7 +39,7 @@ class TestCompare:
         assert (code, err) == (0, "")
         for name in ("pooled 5-NN", "majority class", "PP-kNN", "noisy votes", "LDP naive Bayes"):
             assert name in out
-        assert "Not comparable" in out
+        assert "Do not compare across guarantees" in out
         assert "Left out: tree walk" in out
         assert out.count("All noise here is that of the seed") == 1
         assert "--seed 1" in out

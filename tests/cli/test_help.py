@@ -36,7 +36,7 @@ class TestHelp:
         """A paragraph fills the lines, and commands stand below each other."""
         _, out, _ = invoke("run", "--help")
         lines = [line.strip() for line in out.splitlines()]
-        long = next(line for line in lines if line.startswith("The table that it prints"))
+        long = next(line for line in lines if line.startswith("The report compares"))
         following = lines[lines.index(long) + 1].split()[0]
         assert len(f"{long} {following}") > 98
         example = lines.index("veilring run wine")

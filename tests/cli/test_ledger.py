@@ -112,5 +112,5 @@ def test_no_ledger_is_an_error_of_the_input(tmp_path: Path) -> None:
     """One paragraph, and nothing is made where there was nothing."""
     code, out, error = invoke("ledger", "show", str(tmp_path / "nothing"))
     assert (code, out) == (2, "")
-    assert "nothing; allowed: a file that exists" in error
+    assert "nothing; allowed: an existing file" in error
     assert not list(tmp_path.iterdir())

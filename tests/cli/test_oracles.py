@@ -19,7 +19,7 @@ def test_the_chart_names_every_oracle_and_is_the_same_again(tmp_path: Path) -> N
         draw_oracles(tmp_path / name, domain=32, epsilon=1.0)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
     words = set(ET.parse(tmp_path / "one.svg").getroot().itertext())
-    assert {*ORACLES, "bytes a report", "values, at ε = 1", "ε, for 32 values"} <= words
+    assert {*ORACLES, "bytes per report", "values, at ε = 1", "ε, for 32 values"} <= words
 
 
 @pytest.mark.parametrize(

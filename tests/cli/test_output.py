@@ -68,8 +68,8 @@ def test_errors_in_named_ways_are_expected() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("run", "my.csv"), "data.source is my.csv; allowed: the path of a CSV"),
-        (("report", "nothing"), "nothing is not a folder; give a folder that"),
+        (("run", "my.csv"), "data.source is my.csv; allowed: the path of an existing CSV"),
+        (("report", "nothing"), "nothing is not a folder; give a folder written by"),
         (("run", "wine", "--set", 'protocol.P0="1"'), "protocol.P0 is '1'; allowed: a number"),
         (("run", "wine", "--set", "protocol.k=seven"), "protocol.k is 'seven'; allowed: a whole"),
         (
@@ -98,7 +98,7 @@ def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None
     words = ("deploy", "survey", "iris", "--kind", "frequency", "--out")
     code, _, err = invoke(*words, tmp_path / "none")
     assert code == 2
-    assert err.startswith("veilring: --column is for --kind frequency")
+    assert err.startswith("veilring: --column is required with --kind frequency")
     code, _, err = invoke(*words, tmp_path / "other", "--column", "wing")
     assert code == 2
     assert "--column is 'wing'; allowed: a column: sepal length (cm), " in err

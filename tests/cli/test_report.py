@@ -30,7 +30,7 @@ def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "run", "wine", "--runtime", "simulated", *QUICK, "--out", tmp_path / "failed"
         )
     assert (code, out) == (1, "")
-    assert "waits for" in err
+    assert "is waiting for" in err
     return tmp_path / "failed"
 
 
@@ -64,7 +64,7 @@ class TestRun:
         }
         error = json.loads((failed / "error.json").read_text())
         assert error["error"] == "Deadlock"
-        assert "party-1 waits for" in error["message"]
+        assert "party-1 is waiting for" in error["message"]
         messages = pl.read_parquet(failed / "trace.parquet")
         assert len(messages) > 0
         assert messages["received_seconds"].null_count() == len(messages)
@@ -81,7 +81,7 @@ class TestRun:
         code, _, err = invoke(*command, "--out", tmp_path)
         (note,) = json.loads((tmp_path / "error.json").read_text())["notes"]
         assert code == 1
-        assert re.fullmatch(r"The same split and partition: --seed \d+\.", note)
+        assert re.fullmatch(r"To repeat the split and partition: --seed \d+\.", note)
         assert note in err
         assert note in invoke("trace", tmp_path)[1]
         assert invoke("report", tmp_path)[0] == 0
@@ -205,7 +205,7 @@ class TestCoalition:
         kinds = [mark["what"] for mark in json.loads((tmp_path / "events.json").read_text())]
         assert "coalition: with party-4, party-7, party-10" in kinds
         assert invoke("report", tmp_path)[0] == 0
-        assert "What the coalition found" in (tmp_path / "report.html").read_text()
+        assert "Findings of the coalition" in (tmp_path / "report.html").read_text()
         code, out, _ = invoke("trace", tmp_path, "--limit", "9999")
         assert code == 0
         for word in ("votes exposed: ", "left out: party-9; ", "party-2: coalition: with party-4"):

@@ -55,7 +55,7 @@ class TestRun:
     def test_unseeded_it_says_how_to_repeat_the_split(self) -> None:
         """The fresh seed is printed."""
         _, out, _ = invoke("run", "wine", *QUICK)
-        assert "The same split and partition: --seed " in out
+        assert "To repeat the split and partition: --seed " in out
 
     def test_out_holds_what_is_needed_to_repeat_it(self, tmp_path: Path) -> None:
         """Report, scenario and versions are written, and the scenario runs to the same report."""

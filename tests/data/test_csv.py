@@ -80,14 +80,14 @@ class TestCsv:
             ("a,class\n1,x\n\n2,x\n", "column 'a', line 3 is empty"),
             ("a,class\n1,x\nnan,x\n", "column 'a', line 3: the number is not finite"),
             ("a,class\n1,x\n-inf,x\n", "column 'a', line 3: the number is not finite"),
-            ("a,class\n1,x\n1,2,x\n", "as many cells in each row"),
+            ("a,class\n1,x\n1,2,x\n", "each row must have as many cells"),
             ("a, a,class\n1,2,x\n", "both named 'a'"),
             ("", "header"),
             ("a,class\n", "rows.csv has no rows"),
             ("class\nx\n", "rows.csv has no features"),
             (
                 "a,class\n" + "".join(f"id{n},x\n" for n in range(1001)),
-                "each of the 1001 rows has a different word",
+                "each of the 1001 rows has a different value",
             ),
             (
                 "a,class\n" + "".join(f"id{n},x\n" for n in range(1001)) * 2,
@@ -128,7 +128,7 @@ class TestCsv:
         [
             ([*range(101)] * 20, "101 different numbers; .* 100 classes"),
             ([*range(41)] * 5, "41 different numbers; .* 20 classes"),
-            (["1", "2.5"], "numbers are not all whole.*"),
+            (["1", "2.5"], "not all of its numbers are whole.*"),
             ([f"Ann {n}" for n in range(21)], "21 different words; .* 20 classes"),
         ],
     )
@@ -168,7 +168,7 @@ class TestCsv:
 
     def test_a_file_that_is_not_there_is_named(self) -> None:
         """The path is in the error."""
-        with pytest.raises(InputError, match=r"nowhere\.csv.*exists"):
+        with pytest.raises(InputError, match=r"nowhere\.csv.*existing"):
             load("nowhere.csv")
 
     def test_a_file_that_is_not_utf_8_is_refused(self, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
         ("glucose\n5\nmü\n".encode("cp1252"), "line 3 is not in UTF-8, but perhaps in Latin-1"),
         ("a,class\n1,x\n".encode("utf-16"), r"rows\.csv is in UTF-16; save it in UTF-8"),
         (codecs.BOM_UTF16_BE + "a,class\n1,x\n".encode("utf-16-be"), "is in UTF-16"),
-        ("a,class\n1,x\n".encode("utf-16-le"), "is in UTF-16, or is no text"),
+        ("a,class\n1,x\n".encode("utf-16-le"), "is in UTF-16, or is not text"),
         ("a,class\n1,x\n".encode("utf-32"), "is in UTF-32"),
         (
             b"glucose,age,glucose,class\n1,2,3,x\n",
@@ -94,7 +94,7 @@ def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
 def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
     """As categories they would be a feature for each row, and stand in public terms."""
     path = table(tmp_path / "rows.csv", {"patient": [f"p{n}" for n in range(ROWS)], **good()})
-    with pytest.raises(InputError, match=r"'patient': each of the 40 rows has a different word"):
+    with pytest.raises(InputError, match=r"'patient': each of the 40 rows has a different value"):
         load(str(path))
     deployed = CliRunner().invoke(
         app, ["deploy", "owner", str(path), "--radius", "0.1", "--out", str(tmp_path / "owner")]
@@ -146,7 +146,7 @@ def test_a_column_that_is_called_label_is_offered(tmp_path: Path, name: str) -> 
     path = table(tmp_path / "rows.csv", {name: labels, **columns})
     (note,) = load(str(path)).notes
     assert note.startswith("the last column, 'ward', is taken as the label, though there is")
-    assert note.endswith(f"choose it by --label {name}")
+    assert note.endswith(f"choose it with --label {name}")
     chosen = load(str(path), label=name)
     assert (chosen.notes, chosen.label_name) == ((), name)
     assert chosen.features.names == ("glucose", "ward=w0", "ward=w1", "ward=w2")
@@ -162,7 +162,7 @@ def test_a_label_of_many_numbers_is_doubted(tmp_path: Path) -> None:
     }
     path = table(tmp_path / "rows.csv", columns)
     (note,) = load(str(path)).notes
-    assert "'age', is taken as the label: 52 classes, which are numbers" in note
+    assert "'age', is taken as the label: it has 52 classes, all numbers" in note
     assert "--label" in note
     assert load(str(path), label="sick").notes == ()
 
@@ -210,7 +210,7 @@ def test_notes_of_a_run_stand_beside_its_json(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, [*words, "--set", f"data.source={path}"])
     assert run.exit_code == 0, run.output
     assert run.stderr == (
-        "rows.csv: column 'class', the label, has one class: there is nothing to tell apart\n"
+        "rows.csv: column 'class', the label, has one class: nothing can be classified\n"
     )
     assert json.loads(run.stdout)
 

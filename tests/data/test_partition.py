@@ -80,9 +80,9 @@ class TestPartition:
     @pytest.mark.parametrize(
         ("arguments", "named"),
         [
-            ({"kind": "sizes", "sizes": [1, 1]}, "sum to 3"),
+            ({"kind": "sizes", "sizes": [1, 1]}, "sum is 3"),
             ({"kind": "sizes", "sizes": [3]}, "2 whole numbers"),
-            ({"kind": "sizes", "sizes": [4, -1]}, "from 0"),
+            ({"kind": "sizes", "sizes": [4, -1]}, "of at least 0"),
             ({"kind": "dirichlet", "alpha": 0.0}, "alpha"),
             ({"kind": "dirichlet", "alpha": float("nan")}, "alpha"),
             ({"kind": "fair"}, "by-label"),

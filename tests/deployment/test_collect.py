@@ -118,7 +118,10 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     collection.serve()
     refused_all = collection.submit(0)
     assert refused_all.wait(SECONDS) == 1
-    assert "1,000 rows were not reported: their clients have spent the budget" in refused_all.output
+    assert (
+        "1,000 rows were not reported: the budgets of their clients are exhausted"
+        in refused_all.output
+    )
     assert collection.stored() == {}
 
     config = collection.folder / "survey-client-0.toml"

@@ -84,15 +84,15 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('role = "curator"', "is now called records-administrator"),
-        ('role = "querier"', "is now called prediction-client"),
-        ('role = "seeker"', "is now called places-client"),
-        ('role = "submitter"', "is now called survey-client"),
+        ('role = "curator"', "was renamed to records-administrator"),
+        ('role = "querier"', "was renamed to prediction-client"),
+        ('role = "seeker"', "was renamed to places-client"),
+        ('role = "submitter"', "was renamed to survey-client"),
         (
             'role = "prediction-server"\ncurators = ["ann"]',
-            "this key is now called administrators",
+            "this key was renamed to administrators",
         ),
-        ('role = "analyst"\nr = 0.2', "r: this key is now called radius"),
+        ('role = "analyst"\nr = 0.2', "r: this key was renamed to radius"),
     ],
 )
 def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, message: str) -> None:
@@ -139,10 +139,12 @@ def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path)
     for role, path in ((serve(str(member)), member), (ask(client, "queries.csv"), client)):
         assert inspect.iscoroutine(role), path
         role.close()
-    with pytest.raises(ScenarioError, match=r"for `veilring serve`; these roles have: member, "):
+    with pytest.raises(
+        ScenarioError, match=r"not support `veilring serve`; these roles do: member, "
+    ):
         serve(client).close()
     with pytest.raises(
-        ScenarioError, match=r"for `veilring ask` .*; these roles have: client, analyst,"
+        ScenarioError, match=r"not support `veilring ask` .*; these roles do: client, analyst,"
     ):
         ask(member, "queries.csv").close()
 
@@ -222,7 +224,10 @@ def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
         (["--kind", "oracle"], "survey.kind is 'oracle'; allowed: frequency, means"),
         (["--epsilon", "0"], "survey.epsilon is 0.0; allowed: a number above 0"),
         (["--survey-clients", "0"], "--survey-clients is 0; allowed: 1 to"),
-        (["--kind", "frequency"], "--column is for --kind frequency, which needs it"),
+        (
+            ["--kind", "frequency"],
+            "--column is required with --kind frequency and not allowed otherwise",
+        ),
     ],
 )
 def test_a_trial_collection_is_met_at_the_edge(

@@ -159,11 +159,11 @@ def test_a_party_that_was_never_started(ring: Deployment) -> None:
     """The asked party answers at once that it is not ready, and both name the missing one."""
     ring.serve("party-0", "party-1")
     where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
-    reason = f"party-0 does not reach party-2 at {where}: nobody listens at its address"
+    reason = f"party-0 does not reach party-2 at {where}: nothing listens at its address"
     ring.wait_for("party-0", reason)
-    ring.wait_for("party-0", "waits for all of")
-    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
-    ring.wait_for("party-0", "for client failed: party-0 is not ready: it waits for party-2")
+    ring.wait_for("party-0", "is waiting for all of")
+    ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
+    ring.wait_for("party-0", "for client failed: party-0 is not ready: it is waiting for party-2")
     ring.serve("party-2")
     for name in PARTIES:
         ring.wait_for(name, f"{name} is ready")
@@ -199,7 +199,7 @@ def test_a_party_that_falls_silent(ring: Deployment) -> None:
     for name in PARTIES:
         ring.wait_for(name, "is ready")
     said = re.compile(
-        r"party-2 did not send \S+ to (\S+) when it was due(, or \1 says so falsely)?"
+        r"party-2 did not send \S+ to (\S+) when it was due(, or the report of \1 is false)?"
     )
     errors = []
     for _ in range(ATTEMPTS):
@@ -225,7 +225,7 @@ def test_a_party_that_falls_silent_and_says_that_another_did(ring: Deployment) -
     ring.fail_with("and nobody can be blamed", honest=("party-0", "party-1"))
     log = ring.wait_for("party-0", "for client failed: ")
     lie = "party-1 did not send x.y to party-2 when it was due"
-    assert log.count(lie) == log.count(f"{lie}, or party-2 says so falsely")
+    assert log.count(lie) == log.count(f"{lie}, or the report of party-2 is false")
 
 
 def test_a_party_with_a_key_that_its_roster_does_not_have(ring: Deployment) -> None:
@@ -235,9 +235,9 @@ def test_a_party_with_a_key_that_its_roster_does_not_have(ring: Deployment) -> N
     assert ring.running["party-2"].wait(SECONDS) == 2
     said = ring.running["party-2"].output
     assert "another key than the roster has for party-2, which is " in said
-    assert "waits for all" not in said
+    assert "is waiting for all" not in said
     ring.wait_for("party-0", "does not reach party-2 at ")
-    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
+    ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
 
 
 @pytest.mark.parametrize(("wrong", "asked"), [("party-2", "party-0"), ("party-0", "party-1")])
@@ -248,11 +248,11 @@ def test_a_party_with_a_key_that_the_others_do_not_know(
     ring.own_roster(wrong, new_key(ring.folder, wrong))
     ring.edit("client.toml", 'ask = "party-0"', f'ask = "{asked}"')
     ring.serve(*PARTIES)
-    log = ring.wait_for(asked, "its certificate is not good under our roster")
+    log = ring.wait_for(asked, "its certificate is not valid under our roster")
     assert re.search(f"does not reach {wrong} at|refused a connection: ", log)
     # It names the party that it waits for alone once the third one has come.
     wait_until(
-        lambda: ring.fail().startswith(f"veilring: {asked} is not ready: it waits for {wrong}")
+        lambda: ring.fail().startswith(f"veilring: {asked} is not ready: it is waiting for {wrong}")
     )
 
 
@@ -261,8 +261,8 @@ def test_a_party_at_another_port(ring: Deployment) -> None:
     ring.own_roster("party-2", {"port": reserve_ports()})
     ring.serve(*PARTIES)
     where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
-    ring.wait_for("party-0", f"does not reach party-2 at {where}: nobody listens at its address")
-    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
+    ring.wait_for("party-0", f"does not reach party-2 at {where}: nothing listens at its address")
+    ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
 
 
 def test_a_party_with_other_terms(ring: Deployment) -> None:
@@ -277,7 +277,7 @@ def test_a_party_with_other_terms(ring: Deployment) -> None:
     differ = f"the terms differ: {section}.{key}: "
     ring.wait_for("party-2", f"{differ}{here} at party-0, {there} at party-2")
     ring.wait_for("party-0", f"{differ}{here} at party-0, {there} at party-2")
-    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
+    ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
     ring.edit("client.toml", '"terms.toml"', '"others.toml"')
     refused = f"veilring: no connection with party-0: it refused us: {differ}{there} at client"
     assert ring.fail().startswith(f"{refused}, {here} at party-0")
@@ -305,7 +305,7 @@ def test_a_server_that_hangs_or_says_nothing(server: tuple[Deployment, str]) -> 
     deployment.wait_for(name, "is ready")
     deployment.fail_with(f"{name} aborted the session (SessionTimeout): ", honest=())
     assert "nobody can be blamed" in (deployment.folder / "client.log").read_text()
-    deployment.wait_for(name, f"from {name}, which is at its own work")
+    deployment.wait_for(name, f"from {name}, which is computing")
     sessions = deployment.running[name].output.count("a session with")
     asked = deployment.ask()
     wait_until(lambda: deployment.running[name].output.count("a session with") > sessions)
@@ -317,10 +317,10 @@ def test_a_server_that_hangs_or_says_nothing(server: tuple[Deployment, str]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["owner"], indirect=True)  # all clients connect alike
 def test_a_server_that_is_not_there(server: tuple[Deployment, str]) -> None:
-    """The client tries for a while, names it, and says that nobody listens at its address."""
+    """The client tries for a while, names it, and says that nothing listens at its address."""
     deployment, name = server
     error = deployment.fail()
-    assert f"no connection with {name}: nobody listens at its address" in error
+    assert f"no connection with {name}: nothing listens at its address" in error
 
 
 def test_a_server_that_has_another_key(server: tuple[Deployment, str]) -> None:
@@ -330,7 +330,7 @@ def test_a_server_that_has_another_key(server: tuple[Deployment, str]) -> None:
     deployment.serve(name)
     deployment.wait_for(name, "is ready")
     error = deployment.fail()
-    assert f"no connection with {name}: its certificate is not good under our roster" in error
+    assert f"no connection with {name}: its certificate is not valid under our roster" in error
 
 
 def test_a_server_with_other_terms(server: tuple[Deployment, str]) -> None:

@@ -33,7 +33,7 @@ async def test_who_is_missing_is_said_again_and_again_with_the_address(
     monkeypatch.setattr(connecting, "REMIND_SECONDS", 0.02)
     port, keys = reserve_ports(3), [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(k, LOOPBACK, port + n) for n, k in enumerate(keys)))
-    line = f"ada waits for cyd at {LOOPBACK}:{port + 2}: nobody listens at its address"
+    line = f"ada is waiting for cyd at {LOOPBACK}:{port + 2}: nothing listens at its address"
     async with server(tmp_path, keys[0], roster).meet({}) as met:
         waiting = asyncio.create_task(met.all_here())
         while caplog.text.count(line) < 2:  # noqa: ASYNC110 (a log is no event)

@@ -158,13 +158,13 @@ def test_rows_keep_their_names_and_places(tmp_path: Path, caplog: pytest.LogCapt
     serve(*rows[:50])
     serve(*rows[:52])
     for moved in ([rows[60], *rows[:52]], rows[:50], [rows[1], rows[0], *rows[2:52]]):
-        with pytest.raises(ScenarioError, match="not the rows of before, in their places"):
+        with pytest.raises(ScenarioError, match="earlier rows are not all in their old places"):
             serve(*moved)
-    with pytest.raises(ScenarioError, match="key: rows have paid so far by their places"):
+    with pytest.raises(ScenarioError, match="rows have been identified by their places"):
         serve(*rows[:52], config='key = "label"\n')
-    assert "take it out again" not in caplog.text
+    assert "remove it from the configuration" not in caplog.text
     serve(rows[60], *rows[1:52], config="amend = true\n")
-    assert "take it out again" in caplog.text
+    assert "remove it from the configuration" in caplog.text
     serve(rows[60], *rows[1:53])
 
 
@@ -258,9 +258,9 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> N
     [
         ("owner", "total = 100.0", "total = -1.0", "budgets.total is -1"),
         ("owner", "total = 100.0", "", "budgets.total: the key is missing"),
-        ("owner", "record = 0.5", "", "budgets.record is None; allowed: a number where rows pay"),
+        ("owner", "record = 0.5", "", "record is None; allowed: a number if"),
         ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "has no column 'id'"),
-        ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless rows pay"),
+        ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless labelling"),
         ("analyst-0", "radius = 0.2", "radius = 0.2\nk = 5", "give either radius or k"),
         ("analyst-0", "radius = 0.2", "", "give either radius or k"),
         ("analyst-0", "radius = 0.2", "k = 5", "ask with radii"),

@@ -118,7 +118,7 @@ def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
     (folder / "places.csv").write_text(text + "one more,37.7,-122.4\n", encoding="utf-8")
     config = load_config(folder / "server.toml")
     assert isinstance(config, PlacesConfig)
-    with pytest.raises(ScenarioError, match="the terms say 200"):
+    with pytest.raises(ScenarioError, match="the terms have 200"):
         asyncio.run(serve_places(config))
 
 

@@ -160,7 +160,7 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     assert spent(served) == 16.0
     refused = run("ask", config, long, "--out", out)
     assert refused.exit_code == 1
-    assert "only the first 16 of 110 rows are labelled" in refused.output
+    assert "only the first 16 of 110 rows were labelled" in refused.output
     assert "94 queries asked, 84 left" in refused.output
     assert out.read_text() == first.stdout
     assert spent(served) == 16.0
@@ -188,7 +188,7 @@ def test_what_was_paid_for_is_written_if_others_use_up_the_stream(
     out = folder / "labels.csv"
     cut = run("ask", config, long, "--out", out)
     assert cut.exit_code == 1
-    assert "only the first 10 of 24 rows are labelled" in cut.output
+    assert "only the first 10 of 24 rows were labelled" in cut.output
     assert len(out.read_text().splitlines()) == 11
     assert spent(served) == 10.0
 
@@ -267,7 +267,7 @@ def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: D
     assert "nothing was changed" in looked.stdout
     accepted = run(*repair, "--lose-records")
     assert accepted.exit_code == 0
-    assert accepted.stdout.endswith("1 records or changes are lost\nthe files fit each other\n")
+    assert accepted.stdout.endswith("1 records or changes are lost\nthe files are consistent\n")
     served.serve()
     assert "server is ready: 133 records, 22 queries answered" in served.log.read_text()
     assert (
@@ -313,7 +313,7 @@ def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None
     assert run(*command).exit_code == 2  # nothing is overwritten
     wrong = run("records", "add", folder / "client-0.toml", folder / "records.csv")
     assert wrong.exit_code == 2
-    assert "not run `veilring records`; these roles do: records-administrator" in wrong.output
+    assert "no `veilring records`; these roles have it: records-administrator" in wrong.output
 
 
 EMBEDDED = """
@@ -463,7 +463,7 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),
         ("dimensions = 3", r"tau = \"auto\" follows from queries, .*; give a number from 0 to 1"),
         ('dimensions = 3\n[prediction]\nclients = "alone"', "prediction.clients is 'alone'"),
-        ('dimensions = 3\n[prediction]\nqueriers = "apart"', "this key is now called clients"),
+        ('dimensions = 3\n[prediction]\nqueriers = "apart"', "this key was renamed to clients"),
         ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),
     ],
 )

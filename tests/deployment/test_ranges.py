@@ -60,7 +60,8 @@ def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
     folder, port = tmp_path / "ring", str(reserve_ports(3))
     deploy(folder, "ring", "wine", "--set", "parties.count=3", "--port", port)
     rows = change(folder / "party-1.csv", 0, in_another_unit)
-    counted = f"party-1.csv: {rows} rows; column 'alcohol': {rows} of {rows} outside of its range"
+    outside = f"{rows} of {rows} values are outside of its range"
+    counted = f"party-1.csv: {rows} rows; column 'alcohol': {outside}"
     refused = Command(folder, "serve", "party-1.toml", output=folder / "refused.log")
     assert refused.wait(SECONDS) == 2
     assert counted in refused.output
@@ -119,7 +120,7 @@ def test_each_role_that_reads_rows_refuses_another_unit(
     ended = Command(folder, *command, output=folder / "ended.log")
     assert ended.wait(SECONDS) == 2
     assert f"{file}: {rows} rows; column " in ended.output
-    assert f"{rows} of {rows} outside of its range" in ended.output
+    assert f"{rows} of {rows} values are outside of its range" in ended.output
     assert "Traceback" not in ended.output
 
 
@@ -132,7 +133,7 @@ def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Pat
     words = ("submit", "survey-client-0.toml", "survey-client-0.csv")
     refused = Command(folder, *words, output=folder / "refused.log")
     assert refused.wait(SECONDS) == 2
-    assert f"{rows} of {rows} outside of its range" in refused.output
+    assert f"{rows} of {rows} values are outside of its range" in refused.output
     assert "Traceback" not in refused.output
     collector.terminate()
     assert collector.wait(SECONDS) == 0
@@ -143,9 +144,15 @@ def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Pat
     ("values", "says"),
     [
         ([30, 40, 119.5, 0, 120], "rows.csv: 5 rows; all values lie in their ranges"),
-        ([30] * 99 + [121], "rows.csv: 100 rows; column 'age': 1 of 100 outside of its range"),
-        ([-1] * 5 + [30] * 95, "rows.csv: 100 rows; column 'age': 5 of 100 outside of its range"),
-        ([200], "rows.csv: 1 row; column 'age': 1 of 1 outside of its range"),
+        (
+            [30] * 99 + [121],
+            "rows.csv: 100 rows; column 'age': 1 of 100 values are outside of its range",
+        ),
+        (
+            [-1] * 5 + [30] * 95,
+            "rows.csv: 100 rows; column 'age': 5 of 100 values are outside of its range",
+        ),
+        ([200], "rows.csv: 1 row; column 'age': 1 of 1 values are outside of its range"),
         ([0.3, 0.4, 0.5], "rows.csv: 3 rows; column 'age': all values lie in 1% of its range"),
         ([30] * 3, "rows.csv: 3 rows; all values lie in their ranges"),
     ],

@@ -128,7 +128,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
     ring.wait_for(0, "party-0 reaches party-1 again")
     again = ring.run("serve", "party-1.toml")
     assert again.returncode == 1  # and not 2: the port may be free in a moment
-    assert "veilring: another process listens at 127.0.0.1:" in again.stderr
+    assert "veilring: another process is listening at 127.0.0.1:" in again.stderr
 
     for party in ring.parties.values():
         party.send_signal(signal.SIGTERM)
@@ -196,7 +196,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
         assert isinstance(client, ClientConfig)
         while "the terms differ" not in caplog.text:  # noqa: ASYNC110 (a log is no event)
             await asyncio.sleep(0.01)
-        with pytest.raises(SessionAborted, match="party-0 is not ready: it waits for party-1"):
+        with pytest.raises(SessionAborted, match="party-0 is not ready: it is waiting for party-1"):
             await ask_member(client, folder / "queries.csv")
     assert "the terms differ: protocol.k: 5 at party-0, 7 at party-1" in caplog.text
 

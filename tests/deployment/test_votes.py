@@ -220,7 +220,7 @@ async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
     ("old", "new", "message"),
     [
         ("radius = 0.3", "", "votes.radius: give either radius or k"),
-        ("radius = 0.3", "r = 0.3", "votes.r: this key is now called radius"),
+        ("radius = 0.3", "r = 0.3", "votes.r: this key was renamed to radius"),
         ("radius = 0.3", "radius = 0.3\nk = 5\nrows = 9", "votes.radius: give either radius or k"),
         ("radius = 0.3", "k = 5", "votes.rows: give rows with k"),
         ("radius = 0.3", "radius = 0.3\nrows = 9", "votes.rows: give rows with k"),

@@ -27,7 +27,7 @@ from veilring.randomness import keyed
 ROWS, LABELS = three_classes(120)
 QUERIES, _ = three_classes(20, seed=2)
 OTHERS, _ = three_classes(20, seed=3)
-SEED_SAID = "The noise is that of a seed"
+SEED_SAID = "The noise was drawn from a seed"
 EXACT = {"PrivateKNNClassifier", "RankSearchClassifier"}  # which have no ε
 # Each parameter that is not dealt with in `fit` alone, and then some.
 CHANGED: dict[str, dict[str, object]] = {
@@ -181,7 +181,7 @@ def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) 
     if named(estimator) == "TreeWalkClassifier":
         assert model.fit(ROWS, LABELS).privacy_.epsilon is not None
         return
-    with pytest.warns(PrivacyLeakWarning, match=r"ranges were taken .*give public ranges"):
+    with pytest.warns(PrivacyLeakWarning, match=r"ranges were computed .*give public ranges"):
         model.fit(ROWS, LABELS)
     model.predict(QUERIES)
     assert model.privacy_.epsilon is None

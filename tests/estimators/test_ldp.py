@@ -175,4 +175,4 @@ def test_a_promise_is_the_exact_epsilon_of_a_report(estimator: LDPNaiveBayes, bl
     assert model.deployment_privacy_ == before
     assert (before.measure, before.unit, before.delta) == ("ε-LDP", "report", 0.0)
     assert before.epsilon == model.survey_.exact_epsilon
-    assert ("Nothing is hidden" in before.note) == (estimator.epsilon == math.inf)
+    assert ("Nothing is protected" in before.note) == (estimator.epsilon == math.inf)

@@ -100,7 +100,7 @@ def test_what_is_left_of_epsilon_is_the_familys_account(
     # A party's own share is no secret to itself, and two neighbours in a ring leave it alone.
     enough = tolerated > 0 and (name == "shares" or tolerated == 1)
     assert enough == (spent <= 2 * 1.5)
-    assert ("no more than 3" in model.privacy_.threat_model) == (tolerated == 3)
+    assert ("at most 3" in model.privacy_.threat_model) == (tolerated == 3)
 
 
 @pytest.mark.parametrize("width", [2, 7])
@@ -143,14 +143,12 @@ def test_what_is_left_about_k_is_the_same_wherever_rows_are(
     assert spent[0] > 1.5
 
 
-@pytest.mark.parametrize(
-    ("tolerated", "most"), [(0, "no two"), (1, "no two"), (3, "no more than 3")]
-)
+@pytest.mark.parametrize(("tolerated", "most"), [(0, "no two"), (1, "no two"), (3, "at most 3")])
 def test_the_promise_is_to_everybody(tolerated: int, most: str) -> None:
     """Outsiders see labels and totals, too; how many parties pool what they know is limited."""
     said = NoisyVotesClassifier(tolerated=tolerated).fit(ROWS, LABELS).privacy_
-    assert said.against == "everybody who sees labels and totals, the other parties too"
-    assert f"{most} of them pool what they know" in said.threat_model
+    assert said.against == "anyone who sees labels and totals, including the other parties"
+    assert f"{most} of them collude" in said.threat_model
 
 
 def test_a_batch_about_k_is_refused_before_anything_is_told_of_it() -> None:

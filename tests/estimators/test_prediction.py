@@ -102,7 +102,7 @@ def test_a_stream_is_as_long_as_its_batch_unless_declared() -> None:
 def test_a_batch_longer_than_the_stream_is_refused() -> None:
     """The stream was declared, and nothing is spent on what it has no room for."""
     model = IndKNNClassifier(queries=10, ranges=RANGES).fit(ROWS, LABELS)
-    with pytest.raises(InputError, match="40 rows are asked at once"):
+    with pytest.raises(InputError, match="40 queries at once"):
         model.predict(QUERIES)
     assert model.deployment_privacy_.epsilon == 0.0
 

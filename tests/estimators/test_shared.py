@@ -135,7 +135,7 @@ def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:
 def test_a_batch_has_no_cost_before_there_is_one() -> None:
     """A model that was fitted and asked nothing says so."""
     model = PrivateKNNClassifier().fit(ROWS, LABELS)
-    with pytest.raises(AttributeError, match="once a batch"):
+    with pytest.raises(AttributeError, match="only after a batch"):
         _ = model.cost_
 
 
@@ -144,12 +144,16 @@ def test_where_ranges_come_from_is_said(estimator: Any) -> None:
     """Ranges that were given are public; those of private rows tell of them, and both say so."""
     taken = clone(estimator).fit(ROWS, LABELS)
     is_public = named(estimator) == "TreeWalkClassifier"
-    origin = "the rows, which are public" if is_public else "the rows themselves, which is not priv"
+    origin = (
+        "computed from the rows, which are public"
+        if is_public
+        else "computed from the rows, which is not priv"
+    )
     assert taken.ranges_origin_.startswith(origin)
     given = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
     assert given.ranges_origin_ == "given as public"
-    assert ("taken from the rows" in taken.privacy_.note) != is_public
-    assert "taken from the rows" not in given.privacy_.note
+    assert ("computed from the rows" in taken.privacy_.note) != is_public
+    assert "computed from the rows" not in given.privacy_.note
 
 
 @each

@@ -133,7 +133,7 @@ def test_on_the_simulated_clock_a_deadlock_says_who_waits_for_whom() -> None:
         async with Cluster(3, runtime="simulated") as cluster:
             await cluster.run(wait_for_the_next)
 
-    with pytest.raises(Deadlock, match=r"party-0 waits for test\.word from party-1"):
+    with pytest.raises(Deadlock, match=r"party-0 is waiting for test\.word from party-1"):
         simulation.simulate(main())
 
 
@@ -191,7 +191,7 @@ async def test_what_cannot_cross_a_process_is_said_clearly() -> None:
         await pass_on(party)
 
     async with Cluster(3, runtime="processes") as cluster:
-        with pytest.raises(ClusterError, match="cannot be played in another process"):
+        with pytest.raises(ClusterError, match="cannot run in another process"):
             await cluster.run(local)
         with pytest.raises(RunFailed, match="cannot leave the process"):
             await cluster.run(unreturnable)

@@ -81,15 +81,15 @@ async def test_on_the_word_of_a_peer_both_ends_are_suspects(silent: str, misses:
         error = await convene(nodes["ada"], silent)
     assert error.culprit == ""
     did_not = f"{silent} did not send test.word to {misses} when it was due"
-    assert error.verdict == f"{did_not}, or {misses} says so falsely"
+    assert error.verdict == f"{did_not}, or the report of {misses} is false"
 
 
 @pytest.mark.parametrize(
     ("received", "verdict"),
     [
-        (2, "bob did not send x.y to cyd when it was due, or cyd says so falsely"),
+        (2, "bob did not send x.y to cyd when it was due, or the report of cyd is false"),
         (1, "nobody can be blamed: a message from bob to cyd has not arrived"),
-        (9, "nobody can be blamed: bob says that it sent 2 messages to cyd, which received 9"),
+        (9, "nobody can be blamed: bob reports 2 messages sent to cyd, which received 9"),
     ],
 )
 async def test_a_liar_convicts_nobody(
@@ -131,7 +131,7 @@ async def test_the_others_are_told_who_it_was(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(nodes["bob"], "run", listening)
         await convene(nodes["ada"], "")
         said = await asyncio.wait_for(heard.get(), 10.0)
-    assert said.endswith("(SessionTimeout, blaming cyd): cyd did not send what was due in time")
+    assert said.endswith("(SessionTimeout, blaming cyd): cyd did not send its message in time")
 
 
 def test_the_nearer_to_the_fault_gives_up_first() -> None:

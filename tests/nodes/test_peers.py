@@ -119,7 +119,7 @@ async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten(
         for number in range(frames):
             frame = encode(b"unopened" + number.to_bytes(8, "big"), Word(text="x" * size))
             await nodes["ada"].endpoint.send("bob", frame)
-        with pytest.raises(ProtocolViolation, match="nobody has opened"):
+        with pytest.raises(ProtocolViolation, match="that are not open"):
             await waiting
 
 

@@ -129,12 +129,16 @@ async def test_processes_that_do_not_come_up_or_end_are_named_in_one_line(
     monkeypatch.setattr(f"{worker}.start", lambda *_: asyncio.Event().wait())
     monkeypatch.setattr(f"{worker}.stop", be_killed)
     monkeypatch.setattr(processes, "START_SECONDS", 0.0)
-    with pytest.raises(ClusterError, match="12 of 12 processes were not up after 0 s") as caught:
+    with pytest.raises(
+        ClusterError, match="12 of 12 processes had not started after 0 s"
+    ) as caught:
         async with Cluster(12, runtime="processes"):
             pass
     assert "party-7 and 4 more; use fewer, or the runtime simulated" in str(caught.value)
     (line,) = [record.message for record in caplog.records if "killed" in record.message]
-    assert line.startswith("did not stop when asked and were killed: party-0, party-1, ")
+    assert line.startswith(
+        "these processes did not stop when asked and were killed: party-0, party-1, "
+    )
     assert line.endswith("party-7 and 4 more")
 
 

@@ -80,8 +80,8 @@ class _LieToParty1(Adversary):
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        (RingReveal(nonce=bytes(32), heard=bytes(32)), "had not committed to"),
-        (RingCommit(commitment=bytes(32)), "had not committed to|was told other"),
+        (RingReveal(nonce=bytes(32), heard=bytes(32)), "different from its commitment"),
+        (RingCommit(commitment=bytes(32)), "different from its commitment|was told other"),
     ],
 )
 async def test_a_party_that_lies_in_the_draw_is_found(lie: Message, reason: str) -> None:
@@ -131,4 +131,4 @@ def test_a_party_that_does_not_reveal_is_waited_for_and_named() -> None:
 
     with pytest.raises(RunFailed) as caught:
         simulation.simulate(main())
-    assert "waits for ring.reveal from party-0" in str(caught.value.errors["party-1"])
+    assert "is waiting for ring.reveal from party-0" in str(caught.value.errors["party-1"])

@@ -103,5 +103,5 @@ def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
     """The error says where a role has to stand."""
     done = _script(tmp_path, _LATE)
     assert done.stdout == "1\n"
-    assert "does not find the role" in done.stderr
-    assert "of the script itself, above all that it runs" in done.stderr
+    assert "cannot find the role" in done.stderr
+    assert "of the script itself, before any code that runs it" in done.stderr

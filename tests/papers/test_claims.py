@@ -56,7 +56,7 @@ def _judge(side: str, *means: float, spread: float = 0.01) -> Judgement:
     [
         ("above", (0.1, 0.2), "holds", 2, "point 0"),
         ("above", (0.1, -0.2), "does not hold", 1, "point 1"),
-        ("above", (0.1, 0.0), "is not settled", 1, "point 1"),
+        ("above", (0.1, 0.0), "is inconclusive", 1, "point 1"),
         ("below", (-0.1, -0.2), "holds", 2, "point 0"),
         ("below", (-0.1, 0.2), "does not hold", 1, "point 1"),
     ],
@@ -95,7 +95,7 @@ def test_a_claim_about_a_table_is_tested_on_it_alone(data: str, outcome: str) ->
 
 def test_few_noisy_splits_settle_nothing() -> None:
     """A small mean in large noise neither holds nor fails."""
-    assert _judge("above", 0.001, spread=1.0).outcome == "is not settled"
+    assert _judge("above", 0.001, spread=1.0).outcome == "is inconclusive"
 
 
 def test_without_any_spread_the_bound_itself_does_not_hold() -> None:

@@ -157,7 +157,7 @@ def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, 
 
 
 def test_the_main_file_alone_is_whole_or_refused(tmp_path: Path) -> None:
-    """Moved elsewhere without its log it opens only if it was closed in order."""
+    """Moved elsewhere without its log it opens only if it was closed properly."""
     for way in WAYS:
         path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"
         shutil.copy(path, moved)

@@ -312,7 +312,7 @@ def test_a_judge_believes_only_what_it_has_seen_itself() -> None:
         "bob", "bob did not send x to cyd when it was due"
     )
     assert find_fault(standings, judge="bob") == Blame(
-        "", "bob did not send x to ada when it was due, or ada says so falsely"
+        "", "bob did not send x to ada when it was due, or the report of ada is false"
     )
 
 
@@ -325,22 +325,22 @@ def test_a_judge_believes_only_what_it_has_seen_itself() -> None:
         ),
         (
             [Standing("ada", (Wait("bob", "x", 5),), received={"bob": 1}), Standing("bob")],
-            "bob says that it sent 0 messages to ada, which received 1",
+            "bob reports 0 messages sent to ada, which received 1",
         ),
         (
             [Standing("ada", (Wait("bob", "x", 5),)), Standing("bob")],
-            "ada waits for x from bob, which is at its own work",
+            "ada is waiting for x from bob, which is computing",
         ),
         (
             [Standing("ada", (Wait("bob", "x", 5),)), Standing("bob", blocked=("cyd",))],
-            "bob waits for cyd to read",
+            "bob is waiting for cyd to read",
         ),
-        ([Standing("ada", (Wait("bob", "x", 5),))], "of which nothing is known"),
+        ([Standing("ada", (Wait("bob", "x", 5),))], "which did not report"),
         (
             [Standing("ada", (Wait("bob", "x", None),)), Standing("bob", (Wait("ada", "x", 1),))],
-            "no order of the missing messages is known",
+            "the order of the missing messages is unknown",
         ),
-        ([Standing("ada"), Standing("bob")], "at their own work: ada, bob"),
+        ([Standing("ada"), Standing("bob")], "still computing: ada, bob"),
     ],
 )
 def test_without_proof_nobody_is_blamed(standings: list[Standing], why: str) -> None:

@@ -491,7 +491,7 @@ class TestPeersThatCheat:
         assert isinstance(error, ProtocolViolation)
         assert (error.culprit, error.reason) == (
             "party-2",
-            f"told a wrong share of a seed of party-{dealer}",
+            f"revealed a wrong share of a seed of party-{dealer}",
         )
 
     def test_an_empty_share_names_its_teller(self) -> None:

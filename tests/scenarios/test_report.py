@@ -118,6 +118,6 @@ class TestReport:
             "Labelling",
             "Labelling",
             "Labelling",
-            "Estimating what a run leaks",
+            "Estimating the leakage",
         ]
         assert told[2:5] == [("Labelling", done, 44) for done in (0, 20, 40)]

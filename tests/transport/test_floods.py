@@ -68,7 +68,7 @@ async def test_idle_connections_keep_nobody_out(said: bytes) -> None:
         await until(lambda: len(alice.refusals) >= 200 - listener.WAITING_MAX)
         for _ in range(3):
             await pass_through(town, alice)
-        assert all("it said nothing while others waited" in e.reason for e in alice.refusals)
+        assert all("it sent nothing while others waited" in e.reason for e in alice.refusals)
 
 
 async def test_what_is_no_tls_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ async def test_who_broke_the_rules_is_refused_for_a_while(
                 carol.writer.write(greeting(hello(town)))
                 answer = read_greeting(await carol.frame())
             assert isinstance(answer, Refuse)
-            assert answer.reason == "carol broke the rules and is refused for 3600 s"
+            assert answer.reason == "carol violated the protocol and is refused for 3600 s"
         vars(vars(alice)["_links"])["_refused_until"].clear()
         async with stranger(town) as carol:
             carol.writer.write(greeting(hello(town)))

@@ -126,7 +126,7 @@ async def test_the_arguments_must_fit_the_roster() -> None:
     with pytest.raises(InputError, match="'carol' is not another party"):
         await TlsEndpoint.start(town.identities["alice"], town.roster, connect_to=("carol",))
     with pytest.raises(
-        AddressTaken, match=r"^another process listens at 127\.0\.0\.1:\d+; stop it"
+        AddressTaken, match=r"^another process is listening at 127\.0\.0\.1:\d+; stop it"
     ):
         await TlsEndpoint.start(town.identities["alice"], town.roster)
     town.close()

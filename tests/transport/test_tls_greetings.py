@@ -76,9 +76,9 @@ GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
     "roster": (lambda t: greeting(hello(t, roster=bytes(32))), "the rosters differ"),
     "name": (lambda t: greeting(hello(t, sender="alice")), "claimed with the key of carol"),
     "receiver": (lambda t: greeting(hello(t, receiver="bob")), "looked for at the address of"),
-    "welcome": (lambda _: greeting(Welcome()), "a welcome came before any greeting"),
-    "garbage": (lambda _: on_stream(b"\xc1 garbage"), "no greeting was understood"),
-    "too long": (lambda _: b"\xff" * 9, "no greeting was understood: a frame of 4294967295"),
+    "welcome": (lambda _: greeting(Welcome()), "its welcome came before any greeting"),
+    "garbage": (lambda _: on_stream(b"\xc1 garbage"), "its greeting was invalid"),
+    "too long": (lambda _: b"\xff" * 9, "its greeting was invalid: a frame of 4294967295"),
 }
 
 

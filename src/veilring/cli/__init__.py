@@ -1,7 +1,7 @@
 """The command line.
 
-`veilring.cli.app` builds it; each command is a module of its own. This module stays light, because
-a party's process imports what its launcher was started from.
+`veilring.cli.app` builds it from one module per command. This module imports nothing slow, because
+a party's process imports the module that its launcher was started from.
 """
 
 __all__ = ("main",)

@@ -1,4 +1,4 @@
-"""Answers of commands that label rows: CSV, on standard output or in a file of one's own."""
+"""Answers of the commands that label rows: CSV, on standard output or in a private file."""
 
 import csv
 import io
@@ -12,18 +12,20 @@ from veilring.errors import InputError
 
 AnswerFile = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FILE", help="Write the labels here, not to standard output."),
+    typer.Option(
+        "--out", metavar="FILE", help="File to write the labels to. Default: standard output."
+    ),
 ]
 
 
 def require_new(out: Path | None, option: str = "--out") -> None:
-    """Refuse a file that is there already, before anything is asked."""
+    """Refuse an output file that exists already, before any query is sent."""
     if out is not None and out.exists():
         raise InputError(option, out, "a file that does not exist yet")
 
 
 def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
-    """Return columns of equal lengths as the text of a CSV file with a header."""
+    """Return the text of a CSV file with a header and these columns of equal length."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -32,11 +34,13 @@ def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
 
 
 def write_answer(text: str, out: Path | None) -> None:
-    """Write an answer to a file that only its owner reads, or to standard output."""
+    """Write an answer to a file that only its owner can read, or to standard output."""
     if out is None:
         typer.echo(text, nl=False)
         return
     from veilring.privacy.files import open_private
 
-    with open_private(out, "x") as file:  # labels say of private rows what the answers do
+    with open_private(
+        out, "x"
+    ) as file:  # labels reveal as much about private rows as the answers do
         file.write(text)

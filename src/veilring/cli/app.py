@@ -1,7 +1,7 @@
-"""The application: its commands, how their help looks, and how all of them report errors.
+"""The application: its commands, the layout of their help, and error reporting for all of them.
 
-A command is a function with Typer annotations. Its module imports what is slow only when the
-command runs, so that `--help` is quick.
+A command is a function with Typer annotations. Its module imports slow dependencies only when the
+command runs, so that `--help` stays quick.
 """
 
 import inspect
@@ -36,14 +36,14 @@ from veilring.errors import InputError, MissingExtra, VeilringError
 from veilring.extras import name_missing_extras
 
 EXIT_RUN: Final = 1
-EXIT_INPUT: Final = 2  # what Typer exits with for a wrong option, too
+EXIT_INPUT: Final = 2  # Typer's exit code for a wrong option, too
 HELP_NAMES: Final = ("-h", "--help")
 _INDENT: Final = "    "
 _AS_JSON: Final = "veilring.as_json"
 _STOPPED: Final = "stopped"
 _HELP: Final = """Private classification among parties that do not trust each other.
 
-Run a scenario and see how well it classifies, what it costs and what it leaks:
+Run a scenario to see its accuracy, its cost and its leakage:
 
     veilring scenarios
     veilring systems
@@ -52,14 +52,14 @@ Run a scenario and see how well it classifies, what it costs and what it leaks:
     veilring run wine --runtime simulated --set parties.count=100
     veilring run digits --set protocol.k=9 --seed 7 --json
 
-Exit codes: 0 all went well; 1 a run failed; 2 the input was wrong; 130 it was stopped by Ctrl-C.
+Exit codes: 0 success; 1 a run failed; 2 the input was wrong; 130 interrupted by Ctrl-C.
 """
 
 
 def unwrapped(text: str) -> str:
-    """Return a docstring whose paragraphs are one line each, for the terminal to wrap once.
+    """Return a docstring with one line per paragraph, for the terminal to wrap.
 
-    Indented lines, such as commands, stay as they are, without empty lines between them.
+    Indented lines, such as commands, are kept as they are, without empty lines between them.
     """
     paragraphs = inspect.cleandoc(text).split("\n\n")
     shown: list[str] = []
@@ -79,7 +79,7 @@ def bare_flags(options: Iterable[Any]) -> None:
 
 
 def tidy(command: Any) -> None:  # noqa: ANN401  (Typer does not export the type of its commands)
-    """Unwrap the help of a command and of those below it, and show flags without a type."""
+    """Unwrap the help of a command and its subcommands, and show flags without a type."""
     command.help = unwrapped(command.help or "")
     context = typer.Context(command, help_option_names=[*HELP_NAMES])
     bare_flags((*command.params, command.get_help_option(context)))
@@ -90,7 +90,7 @@ def tidy(command: Any) -> None:  # noqa: ANN401  (Typer does not export the type
 class _Group(TyperGroup):
     """Shows our own errors as one paragraph each; any other error is a bug and keeps its trace.
 
-    A command that was asked for JSON prints its error as an object as well, on standard output.
+    A command with `--json` also prints its error as an object on standard output.
     """
 
     @override
@@ -101,7 +101,7 @@ class _Group(TyperGroup):
     @override
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)
-        bare_flags(params)  # those that Typer adds for completion
+        bare_flags(params)  # the options that Typer adds for shell completion
         return params
 
     @override
@@ -131,7 +131,7 @@ class _Group(TyperGroup):
             typer.echo(f"veilring: {_STOPPED}", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception as error:
-            # A wrong option: Typer shows it, and does not export the type of the error.
+            # A wrong option. Typer shows this error but does not export its type.
             if as_json and hasattr(error, "format_message"):
                 _print_object(error=type(error).__name__, message=error.format_message())
             raise
@@ -142,7 +142,7 @@ def _print_object(**fields: object) -> None:
 
 
 def _described(error: VeilringError) -> dict[str, object]:
-    """Return an error as an object: what it says, whose fault it is, which inputs are wrong."""
+    """Return an error as an object: its message, who is at fault, and the inputs that are wrong."""
     from veilring.nodes.run import Failure
 
     fields: dict[str, object] = Failure.of(error)._asdict()
@@ -164,7 +164,7 @@ app = typer.Typer(
     help=_HELP,
     context_settings={"help_option_names": [*HELP_NAMES]},
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # its traces show local variables, and these may be secrets
+    pretty_exceptions_enable=False,  # its traces show local variables, which may be secrets
 )
 
 
@@ -179,7 +179,9 @@ def _options(
     ] = False,
     debug: Annotated[
         bool,
-        typer.Option("--debug", envvar="VEILRING_DEBUG", help="Show the full trace of an error."),
+        typer.Option(
+            "--debug", envvar="VEILRING_DEBUG", help="Show the full traceback of an error."
+        ),
     ] = False,
 ) -> None:
     """Declare the options of all commands; `_Group` reads them."""

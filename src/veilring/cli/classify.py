@@ -1,4 +1,4 @@
-"""`veilring classify`: label rows with a released model, without any party or server."""
+"""`veilring classify`: label rows locally with a released model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,25 +9,28 @@ from veilring.cli.answers import AnswerFile, as_csv, require_new, write_answer
 
 
 def classify_command(
-    model: Annotated[Path, typer.Argument(help="A released model, in JSON.", metavar="MODEL")],
+    model: Annotated[
+        Path, typer.Argument(help="JSON file with a released model.", metavar="MODEL")
+    ],
     rows: Annotated[
         Path | None,
-        typer.Argument(help="A CSV file with the rows to label.", metavar="[ROWS]"),
+        typer.Argument(help="CSV file with the rows to label.", metavar="[ROWS]"),
     ] = None,
     *,
     probabilities: Annotated[
         bool,
-        typer.Option("--probabilities", help="Add the probability of each class."),
+        typer.Option("--probabilities", help="Add a column with the probability of each class."),
     ] = False,
     out: AnswerFile = None,
 ) -> None:
-    """Label the rows of a CSV file with a released model, on this machine alone.
+    """Label the rows of a CSV file with a released model, without contacting any party.
 
-    The file needs the columns of the model; others, such as a label, do not count. The answer is a
-    CSV file with the column `label`, and with `--probabilities` a column `probability of NAME` for
-    each class.
+    The file needs the columns of the model; other columns, such as a label, are ignored. The answer
+    is a CSV file with the column `label`, and with `--probabilities` a column `probability of NAME`
+    for each class.
 
-    Without ROWS it prints what the model promises those whose rows are in it, and how it was made.
+    Without ROWS the command prints the guarantee of the model for the rows it was made from, and
+    how it was made.
 
     For example:
 

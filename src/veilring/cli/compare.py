@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 _SEED_BITS = 32
 _MIN = {"guarantee": 15}
-_COLUMNS_MIN = 118  # with fewer, numbers would be cut off
+_COLUMNS_MIN = 118  # a narrower table would cut numbers off
 
 
 def compare_command(
     data: Annotated[
         str,
         typer.Argument(
-            help="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or .npz.",
+            help="Data: wine, breast-cancer, digits, iris, openml:NAME, or path to a .csv or .npz.",
             metavar="DATA",
             show_default=False,
         ),
@@ -30,16 +30,19 @@ def compare_command(
     *,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
-    parties: Annotated[int, typer.Option(help="Among how many parties the rows are dealt.")] = 8,
+    parties: Annotated[int, typer.Option(help="Number of parties that share the rows.")] = 8,
     epsilon: Annotated[
-        str, typer.Option(metavar="VALUES", help="At which ε to try systems that have one.")
+        str,
+        typer.Option(
+            metavar="VALUES", help="Values of ε at which to run the systems that have one."
+        ),
     ] = "0.5,1,2",
     network: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="The keys of a scenario's network table: latency, jitter, "
-            "bandwidth_bytes_per_second, graph. By default 20 ms one way.",
+            help="TOML file with the keys of a scenario's network table: latency, jitter, "
+            "bandwidth_bytes_per_second, graph. Default: 20 ms one way.",
             show_default=False,
         ),
     ] = None,
@@ -48,36 +51,38 @@ def compare_command(
         typer.Option(
             "--seeds",
             "--splits",
-            help="How often to repeat everything: each time the rows are split, dealt and given"
-            " noise independently.",
+            help="Number of repetitions, each with its own split, partition and noise.",
         ),
     ] = 20,
     queries: Annotated[
         int,
-        typer.Option(help="At most how many held-out rows are one batch, under one ε."),
+        typer.Option(help="Maximum number of held-out rows in one batch, under one ε."),
     ] = 20,
-    k: Annotated[int, typer.Option("--k", help="Neighbours, where there is no ε.")] = 5,
+    k: Annotated[
+        int, typer.Option("--k", help="Number of neighbours, for systems without an ε.")
+    ] = 5,
     radius: Annotated[
         float | None,
         typer.Option(
             "--radius",
             "--r",
-            help="The radius within which rows vote, among features in [0, 1]; by default a public"
-            " rule's.",
+            help="Radius within which rows vote, for features in [0, 1]. Default: set by a public"
+            " rule.",
             show_default=False,
         ),
     ] = None,
     tau: Annotated[
         float | None,
         typer.Option(
-            help="The cosine from which a record is a neighbour; by default the system's.",
+            help="Minimum cosine similarity of a neighbour. Default: the system's.",
             show_default=False,
         ),
     ] = None,
     bins: Annotated[
         int | None,
         typer.Option(
-            help="The parts of each feature's range; by default the system's.", show_default=False
+            help="Number of bins of each feature's range. Default: the system's.",
+            show_default=False,
         ),
     ] = None,
     ranges: RangesFile = None,
@@ -85,22 +90,25 @@ def compare_command(
     tolerated: Annotated[
         int | None,
         typer.Option(
-            help="How many parties may pool what they see without harm to an ε.",
+            help="Number of colluding parties up to which an ε holds.",
             show_default="less than half",
         ),
     ] = None,
     partition: Annotated[
-        str, typer.Option(help="How rows are dealt: iid, dirichlet or by-label.")
+        str, typer.Option(help="How to divide the rows: iid, dirichlet or by-label.")
     ] = "iid",
     seed: Annotated[
         int | None,
-        typer.Option(help="Repeat a comparison: all but seconds.", show_default=False),
+        typer.Option(
+            help="Random seed: repeats a comparison, except for its wall-clock times.",
+            show_default=False,
+        ),
     ] = None,
     hindsight: Annotated[
         bool,
         typer.Option(
-            help="Search the best parameters in hindsight, to tell what rules lose from what noise"
-            " does."
+            help="Also find the best parameters in hindsight, to separate the loss from the rules"
+            " from the loss from noise."
         ),
     ] = True,
     workers: Workers = None,
@@ -108,24 +116,22 @@ def compare_command(
         Path | None,
         typer.Option(
             metavar="FILE.html|DIR",
-            help="Write a page, or a folder with page, numbers and picture.",
+            help="Write an HTML page, or a folder with page, numbers and chart.",
             show_default=False,
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Write the picture alone.", show_default=False),
+        typer.Option(metavar="FILE.svg", help="Write only the chart.", show_default=False),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Compare all systems that apply to private rows: what accuracy, privacy and cost?
+    """Compare the accuracy, privacy and cost of all systems that fit your rows.
 
-    The same splits of the same data go through each of them, set up by public rules. One line a
-    system and ε says how accurate it is, who is trusted, what is promised or leaks, and what a
-    batch costs: its closed form, which one batch that is really played has to match to the byte.
-    A line is recommended if nearly all resamples of the splits agree on it.
+    Every system runs on the same splits of the same data, with parameters set by public rules. Each
+    line, one per system and ε, shows the accuracy, the trusted parties, the guarantee or the
+    leakage, and the cost of a batch. The cost is a closed form, which one real batch has to match
+    to the byte. A line is recommended if nearly all resamples of the splits agree on it.
 
     For example:
 
@@ -210,6 +216,8 @@ def _show(comparison: "SystemComparison") -> None:
     for said in (choice.says, choice.owner, *limits(comparison), choice.cannot, comparison.seeded):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     for left in comparison.left_out:
-        console.print(f"Left out: {left.name}, since {left.why}.", highlight=False, soft_wrap=True)
-    again = f"The same again: --seed {comparison.question.seed}"
+        console.print(
+            f"Left out: {left.name}, because {left.why}.", highlight=False, soft_wrap=True
+        )
+    again = f"To repeat this comparison: --seed {comparison.question.seed}"
     console.print(again, style="dim", highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""The standard streams for people: tables, progress, and notes on files that are read."""
+"""Standard streams for people: tables, progress, and notes on files that were read."""
 
 import os
 import time
@@ -16,13 +16,13 @@ from veilring.errors import InputError
 
 _Progress = Callable[[str, int, int], None]
 
-CONSOLE_COLUMNS: Final = 120  # as wide as the lines of a page of the documentation
+CONSOLE_COLUMNS: Final = 120  # as wide as the code blocks of the documentation
 
 
 def make_console() -> Console:
-    """Return standard output: as wide as the terminal, and where there is none always the same.
+    """Return standard output as a console as wide as the terminal, or of a fixed width without one.
 
-    The variable `COLUMNS` decides, if it is set.
+    The variable `COLUMNS` takes precedence if it is set.
     """
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -30,7 +30,7 @@ def make_console() -> Console:
     return console
 
 
-# A log of an hour has a hundred lines then, and nobody takes a command for dead.
+# An hour's log has a hundred lines then, and the command still shows that it is alive.
 PROGRESS_SECONDS: Final = 30.0
 
 
@@ -38,11 +38,11 @@ PROGRESS_SECONDS: Final = 30.0
 def show_progress(
     *, quiet: bool, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[_Progress | None]:
-    """Give what shows progress on standard error: a bar to a person, or else lines now and then.
+    """Yield a progress callback for standard error: a bar on a terminal, otherwise some lines.
 
     Args:
-        quiet: Whether nothing is shown.
-        clock: The time in seconds.
+        quiet: Whether to show nothing.
+        clock: A clock in seconds.
     """
     console = Console(stderr=True)
     if quiet:
@@ -74,10 +74,10 @@ def _lines(clock: Callable[[], float]) -> _Progress:
 
 
 def load_noting(source: str, label: str | None = None, separator: Separator = ",") -> Table:
-    """Load a data set, and print what may be a mistake in it on standard error.
+    """Load a data set, and print notes on possible mistakes in it on standard error.
 
     Raises:
-        InputError: As `load`.
+        InputError: As raised by `load`.
     """
     table = load(source, label=label or None, separator=separator)
     for note in table.notes:
@@ -86,14 +86,14 @@ def load_noting(source: str, label: str | None = None, separator: Separator = ",
 
 
 def show_notes(source: str, label: str | None, separator: Separator) -> None:
-    """Print what may be a mistake in a CSV file, if it can be read."""
+    """Print notes on possible mistakes in a CSV file, if it can be read."""
     if source.lower().endswith(".csv"):
         with suppress(InputError):  # which is raised again where the file is used
             load_noting(source, label, separator)
 
 
 def show_columns(source: str, label: str | None, separator: Separator) -> None:
-    """Print how the columns of a CSV file are read, and nothing of other sources."""
+    """Print how the columns of a CSV file are read; do nothing for other sources."""
     if source.lower().endswith(".csv"):
         line = load(source, label=label or None, separator=separator).describe()
         make_console().print(line, highlight=False, markup=False, soft_wrap=True)

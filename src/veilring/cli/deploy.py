@@ -1,7 +1,7 @@
-"""`veilring deploy`: all files of a small deployment, to try on one machine what runs on many.
+"""`veilring deploy`: all files of a small deployment, to try out on one machine.
 
-The commands are made from the examples of `veilring.deployment.examples` when one of them is asked
-for: an option is a field of the example, or a key of the system's table in the terms.
+The commands are made from the examples of `veilring.deployment.examples` when one of them is used:
+an option is a field of the example, or a key of the system's table in the terms.
 """
 
 import inspect
@@ -32,7 +32,7 @@ _TermsSettings = Annotated[
     typer.Option(
         "--set",
         metavar="TABLE.KEY=VALUE",
-        help="Set a key of the terms; may be given many times.",
+        help="Set a key of the terms; may be repeated.",
         show_default=False,
     ),
 ]
@@ -70,7 +70,7 @@ class _Examples(TyperGroup):
 
 deploy_app = typer.Typer(
     cls=_Examples,
-    help="Write all files of a small deployment, to try on one machine what runs on many.",
+    help="Write all files of a small deployment, to try it out on one machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -78,7 +78,7 @@ deploy_app = typer.Typer(
 
 @deploy_app.callback()
 def _deploy() -> None:
-    """Make a group of it, although its commands come later."""
+    """Make this a group, although its commands come later."""
 
 
 def _deploy_peers(
@@ -91,33 +91,34 @@ def _deploy_peers(
     budget: Annotated[
         float | None,
         typer.Option(
-            help="The epsilon that each party may spend, for a system that spends any; by default"
-            " two prices.",
+            help="Epsilon that each party may spend, if the system spends any. Default:"
+            " the price of two answers.",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the split and the partition.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split and the partition.")] = 0,
     port: Annotated[
-        int, typer.Option(help="The first party's port; the next has the next.")
+        int, typer.Option(help="Port of the first party; the others get the following ports.")
     ] = _PORT,
     out: NewFolder,
 ) -> None:
-    """Write what each party of a scenario would hold on a machine of its own.
+    """Write the files that each party of a scenario would have on a machine of its own.
 
-    Then start each party, in a terminal of its own, and ask them:
+    Then start each party in a terminal of its own, and send queries:
 
         veilring deploy ring wine --set parties.count=3 --out ring
         veilring serve ring/party-0.toml        # and party-1, party-2
         veilring ask ring/client.toml ring/queries.csv
 
-    Any system whose parties all hold rows is deployed likewise, also one of another package:
+    Deploy any other system whose parties all hold rows in the same way, including one of another
+    package:
 
         veilring deploy peers wine --protocol release --out release
 
-    With `--set protocol.trusted=true` it is an owner of all rows alone.
+    With `--set protocol.trusted=true` the deployment is a single owner of all rows.
 
     In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml
-    come from what a column can hold, not from anybody's rows.
+    are those that a column can have, not those of anybody's rows.
     """
     from functools import partial
 
@@ -149,7 +150,7 @@ def _deploy_peers(
 
 
 def _command_of(example: "type[Example]") -> Callable[..., None]:
-    """Return the command that writes an example: its options, and its help."""
+    """Return the command that writes an example, with its options and help."""
     from veilring.config import describe_keys
 
     own = example.model_fields
@@ -204,10 +205,10 @@ def _parameter(
 
 
 def _derived(example: "type[Example]") -> list[inspect.Parameter]:
-    """Return an option for each key of the system's table that is no field of the example."""
+    """Return an option for each key of the system's table that is not a field of the example."""
     from veilring.config import describe_keys
 
-    hidden = {"name", *example.model_fields}  # a system has one name
+    hidden = {"name", *example.model_fields}  # each of its systems has one name
     keys = () if example.section is None else describe_keys(example.section)
     return [
         _parameter(
@@ -226,7 +227,7 @@ def _derived(example: "type[Example]") -> list[inspect.Parameter]:
 
 
 def _settings_of(example: "type[Example]", given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of the terms that options set."""
+    """Return the keys of the terms that the options set."""
     from veilring.config import set_key
 
     settings = dict[str, Any]()

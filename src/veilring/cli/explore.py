@@ -1,4 +1,4 @@
-"""`veilring explore`: many worlds with faults, and whether anything went wrong in them."""
+"""`veilring explore`: many simulated worlds with faults, checked for wrong results and hangs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,16 +18,16 @@ def explore_command(
     ] = "faults",
     *,
     protocol: ProtocolName = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 200,
-    first: Annotated[int, typer.Option(help="The first of them.", min=0)] = 0,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.", min=1)] = 200,
+    first: Annotated[int, typer.Option(help="First seed.", min=0)] = 0,
     seed: Annotated[
-        int | None, typer.Option(help="Replay this seed only.", min=0, show_default=False)
+        int | None, typer.Option(help="Replay only this seed.", min=0, show_default=False)
     ] = None,
     every: Annotated[
         bool,
         typer.Option(
             "--every-message",
-            help="In place of seeds: strike each message of one run among three parties by each"
+            help="Instead of seeds: hit each message of one run among three parties with each"
             " class of fault.",
         ),
     ] = False,
@@ -35,14 +35,14 @@ def explore_command(
         bool,
         typer.Option(
             "--stores",
-            help="In place of protocols: ledgers, collectors and records on disks that fail.",
+            help="Instead of protocols: test ledgers, collectors and records on failing disks.",
         ),
     ] = False,
     failures: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Replay the seeds in this file first, and add those that fail.",
+            help="Replay the seeds in this file first, and add new failures to it.",
             show_default=False,
         ),
     ] = None,
@@ -50,7 +50,7 @@ def explore_command(
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="Make the first world that goes wrong smaller, and write it to this scenario.",
+            help="Shrink the first failing world, and write it as a scenario to this file.",
             show_default=False,
         ),
     ] = None,
@@ -58,24 +58,24 @@ def explore_command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Make the first world that goes wrong smaller, play it, and write what happened to"
+            help="Shrink the first failing world, replay it, and write the run to"
             " this folder, with the page report.html.",
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(help="How many processes share the work.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     overrides: Settings = None,
 ) -> None:
-    """Run protocols under faults, one seed after the other, and look for wrong results and hangs.
+    """Run protocols under random faults, seed after seed, and look for wrong results and hangs.
 
-    Each seed is a world on the simulated clock: random links, a schedule of stalls, delays,
-    partitions, resets, half-open connections, crashes, restarts, pauses and skewed clocks, and an
-    order in which tasks take turns. In it the protocol of a scenario runs again and again. Checked:
-    no party ever has a wrong result, each failure is a named error, all ends soon after the faults
-    have stopped, no task is left, and the same seed makes the same world.
+    Each seed makes a simulated world: random links, a schedule of stalls, delays, partitions,
+    resets, half-open connections, crashes, restarts, pauses and skewed clocks, and an order in
+    which tasks take turns. The protocol of a scenario runs in it again and again. Five things are
+    checked: no party ever has a wrong result, each failure is a named error, every run ends soon
+    after the faults stop, no task is left over, and the same seed makes the same world.
 
-    It fails if anything was wrong, and if a class of fault had no effect or a mark that worlds have
-    to reach was reached in no seed.
+    The command fails if any check fails, if a class of fault never had an effect, or if a mark that
+    some world should reach was never reached.
 
     For example:
 
@@ -103,7 +103,7 @@ def explore_command(
     if stores:
         campaign = explore_stores(STORES, range(first, first + seeds))
         _judge(campaign)
-        _require_reached("no fault of these classes struck", campaign.missing)
+        _require_reached("these classes of fault never struck", campaign.missing)
         return
     if every:
         settings = ["parties.count=3", "data.queries=1", *settings]
@@ -124,16 +124,14 @@ def explore_command(
     if failures is not None:
         remember_failures(failures, campaign.failures)
     given = "".join(f" --set {setting!r}" for setting in settings)
-    replay = f"replay it: veilring explore {scenario} --seed {{}}{given}"
+    replay = f"replay: veilring explore {scenario} --seed {{}}{given}"
     _judge(campaign, shrink, report, advice=replay)
     if seed is None:
         if not campaign.succeeded:
-            typer.echo(
-                "\nno run has a result: there is a mistake that no fault is needed for", err=True
-            )
+            typer.echo("\nno run has a result: something fails even without faults", err=True)
             raise typer.Exit(1)
-        _require_reached("no fault of these classes had an effect", campaign.missing)
-        _require_reached("no seed has reached these marks", campaign.unreached)
+        _require_reached("these classes of fault never had an effect", campaign.missing)
+        _require_reached("these marks were never reached", campaign.unreached)
 
 
 def _judge(
@@ -143,7 +141,7 @@ def _judge(
     *,
     advice: str = "",
 ) -> None:
-    """Show what was found, and fail if anything was wrong."""
+    """Show the findings, and fail if anything went wrong."""
     _show(campaign)
     if not campaign.failures:
         return
@@ -163,9 +161,11 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
 
     smallest = campaign.smallest()
     if smallest is None or not isinstance(smallest.subject, SystemSubject):
-        typer.echo("played again, nothing went wrong: it is not always the same world", err=True)
+        typer.echo(
+            "the replay did not fail: this seed does not always make the same world", err=True
+        )
         return
-    typer.echo(f"made smaller ({smallest.plays} worlds): {smallest}", err=True)
+    typer.echo(f"shrunk (after {smallest.plays} worlds): {smallest}", err=True)
     if scenario is not None:
         scenario.write_text(to_toml(smallest.subject, smallest.world), encoding="utf-8")
         typer.echo(f"play it: veilring run {scenario}", err=True)
@@ -175,7 +175,7 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
 
 
 def _write_page(world: "Scenario", folder: Path) -> Path:
-    """Play a world that goes wrong, write its folder, and return the path of its page."""
+    """Replay a failing world, write its folder, and return the path of its page."""
     from veilring.errors import WorldWentWrong
     from veilring.nodes.trace import Journal
     from veilring.scenarios.reporting import read_folder, write_failure
@@ -205,7 +205,7 @@ def _show(campaign: "Campaign") -> None:
         f"{campaign.failed:,} ended in named errors, {len(campaign.failures):,} seeds went wrong"
     )
     if campaign.failed:
-        typer.echo("named errors are expected: a run whose faults stop it has to say so")
+        typer.echo("named errors are expected: a run that faults stop must report an error")
     typer.echo("faults that had an effect:")
     for kind in campaign.classes:
         typer.echo(f"  {kind:10} {campaign.struck[kind]:>9,}")

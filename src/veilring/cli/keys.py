@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from veilring.transport.roster import Roster
 
 keys_app = typer.Typer(
-    help="Make keys and rosters. Each party makes its own key; only public parts are exchanged.",
+    help="Make keys and rosters. Each party makes its own key and shares only the public part.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -17,20 +17,24 @@ keys_app = typer.Typer(
 
 @keys_app.command("new")
 def make_key(
-    name: Annotated[str, typer.Argument(help="What the party is called.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the party.", show_default=False)],
     *,
     host: Annotated[
-        str, typer.Option(help="Where others reach it; a client is not reached.")
+        str,
+        typer.Option(help="Host name or address at which others reach the party; not for clients."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port that it listens at.")] = 7311,
-    client: Annotated[bool, typer.Option("--client", help="Make a client and no party.")] = False,
-    days: Annotated[int, typer.Option(help="For how long its certificate is good.")] = 365,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write.")] = Path(),
+    port: Annotated[int, typer.Option(help="Port on which the party listens.")] = 7311,
+    client: Annotated[
+        bool, typer.Option("--client", help="Make a client instead of a party.")
+    ] = False,
+    days: Annotated[int, typer.Option(help="Validity of the certificate, in days.")] = 365,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")] = Path(),
 ) -> None:
-    """Make a party's key, and the public part to send to all others.
+    """Make a party's private key, and the public part to send to the others.
 
-    Writes NAME.key, which never leaves its machine, and NAME.member.toml. Compare the fingerprint
-    that it prints with the others by telephone: the roster vouches for the keys that are in it.
+    Writes NAME.key, which must stay on its machine, and NAME.member.toml. Compare the printed
+    fingerprint with the other parties over a separate channel, such as the telephone: a roster
+    vouches for the keys in it.
     """
     from veilring.transport.identity import make_identity, save_identity
     from veilring.transport.roster import Member, Roster
@@ -41,7 +45,7 @@ def make_key(
     key = save_identity(identity, out)
     public = out / f"{name}.member.toml"
     Roster((member,)).save(public)
-    typer.echo(f"{key}: the private key; it stays here")
+    typer.echo(f"{key}: the private key; keep it on this machine")
     typer.echo(f"{public}: the public part; send it to the person who makes the roster")
     typer.echo(f"fingerprint {member.fingerprint}")
 
@@ -49,17 +53,18 @@ def make_key(
 @keys_app.command("roster")
 def make_roster(
     members: Annotated[
-        list[Path], typer.Argument(help="The public parts of all.", metavar="MEMBER.TOML...")
+        list[Path],
+        typer.Argument(
+            help="Public parts (.member.toml) of all members.", metavar="MEMBER.TOML..."
+        ),
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write.")] = Path(
-        "roster.toml"
-    ),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("roster.toml"),
 ) -> None:
-    """Put public parts together into the roster that all parties hold.
+    """Combine public parts into the roster that all parties use.
 
-    Their order is the order of the roster. The hash that it prints is the same wherever the same
-    roster is: parties with different rosters refuse each other.
+    The order of the arguments is the order of the roster. Compare the printed hash: it is equal for
+    equal rosters, and parties with different rosters refuse each other.
     """
     from veilring.errors import InputError
     from veilring.transport.roster import Roster
@@ -73,7 +78,7 @@ def make_roster(
 
 @keys_app.command("show")
 def show_roster(
-    path: Annotated[Path, typer.Argument(help="A roster.", metavar="ROSTER.TOML")],
+    path: Annotated[Path, typer.Argument(help="Roster file.", metavar="ROSTER.TOML")],
 ) -> None:
     """Print the members of a roster, and its hash."""
     _describe(_load(path))

@@ -1,4 +1,4 @@
-"""`veilring leakage`: what a protocol leaks, over a grid of parties and k."""
+"""`veilring leakage`: the leakage of a protocol, over a grid of parties and k."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -18,37 +18,42 @@ _P = TypeVar("_P", "GridPoint", "SearchPoint")
 def leakage(
     context: typer.Context,
     protocol: Annotated[
-        str, typer.Argument(help="Which: ring/pp-topk or rank-search.", metavar="PROTOCOL")
+        str, typer.Argument(help="Protocol: ring/pp-topk or rank-search.", metavar="PROTOCOL")
     ],
     *,
-    parties: Annotated[str, typer.Option(metavar="VALUES", help="Such as 3,10,30.")] = "10",
-    k: Annotated[str, typer.Option(metavar="VALUES", help="Such as 5, 1..10 or 1..100:10.")] = "5",
-    rounds: Annotated[int, typer.Option(help="PP-TopK: how often the vector goes round.")] = 2,
+    parties: Annotated[
+        str, typer.Option(metavar="VALUES", help="Numbers of parties, such as 3,10,30.")
+    ] = "10",
+    k: Annotated[
+        str, typer.Option(metavar="VALUES", help="Values of k, such as 5, 1..10 or 1..100:10.")
+    ] = "5",
+    rounds: Annotated[int, typer.Option(help="PP-TopK: number of rounds.")] = 2,
     P0: Annotated[
         float, typer.Option("--P0", help="PP-TopK: probability of noise in round 1.")
     ] = 1.0,
     d: Annotated[
-        float, typer.Option("--d", help="PP-TopK: factor by which it falls each round.")
+        float,
+        typer.Option("--d", help="PP-TopK: factor by which that probability falls each round."),
     ] = 0.5,
     delta: Annotated[
-        float, typer.Option(help="PP-TopK: least range of noise; values are 0 to 1.")
+        float, typer.Option(help="PP-TopK: smallest range of noise; values lie in [0, 1].")
     ] = 0.1,
-    rows: Annotated[int, typer.Option(help="Values that each party has.")] = 100,
-    trials: Annotated[int, typer.Option(help="Independent runs at each point.")] = 100_000,
-    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the points as JSON and nothing else.")
-    ] = False,
+    rows: Annotated[int, typer.Option(help="Number of values per party.")] = 100,
+    trials: Annotated[
+        int, typer.Option(help="Number of independent runs at each point.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.csv", help="Write the points to this file.", show_default=False),
+        typer.Option(metavar="FILE.csv", help="File to write the points to.", show_default=False),
     ] = None,
 ) -> None:
-    """Estimate what a hop leaks to the successor, by three estimators, at each point of a grid.
+    """Estimate the leakage per hop to the successor, by three estimators, at each point of a grid.
 
-    Values are uniform. Closed forms stand beside the estimates where they are known. The speed is
-    that of all it takes on one core: drawing values, running the rings, counting what they show.
-    Of rank search these estimators are 0 by argument, and the grid has what its totals tell.
+    Values are uniform. Known closed forms are printed next to the estimates. The speed shown is
+    that of one core and includes drawing values, running the rings and evaluating the views. For
+    rank search these estimators are 0 by argument; its grid shows the leakage of its totals.
 
     For example:
 
@@ -93,7 +98,9 @@ def _refuse_options_of_ring(context: typer.Context) -> None:
     for name in ("rounds", "P0", "d", "delta"):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise InputError.because(f"--{name} is of ring/pp-topk alone; leave it out", field=name)
+            raise InputError.because(
+                f"--{name} applies only to ring/pp-topk; leave it out", field=name
+            )
 
 
 def _tell(
@@ -151,8 +158,8 @@ def _ring_table(
     steps, seconds = (sum(getattr(p, name) for p in points) for name in ("party_steps", "seconds"))
     worst = max(e.standard_error for p in points for e in (p.exposure, p.claim, p.lop, p.lop_peak))
     closing = (
-        f"Standard errors are at most {worst:.4f}; --json and --out give each.\n"
-        f"{steps:,} party-steps in {seconds:.2f} s of one core: {steps / seconds:,.0f} a second."
+        f"Standard errors are at most {worst:.4f}; use --json or --out for each one.\n"
+        f"{steps:,} party-steps in {seconds:.2f} s on one core: {steps / seconds:,.0f} per second."
     )
     headings = ("n", "k", "exposure", "known", "claim", "LoP", "LoP peak", "party-steps/s")
     return headings, rows, closing
@@ -170,9 +177,9 @@ def _search_table(
     ]
     worst = max(e.standard_error for point in points for e in (point.radius, point.above))
     closing = (
-        "Exposure, claim and loss of privacy are 0 by argument: a view is simulated from the"
-        " totals.\nWhat totals tell has standard errors of at most"
-        f" {worst:.4f}; --json and --out give each."
+        "Exposure, claim and loss of privacy are 0 by argument: a view can be simulated from the"
+        " totals.\nThe leakage of the totals has standard errors of at most"
+        f" {worst:.4f}; use --json or --out for each one."
     )
     headings = ("n", "k", "exposure", "claim", "LoP", "LoP peak", "radius", "above k", "thresholds")
     return headings, rows, closing

@@ -1,4 +1,4 @@
-"""`veilring ledger`: look at a ledger of privacy budgets, and copy it safely."""
+"""`veilring ledger`: inspect a ledger of privacy budgets, and back it up."""
 
 import json
 from math import inf
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from veilring.privacy.ledger import Totals
 
 ledger_app = typer.Typer(
-    help="Look at a ledger of privacy budgets, or back it up.",
+    help="Inspect a ledger of privacy budgets, or back it up.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -19,19 +19,17 @@ ledger_app = typer.Typer(
 
 @ledger_app.command("show")
 def show_ledger(
-    path: Annotated[Path, typer.Argument(help="The ledger.", metavar="FILE", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="Ledger file.", metavar="FILE", show_default=False)],
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the totals as JSON and nothing else.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the totals as JSON.")] = False,
 ) -> None:
-    """Print what was spent, by each analyst and by all, and what is left.
+    """Print the spent and the remaining budget, of each analyst and in total.
 
-    An analyst has no more left than all have. An entry is an answer; a places client's question
-    has one for its price, one for each message and one for its answer.
+    An analyst never has more left than the total. Each entry is one answer; a question of a places
+    client has three entries: its price, its messages and its answer.
 
-    The server that writes the ledger goes on meanwhile. What single records spent is secret, and
-    is never shown.
+    You can run this while the server is writing the ledger. The spending of single records is
+    secret and never shown.
 
     For example:
 
@@ -50,18 +48,16 @@ def show_ledger(
 
 @ledger_app.command("backup")
 def backup_command(
-    path: Annotated[Path, typer.Argument(help="The ledger.", metavar="FILE", show_default=False)],
-    to: Annotated[
-        Path, typer.Argument(help="The file to write.", metavar="COPY", show_default=False)
-    ],
+    path: Annotated[Path, typer.Argument(help="Ledger file.", metavar="FILE", show_default=False)],
+    to: Annotated[Path, typer.Argument(help="File to write.", metavar="COPY", show_default=False)],
 ) -> None:
-    """Copy a ledger into one complete file, while its server goes on.
+    """Copy a ledger into one complete file, even while its server is running.
 
-    A plain copy of the files of a running server may be incomplete, and is refused then.
+    A plain copy of the files of a running server may be incomplete, and is refused on start.
 
-    To put a copy back, stop the server and move four files away: the ledger and, beside it, those
+    To restore a copy, stop the server and move four files away: the ledger and the files next to it
     that end in -wal, -shm and .lock. The first two exist only after a kill, and would damage the
-    copy. Then put the copy in the ledger's place. What was spent since the copy is forgotten.
+    copy. Then put the copy in the ledger's place. Charges made after the copy are forgotten.
 
     For example:
 

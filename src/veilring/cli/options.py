@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, each said once."""
+"""Options and arguments shared by several commands."""
 
 import json
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
+EXIT_INTERRUPTED: Final = 130  # the exit code of shells for a program that Ctrl-C ended
 
 ScenarioName = Annotated[
     str,
     typer.Argument(
-        help="A built-in scenario (see `veilring scenarios`), or a path to a .toml, .csv or .npz.",
+        help="Built-in scenario (see `veilring scenarios`), or a path to a .toml, .csv or .npz.",
         metavar="SCENARIO",
         show_default=False,
     ),
@@ -21,7 +21,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="TABLE.KEY=VALUE",
-        help="Set a key of the scenario; may be given many times.",
+        help="Set a key of the scenario; may be repeated.",
         show_default=False,
     ),
 ]
@@ -30,20 +30,20 @@ ProtocolName = Annotated[
     typer.Option(
         "--protocol",
         metavar="NAME",
-        help="The system to run, such as noisy-votes: see `veilring systems`. By default the"
+        help="System to run, such as noisy-votes (see `veilring systems`). Default: the"
         " scenario's.",
         show_default=False,
     ),
 ]
 NewFolder = Annotated[
-    Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.", show_default=False)
+    Path, typer.Option(metavar="DIR", help="New folder to write to.", show_default=False)
 ]
 LabelColumn = Annotated[
     str | None,
     typer.Option(
         "--label",
         metavar="COLUMN",
-        help="In a .csv: the column with the class of each row. By default the last one.",
+        help="For a .csv: column with the class of each row. Default: the last one.",
         show_default=False,
     ),
 ]
@@ -52,7 +52,7 @@ CellSeparator = Annotated[
     typer.Option(
         "--separator",
         metavar="CHARACTER",
-        help="In a .csv: what stands between the cells of a line: , ; | or tab.",
+        help="For a .csv: separator between cells: , ; | or tab.",
     ),
 ]
 RangesFile = Annotated[
@@ -60,8 +60,8 @@ RangesFile = Annotated[
     typer.Option(
         "--ranges",
         metavar="FILE.toml",
-        help="Public ranges of the columns: features with name, low and high, as terms have them."
-        " By default the extremes of the table stand in for them.",
+        help="TOML file with the public range of each column: name, low and high, as in terms."
+        " Default: the extremes of the table.",
         show_default=False,
     ),
 ]
@@ -70,25 +70,25 @@ TermsFile = Annotated[
     typer.Option(
         "--terms",
         metavar="FILE.toml",
-        help="Terms of a deployment: rows are read as they say, and parameters are as there.",
+        help="Terms of a deployment, from which to take the schema and the parameters.",
         show_default=False,
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)
+    int | None, typer.Option(help="Number of workers. Default: one per core.", show_default=False)
 ]
 DaskAddress = Annotated[
     str | None,
-    typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
+    typer.Option(help="Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
 ]
 
 
 def protocol_settings(protocol: str | None) -> list[str]:
-    """Return the key that a scenario has for `ProtocolName`, as `Settings`."""
+    """Return the scenario key set by `ProtocolName`, as `Settings`."""
     return [] if protocol is None else [f"protocol.name={json.dumps(protocol)}"]
 
 
 def table_settings(label: str | None, separator: str) -> list[str]:
-    """Return the keys that a scenario has for `LabelColumn` and `CellSeparator`, as `Settings`."""
+    """Return the scenario keys set by `LabelColumn` and `CellSeparator`, as `Settings`."""
     given = {"label": label, "separator": None if separator == "," else separator}
     return [f"data.{key}={json.dumps(each)}" for key, each in given.items() if each is not None]

@@ -1,4 +1,4 @@
-"""A report for people."""
+"""The text report of a run."""
 
 from rich.table import Table as Grid
 
@@ -51,32 +51,32 @@ def _accuracy(report: Report) -> list[_Line]:
 
 def _cost(report: Report) -> list[_Line]:
     cost = report.cost
-    went = "" if report.rounds is None else f"; PP-TopK went round {report.rounds} times"
+    went = "" if report.rounds is None else f"; {report.rounds} rounds of PP-TopK"
     ring = "" if report.ring is None else f"; ring {report.ring}"
     lines = [
         (
             "rounds",
             f"{cost.rounds:,}",
-            "each waits for the one before" + went,
+            "each waits for the previous one" + went,
         ),
         (
             "messages",
             f"{cost.messages:,}",
-            f"and {cost.setup_messages:,} to set up" + ring,
+            f"plus {cost.setup_messages:,} for set-up" + ring,
         ),
-        ("bytes", f"{cost.bytes:,}", f"and {cost.setup_bytes:,} to set up"),
+        ("bytes", f"{cost.bytes:,}", f"plus {cost.setup_bytes:,} for set-up"),
         (
             "wall time",
             f"{report.seconds:.3f} s",
-            f"and {report.start_seconds:.3f} s to start the parties",
+            f"plus {report.start_seconds:.3f} s to start the parties",
         ),
     ]
     equal = cost == report.forecast
-    meaning = "rounds, messages and bytes as the closed forms predict"
+    meaning = "rounds, messages and bytes match the closed forms"
     lines.append(("forecast", "equal" if equal else "differs", meaning))
     if report.simulated_seconds is not None:
         seconds = f"{report.simulated_seconds:.3f} s"
-        lines.append(("simulated time", seconds, "what the links of the scenario would take"))
+        lines.append(("simulated time", seconds, "with the scenario's links"))
     return lines
 
 
@@ -92,8 +92,8 @@ def _leakage(report: Report) -> list[_Line]:
 def _closing(report: Report) -> str:
     again = f"--seed {report.seed}"
     if report.secrets == "seeded":
-        return f"Transcript {report.transcript}\nRepeat with {again}."
+        return f"Transcript {report.transcript}\nTo repeat: {again}."
     return (
         f"Transcript {report.transcript}\n"
-        f"The parties' randomness was cryptographic. The same split and partition: {again}."
+        f"The parties used cryptographic randomness. To repeat the split and partition: {again}."
     )

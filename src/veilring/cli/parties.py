@@ -1,4 +1,4 @@
-"""`veilring serve`, `veilring ask` and `veilring submit`: one party by itself, on this machine."""
+"""`veilring serve`, `veilring ask` and `veilring submit`: run one party on this machine."""
 
 from collections.abc import Coroutine
 from pathlib import Path
@@ -16,47 +16,49 @@ if TYPE_CHECKING:
 
 
 def serve_command(
-    config: Annotated[Path, typer.Argument(help="The party's configuration.", metavar="CONFIG")],
+    config: Annotated[
+        Path, typer.Argument(help="Configuration file of the party.", metavar="CONFIG")
+    ],
 ) -> None:
-    """Be one party of a deployment until Ctrl-C or SIGTERM.
+    """Run one party of a deployment until Ctrl-C or SIGTERM.
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
 
         role     = "member"
-        identity = "ada.key"        # made by `veilring keys new`, this party's own
-        roster   = "roster.toml"    # made by `veilring keys roster`, the same everywhere
-        terms    = "terms.toml"     # what is run on which schema, the same everywhere
-        rows     = "ada.csv"        # this party's own; the label is the last column
-        listen   = "0.0.0.0"        # loopback if left out
+        identity = "ada.key"        # made by `veilring keys new`; private
+        roster   = "roster.toml"    # made by `veilring keys roster`; shared by all
+        terms    = "terms.toml"     # the protocol and the schema; shared by all
+        rows     = "ada.csv"        # private; the label is the last column
+        listen   = "0.0.0.0"        # default: loopback
 
-    It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
-    on one machine, `veilring deploy ring wine --out DIR` writes all files of a small ring.
+    The party waits for the others, reconnects to lost ones, and logs to stderr. To try it on one
+    machine, `veilring deploy ring wine --out DIR` writes all files of a small ring.
 
-    Where the system spends an epsilon, such as `release`, its terms have a `budget`, and the member
-    pays before it sends what depends on its rows:
+    If the system spends an epsilon, as `release` does, its terms have a `budget`, and the member
+    charges its ledger before it sends anything that depends on its rows:
 
-        ledger   = "ada.db"         # what was spent, and the release; never delete it
+        ledger   = "ada.db"         # budget spent, and the release; never delete it
 
-    `veilring deploy peers wine --protocol release --out DIR` writes all files of a small one.
+    `veilring deploy peers wine --protocol release --out DIR` writes all files of a small example.
 
-    For a party of noisy votes whose terms have the table `votes`, which pays likewise:
+    For a party of noisy votes whose terms have the table `votes`, which has a ledger likewise:
 
         role     = "votes-member"
         identity = "ada.key"
         roster   = "roster.toml"
-        terms    = "terms.toml"     # what a batch costs, what all may, which rows vote
+        terms    = "terms.toml"     # price of a batch, budget, rule of the votes
         rows     = "ada.csv"
-        ledger   = "votes.db"       # what was spent, and labels; never delete it
+        ledger   = "votes.db"       # budget spent, and labels; never delete it
         listen   = "0.0.0.0"
 
-    `veilring deploy votes iris --radius 0.3 --out DIR` writes all files of a small one.
+    `veilring deploy votes iris --radius 0.3 --out DIR` writes all files of a small example.
 
-    For a collector, which stores what `veilring submit` hands in:
+    For a collector, which stores the reports sent by `veilring submit`:
 
         role     = "collector"
         identity = "census.key"
         roster   = "roster.toml"
-        terms    = "terms.toml"       # what is asked; it is published
+        terms    = "terms.toml"       # the questions; published
         store    = "reports.sqlite"   # or postgresql://USER@HOST/DATABASE
         listen   = "0.0.0.0"
 
@@ -67,36 +69,36 @@ def serve_command(
         role     = "data-owner"
         identity = "clinic.key"
         roster   = "roster.toml"
-        terms    = "terms.toml"        # what is answered on which schema; analysts hold it, too
-        rows     = "clinic.csv"        # its own; the label is the last column
-        ledger   = "queries.ledger"    # what was spent, and each answer; never delete it
+        terms    = "terms.toml"        # protocol and schema; analysts have it, too
+        rows     = "clinic.csv"        # private; the label is the last column
+        ledger   = "queries.ledger"    # budget spent, and each answer; never delete it
         budgets  = { total = 4.0, analyst = 2.0 }
         listen   = "0.0.0.0"
 
-    `veilring deploy owner iris --radius 0.2 --out DIR` writes all files of a small one.
+    `veilring deploy owner iris --radius 0.2 --out DIR` writes all files of a small example.
 
-    For a server of places, which anybody may know, and near which others look in private:
+    For a server of public places, which clients search without revealing their location:
 
         role     = "places"
         identity = "atlas.key"
         roster   = "roster.toml"
-        terms    = "terms.toml"        # the map's plane in metres, and how many places there are
+        terms    = "terms.toml"        # the map's plane in metres; number of places
         rows     = "places.csv"        # with latitudes and longitudes in degrees
         listen   = "0.0.0.0"
 
-    `veilring deploy places places.csv --out DIR` writes all files of a small one.
+    `veilring deploy places places.csv --out DIR` writes all files of a small example.
 
-    For a prediction server, whose records `veilring records` adds and has forgotten meanwhile:
+    For a prediction server, whose records `veilring records` adds and forgets while it runs:
 
         role     = "prediction-server"
         identity = "clinic.key"
         roster   = "roster.toml"
-        terms    = "terms.toml"        # what is answered, and how a row becomes a direction
-        administrators = ["registrar"] # they may add and forget records
-        state    = "state"             # the records, and what they spent; never delete it
+        terms    = "terms.toml"        # protocol, and how a row becomes a direction
+        administrators = ["registrar"] # may add and forget records
+        state    = "state"             # the records and their budgets; never delete it
         listen   = "0.0.0.0"
 
-    `veilring deploy prediction digits --out DIR` writes all files of a small one.
+    `veilring deploy prediction digits --out DIR` writes all files of a small example.
     """
     import asyncio
     import logging
@@ -113,7 +115,7 @@ def serve_command(
 
 
 async def _serve_until_told(role: Coroutine[Any, Any, None]) -> None:
-    """Serve until the first signal, and then leave in order."""
+    """Serve until the first signal, then shut down in order."""
     import asyncio
     import contextlib
     import signal
@@ -126,10 +128,12 @@ async def _serve_until_told(role: Coroutine[Any, Any, None]) -> None:
 
 
 def ask_command(
-    config: Annotated[Path, typer.Argument(help="The client's configuration.", metavar="CONFIG")],
+    config: Annotated[
+        Path, typer.Argument(help="Configuration file of the client.", metavar="CONFIG")
+    ],
     queries: Annotated[
         Path | None,
-        typer.Argument(help="A CSV or .npz file with the rows to label.", metavar="[QUERIES]"),
+        typer.Argument(help="CSV or .npz file with the rows to label.", metavar="[QUERIES]"),
     ] = None,
     *,
     near: Annotated[
@@ -140,21 +144,21 @@ def ask_command(
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="What looking near that place may spend.")
+        float | None, typer.Option(help="Epsilon to spend on searching near that place.")
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
             "--model",
             metavar="FILE",
-            help="For a client of a release: write the released model here, in JSON.",
+            help="For a client of a release: JSON file to write the released model to.",
         ),
     ] = None,
     out: AnswerFile = None,
 ) -> None:
-    """Have the rows of a CSV file labelled, or look for places, by parties that are being served.
+    """Label the rows of a CSV file, or search for places, by querying running parties.
 
-    The configuration names the client's own key and the party that it asks:
+    The configuration names the client's own key and the party to ask:
 
         role     = "client"
         identity = "clerk.key"
@@ -162,10 +166,10 @@ def ask_command(
         terms    = "terms.toml"
         ask      = "ada"
 
-    All parties of the ring see the queries; the client sees the labels and nothing else. The
-    answer is a CSV file with the one column `label`. Parties of a release see no query: the client
-    is sent the noisy totals, and labels by itself. With `--model FILE` in place of QUERIES it keeps
-    the model, for `veilring classify`.
+    All parties of the ring see the queries; the client sees only the labels. The answer is a CSV
+    file with the one column `label`. Parties of a release see no query: the client receives the
+    noisy totals and labels the rows locally. With `--model FILE` instead of QUERIES it saves the
+    model, for `veilring classify`.
 
     For an analyst of a data owner:
 
@@ -174,10 +178,10 @@ def ask_command(
         roster   = "roster.toml"
         terms    = "terms.toml"
         ask      = "clinic"
-        epsilon  = 0.5       # what the file of queries may cost, as one batch
-        radius   = 0.2       # the radius within which rows vote; or k, how many neighbours
+        epsilon  = 0.5       # price of the file of queries, as one batch
+        radius   = 0.2       # rows within this radius vote; or k, the number of neighbours
 
-    The same command again gets the same labels and pays nothing, whatever went wrong before.
+    Repeat a failed command: it gets the same labels and pays nothing twice.
 
     For a prediction client; QUERIES is an .npz file if the terms have dimensions:
 
@@ -186,7 +190,7 @@ def ask_command(
         roster   = "roster.toml"
         terms    = "terms.toml"
         ask      = "clinic"
-        block    = 100       # how many are sent at once; as many as fit if left out
+        block    = 100       # queries per message; default: as many as fit
 
     For a places client, which looks for places near one that the server does not learn
     (`veilring ask client.toml --near 37.77,-122.42 --epsilon 4`; other users of this machine can
@@ -197,12 +201,13 @@ def ask_command(
         roster   = "roster.toml"
         terms    = "terms.toml"
         ask      = "atlas"
-        budget   = 20.0                  # of all questions together, for ever
-        ledger   = "questions.ledger"    # what was asked, answered and spent; never delete it
+        budget   = 20.0                  # of all questions together
+        ledger   = "questions.ledger"    # questions, answers and budget spent; never delete it
 
-    The same place again gets the same answer, and nothing is sent or spent. In the answer, `place`
-    is the number of a place: its row in the server's file, from 1. Standard error has how often
-    such a question is answered with the places of its own bucket, since an answer does not show it.
+    Asking for the same place again returns the same answer; nothing is sent or spent. In the
+    answer, `place` is the number of a place: its row in the server's file, from 1. Standard error
+    shows the probability that such a question returns the places of its own bucket, because an
+    answer does not show whether it does.
     """
     import asyncio
 
@@ -213,7 +218,8 @@ def ask_command(
     if model is not None:
         if any(given is not None for given in (queries, near, epsilon, out)):
             raise InputError.because(
-                "--model asks for the model alone; label rows with `veilring classify`",
+                "--model fetches only the model; leave QUERIES out, and label rows with"
+                " `veilring classify`",
                 field="--model",
             )
         _save_model(loaded, model)
@@ -222,13 +228,13 @@ def ask_command(
         answer = ask_near(loaded, _near(near, epsilon))
     elif near is not None or epsilon is not None:
         raise InputError.because(
-            f"--near and --epsilon ask by themselves; leave {queries} out", field="QUERIES"
+            f"--near and --epsilon replace a file of queries; leave {queries} out", field="QUERIES"
         )
     else:
         answer = ask(loaded, queries)
     try:
         text = as_csv(asyncio.run(answer))
-    except Unfinished as error:  # what was paid for is written
+    except Unfinished as error:  # the payment is on disk by then
         write_answer(as_csv(error.answered), out)
         raise
     if epsilon is not None:
@@ -261,10 +267,12 @@ def _near(near: str | None, epsilon: float | None) -> "Near":
 def _chance(config: "Config", epsilon: float) -> str:
     from veilring.deployment.places import chance_of
 
-    chance = chance_of(cast("PlacesClientConfig", config), epsilon)  # no other role asks for places
+    chance = chance_of(
+        cast("PlacesClientConfig", config), epsilon
+    )  # no other role searches for places
     return (
-        f"The places are those of the right bucket, one of {chance.buckets:,}, with probability "
-        f"{chance.probability:.2g} (epsilon {epsilon:g}). "
+        f"With probability {chance.probability:.2g} these places are those of the right bucket, one"
+        f" of {chance.buckets:,} (epsilon {epsilon:g}). "
         "The answer does not show whether they are."
     )
 
@@ -273,13 +281,13 @@ def submit_command(
     config: Annotated[
         Path, typer.Argument(help="The survey client's configuration.", metavar="CONFIG")
     ],
-    rows: Annotated[Path, typer.Argument(help="A CSV file with one row a client.", metavar="ROWS")],
+    rows: Annotated[Path, typer.Argument(help="CSV file with one row per client.", metavar="ROWS")],
     *,
     single: Annotated[
-        bool, typer.Option("--single", help="Send each report in a message of its own.")
+        bool, typer.Option("--single", help="Send each report in its own message.")
     ] = False,
 ) -> None:
-    """Make one noisy report for each row of a CSV file, and hand it to a collector.
+    """Make one noisy report for each row of a CSV file, and send the reports to a collector.
 
     The configuration names the survey client's own key and the collector:
 
@@ -287,13 +295,13 @@ def submit_command(
         identity  = "clinic.key"
         roster    = "roster.toml"
         collector = "census"
-        budget    = 1.0              # what one client's reports may ever spend together
-        key       = "patient"        # the column that says whose row it is, or "row number"
-        outbox    = "outbox.sqlite"  # what was made, and what each client has spent
+        budget    = 1.0              # of all reports of one client together
+        key       = "patient"        # the column that identifies the client, or "row number"
+        outbox    = "outbox.sqlite"  # the reports, and each client's budget spent
 
-    The rows never leave this machine. A report is kept in the outbox before it is sent, and the
-    same bytes are sent until the collector says that they are stored: interrupt it at any time, and
-    the same command goes on. No row is ever reported twice to the same task.
+    The rows never leave this machine. Each report is kept in the outbox before it is sent, and the
+    same bytes are sent until the collector confirms that they are stored. You can interrupt the
+    command at any time and run it again. No row is ever reported twice to the same task.
     """
     import asyncio
     import logging
@@ -317,9 +325,11 @@ def _say(done: "Submitted") -> None:
     from veilring.protocols.ldp.messages import REASONS
 
     typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} a report")
-    typer.echo(f"{done.kept:,} reports are stored and count")
+    typer.echo(f"{done.kept:,} reports are stored and counted")
     for verdict, number in done.verdicts.items():
         if verdict is not None and not verdict.is_kept:
             typer.echo(f"{number:,} were refused: {REASONS[verdict]}")
     if done.refused:
-        typer.echo(f"{done.refused:,} rows were not reported: their clients have spent the budget")
+        typer.echo(
+            f"{done.refused:,} rows were not reported: the budgets of their clients are exhausted"
+        )

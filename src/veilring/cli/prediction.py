@@ -1,4 +1,4 @@
-"""`veilring records` and `embed`: the records of a prediction server."""
+"""`veilring records` and `veilring embed`: the records of a prediction server."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from veilring.deployment.prediction import RecordsAdministratorConfig
 
 records_app = typer.Typer(
-    help="Change the records of a prediction server while it serves, or repair its files.",
+    help="Change the records of a running prediction server, or repair its files.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -17,7 +17,9 @@ records_app = typer.Typer(
 _ConfigPath = Annotated[
     Path,
     typer.Argument(
-        help="The records administrator's configuration.", metavar="CONFIG", show_default=False
+        help="Configuration file of the records administrator.",
+        metavar="CONFIG",
+        show_default=False,
     ),
 ]
 
@@ -26,7 +28,7 @@ _ConfigPath = Annotated[
 def add_command(
     config: _ConfigPath,
     records: Annotated[
-        Path, typer.Argument(help="A CSV or .npz file with ids and labels.", metavar="RECORDS")
+        Path, typer.Argument(help="CSV or .npz file with ids and labels.", metavar="RECORDS")
     ],
 ) -> None:
     """Add the records of a file; they take part from the next request on.
@@ -40,8 +42,8 @@ def add_command(
         server   = "clinic"
         key      = "id"          # the column that says whose row it is
 
-    A new record has a fresh budget. One that was there before has what it had left. The same
-    command again, after whatever went wrong, goes on: records that are there are passed over.
+    A new record has a fresh budget; a forgotten record that returns has what it had left. You can
+    repeat the command after any failure: existing records are skipped.
     """
     import asyncio
 
@@ -55,19 +57,19 @@ def add_command(
 def forget_command(
     config: _ConfigPath,
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Whose records.", metavar="[ID]...")
+        list[str] | None, typer.Argument(help="Ids of the records.", metavar="[ID]...")
     ] = None,
     *,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Read ids from here, one on each line."),
+        typer.Option("--from", metavar="FILE", help="Read ids from this file, one on each line."),
     ] = None,
 ) -> None:
-    """Have records forgotten: gone from memory and from the disk when this returns.
+    """Forget records: when the command returns, they are gone from memory and disk.
 
-    Other users of this machine can see a command's arguments; --from keeps ids out of them.
+    Other users of this machine can see a command's arguments; use --from to keep ids out of them.
 
-    Forgotten ids may come again, with what they had left. The same command again does no harm.
+    Forgotten ids may be added again, with what they had left. Repeating the command is harmless.
     """
     import asyncio
 
@@ -85,24 +87,26 @@ def forget_command(
 def repair_command(
     config: Annotated[
         Path,
-        typer.Argument(help="The server's configuration.", metavar="CONFIG", show_default=False),
+        typer.Argument(
+            help="Configuration file of the server.", metavar="CONFIG", show_default=False
+        ),
     ],
     *,
     lose_records: Annotated[
-        bool, typer.Option("--lose-records", help="Go on without the records that are lost.")
+        bool, typer.Option("--lose-records", help="Accept the loss of records.")
     ] = False,
     lose_budgets: Annotated[
-        bool, typer.Option("--lose-budgets", help="Let records spend again what is forgotten.")
+        bool, typer.Option("--lose-budgets", help="Let records spend the lost charges again.")
     ] = False,
 ) -> None:
-    """Say what the files of a server that does not start have lost, and go on without it.
+    """Report what the files of a server that does not start have lost, and accept the loss.
 
-    Put back the newest copies of the files first, if you have any. Without an option this command
-    overwrites no record: it says what is lost, and which option accepts that.
+    First restore the newest copies of the files, if you have any. Without an option this command
+    overwrites no record: it reports the loss and the option that accepts it.
 
-    Lost records can be added again, and then have what they had left. Where the ledger is lost or
-    an old copy, records spend again what they had spent since, and what is promised to them does
-    not hold any longer: the answers before and the answers to come are two streams.
+    You can add lost records again; they have what they had left. If the ledger is lost or an old
+    copy, records can spend again what they have spent since, and their guarantee no longer holds:
+    the answers before and after are two separate streams.
     """
     from veilring.deployment import load_config_of
     from veilring.deployment.prediction import PredictionServerConfig, repair_server
@@ -115,11 +119,11 @@ def repair_command(
         typer.echo(f"{damage.lost:,} records or changes are lost{accept}")
     if damage.refunded:
         accept = "" if lose_budgets else ": --lose-budgets accepts that"
-        typer.echo(f"what {damage.refunded:,} records have spent is forgotten{accept}")
+        typer.echo(f"the charges of {damage.refunded:,} records are lost{accept}")
     if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
         typer.echo("nothing was changed")
         raise typer.Exit(1)
-    typer.echo("the files fit each other")
+    typer.echo("the files are consistent")
 
 
 def _load_administrator(config: Path) -> "RecordsAdministratorConfig":
@@ -131,26 +135,26 @@ def _load_administrator(config: Path) -> "RecordsAdministratorConfig":
 
 def embed_command(
     texts: Annotated[
-        Path, typer.Argument(help="A CSV file whose last column is the label.", metavar="TEXTS.csv")
+        Path, typer.Argument(help="CSV file whose last column is the label.", metavar="TEXTS.csv")
     ],
     *,
     model: Annotated[
-        Path, typer.Option(help="The folder of a sentence-transformers model.", metavar="DIR")
+        Path, typer.Option(help="Folder of a sentence-transformers model.", metavar="DIR")
     ],
-    column: Annotated[str, typer.Option(help="The column that holds the texts.")] = "text",
+    column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
     key: Annotated[
         str | None,
-        typer.Option(help="The column that says whose each text is.", show_default=False),
+        typer.Option(help="Column with the id of each text's owner.", show_default=False),
     ] = None,
     unlabelled: Annotated[
-        bool, typer.Option("--unlabelled", help="The last column is no label: for queries.")
+        bool, typer.Option("--unlabelled", help="Read no label column, for queries.")
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="A new file.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="New .npz file to write.")],
 ) -> None:
-    """Embed texts with a model that you have; nothing is fetched.
+    """Embed texts with a local model; nothing is downloaded.
 
-    The extra `text` has to be installed. The file holds the arrays X, y and class_names, and ids
-    with --key: public rows to tune on, all rows of a trial, records to add, or queries.
+    Requires the extra `text`. The file contains the arrays X, y and class_names, and with --key
+    also ids: for public rows to tune on, all rows of a trial, records to add, or queries.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""`veilring report`, `trace` and `reproduce`: pages, diagrams and figures of what was run."""
+"""`veilring report`, `trace` and `reproduce`: pages, diagrams and figures of finished runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,7 +10,7 @@ def report(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="A folder that `veilring run --out` wrote.", metavar="DIR", show_default=False
+            help="Folder written by `veilring run --out`.", metavar="DIR", show_default=False
         ),
     ],
     *,
@@ -18,14 +18,15 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE.html",
-            help="Where to write the page; by default report.html in DIR.",
+            help="File to write the page to. Default: report.html in DIR.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Write a page about a run: what it cost, what it leaked, and which message passed when.
+    """Write an HTML page about a run: cost, leakage, and every message over time.
 
-    The page is one file that needs no network. It steps through the run, and is replaced each time.
+    The page is one file that needs no network. It steps through the run, and is overwritten each
+    time.
 
     For example:
 
@@ -55,25 +56,25 @@ if TYPE_CHECKING:
 
     from veilring.scenarios.reporting.tables import Amount
 
-LIMIT_DEFAULT: Final = 40  # about what a terminal shows at once
+LIMIT_DEFAULT: Final = 40  # about as much as a terminal shows at once
 
 
 def trace(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="A folder that `veilring run --out` wrote.", metavar="DIR", show_default=False
+            help="Folder written by `veilring run --out`.", metavar="DIR", show_default=False
         ),
     ],
     *,
     limit: Annotated[
-        int, typer.Option(min=0, help="How many messages to draw, from the first on.")
+        int, typer.Option(min=0, help="Number of messages to draw, starting with the first.")
     ] = LIMIT_DEFAULT,
 ) -> None:
-    """Show which message passed when, and what parties and kinds of message cost.
+    """Show the messages of a run over time, and the traffic per party and kind of message.
 
-    In the diagram time runs down and each party is a column; they are in the order in which they
-    first spoke in the protocol. Above it stands what went wrong, and what a coalition found.
+    In the diagram, time runs down and each party is a column, in the order of first messages in the
+    protocol. Problems and the findings of a coalition are printed above it.
 
     For example:
 
@@ -124,34 +125,36 @@ def reproduce(
     figures: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Such as ring/figure-2; see --list.", metavar="FIGURE...", show_default=False
+            help="Figures, such as ring/figure-2; see --list.",
+            metavar="FIGURE...",
+            show_default=False,
         ),
     ] = None,
     *,
     show_list: Annotated[
-        bool, typer.Option("--list", help="List all figures, and measure none.")
+        bool, typer.Option("--list", help="List all figures without measuring any.")
     ] = False,
     data: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATH_OR_NAME",
-            help="A built-in data set, a .csv, a .npz, or openml:NAME; for treewalk, uniform:N or "
-            "a .csv of points. May be given many times; else wine, or uniform:100000.",
+            help="Built-in data set, a .csv, a .npz, or openml:NAME; for treewalk, uniform:N or "
+            "a .csv of points. May be repeated. Default: wine, or uniform:100000.",
             show_default=False,
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="10 splits at few points, not all at many.")
+        bool, typer.Option("--quick", help="Measure 10 splits at a few points only.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the numbers and the plots go.")
+        Path, typer.Option(metavar="DIR", help="Folder to write the numbers and plots to.")
     ] = Path("figures"),
 ) -> None:
-    """Measure figures of the papers again, plot them, and say whether their claims hold.
+    """Measure figures of the papers again, plot them, and check the papers' claims.
 
-    A claim is tested on every data set by itself, with intervals over random splits. That one does
-    not hold is a result and no error.
+    Each claim is tested on each data set, with intervals over random splits. A claim that does not
+    hold is a result, not an error.
 
     For example:
 
@@ -174,7 +177,7 @@ def reproduce(
             "no figure is given; name at least one, or use --list", field="FIGURE"
         )
     for name in figures:
-        find_figure(name)  # all are refused before the first one is measured
+        find_figure(name)  # refuse all unknown names before measuring the first figure
     for name in figures:
         with show_progress(quiet=False) as progress:
             done = reproduce_figure(

@@ -30,13 +30,13 @@ def run_command(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="Where the parties live: memory, tls, processes or simulated.", show_default=False
+            help="Runtime of the parties: memory, tls, processes or simulated.", show_default=False
         ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Repeat a run exactly. Without it the parties' randomness is cryptographic.",
+            help="Random seed, to repeat a run exactly. Default: cryptographic randomness.",
             show_default=False,
         ),
     ] = None,
@@ -45,25 +45,25 @@ def run_command(
     overrides: Settings = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print the report as JSON; of a run that fails, its error."),
+        typer.Option("--json", help="Print the report as JSON, or the error if the run fails."),
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write the report, the scenario, versions and a trace of messages to this folder,"
-            " and the public model if the system makes one.",
+            help="Write the report, the scenario, versions and a message trace to this folder,"
+            " and the public model if the system releases one.",
             show_default=False,
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log what the parties' processes say.")
+        bool, typer.Option("--verbose", "-v", help="Show the log of the parties' processes.")
     ] = False,
 ) -> None:
-    """Run a scenario: parties label held-out rows together, and nobody shows its own.
+    """Run a scenario: parties label held-out rows together without sharing their own rows.
 
-    The table that it prints sets the accuracy beside that of the same classifier with all rows in
-    one place, and tells what the run cost and what each message gave away.
+    The report compares the accuracy with that of the same classifier on all rows in one place, and
+    lists the cost of the run and the leakage of each message.
 
     For example:
 
@@ -92,7 +92,7 @@ def run_command(
         _replay(loaded, out)
         return
     if loaded.network.runtime == "processes":
-        # What processes are forked from starts while we import and load.
+        # The fork server preloads while we import and load.
         from veilring.nodes.runtimes.processes import warm_up
 
         warm_up()
@@ -112,7 +112,7 @@ def run_command(
 
 
 def _replay(world: "Scenario", out: Path | None) -> None:
-    """Play a world that was explored; if it goes wrong, a folder is written if one is asked for."""
+    """Replay an explored world; write a folder, if one is wanted, when it fails."""
     from veilring.errors import WorldWentWrong
     from veilring.nodes.trace import Journal
     from veilring.scenarios.reporting import open_folder, write_failure
@@ -131,7 +131,7 @@ def _replay(world: "Scenario", out: Path | None) -> None:
 
 
 def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
-    """Run a scenario; a folder, if one is asked for, is written also if the run fails."""
+    """Run a scenario, and write its folder, if one is wanted, even if the run fails."""
     from veilring.nodes.trace import Journal
     from veilring.protocols.system import PublicModel
     from veilring.scenarios.reporting import open_folder, write_failure, write_report

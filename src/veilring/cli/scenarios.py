@@ -1,4 +1,4 @@
-"""`veilring scenarios` and `veilring systems`: what can be run without writing anything."""
+"""`veilring scenarios` and `veilring systems`: lists that write no file."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 def scenarios(
     name: Annotated[
-        str | None, typer.Argument(help="Print the file of this scenario.", show_default=False)
+        str | None, typer.Argument(help="Scenario whose file to print.", show_default=False)
     ] = None,
 ) -> None:
-    """List the built-in scenarios, or print one as a start for your own.
+    """List the built-in scenarios, or print one as a starting point for your own.
 
     To write your own:
 
@@ -41,12 +41,12 @@ def scenarios(
 def systems(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show this system: its promise and parameters.", show_default=False),
+        typer.Argument(help="System to describe.", show_default=False),
     ] = None,
 ) -> None:
-    """List the systems that can be run, or show what one promises and which parameters it has.
+    """List the systems, or show the guarantee and the parameters of one.
 
-    To run one with a parameter of your own:
+    To run a system with your own parameter:
 
         veilring systems
 
@@ -71,7 +71,7 @@ def systems(
 
 
 def _all_systems() -> "Grid":
-    """Return a table of all systems; one that cannot be imported has the reason in its row."""
+    """Return a table of all systems; a system that cannot be imported has the reason in its row."""
     from veilring.errors import InputError
     from veilring.protocols.registry import find_system, system_names
 
@@ -83,7 +83,7 @@ def _all_systems() -> "Grid":
             rows.append((name, "", str(error), ""))
         else:
             rows.append((name, system.title, system.summary, system().promise().guarantee))
-    return _grid(("name", "system", "what it does", "guarantee"), rows)
+    return _grid(("name", "system", "description", "guarantee"), rows)
 
 
 def _parameters(system: "type[System]") -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""`veilring estimate`, `export`, `tally` and `oracles`: the reports of a survey."""
+"""`veilring estimate`, `export`, `tally` and `oracles`: work with the reports of a survey."""
 
 import math
 from pathlib import Path
@@ -13,18 +13,20 @@ if TYPE_CHECKING:
     from veilring.deployment.survey import CollectorConfig
 
 _ConfigPath = Annotated[
-    Path, typer.Argument(help="The collector's configuration.", metavar="CONFIG")
+    Path, typer.Argument(help="Configuration file of the collector.", metavar="CONFIG")
 ]
-_Confidence = Annotated[float, typer.Option(help="Of each interval by itself, between 0 and 1.")]
+_Confidence = Annotated[
+    float, typer.Option(help="Confidence of each single interval, between 0 and 1.")
+]
 _SaveTo = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write the naive Bayes model here, as JSON."),
+    typer.Option(metavar="FILE", help="JSON file to write the naive Bayes model to."),
 ]
 _Consistent = Annotated[
     str | None,
     typer.Option(
-        help="Of the model: paper, clip or norm-sub, for counts below 0; by default as the system"
-        " ldp-bayes has it.",
+        help="How the model treats counts below 0: paper, clip or norm-sub. Default: that of"
+        " ldp-bayes.",
         show_default=False,
     ),
 ]
@@ -32,11 +34,11 @@ _Without = Annotated[
     list[str] | None,
     typer.Option(
         metavar="MEMBER",
-        help="Leave out what this member has sent; may be given many times.",
+        help="Leave out the reports of this member; may be repeated.",
         show_default=False,
     ),
 ]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
 def _load_collector(config: Path, command: str) -> "CollectorConfig":
@@ -47,7 +49,7 @@ def _load_collector(config: Path, command: str) -> "CollectorConfig":
 
 
 def _save_model(found: "Estimates", path: Path | None, consistency: str | None) -> None:
-    """Learn the model and write it, if it is wanted."""
+    """Learn the model and write it, if wanted."""
     if path is not None:
         from veilring.deployment.estimating import save_model
 
@@ -82,7 +84,7 @@ def _print_json(found: "Estimates") -> None:
 
 
 def _finite(value: object) -> object:
-    """Return a value, or none for an infinity: JSON has no word for it."""
+    """Return a value, or none for an infinity, which JSON cannot express."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -110,7 +112,9 @@ def _show_table(found: "Estimates") -> None:
         typer.echo(f"left out: {', '.join(found.without)}")
     rough = sum(line.rough for line in found.lines)
     if rough:
-        typer.echo(f"~ {rough:,} intervals rest on too few reports to hold their confidence")
+        typer.echo(
+            f"~ {rough:,} intervals are based on too few reports to reach their confidence level"
+        )
 
 
 def estimate_command(
@@ -119,23 +123,25 @@ def estimate_command(
     confidence: _Confidence = 0.95,
     recount: Annotated[
         bool,
-        typer.Option("--recount", help="Read all reports, and compare them with the running sums."),
+        typer.Option(
+            "--recount", help="Recount all reports, and compare them with the running sums."
+        ),
     ] = False,
     without: _Without = None,
     save: _SaveTo = None,
     consistency: _Consistent = None,
     json: _AsJson = False,
 ) -> None:
-    """Estimate from the reports that a collector has stored, also while it collects.
+    """Estimate the answers from the stored reports of a collector, even while it collects.
 
-    It reads the collector's store, so it runs where that can be reached, and the collector need not
-    run. There is no estimate from fewer reports than the terms' `minimum`.
+    Run it where the collector's store can be reached; the collector itself need not run. There is
+    no estimate from fewer reports than the terms' `minimum`.
 
-    Shares are unbiased and may come out a little below 0; each interval holds by itself with the
-    given confidence. For naive Bayes a line is the share of the clients asked that have both the
-    value and the class; or the mean of the column, scaled to [-1, 1], or of its square, within the
-    class and times the class's share. The model of `--save` has the means themselves. In JSON, the
-    ends of an interval that nothing is known of are null.
+    Estimates are unbiased, so some may be slightly negative; each interval has the given confidence
+    on its own, and they do not hold jointly. For naive Bayes, a line is the share of clients that
+    have both the value and the class; or the mean of the column, scaled to [-1, 1], or of its
+    square, within the class and times the class's share. The model of `--save` contains the means
+    themselves. In JSON, unknown ends of an interval are null.
     """
     from veilring.deployment.estimating import estimate_stored
 
@@ -144,7 +150,9 @@ def estimate_command(
     _save_model(found, save, consistency)
     show_estimates(found, json=json)
     if recount and not json:
-        typer.echo(f"recounted {sum(found.members.values()):,} reports: the running sums are right")
+        typer.echo(
+            f"recounted {sum(found.members.values()):,} reports: the running sums are correct"
+        )
     if save is not None and not json:
         typer.echo(f"model: {save}")
 
@@ -154,7 +162,9 @@ def export_command(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where the Parquet files go.", show_default=False),
+        typer.Option(
+            metavar="FOLDER", help="Folder to write the Parquet files to.", show_default=False
+        ),
     ] = None,
     backup: Annotated[
         Path | None,
@@ -166,14 +176,14 @@ def export_command(
     ] = None,
     without: _Without = None,
 ) -> None:
-    """Write all reports that a collector has stored to Parquet files, also while it collects.
+    """Write all stored reports of a collector to Parquet files, even while it collects.
 
-    They are noisy reports by question, without ids and without names: what `veilring tally` adds up
-    elsewhere, on one machine or a Dask cluster.
+    The files contain noisy reports by question, without ids or names. `veilring tally` adds them up
+    elsewhere, on one machine or on a Dask cluster.
 
-    To put a copy of --backup back, stop the collector and move four files away: the store and,
-    beside it, those that end in -wal, -shm and .lock. Then put the copy in the store's place.
-    Reports that were stored since the copy are lost.
+    To restore a copy made by --backup, stop the collector and move four files away: the store and
+    the files next to it that end in -wal, -shm and .lock. Then put the copy in the store's place.
+    Reports stored after the copy are lost.
     """
     from veilring.deployment.estimating import export_reports
     from veilring.errors import InputError
@@ -191,9 +201,9 @@ def export_command(
 
 
 def tally_command(
-    terms: Annotated[Path, typer.Argument(help="The terms of the collection.", metavar="TERMS")],
+    terms: Annotated[Path, typer.Argument(help="Terms of the collection.", metavar="TERMS")],
     reports: Annotated[
-        list[Path], typer.Argument(help="Files of `veilring export`.", metavar="REPORTS...")
+        list[Path], typer.Argument(help="Files written by `veilring export`.", metavar="REPORTS...")
     ],
     *,
     confidence: _Confidence = 0.95,
@@ -202,7 +212,7 @@ def tally_command(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Where they are added up: local (processes), dask or ray; else in this process.",
+            help="Where to sum the reports: local (processes), dask or ray. Default: this process.",
             show_default=False,
         ),
     ] = None,
@@ -210,11 +220,11 @@ def tally_command(
     dask_address: DaskAddress = None,
     json: _AsJson = False,
 ) -> None:
-    """Estimate from reports in Parquet files, however many and wherever they are added up.
+    """Estimate from reports in Parquet files, of any number, on one machine or a cluster.
 
-    The result is the same to the last count on any engine. A report that is to another task, or
-    that no client could have made, ends it with an error. Memory is bounded whatever the size of
-    the files. A cluster's workers find them under the same absolute paths.
+    The result is exactly the same on every engine. A report to another task, or one that no client
+    could have made, ends the command with an error. Memory is bounded whatever the size of the
+    files. A cluster's workers must find the files under the same absolute paths.
 
     For example:
 
@@ -249,29 +259,29 @@ def oracles_command(
     *,
     domain: Annotated[
         list[int] | None,
-        typer.Option(help="How many values there are; may be given many times. Else 4, 32, 1024."),
+        typer.Option(help="Number of values; may be repeated. Default: 4, 32 and 1024."),
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="What a report may spend, up to 20.")] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of a report, up to 20.")] = 1.0,
     max_bytes: Annotated[
-        int | None, typer.Option(help="The most that a report may have.", show_default=False)
+        int | None, typer.Option(help="Maximum size of a report.", show_default=False)
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.svg",
-            help="Draw all oracles by domain and by epsilon; .svg or .png.",
+            help="Chart all oracles by domain and by epsilon, as .svg or .png.",
             show_default=False,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Show what each frequency oracle gives and costs, from its exact law; nothing is measured.
+    """Show the accuracy and cost of each frequency oracle, computed from its exact law.
 
-    The variance is that of an estimated share, on average over the values, times the number of
-    clients: with 10,000 clients and a variance of 4 a share is off by 0.02 (one standard
-    deviation). One lie is the number of clients by which a single false report can move a count,
-    1 / (p - q). The exact epsilon is what a report really spends. A star marks what `oracle =
-    "auto"` takes: the shortest report among those whose variance is at most 1 % above the least.
+    The variance is that of an estimated share, averaged over the values, times the number of
+    clients: with 10,000 clients and a variance of 4, the standard deviation of a share is 0.02.
+    "One lie" is the number of clients by which a single false report can move a count, 1 / (p - q).
+    The exact epsilon is the privacy loss of a report. A star marks the choice of `oracle = "auto"`:
+    the shortest report among those whose variance is at most 1 % above the smallest.
 
     For example:
 

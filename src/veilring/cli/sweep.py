@@ -24,7 +24,7 @@ def sweep(
         list[str],
         typer.Option(
             metavar="TABLE.KEY=VALUES",
-            help="A key and its values: 1..6, 1..100:10 or a,b,c. May be given many times.",
+            help="Key and its values: 1..6, 1..100:10 or a,b,c. May be repeated.",
             show_default=False,
         ),
     ],
@@ -32,35 +32,39 @@ def sweep(
         Path,
         typer.Option(
             metavar="FILE.parquet",
-            help="Where the results go. Wall seconds go to FILE.timing.parquet.",
+            help="Parquet file to write. Wall-clock times go to FILE.timing.parquet.",
             show_default=False,
         ),
     ],
-    trials: Annotated[int, typer.Option(help="Runs at each point, each with its own seed.")] = 1,
+    trials: Annotated[
+        int, typer.Option(help="Number of runs at each point, each with its own seed.")
+    ] = 1,
     overrides: Settings = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Of the sweep; else the scenario's, or else 0.", show_default=False),
+        typer.Option(
+            help="Random seed of the sweep. Default: the scenario's, or 0.", show_default=False
+        ),
     ] = None,
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="memory or simulated; else memory, whatever the scenario says.",
+            help="Runtime: memory or simulated. Default: memory, whatever the scenario sets.",
             show_default=False,
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Where the runs are: local (processes), dask or ray.")
+        str, typer.Option(help="Where to run: local (processes), dask or ray.")
     ] = "local",
     workers: Workers = None,
     dask_address: DaskAddress = None,
 ) -> None:
-    r"""Run a scenario at all points of a grid: one row of a Parquet file for each run.
+    r"""Run a scenario at all points of a grid, and write one row per run to a Parquet file.
 
-    Parties live in memory, or on the simulated clock with --runtime simulated. The same arguments
-    give the same file, to the byte, on any engine and any number of workers.
+    Parties run in memory, or in the simulation with --runtime simulated. Equal arguments give the
+    same file, to the byte, on any engine and any number of workers.
 
-    Interrupt it at any time: the same command goes on where it was.
+    You can interrupt a sweep at any time: the same command continues it.
 
     For example:
 
@@ -82,8 +86,8 @@ def sweep(
             done = run_sweep(plan, out, engine=where, progress=progress)
     except KeyboardInterrupt:
         journal = Files(out).journal
-        kept = f"what is finished is in {journal}" if journal.exists() else "no run is finished"
-        typer.echo(f"veilring: stopped; {kept}. The same command goes on from there.", err=True)
+        kept = f"finished runs are in {journal}" if journal.exists() else "no run is finished"
+        typer.echo(f"veilring: stopped; {kept}. Repeat the command to continue.", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     earlier = f", {done.kept:,} of them from before" if done.kept else ""
     typer.echo(f"{len(done.cells):,} runs{earlier}: {done.files.results}")

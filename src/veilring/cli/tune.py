@@ -1,4 +1,4 @@
-"""`veilring tune`: the best public parameters of a system, found on rows that are public."""
+"""`veilring tune`: find the best public parameters of a system, on public rows."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     from veilring.scenarios.comparison.tuning import Tuned
 
-_SHOWN = 10  # choices; all are in the file
+_SHOWN = 10  # the number of choices shown; the file contains all
 _TABLE = "protocol"
 
 
@@ -20,7 +20,7 @@ def tune_command(
     data: Annotated[
         str,
         typer.Argument(
-            help="PUBLIC rows: a built-in data set, a .csv, a .npz, or openml:NAME.",
+            help="PUBLIC rows: built-in data set, a .csv, a .npz, or openml:NAME.",
             metavar="PUBLIC_DATA",
             show_default=False,
         ),
@@ -30,7 +30,7 @@ def tune_command(
         str,
         typer.Option(
             metavar="NAME",
-            help="The system to tune, such as noisy-votes: see `veilring systems`.",
+            help="System to tune, such as noisy-votes (see `veilring systems`).",
             show_default=False,
         ),
     ],
@@ -39,48 +39,44 @@ def tune_command(
         typer.Option(
             "--set",
             metavar="protocol.KEY=VALUE",
-            help="Set a parameter, which is not searched then; may be given many times.",
+            help="Set a parameter instead of searching it; may be repeated.",
             show_default=False,
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="The ε of the system; by default its own.", show_default=False),
+        typer.Option(help="ε of the system. Default: the system's.", show_default=False),
     ] = None,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
     terms: TermsFile = None,
     ranges: RangesFile = None,
-    parties: Annotated[int, typer.Option(help="Among how many parties the rows are dealt.")] = 8,
+    parties: Annotated[int, typer.Option(help="Number of parties that share the rows.")] = 8,
     queries: Annotated[
-        int, typer.Option(help="At most how many held-out rows are one batch, under one ε.")
+        int, typer.Option(help="Maximum number of held-out rows in one batch, under one ε.")
     ] = 20,
     seeds: Annotated[
         int,
-        typer.Option(
-            help="How often to repeat everything: each time the rows are split, dealt and given"
-            " noise independently."
-        ),
+        typer.Option(help="Number of repetitions, each with its own split, partition and noise."),
     ] = 10,
-    seed: Annotated[int, typer.Option(help="The seed of everything random.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     workers: Workers = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write everything here.", show_default=False),
+        typer.Option(metavar="FILE.json", help="File to write all results to.", show_default=False),
     ] = None,
 ) -> None:
     """Find the best parameters of a system on rows that are PUBLIC.
 
-    Parameters that are tuned on private rows reveal something of them that no budget pays for. Give
-    public rows that resemble the private ones, about as many: with fewer rows there is less to
-    outweigh the noise, and other parameters are the best.
+    Parameters tuned on private rows reveal something about them that no budget accounts for. Use
+    public rows that resemble the private ones, in similar number: with fewer rows the noise weighs
+    more, and other parameters are the best.
 
-    Each parameter that can be tuned is set to the best of its values in turn, until nothing gets
-    better, by the evaluation of `veilring compare`. The accuracy of the best is measured on splits
-    that did not choose it. What is printed last is the table of a scenario or of terms.
+    Each tunable parameter is set to the best of its values in turn, until the result no longer
+    improves, by the evaluation of `veilring compare`. The accuracy of the best choice is measured
+    on splits that were not used to choose it. The last lines printed are the table for a scenario
+    or for terms.
 
     For example:
 
@@ -150,9 +146,9 @@ def _show(found: "Tuned") -> None:
     console.print(title, highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     said = (
-        f"{percent(found.accuracy.mean)} ({interval_text(found.accuracy)}) on splits that did not"
-        f" choose; {percent(found.before.mean)} ({interval_text(found.before)}) with the parameters"
-        " as they were."
+        f"{percent(found.accuracy.mean)} ({interval_text(found.accuracy)}) on splits not used to"
+        f" choose; {percent(found.before.mean)} ({interval_text(found.before)}) with the original"
+        " parameters."
     )
     console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(found.toml, end="", highlight=False, markup=False, soft_wrap=True)

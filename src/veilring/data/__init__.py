@@ -1,1 +1,1 @@
-"""Data sets as tables of numbers: where they come from, how they are scaled, split and dealt."""
+"""Data sets as tables: sources, scaling, splits and partitions."""

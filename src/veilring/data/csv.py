@@ -1,4 +1,4 @@
-"""Tables from CSV files, read by the standard library: columns of numbers and of categories."""
+"""Tables from CSV files, read with the standard library: columns of numbers and of categories."""
 
 import codecs
 import csv
@@ -28,9 +28,9 @@ from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
 
 Separator = Literal[",", ";", "|", "tab"]
-"""What stands between the cells of a line."""
+"""The separator between the cells of a line."""
 SEPARATORS_ALLOWED: Final = "a comma, a semicolon, | or the word tab"
-# The longer marks first: that of UTF-32 begins with that of UTF-16.
+# The longer marks come first: that of UTF-32 starts with that of UTF-16.
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -51,21 +51,21 @@ _SAVE: Final = "save it in UTF-8"
 def read_csv(path: Path, *, label: str | None = None, separator: Separator = ",") -> Table:
     """Read a CSV file with a header, in UTF-8.
 
-    A column is numbers if each of its cells is a number; else it is categories, and one-hot
-    encoded. `?` and `NA` are categories like any other: nothing stands for a missing value, and
-    an empty cell is refused. So is a column that is numbers but for a few cells, a column of words
-    that differ in each row, and a label that is no class. Spaces around a cell do not count, nor do
-    empty lines at the end. What may be a mistake and may be meant is in the table's `notes`. See
-    `veilring.data.csv_checks`.
+    A column contains numbers if each of its cells is a number; otherwise categories, which are
+    one-hot encoded. `?` and `NA` are ordinary categories: there is no symbol for a missing value,
+    and an empty cell is refused. Also refused are a column with numbers in all but a few cells, a
+    column of words that differ in each row, and a label that is not a class. Spaces around a cell
+    and empty lines at the end are ignored. Possible mistakes are recorded in the table's `notes`.
+    See `veilring.data.csv_checks`.
 
     Args:
         path: The file; a pipe is read once.
-        label: The column with the class of each row; the last one if left out.
-        separator: What stands between cells.
+        label: The column with the class of each row; by default the last one.
+        separator: The separator between cells.
 
     Raises:
         InputError: If the file cannot be read, is not such a table, or has an empty cell; it names
-            the file, and the column and the line (that of the header is 1) where there is one.
+            the file, and the column and the line (the header is line 1) if there is one.
     """
     columns = _read(path, separator, offered=True)
     by_name = {column.name: column for column in columns}
@@ -89,7 +89,7 @@ def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
         path: The file; a pipe is read once.
 
     Raises:
-        InputError: As `read_csv`.
+        InputError: As in `read_csv`.
     """
     return {
         column.name: np.array(column.cells, np.str_) for column in _read(path, ",", offered=False)
@@ -122,7 +122,7 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn
 def _text(path: Path) -> str:
     """Return the text of a file, without empty lines at its end."""
     if not path.exists() or path.is_dir():
-        raise InputError("source", path, "the path of a CSV file that exists")
+        raise InputError("source", path, "the path of an existing CSV file")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -132,10 +132,10 @@ def _text(path: Path) -> str:
 
 
 def _decode(file: str, content: bytes) -> str:
-    """Return the text of a file in UTF-8, without the mark that it may begin with."""
+    """Return the text of a file in UTF-8, without a byte order mark."""
     encoding = next((name for mark, name in _MARKS if content.startswith(mark)), None)
     if encoding is None and b"\0" in content:
-        encoding = "UTF-16, or is no text"  # UTF-8 has a zero byte for the character 0 alone
+        encoding = "UTF-16, or is not text"  # UTF-8 has a zero byte only for the character 0
     if encoding is not None:
         raise InputError.because(f"{file} is in {encoding}; {_SAVE}", field=file)
     try:
@@ -151,7 +151,7 @@ def _decode(file: str, content: bytes) -> str:
 
 
 def _require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
-    """Refuse a header of one cell that has another separator in it; say both separators."""
+    """Refuse a header of one cell that contains another separator, and name both separators."""
     if len(names) != 1:
         return
     for other, (word, option) in _SEPARATORS.items():
@@ -165,8 +165,8 @@ def _require_separator(file: str, names: Sequence[str], separator: str, *, offer
 
 
 def _cells(path: Path, text: str, mark: str) -> list[list[str]]:
-    """Return the cells of each column, without blanks around them; those left out are empty."""
-    # A text may be longer than the limit, which is there for files that are no CSV files.
+    """Return the cells of each column, without blanks around them; missing ones are empty."""
+    # A text may exceed the limit, which is meant for files that are not CSV files.
     limit = csv.field_size_limit(max(len(text), 1))
     try:
         reader = csv.reader(StringIO(text, newline=""), delimiter=mark, strict=True)
@@ -193,7 +193,7 @@ def _fill(path: Path, row: list[str], width: int, line: int) -> None:
 
 def _ragged(path: Path, reason: str) -> InputError:
     return InputError.because(
-        f"{path} must have as many cells in each row as in its header: {reason}", field="source"
+        f"{path}: each row must have as many cells as the header: {reason}", field="source"
     )
 
 

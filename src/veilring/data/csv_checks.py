@@ -1,7 +1,7 @@
-"""Mistakes in CSV files that would pass for data: refused with their place, or noted once.
+"""Mistakes in CSV files that look like data: refused with their place, or noted.
 
-Each `require_…` raises an `InputError` that names the file, and the column and line if there is
-one.
+Each `require_…` function raises an `InputError` that names the file, and the column and line if
+there is one.
 """
 
 import re
@@ -15,26 +15,26 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-# A column of categories rarely has so many numbers among them: it is a column of numbers in which
-# a word stands for what is not known, and as categories each number would become a feature.
+# A column of categories rarely contains this many numbers: it is rather a column of numbers in
+# which a word stands for unknown values, and as categories each number would become a feature.
 NUMBERS_MIN: Final = 0.9
-# A file without a label ends in a column that measures or names something: its values are many, and
-# each of them is that of few rows.
+# A file without a label ends in a column that measures or names something: it has many values, each
+# in few rows.
 CLASSES_SURE: Final = 20
 CLASSES_MAX: Final = 100
 ROWS_A_CLASS: Final = 10
-# Words that differ in each of so many rows are ids. In fewer rows categories may differ by chance.
+# Words that differ in this many rows are ids. In fewer rows categories may differ by chance.
 IDS_ROWS_MIN: Final = 11
-# Fewer rows say little about their column.
+# fewer rows are too little evidence about a column
 ROWS_MIN: Final = 10
-# Scaled by the least and the greatest value, the middle half of the rows lies within a hundredth of
-# the range: distances do not see the column.
+# Scaled by its extremes, the middle half of the rows lies within a hundredth of the range:
+# distances ignore the column.
 FAR: Final = 100.0
-# Free text and names: each value becomes a feature that hardly two rows share.
+# Free text and names: each value becomes a feature shared by hardly two rows.
 MANY_CATEGORIES: Final = 0.5
 _SHOWN: Final = 40  # enough of a cell to find it in its file
 _LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
-# A number as every reader of CSV files writes it, and the words for what is not finite.
+# A number as every CSV reader writes it, and the words for values that are not finite.
 _NUMBER: Final = re.compile(
     r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf|infinity)",
     re.ASCII | re.IGNORECASE,
@@ -80,7 +80,7 @@ class TextColumn:
             numbers = np.fromiter(map(float, self.cells), np.float64, len(self))
         except ValueError:
             return None
-        text = "".join(self.cells)  # `float` takes underscores, and digits of all scripts
+        text = "".join(self.cells)  # `float` accepts underscores, and digits of all scripts
         return numbers if text.isascii() and "_" not in text else None
 
     @cached_property
@@ -95,24 +95,24 @@ class TextColumn:
 
 
 def cell_at(file: str, column: str, row: int) -> str:
-    """Say where a cell is; row 0 is line 2. Line breaks within cells do not count."""
+    """Describe the place of a cell; row 0 is line 2. Line breaks within cells are not counted."""
     return f"{file}, column {column!r}, line {row + 2}"
 
 
 def require_header(file: str, columns: Sequence[TextColumn]) -> None:
-    """Refuse a first line of data: one that has a number over each column of numbers.
+    """Refuse a first line of data: one with a number above each column of numbers.
 
-    Numbers that count columns from 0 or 1 are names.
+    Numbers that count columns from 0 or 1 are accepted as names.
     """
     if not any(_NUMBER.fullmatch(column.name) for column in columns):
-        return  # and no cell has to be looked at, which takes long in a large file
+        return  # and no cell needs a check, which takes long in a large file
     names = [column.name for column in columns if column.are_numbers]
     if not all(map(_NUMBER.fullmatch, names or [""])):
         return
     counted = [[str(number + first) for number in range(len(names))] for first in (0, 1)]
     if len(names) == 1 or names not in counted:
         raise InputError.because(
-            f"{file}, line 1: there are only numbers ({', '.join(names)[:_SHOWN]}) where "
+            f"{file}, line 1: all cells are numbers ({', '.join(names)[:_SHOWN]}), but "
             "the header must name the columns",
             field=f"{file}, line 1",
         )
@@ -150,23 +150,23 @@ def require_points(file: str, column: TextColumn) -> None:
 
 
 def require_no_ids(file: str, column: TextColumn) -> None:
-    """Refuse a column of words that differ in each row: each would become a feature."""
+    """Refuse a column of words that differ in each row, because each would become a feature."""
     if column.different == len(column) >= IDS_ROWS_MIN:
         raise InputError.because(
-            f"{file}, column {column.name!r}: each of the {len(column)} rows has a "
-            "different word, as ids and names do; leave the column out, or group its words "
-            "into categories",
+            f"{file}, column {column.name!r}: each of the {len(column)} rows has a different"
+            " value, as if they were ids or names; leave the column out, or group the values into"
+            " categories",
             field=f"{file}, column {column.name!r}",
         )
 
 
 def require_full(file: str, columns: Sequence[TextColumn]) -> None:
-    """Refuse empty cells, and say what may stand there."""
+    """Refuse empty cells, and say how to fill them in."""
     for column in columns:
         if "" in column.cells:
             full = [cell for cell in column.cells if cell]
             is_number = TextColumn(column.name, full).are_numbers
-            unknown = "fill it in; write '?' for a category that is not known"
+            unknown = "fill it in; write '?' for an unknown category"
             advice = "drop the row or fill in a number" if is_number else unknown
             raise InputError.because(
                 f"{cell_at(file, column.name, column.cells.index(''))} is empty; {advice}",
@@ -189,22 +189,24 @@ def require_one_kind(file: str, column: TextColumn) -> None:
 
 
 def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -> None:
-    """Refuse a label that measures or names something.
+    """Refuse a label that looks like a measurement or a name.
 
-    Up to `CLASSES_SURE` classes are always as many as there may be. Numbers may be so many that a
-    class has `ROWS_A_CLASS` rows on average, up to `CLASSES_MAX`; words, half as many as rows.
-    A label that nobody chose is the last column.
+    Up to `CLASSES_SURE` classes are always accepted. Beyond that, numbers need `ROWS_A_CLASS` rows
+    per class on average, up to `CLASSES_MAX` classes; words may be at most half as many as rows. By
+    default the label is the last column.
     """
     where, rows = f"{file}, column {column.name!r}", len(column)
     are_numbers = bool(column.is_number.all())
     most = max(CLASSES_SURE, rows // 2)
     if are_numbers:
         most = max(CLASSES_SURE, min(CLASSES_MAX, rows // ROWS_A_CLASS))
-    allowed = f"for {rows} rows a label has at most {most} classes, whole numbers or words"
+    allowed = f"with {rows} rows, a label may have at most {most} classes, whole numbers or words"
     if not is_chosen:
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers and not (column.numbers % 1 == 0).all():
-        raise InputError.because(f"{where}: its numbers are not all whole; {allowed}", field=where)
+        raise InputError.because(
+            f"{where}: not all of its numbers are whole; {allowed}", field=where
+        )
     if column.different > most:
         kind = "numbers" if are_numbers else "words"
         raise InputError.because(
@@ -215,11 +217,11 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
 def notes_of(
     columns: Sequence[TextColumn], label: TextColumn, *, is_chosen: bool
 ) -> tuple[str, ...]:
-    """Return a sentence for each thing that may be a mistake."""
+    """Return a sentence for each possible mistake."""
     notes = [] if is_chosen else list(_on_label(columns, label))
     if label.different == 1:
         found = f"column {label.name!r}, the label, has one class"
-        notes.append(f"{found}: there is nothing to tell apart")
+        notes.append(f"{found}: nothing can be classified")
     for column in columns:
         if column is not label and len(column) >= ROWS_MIN:
             notes += _on_feature(column)
@@ -227,16 +229,16 @@ def notes_of(
 
 
 def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]:
-    """Doubt that the last column is the label, unless it is called so."""
+    """Question whether the last column is the label, unless its name says so."""
     if label.name.lower() in _LABELS:
         return
     taken = f"the last column, {label.name!r}, is taken as the label"
     called = [column.name for column in columns if column.name.lower() in _LABELS]
     if called:
-        there = f"though there is a column {called[0]!r}"
-        yield f"{taken}, {there}: choose it by --label {called[0]}"
+        there = f"although there is a column {called[0]!r}"
+        yield f"{taken}, {there}: choose it with --label {called[0]}"
     elif label.is_number.all() and label.different > CLASSES_SURE:
-        yield f"{taken}: {label.different} classes, which are numbers; choose another by --label"
+        yield f"{taken}: it has {label.different} classes, all numbers; choose another with --label"
 
 
 def _on_feature(column: TextColumn) -> Iterator[str]:
@@ -245,14 +247,14 @@ def _on_feature(column: TextColumn) -> Iterator[str]:
         different = column.different
         if different > max(CLASSES_SURE, MANY_CATEGORIES * rows):
             found = f"column {column.name!r} has {different} categories in {rows} rows"
-            yield f"{found}, and each becomes a feature: leave the column out if they are names"
+            yield f"{found}, each a feature of its own: leave the column out if they are names"
         return
     values = column.numbers
     if np.array_equal(np.diff(values), np.ones(rows - 1)):
-        yield f"column {column.name!r} numbers the rows, and is taken as a feature: leave it out"
+        yield f"column {column.name!r} numbers the rows but would be a feature: leave it out"
     low, early, middle, late, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
     spread = late - early or np.ptp(np.quantile(values, [0.05, 0.95]))
     if 0 < FAR * spread < high - low:
         line = int(np.argmax(np.abs(values - middle))) + 2
         found = f"column {column.name!r}, line {line}, is far from all other values"
-        yield f"{found}: scaled with it, they hardly differ"
+        yield f"{found}: after scaling, the other values hardly differ"

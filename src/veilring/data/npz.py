@@ -1,15 +1,15 @@
-"""Rows in NumPy's .npz files, such as embeddings that were computed before.
+"""Rows in NumPy's .npz files, such as precomputed embeddings.
 
 ===============  ====================================================================
-array            what is in it
+array            contents
 ===============  ====================================================================
 `X`              numbers, shape (rows, features)
-`y`              perhaps: whole numbers from 0, one a row
-`class_names`    perhaps: different texts, which the numbers of `y` count from 0
-`ids`            perhaps: whose each row is, one a row
+`y`              optional: whole numbers from 0, one per row
+`class_names`    optional: different texts, indexed by the numbers of `y`
+`ids`            optional: the id of each row's owner
 ===============  ====================================================================
 
-Other arrays are passed over, and nothing is ever unpickled.
+Other arrays are ignored, and nothing is ever unpickled.
 """
 
 import math
@@ -30,14 +30,14 @@ from veilring.privacy.files import open_private
 
 NPZ: Final = ".npz"
 
-# A label has two bytes on the wire; where there are more, they number rows and not classes.
+# A label has two bytes on the wire; more different labels would number rows rather than classes.
 _CLASSES_MAX: Final = 1 << 16
 _ARRAYS: Final = ("X", "y", "class_names", "ids")
-# DEFLATE shrinks nothing to less than 1/1032 (zlib's technical details), so that the size of the
-# file bounds the memory. NumPy writes no other compression.
+# DEFLATE shrinks nothing below 1/1032 (zlib's technical details), so the size of the file bounds
+# the memory. NumPy writes no other compression.
 _SHRINKS_MAX: Final = 1032
 _COMPRESSIONS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-# What NumPy and the modules below it raise for files that are empty, cut, damaged, encrypted or no
+# Errors of NumPy and the modules below it for files that are empty, cut, damaged, encrypted or not
 # archives.
 _UNREADABLE: Final = (
     OSError,
@@ -57,13 +57,13 @@ _UNREADABLE: Final = (
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Vectors:
-    """What a file holds. Its values are never shown.
+    """The contents of a file. Its values are never shown.
 
     Attributes:
         features: Shape (rows, features).
         labels: Shape (rows,), from 0; `None` if there are none.
-        class_names: What the labels number; `None` if that is not said.
-        ids: One a row; `None` if there are none.
+        class_names: The names of the labels; `None` if they are missing.
+        ids: One per row; `None` if there are none.
     """
 
     features: NDArray[np.floating]
@@ -73,12 +73,13 @@ class Vectors:
 
 
 def read_npz(path: Path) -> Table:
-    """Read a file of labelled rows as a data set; ids are passed over.
+    """Read a file of labelled rows as a data set, ignoring ids.
 
-    Features are called `x0`, `x1`, ...; classes by `class_names`, or else by their numbers.
+    Features are called `x0`, `x1`, ...; classes have the names in `class_names`, or otherwise their
+    numbers.
 
     Raises:
-        InputError: If the file cannot be read, or holds no such table.
+        InputError: If the file cannot be read, or contains no such table.
     """
     held = read_vectors(path, "source")
     if held.labels is None:
@@ -102,10 +103,10 @@ def read_vectors(path: Path, field: str) -> Vectors:
 
     Args:
         path: The file.
-        field: How an error calls it.
+        field: The field to name in errors.
 
     Raises:
-        InputError: If it cannot be read, or is not as above.
+        InputError: If the file cannot be read, or does not have the format above.
     """
     arrays = _read(path, field)
     features, labels = arrays.get("X"), arrays.get("y")
@@ -133,7 +134,7 @@ def write_vectors(vectors: Vectors, path: Path) -> None:
     """Write a new file; features in single precision.
 
     Raises:
-        InputError: If the file is there already, or cannot be written.
+        InputError: If the file exists already, or cannot be written.
     """
     arrays: dict[str, Any] = {"X": vectors.features.astype(np.float32)}
     if vectors.labels is not None:
@@ -151,7 +152,7 @@ def write_vectors(vectors: Vectors, path: Path) -> None:
 
 def _read(path: Path, field: str) -> dict[str, NDArray[Any]]:
     if not path.is_file():
-        raise InputError(field, path, "the path of an .npz file that exists")
+        raise InputError(field, path, "the path of an existing .npz file")
     try:
         with zipfile.ZipFile(path) as archive:
             held = {info.filename: info for info in archive.infolist()}
@@ -159,19 +160,19 @@ def _read(path: Path, field: str) -> dict[str, NDArray[Any]]:
             for name in _ARRAYS:
                 if f"{name}.npy" in held:
                     _require_size(archive, held[f"{name}.npy"], size)
-            # NumPy does not close a file that it opened and could not read.
+            # NumPy does not close a file that it opened but could not read.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in _ARRAYS if f"{name}.npy" in held}
     except _UNREADABLE:
-        allowed = "a file with arrays of numbers and texts, as NumPy's savez writes it"
+        allowed = "a file with arrays of numbers and texts, as written by NumPy's savez"
         raise InputError(field, path, allowed) from None
 
 
 def _require_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> None:
-    """Refuse an array that announces more than the archive can hold, before it is allocated.
+    """Refuse an array whose announced size exceeds the archive's capacity, before it is allocated.
 
     Raises:
-        ValueError: If it does.
+        ValueError: If the size is impossible.
     """
     if member.compress_type not in _COMPRESSIONS or member.compress_size > size:
         raise ValueError(member.filename)
@@ -203,7 +204,7 @@ def _texts(
     if given is None:
         return None
     if given.ndim != 1 or given.dtype.kind not in "Uiu":
-        raise _unfit(field, path, f"{name} of texts, along one axis")
+        raise _unfit(field, path, f"{name} as a one-dimensional array of texts")
     return tuple(map(str, given.tolist()))
 
 

@@ -1,13 +1,13 @@
-"""A public schema as files have it, and how a CSV file of rows is read and checked by it.
+"""The public schema of terms, and how CSV files of rows are read and checked with it.
 
-An error names the column and the line, and no value but an unknown category's first characters, so
-that it can be found.
+An error names the column and the line, and no value except the first characters of an unknown
+category, so that it can be found.
 
-A value outside of its range counts as the nearest bound, which no protocol notices: rows in another
-unit only make labels wrong. So each role that reads a file of its own counts such values first. The
-counts depend on private rows. They stand in the party's own log, and nothing of them is sent. A
-refusal can be noticed, because the party does not start: peers may conclude that its rows do not
-fit. `outside_max = 1` in the configuration starts the party whatever its rows are.
+A value outside of its range is clipped, which no protocol notices: rows in another unit only make
+labels wrong. Each role that reads a file of its own therefore counts such values first. The counts
+depend on private rows, so they are written only to the party's own log. A refusal is noticeable,
+because the party does not start: peers may conclude that its rows do not fit. `outside_max = 1` in
+the configuration starts the party whatever its rows are.
 """
 
 import logging
@@ -28,34 +28,34 @@ from veilring.data.table import Categories, Features, Ranges, Rows
 from veilring.errors import InputError, ScenarioError
 
 _log = logging.getLogger("veilring.rows")
-# Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
-# are in use, leave out 2 %. With more than this the unit, the column or the range is wrong.
+# Ranges are meant to include all possible values of a column. Ranges from percentiles 1 and 99,
+# which are in use, leave out 2 %. Beyond this, the unit, the column or the range is wrong.
 OUTSIDE_MAX: Final = 0.05
-# One value may be an outlier or a typing error, and one row may be all that a file has: a client's
-# own report, or a record that is added. To refuse it would reveal something about that row alone.
+# One value may be an outlier or a typing error, and a file may have only one row: a client's own
+# report, or an added record. Refusing it would reveal something about that row alone.
 OUTSIDE_SURE: Final = 2
-# Where different values take up less of their range than this, distances hardly see the column:
-# metres in a range of millimetres. Skewed columns look the same, so it is never refused.
+# If the different values take up less of their range than this, distances hardly depend on the
+# column: metres in a range of millimetres. Skewed columns look similar, so this is never refused.
 NARROW: Final = 0.01
-# A row of an image has hundreds of columns; the first are enough to find the mistake.
+# A row of an image has hundreds of columns; the first ones are enough to find the mistake.
 _COLUMNS_SHOWN: Final = 8
 _UNKNOWN_SHOWN: Final = 40  # enough of a cell to find it in its file
 FEATURES_ALLOWED: Final = "a list of tables with the keys name, and low and high or categories"
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
-"""The share of a column's values that may lie outside of its range."""
+"""The maximum share of a column's values outside of its range."""
 FileCells: TypeAlias = Mapping[str, NDArray[np.str_]]
 """The cells of each column, by its header."""
 
 
 class FeatureTerms(Section):
-    """One column of everybody's rows: a number in a public range, or one of public categories.
+    """One column of all parties' rows: a number in a public range, or one of public categories.
 
     Attributes:
-        name: Its header.
-        low: The least value; a lower one counts as this one.
-        high: The greatest value; a higher one counts as this one.
-        categories: Instead of a range, all that a cell may hold.
+        name: The header of the column.
+        low: The minimum; lower values are clipped to it.
+        high: The maximum; higher values are clipped to it.
+        categories: The allowed values, instead of a range.
     """
 
     name: str = Field(description="the header of a column")
@@ -65,7 +65,7 @@ class FeatureTerms(Section):
 
     @property
     def width(self) -> int:
-        """How many features the column becomes where a category is one of several 0 and 1."""
+        """The number of features of the column if a category becomes several of 0 and 1."""
         return len(self.categories) or 1
 
 
@@ -73,10 +73,10 @@ FeatureList = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length
 
 
 def check_features(features: Sequence[FeatureTerms]) -> None:
-    """Refuse columns that do not go together.
+    """Refuse incompatible columns.
 
     Raises:
-        ScenarioError: It names the key, its value and what is allowed.
+        ScenarioError: Naming the key, its value and the allowed values.
     """
     require_different("features", tuple(feature.name for feature in features))
     for feature in features:
@@ -89,32 +89,32 @@ def require_different(key: str, names: Sequence[str]) -> None:
     """Refuse names that occur twice.
 
     Raises:
-        ScenarioError: It names the key.
+        ScenarioError: Naming the key.
     """
     if len(set(names)) != len(names):
-        raise ScenarioError(key, list(names), "a list in which no name repeats")
+        raise ScenarioError(key, list(names), "a list without repeated names")
 
 
 def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.int64]:
     """Return the number of each cell's category.
 
     Raises:
-        InputError: If the column is missing or a cell is none of them.
+        InputError: If the column is missing or a cell is not one of them.
     """
     return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
 
 
 def read_numbers(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
-    """Return the cells as numbers; a value outside of the range becomes the nearest bound.
+    """Return the cells as numbers, clipped to the range.
 
     Raises:
-        InputError: As `numbers_of`.
+        InputError: As in `numbers_of`.
     """
     return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
 
 
 def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
-    """Return the cells as numbers, also those outside of the range.
+    """Return the cells as numbers, including those outside of the range.
 
     Raises:
         InputError: If the column is missing or a cell is not a finite number.
@@ -132,10 +132,10 @@ def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[n
 
 
 def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of each row's class: the label is the last column.
+    """Return the number of each row's class, which is the last column.
 
     Raises:
-        InputError: If a cell is none of them.
+        InputError: If a cell is not one of them.
     """
     label = list(cells)[-1]
     note = " (the last column is taken as the label)"
@@ -145,24 +145,24 @@ def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray
 def look_up(
     path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
 ) -> NDArray[np.int64]:
-    """Return the place of each cell among some names.
+    """Return the position of each cell in a list of names.
 
     Args:
         path: The file.
         column: The header.
         cells: Shape (rows,).
-        names: What a cell may be.
-        note: What an error adds.
+        names: The allowed values of a cell.
+        note: A note to append to errors.
 
     Raises:
-        InputError: If a cell is none of them.
+        InputError: If a cell is not one of them.
     """
     numbers = {name: number for number, name in enumerate(names)}
     found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
     if (found < 0).any():
         row = int(np.argmax(found < 0))
         where = cell_at(path.name, column, row)
-        if path.suffix.lower() == NPZ:  # where there are no lines
+        if path.suffix.lower() == NPZ:  # if lines are unknown
             where = f"{path.name}, {column}, row {row + 1}"
         cell = str(cells[row])[:_UNKNOWN_SHOWN]
         raise InputError(where, cell, f"one of {', '.join(names)}{note}")
@@ -179,7 +179,7 @@ def _column(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.s
 
 
 def _numbers(cells: list[str]) -> NDArray[np.float64]:
-    """Return cells as numbers, NaN where one is none."""
+    """Return cells as numbers, with NaN for a cell that is not one."""
     with suppress(ValueError):  # the usual case, several times as fast
         return np.fromiter(map(float, cells), np.float64, len(cells))
     return np.fromiter(map(_number, cells), np.float64, len(cells))
@@ -193,7 +193,7 @@ def _number(cell: str) -> float:
 
 
 class _Fit(NamedTuple):
-    """How the values of one column fit its range."""
+    """The fit of one column's values to its range."""
 
     feature: FeatureTerms
     rows: int
@@ -201,7 +201,7 @@ class _Fit(NamedTuple):
     narrow: bool
 
     def __str__(self) -> str:
-        found = f"{self.outside} of {self.rows} outside of its range"
+        found = f"{self.outside} of {self.rows} values are outside of its range"
         if not self.outside:
             found = f"all values lie in {NARROW:.0%} of its range; check their unit"
         return f"column {self.feature.name!r}: {found}"
@@ -220,16 +220,16 @@ def check_ranges(
         path: The file of the rows.
         features: The columns of the terms.
         cells: The cells of the file, by column.
-        outside_max: The share of a column's values that may lie outside of its range.
+        outside_max: The maximum share of a column's values outside of its range.
         log: The party's own log.
 
     Returns:
-        How many rows there are, at least one.
+        The number of rows, at least one.
 
     Raises:
-        InputError: If there is no row, a column is missing, or a cell is no finite number.
-        ScenarioError: If more than `outside_max` of a column's values lie outside of its range, and
-            at least `OUTSIDE_SURE` of them. It names all such columns and their counts.
+        InputError: If there are no rows, a column is missing, or a cell is not a finite number.
+        ScenarioError: If more than `outside_max` of a column's values, and at least `OUTSIDE_SURE`
+            of them, are outside of its range. It names all such columns and their counts.
     """
     rows = len(next(iter(cells.values()), ()))
     if not rows:
@@ -243,7 +243,7 @@ def check_ranges(
         more = len(fits) - _COLUMNS_SHOWN
         log.warning("%s; %s%s", counted, shown, f"; {more} more columns" if more > 0 else "")
     else:
-        log.info("%s; all values lie in their ranges", counted)
+        log.info("%s; all values are in their ranges", counted)
     refused = [
         fit for fit in fits if fit.outside >= OUTSIDE_SURE and fit.outside > outside_max * rows
     ]
@@ -254,7 +254,7 @@ def check_ranges(
 
 
 def _fits(path: Path, features: Sequence[FeatureTerms], cells: FileCells) -> Iterator[_Fit]:
-    """Yield the columns that do not fit their ranges well."""
+    """Yield the columns whose values fit their ranges badly."""
     for feature in features:
         if feature.categories:
             continue
@@ -277,11 +277,11 @@ def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
 
 
 class RowSchema(Section):
-    """How a row is read.
+    """The schema of a row.
 
     Attributes:
         classes: The names of all classes.
-        features: All columns but the label.
+        features: All columns except the label.
     """
 
     classes: Words = Field(min_length=1, description="a list of different names of classes")
@@ -289,12 +289,12 @@ class RowSchema(Section):
 
     @property
     def width(self) -> int:
-        """How many features a row has once categories are several 0 and 1."""
+        """The number of features of a row, with categories as several 0 and 1."""
         return sum(feature.width for feature in self.features)
 
     @property
     def encoded(self) -> Features:
-        """The schema of rows once categories are several 0 and 1."""
+        """The schema of rows with categories as several 0 and 1."""
         names: list[str] = []
         ranges: list[tuple[float, float]] = []
         categories: list[Categories] = []
@@ -302,7 +302,7 @@ class RowSchema(Section):
             if each.categories:
                 categories.append(Categories(each.name, len(names), each.categories))
                 names += [f"{each.name}={value}" for value in each.categories]
-                # A single category is the same everywhere, and becomes 0 as such a number does.
+                # a single category is constant, and becomes 0 like a constant number
                 ranges += [(float(each.width == 1), 1.0)] * each.width
             else:
                 names.append(each.name)
@@ -311,10 +311,10 @@ class RowSchema(Section):
         return Features(tuple(names), Ranges(lows, highs), self.classes, tuple(categories))
 
     def require_sound(self) -> None:
-        """Refuse classes and columns that do not go together.
+        """Refuse incompatible classes and columns.
 
         Raises:
-            ScenarioError: It names the key, its value and what is allowed.
+            ScenarioError: Naming the key, its value and the allowed values.
         """
         require_different("classes", self.classes)
         check_features(self.features)
@@ -324,48 +324,48 @@ class RowSchema(Section):
 
         Args:
             path: A file with all columns of the terms, and the label as the last column.
-            outside_max: The share of a column's values that may lie outside of its range.
+            outside_max: The maximum share of a column's values outside of its range.
             log: The party's own log.
 
         Raises:
-            InputError: If a column is missing or a cell does not fit; it names both, and no value
-                but an unknown category's first characters.
-            ScenarioError: As `check_ranges`.
+            InputError: If a column is missing or a cell is invalid; it names both, and no value
+                except the first characters of an unknown category.
+            ScenarioError: As in `check_ranges`.
         """
         cells = read_cells(path)
         if check_ranges(path, self.features, cells, outside_max, log) == 1:
-            log.warning("%s: 1 row; check that the file is complete", path.name)
+            log.warning("%s has only 1 row; check that the file is complete", path.name)
         return self.rows_of(path, cells)
 
     def rows_of(self, path: Path, cells: FileCells) -> Rows:
-        """Return rows from the cells of a file that was read; as `read_rows`."""
+        """Return rows from the cells of a file that was already read, like `read_rows`."""
         labels = read_labels(path, cells, self.classes)
         return Rows(self._encode(path, cells), labels)
 
     def read_queries(
         self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log
     ) -> NDArray[np.float64]:
-        """Read queries as `read_rows` does; columns beside the terms, such as a label, are ignored.
+        """Read queries like `read_rows`; other columns, such as a label, are ignored.
 
         Raises:
-            InputError: As `read_rows`.
-            ScenarioError: As `read_rows`.
+            InputError: As in `read_rows`.
+            ScenarioError: As in `read_rows`.
         """
         cells = read_cells(path)
         check_ranges(path, self.features, cells, outside_max, log)
         return self._encode(path, cells)
 
     def _encode(self, path: Path, cells: FileCells) -> NDArray[np.float64]:
-        """Return the features of all columns, scaled into [0, 1] as those of a table are."""
+        """Return the features of all columns, scaled into [0, 1] like those of a table."""
         columns = [_features_of(path, feature, cells) for feature in self.features]
         return self.encoded.ranges.to_unit(np.hstack(columns), constant=0.0)
 
 
 def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
-    """Return the columns of a schema of features: a category is one column again.
+    """Return the columns of a schema of features, with one-hot features merged into their column.
 
-    The ranges of a table are its own. In production they come from what a column *can* hold, since
-    a range that was taken from private rows gives their extremes away. So do categories.
+    The ranges of a table are its own. In production they are those that a column *can* have,
+    because ranges or categories taken from private rows reveal the rows.
     """
     ranges = features.ranges
     columns: dict[int, FeatureTerms] = {

@@ -1,4 +1,4 @@
-"""Data sets by name: scikit-learn's, openml.org's, files, and texts as directions."""
+"""Data sets by name: scikit-learn's, openml.org's, files, and embedded texts."""
 
 import importlib.util
 import warnings
@@ -26,12 +26,12 @@ def load(source: str, *, label: str | None = None, separator: Separator = ",") -
         source: `wine`, `breast-cancer`, `digits` or `iris` (they come with scikit-learn);
             `openml:NAME`; or the path of a CSV file, which ends in `.csv`, or of a file that
             `read_npz` takes, which ends in `.npz`.
-        label: In a CSV file: the column with the class of each row; the last one if left out.
-        separator: In a CSV file: what stands between cells.
+        label: For a CSV file: the column with the class of each row; by default the last one.
+        separator: For a CSV file: the separator between cells.
 
     Raises:
-        InputError: If there is no such data set, or it is not a table for classification, or
-            `label` or `separator` is given for another source than a CSV file.
+        InputError: If there is no such data set, it is not a table for classification, or `label`
+            or `separator` is given for another source than a CSV file.
     """
     if source.lower().endswith(_CSV) and not source.startswith(_OPENML):
         return read_csv(Path(source), label=label, separator=separator)
@@ -51,7 +51,7 @@ def load(source: str, *, label: str | None = None, separator: Separator = ",") -
 
 
 class _BuiltinSet(NamedTuple):
-    """What is public about a set; the rows are in scikit-learn's package."""
+    """The public facts about a set, whose rows are in scikit-learn's package."""
 
     file: str
     header_lines: int
@@ -107,14 +107,14 @@ BUILTIN: Final = {
     ),
     "iris": _BuiltinSet("iris.csv", 1, _IRIS, ("setosa", "versicolor", "virginica")),
 }
-"""By name."""
+"""The sets by name."""
 
 
 def read_builtin(name: str) -> Table:
     """Return one of the `BUILTIN` sets.
 
     Its rows are read from the file in scikit-learn's package, which takes milliseconds; importing
-    scikit-learn to do the same takes 1.5 s. Where that file is not, scikit-learn is asked.
+    scikit-learn for that takes 1.5 s. If the file is missing, scikit-learn is used.
     """
     public = BUILTIN[name]
     rows = _from_package(public)
@@ -142,9 +142,9 @@ def _from_library(name: str) -> NDArray[np.float64]:
 
 
 def fetch_openml(name: str) -> Table:
-    """Fetch the active version of a data set of openml.org, or take it from scikit-learn's cache.
+    """Fetch the active version of a data set of openml.org, or use scikit-learn's cache.
 
-    Columns that OpenML calls nominal are categories, where a missing value is the category `?`.
+    Columns that OpenML calls nominal are categories; a missing value is the category `?`.
 
     Raises:
         InputError: If it cannot be fetched, is sparse, has not exactly one label, or lacks numbers.
@@ -160,10 +160,10 @@ def fetch_openml(name: str) -> Table:
             found = datasets.fetch_openml(name, as_frame=False, parser="liac-arff", n_retries=1)
     except (OSError, ValueError) as error:  # no network, or no such set
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        allowed = f"a data set that openml.org has, where it can be reached ({reason})"
+        allowed = f"a data set on openml.org, which must be reachable ({reason})"
         raise InputError("source", source, allowed) from error
     if not isinstance(found.data, np.ndarray) or np.ndim(found.target) != 1:
-        raise InputError("source", source, "a data set that is dense and has one label a row")
+        raise InputError("source", source, "a dense data set with one label per row")
     columns = {
         column: _openml_column(found.data[:, position], found.categories.get(column))
         for position, column in enumerate(found.feature_names)
@@ -185,7 +185,7 @@ def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
     """Return the embedding of each text, of length 1, shape (texts, dimensions).
 
     Args:
-        texts: At least one.
+        texts: The texts, at least one.
         model: The folder of a sentence-transformers model.
 
     Raises:
@@ -203,17 +203,17 @@ def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
 def embed_csv(
     path: Path, text: str, model: Path, *, key: str | None = None, labelled: bool = True
 ) -> Vectors:
-    """Embed a column of a CSV file; what is neither text, id nor label is left out.
+    """Embed a column of a CSV file, ignoring all columns except text, id and label.
 
     Args:
-        path: As `read_csv` takes it.
+        path: As in `read_csv`.
         text: The name of the column.
         model: The folder of a sentence-transformers model.
-        key: The column that says whose each row is, if there is one.
+        key: The column with the id of each text's owner, if there is one.
         labelled: Whether the last column is the label.
 
     Raises:
-        InputError: If the file cannot be read, has no such column, or `embed` refuses.
+        InputError: If the file cannot be read, lacks a column, or `embed` raises one.
     """
     cells = read_cells(path)
     label = list(cells)[-1] if labelled else None

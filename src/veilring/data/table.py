@@ -1,4 +1,4 @@
-"""Tables of numbers: public schema and rows; how they are scaled, split, dealt and encoded."""
+"""Tables of numbers: public schema and rows, with scaling, splits, partitions and encoding."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,11 +15,11 @@ from veilring.randomness import Streams
 PartitionKind = Literal["iid", "dirichlet", "by-label", "sizes"]
 PARTITIONS: Final[tuple[PartitionKind, ...]] = ("iid", "dirichlet", "by-label", "sizes")
 
-# Below, one party has all rows of a class but for rounding errors; above, all have equal shares.
+# Below, one party has all rows of a class except for rounding errors; above, all have equal shares.
 ALPHA_MIN: Final = 1e-3
 ALPHA_MAX: Final = 1e6
-# Each category becomes a feature that every query carries, and each class an entry of every vote.
-# A column with more values than this is an identifier or a number with a mistake in it.
+# Each category becomes a feature of every query, and each class an entry of every vote. A column
+# with more values than this is an identifier or a number with a mistake in it.
 CATEGORIES_MAX: Final = 1000
 
 ColumnValues = NDArray[np.float64] | NDArray[np.str_]
@@ -27,17 +27,17 @@ ColumnValues = NDArray[np.float64] | NDArray[np.str_]
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Public ranges of features, by which rows are scaled.
+    """Public ranges of features, used to scale rows.
 
-    Where parties hold the rows, ranges must be known without looking at the data, as the range of
-    a sensor or of a form's field is. Ranges computed from private rows give their extremes away.
+    If parties hold the rows, ranges must be known without looking at the data, like the range of a
+    sensor or of a form's field. Ranges computed from private rows reveal their extremes.
 
     Attributes:
-        lows: The least value of each feature.
-        highs: The greatest value of each feature.
+        lows: The minimum of each feature.
+        highs: The maximum of each feature.
 
     Raises:
-        InputError: If they are not as many, or a range is not finite or upside down.
+        InputError: If their lengths differ, or a range is not finite or empty.
     """
 
     lows: tuple[float, ...]
@@ -57,7 +57,7 @@ class Ranges:
 
     @classmethod
     def of(cls, rows: NDArray[np.floating]) -> Self:
-        """Return the least and the greatest values of public rows, at least one."""
+        """Return the minima and maxima of public rows, at least one."""
         return cls(tuple(rows.min(axis=0).tolist()), tuple(rows.max(axis=0).tolist()))
 
     @classmethod
@@ -73,7 +73,7 @@ class Ranges:
             constant: The value of a feature with `low == high`.
 
         Raises:
-            InputError: If there are not as many features, or a value is not a number.
+            InputError: If the number of features differs, or a value is not a number.
         """
         if rows.shape[1:] != (len(self),):
             raise InputError.because(
@@ -90,12 +90,12 @@ class Ranges:
 
 
 class Categories(NamedTuple):
-    """The features that one column of categories became: 1 where a row has the value, else 0.
+    """The features of a column of categories: 1 if a row has the value, otherwise 0.
 
     Attributes:
-        column: What the column is called.
+        column: The name of the column.
         first: The position of its first feature.
-        values: One a feature, in their order.
+        values: The values, one for each feature, in their order.
     """
 
     column: str
@@ -110,17 +110,17 @@ class Categories(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is public about the rows of a table: all parties know it.
+    """The public schema of a table's rows, known to all parties.
 
     Attributes:
-        names: One a feature.
-        ranges: The least and the greatest value of each feature.
+        names: The names of the features.
+        ranges: The range of each feature.
         classes: The names of the classes, at least one; labels are positions in it.
-        categories: The columns that were categories before they became features of 0 and 1, by
-            position; all other features were numbers.
+        categories: The columns of categories that became features of 0 and 1, by position; all
+            other features were numbers.
 
     Raises:
-        InputError: If there are not as many ranges as names.
+        InputError: If the numbers of ranges and names differ.
     """
 
     names: tuple[str, ...]
@@ -151,20 +151,20 @@ class Features:
 
     @property
     def is_categorical(self) -> bool:
-        """Whether all columns were categories, so that no feature was a number."""
+        """Whether all columns were categories, so no feature was a number."""
         return sum(len(each.values) for each in self.categories) == len(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rows:
-    """Rows of a common schema, as one party holds them. Their values are never shown.
+    """Rows of a common schema, held by one party. Their values are never shown.
 
     Attributes:
         features: Shape (rows, features), scaled by public ranges into [0, 1].
         labels: Shape (rows,), class numbers from 0.
 
     Raises:
-        InputError: If the shapes do not fit, a feature is outside [0, 1] or a label is negative.
+        InputError: If the shapes do not match, a feature is outside [0, 1] or a label is negative.
     """
 
     features: NDArray[np.float64]
@@ -195,7 +195,7 @@ class Rows:
 
 
 def is_table(values: NDArray[Any]) -> bool:
-    """Say whether an array has two axes, such as rows by features."""
+    """Return whether an array has two axes, such as rows and features."""
     return values.ndim == 2  # noqa: PLR2004  (what a table is)
 
 
@@ -209,15 +209,15 @@ class Table:
     """A data set for classification. Its values are never shown.
 
     Attributes:
-        name: Where it came from.
+        name: The source of the table.
         X: Shape (rows, features), finite.
         y: Shape (rows,), positions in `features.classes`.
         features: The public schema; parts of a table keep that of the whole.
-        label_name: What the column of the labels is called.
-        notes: What may be a mistake in its file, one sentence each.
+        label_name: The name of the label's column.
+        notes: Possible mistakes in its file, one sentence each.
 
     Raises:
-        InputError: If the shapes do not fit, a value is not finite or a label has no name.
+        InputError: If the shapes do not match, a value is not finite or a label has no name.
     """
 
     name: str
@@ -243,10 +243,10 @@ class Table:
         *,
         categories: tuple[Categories, ...] = (),
     ) -> Self:
-        """Return a table of at least one row, whose ranges are those of its own rows.
+        """Return a table of at least one row, with ranges computed from its rows.
 
         Args:
-            name: Where it came from.
+            name: The source of the table.
             X: Shape (rows, features), finite.
             y: Shape (rows,), positions in `classes`.
             names: The names of the features.
@@ -254,7 +254,7 @@ class Table:
             categories: The columns that were categories.
 
         Raises:
-            InputError: If the shapes do not fit, a value is not finite or a label has no name.
+            InputError: If the shapes do not match, a value is not finite or a label has no name.
         """
         _require_values(X, len(y), len(names))
         return cls(name, X, y, Features(names, Ranges.of(X), classes, categories))
@@ -267,7 +267,7 @@ class Table:
         return f"Table({self.name!r}: {shape}, {len(self.features.classes)} classes)"
 
     def describe(self) -> str:
-        """Say in one line which columns are numbers, categories and the label."""
+        """Describe in one line which columns are numbers, categories and the label."""
         categories = self.features.categories
         numbers = len(self.features) - sum(len(each.values) for each in categories)
         columns = [f"{numbers} of numbers"] if numbers else []
@@ -278,18 +278,18 @@ class Table:
         return f"{self.name}: columns: {', '.join(columns)}; {label}"
 
     def take(self, rows: NDArray[np.int64]) -> "Table":
-        """Return the table of these rows, in this order; the schema stays."""
+        """Return the table of these rows, in this order, with the same schema."""
         return replace(self, X=self.X[rows], y=self.y[rows])
 
     def split(self, test_share: float = 0.25, seed: int | None = 1) -> "TrainTestSplit":
-        """Hold out a random share of the rows, as a scenario of this seed does.
+        """Hold out a random share of the rows, like a scenario with this seed.
 
         Args:
-            test_share: As `split` takes it.
-            seed: Of the draw; with none it is cryptographic.
+            test_share: As in `split`.
+            seed: The random seed; by default the draw is cryptographic.
 
         Raises:
-            InputError: As `split` and `Streams` do.
+            InputError: As in `split` and `Streams`.
         """
         return split(self, test_share, Streams(seed).generator("split"))
 
@@ -301,16 +301,16 @@ class Table:
         kind: PartitionKind = "iid",
         alpha: float = 1.0,
     ) -> list["Table"]:
-        """Partition the rows among parties, as a scenario of this seed does; a party may have none.
+        """Partition the rows among parties, like a scenario with this seed; a party may have none.
 
         Args:
             parties: The number of parties, at least 1.
-            seed: Of the draw; with none it is cryptographic.
-            kind: As `partition` takes it.
-            alpha: As `partition` takes it.
+            seed: The random seed; by default the draw is cryptographic.
+            kind: As in `partition`.
+            alpha: As in `partition`.
 
         Raises:
-            InputError: As `partition` and `Streams` do.
+            InputError: As in `partition` and `Streams`.
         """
         rng = Streams(seed).generator("partition")
         return [self.take(rows) for rows in partition(self.y, parties, rng, kind=kind, alpha=alpha)]
@@ -327,17 +327,17 @@ def _require_values(X: NDArray[np.float64], rows: int, features: int) -> None:
 
 
 def scale_to_unit(table: Table, ranges: Ranges | None = None) -> Table:
-    """Scale each feature by public ranges into [0, 1]; columns of categories stay as they are.
+    """Scale each feature by public ranges into [0, 1]; columns of categories are unchanged.
 
-    What lies outside is clipped to the nearest end, and a feature with `low == high` becomes 0,
-    which a column of one category is too.
+    Values outside are clipped to the nearest end. A feature with `low == high` becomes 0, like a
+    column with a single category.
 
     Args:
-        table: What to scale.
-        ranges: Public; by default those of the table's schema.
+        table: The table.
+        ranges: The public ranges; by default those of the table's schema.
 
     Raises:
-        InputError: If there are not as many ranges as features.
+        InputError: If the numbers of ranges and features differ.
     """
     scaled = (table.features.ranges if ranges is None else ranges).to_unit(table.X, constant=0.0)
     features = replace(table.features, ranges=Ranges.unit(len(table.features)))
@@ -345,22 +345,22 @@ def scale_to_unit(table: Table, ranges: Ranges | None = None) -> Table:
 
 
 class TrainTestSplit(NamedTuple):
-    """Two tables that have all rows of a third between them."""
+    """Two tables that together have all rows of a third."""
 
     train: Table
     held_out: Table
 
 
 def split(table: Table, test_share: float, rng: np.random.Generator) -> TrainTestSplit:
-    """Hold out a random share of the rows, whatever their labels (not stratified).
+    """Hold out a random share of the rows, regardless of labels (not stratified).
 
-    Both tables are in random order, so that the first rows of either are a fair sample of it.
+    Both tables are in random order, so the first rows of either are a fair sample.
 
     Args:
         table: At least two rows.
         test_share: In (0, 1). The held-out rows are the nearest whole number to this share, at
             least one, and at least one row is left.
-        rng: Source of the choice.
+        rng: The source of randomness.
 
     Raises:
         InputError: If the share is outside (0, 1) or the table has fewer than two rows.
@@ -379,9 +379,9 @@ def pairwise_distances(
 ) -> NDArray[np.float64]:
     """Return the Euclidean distance of every query to every row, shape (Q, N).
 
-    Each entry is computed from its own pair alone, so that a party's distances are bit for bit
-    those of the pooled computation. The matrix-product form is faster, but its rounding depends on
-    which other rows are there, and no derivation of privacy bounds it.
+    Each entry is computed from its own pair alone, so a party's distances are bit for bit those of
+    the pooled computation. The matrix-product form is faster, but its rounding depends on the other
+    rows, and no derivation of privacy bounds that.
 
     Args:
         queries: Shape (Q, f).
@@ -413,18 +413,18 @@ def partition(
 ) -> list[NDArray[np.int64]]:
     """Return each party's rows as ascending positions; a party may have none.
 
-    `iid` shuffles all rows and gives equal numbers, but for one row. `dirichlet` shares out each
-    class on its own, by proportions drawn from a symmetric Dirichlet law (Hsu, Qi and Brown,
+    `iid` shuffles all rows and gives each party the same number, up to one row. `dirichlet` divides
+    each class separately, by proportions drawn from a symmetric Dirichlet law (Hsu, Qi and Brown,
     "Measuring the effects of non-identical data distribution", 2019): the smaller `alpha`, the
-    fewer parties hold most of a class. `by-label` gives equal numbers too, but of rows in the order
-    of their labels, so that a party has as few classes as can be. `sizes` shuffles all rows and
-    gives the numbers that were asked for.
+    fewer parties hold most of a class. `by-label` also gives equal numbers, but of rows in the
+    order of their labels, so a party has as few classes as possible. `sizes` shuffles all rows and
+    gives the requested numbers.
 
     Args:
         labels: Shape (rows,).
-        parties: How many, at least 1.
-        rng: Source of the shuffle and of the proportions.
-        kind: How to deal.
+        parties: The number of parties, at least 1.
+        rng: The source of the shuffle and of the proportions.
+        kind: The method.
         alpha: For `dirichlet`: from `ALPHA_MIN` to `ALPHA_MAX`.
         sizes: For `sizes`: the number of rows of each party, which sum to all rows.
 
@@ -452,7 +452,7 @@ def partition(
 
 def _check_sizes(sizes: Sequence[int], parties: int, rows: int) -> None:
     if len(sizes) != parties or min(sizes) < 0 or sum(sizes) != rows:
-        allowed = f"{parties} whole numbers from 0 that sum to {rows}, the rows to deal"
+        allowed = f"{parties} whole numbers of at least 0 whose sum is {rows}, the number of rows"
         raise InputError("sizes", list(sizes), allowed)
 
 
@@ -477,11 +477,11 @@ def _by_dirichlet(
 def encode_columns(
     name: str, columns: Mapping[str, ColumnValues], labels: NDArray[np.str_]
 ) -> Table:
-    """Return a table: numbers as they are, categories one-hot, classes numbered.
+    """Return a table with unchanged numbers, one-hot categories and numbered classes.
 
-    A column of categories becomes one feature for each of its values, 1 where a row has it and 0
-    elsewhere, named `column=value`, in the order of the values. Classes are in numerical order if
-    all their names are numbers, else in alphabetical order.
+    A column of categories becomes one feature for each of its values, 1 if a row has it and 0
+    otherwise, named `column=value`, in the order of the values. Classes are in numerical order if
+    all their names are numbers, otherwise in alphabetical order.
 
     Args:
         name: The name of the table.
@@ -498,7 +498,7 @@ def encode_columns(
         )
     if not columns:
         raise InputError.because(
-            f"{name} has no features; add at least one column beside the label", field=name
+            f"{name} has no features; add at least one column besides the label", field=name
         )
     blocks: list[NDArray[np.float64]] = []
     feature_names: list[str] = []
@@ -519,7 +519,7 @@ def number_classes(
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the number of each label's class, shape (rows,), and the names of all classes.
 
-    They are in numerical order if all names are numbers, else in alphabetical order.
+    They are in numerical order if all names are numbers, otherwise in alphabetical order.
 
     Args:
         table: The name of the table.
@@ -539,7 +539,7 @@ def number_classes(
 def _encode_column(
     table: str, column: str, values: NDArray[Any]
 ) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Return the features of a column, and which categories they stand for if it has any."""
+    """Return the features of a column, and the categories that they stand for, if any."""
     if values.dtype == np.float64:
         finite = np.isfinite(values)
         if not finite.all():

@@ -1,13 +1,12 @@
-"""Parties on machines of their own: what they agree on, how each is configured, and how it runs.
+"""Deployed parties on machines of their own: shared terms, configurations, and servers.
 
-Two files are the same everywhere and public: the roster says who takes part by which key, and the
-terms say what is run on which schema. Two are each party's own: its key and its rows. A
-configuration names these files and the party's role.
+Two files are public and equal for all parties: the roster lists the members with their keys, and
+the terms define the protocol and the schema. Two files are private to each party: its key and its
+rows. A configuration names these files and the party's role.
 
 Each system has a module with its terms, the configurations of its roles and their coroutines:
-`peers`, `votes`, `owner`, `prediction`, `survey` (with `survey_client` and
-`estimating`) and `places`.
-A process imports only the modules of the role that it has.
+`peers`, `votes`, `owner`, `prediction`, `survey` (with `survey_client` and `estimating`) and
+`places`. A process imports only the modules of its own role.
 """
 
 from veilring.deployment.config import Columns, Config, Unfinished

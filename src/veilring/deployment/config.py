@@ -1,4 +1,4 @@
-"""The configuration of one long-lived party or of a client: one small file each."""
+"""Configuration files of parties and clients."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"
 RELATIVE: Final = "relative"
-"""Marks a key whose path is relative to the file that it stands in."""
+"""Marks a key whose path is relative to its file."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
 
 FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
@@ -26,7 +26,7 @@ AnAddress = Annotated[str, Field(description=_ADDRESS)]
 
 
 class Terms(Agreed):
-    """A public file that all parties of a deployment hold alike: what is run, on which columns."""
+    """A public file, equal for all parties of a deployment: the protocol and the columns."""
 
     @classmethod
     def load(cls, path: Path, parties: int | None = None) -> Self:
@@ -34,19 +34,19 @@ class Terms(Agreed):
 
         Args:
             path: The file.
-            parties: The number of parties, where it is known and matters.
+            parties: The number of parties, if it is known and matters.
 
         Raises:
-            ScenarioError: With all mistakes: the key, its value and what is allowed.
+            ScenarioError: With all mistakes: the key, its value and the allowed values.
         """
         return read_toml(path, cls).checked(parties)
 
     @classmethod
     def of(cls, **tables: Any) -> Self:
-        """Return terms with these keys, as a file would have them; not yet checked.
+        """Return terms with these keys, as read from a file but not yet checked.
 
         Raises:
-            ScenarioError: With all mistakes: the key, its value and what is allowed.
+            ScenarioError: With all mistakes: the key, its value and the allowed values.
         """
         try:
             return cls.model_validate(tables)
@@ -54,24 +54,25 @@ class Terms(Agreed):
             raise scenario_error(error, cls) from None
 
     def checked(self, parties: int | None = None) -> Self:  # noqa: ARG002  (for terms that need it)
-        """Return the same terms.
+        """Return these terms after checking them.
 
         Raises:
-            ScenarioError: If their keys do not go together.
+            ScenarioError: If keys are incompatible.
         """
         return self
 
 
 class Config(Section):
-    """The configuration of any role.
+    """Base configuration of all roles.
 
     Attributes:
         role: The name of the role: see `veilring.deployment.roles`.
         identity: The file with this party's own key.
-        roster: The file that says who takes part.
-        session_seconds: How long the parties of a session wait for each other, the same at all of
-            them, in seconds.
-        answer_seconds: How long a peer may compute before it counts as silent, likewise.
+        roster: The file with all members.
+        session_seconds: How long the parties of a session wait for each other, in seconds; equal
+            for all parties.
+        answer_seconds: How long a peer may compute before it counts as silent, in seconds; equal
+            for all parties.
     """
 
     role: str
@@ -82,12 +83,12 @@ class Config(Section):
 
     @property
     def limits(self) -> SessionLimits:
-        """How long sessions may take."""
+        """The time limits of sessions."""
         return SessionLimits(self.session_seconds, self.answer_seconds)
 
 
 class TermsConfig(Config):
-    """The configuration of a role that knows the terms beforehand.
+    """Base configuration of the roles that need the terms file.
 
     Attributes:
         terms: The file of the terms.
@@ -97,20 +98,20 @@ class TermsConfig(Config):
 
 
 class ServerConfig(TermsConfig):
-    """The configuration of a party that others reach.
+    """Base configuration of a party that accepts connections.
 
     Attributes:
-        listen: The address to listen at; loopback by default.
+        listen: The address at which to listen; loopback by default.
     """
 
     listen: AnAddress = LOOPBACK
 
 
 class AskingConfig(TermsConfig):
-    """The configuration of a client that asks a party.
+    """Base configuration of a client that queries a party.
 
     Attributes:
-        ask: The party, which sees what is asked.
+        ask: The party to query, which sees the queries.
     """
 
     ask: str = Field(description="the name of a party of the roster")
@@ -120,7 +121,7 @@ def load_credentials(config: Config) -> tuple[Identity, Roster]:
     """Load the key and the roster that a configuration names.
 
     Raises:
-        ScenarioError: If one cannot be read or does not fit.
+        ScenarioError: If one cannot be read or is invalid.
     """
     try:
         identity = load_identity(Path(config.identity))
@@ -138,12 +139,12 @@ Columns = Mapping[str, Sequence[object]]
 
 
 class Unfinished(VeilringError):
-    """Raised when not all queries could be answered, and the first of them have answers.
+    """Raised if not all queries were answered, with the answers to the first ones.
 
     Attributes:
         answered: The answers to the first rows, in order.
-        asked: The number of rows.
-        cause: The refusal of the others.
+        asked: The number of rows in total.
+        cause: The error for the remaining rows.
     """
 
     def __init__(self, answered: Columns, asked: int, cause: VeilringError) -> None:
@@ -152,4 +153,4 @@ class Unfinished(VeilringError):
 
     def __str__(self) -> str:
         done = len(next(iter(self.answered.values())))
-        return f"only the first {done:,} of {self.asked:,} rows are labelled: {self.cause}"
+        return f"only the first {done:,} of {self.asked:,} rows were labelled: {self.cause}"

@@ -1,4 +1,4 @@
-"""How parties of a deployment meet: one listens and answers, another connects to it and asks."""
+"""Connections in a deployment: servers that listen, members that meet, and clients."""
 
 import asyncio
 import contextlib
@@ -17,26 +17,26 @@ from veilring.randomness import Streams
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
-# Somebody sits and waits for the answer.
+# a person is waiting for the answer
 CLIENT_CONNECT_SECONDS: Final = 10.0
 
 # The parties of a deployment are started by different people on different machines: a member waits
-# a day for the others before it gives up and names those that are missing.
+# a day for the others before it gives up and names the missing ones.
 PEERS_SECONDS: Final = 86_400.0
-# Often enough for a person who reads the log: some 1,400 lines a day for each party missing.
+# Often enough for a person who reads the log: some 1,400 lines a day for each missing party.
 REMIND_SECONDS: Final = 60.0
 
-# By the reason of a refusal, shown below the error: first if the party asked refuses, and second if
-# another party refuses the party asked.
+# Explanations by the reason of a refusal, shown below the error: the first if the queried party
+# refuses, the second if another party refuses the queried one.
 _HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "OtherTerms": (
-            "Its file of terms says something else than yours.",
-            "{culprit}'s terms say something else than {by}'s.",
+            "Its terms differ from yours.",
+            "The terms of {culprit} differ from those of {by}.",
         ),
         "NotOffered": (
-            "It does not do this, or not for you: its configuration says for whom.",
-            "{culprit} does not do this, or not for {by}.",
+            "It does not offer this, or not to you: see its configuration.",
+            "{culprit} does not offer this, or not to {by}.",
         ),
     }
 )
@@ -45,27 +45,27 @@ _R = TypeVar("_R")
 
 
 def require_party(roster: Roster, key: str, name: str) -> None:
-    """Refuse a name that is no party's: clients cannot be asked, and do not serve.
+    """Refuse a name that is not a party's: clients do not serve.
 
     Args:
         roster: The parties and the clients.
-        key: The key of the configuration that has the name.
+        key: The key of the configuration with the name.
         name: The name.
 
     Raises:
-        ScenarioError: It lists the parties.
+        ScenarioError: With a list of the parties.
     """
     if name not in roster.parties:
         raise ScenarioError(key, name, f"a party: {', '.join(roster.parties)}")
 
 
 class Meeting:
-    """A party that is to be connected with all others.
+    """A party that connects to all others.
 
     Args:
-        endpoint: It dials the others.
-        node: What runs on it.
-        log: Where it says for whom it waits.
+        endpoint: The endpoint, which dials the others.
+        node: The node of the party.
+        log: The log for missing parties.
     """
 
     def __init__(self, endpoint: TlsEndpoint, node: Node, log: Logger) -> None:
@@ -76,21 +76,24 @@ class Meeting:
         """Wait until all others are connected, and log the missing ones once a minute.
 
         Raises:
-            HandshakeError: If a party is missing after that time; it names all that are.
+            HandshakeError: If parties are missing after that time; it names all of them.
         """
         loop = asyncio.get_running_loop()
         end, said = loop.time() + seconds, loop.time()
         while absent := self._endpoint.absent():
             if loop.time() >= end:
                 reasons = "; ".join(f"{name} at {why}" for name, why in absent.items())
-                raise HandshakeError(", ".join(absent), f"missing after {seconds:g} s: {reasons}")
+                raise HandshakeError(
+                    ", ".join(absent),
+                    f"not all parties are connected after {seconds:g} s: {reasons}",
+                )
             if loop.time() >= said + REMIND_SECONDS:
                 said = loop.time()
                 self._remind(absent)
             await self._change(min(end, said + REMIND_SECONDS))
 
     async def stay(self, end: Awaitable[object]) -> None:
-        """Go on until an end, and log the missing parties once a minute."""
+        """Wait for an end, and log the missing parties once a minute."""
         reminding = asyncio.create_task(self._keep_reminding())
         try:
             await end
@@ -107,7 +110,7 @@ class Meeting:
 
     def _remind(self, absent: Mapping[str, str]) -> None:
         for name, why in absent.items():
-            self._log.warning("%s waits for %s at %s", self.node.name, name, why)
+            self._log.warning("%s is waiting for %s at %s", self.node.name, name, why)
 
     async def _change(self, when: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -116,17 +119,17 @@ class Meeting:
 
 
 class Server:
-    """A party that others reach. Its key and its roster are checked before it listens.
+    """A party that accepts connections. Its key and its roster are checked before it listens.
 
     Args:
         config: Its configuration.
-        log: The log in which it says that it is ready, and that it leaves.
+        log: The log for its start and its end.
 
     Attributes:
         roster: The parties and the clients.
 
     Raises:
-        ScenarioError: If its key or its roster cannot be read, or it is no party of the roster.
+        ScenarioError: If its key or its roster cannot be read, or it is not a party of the roster.
     """
 
     def __init__(self, config: ServerConfig, log: Logger) -> None:
@@ -142,15 +145,15 @@ class Server:
         terms: Mapping[str, str] | None = None,
         kept: str = "",
     ) -> AsyncIterator[None]:
-        """Listen, and answer members that ask for an offer, until the context is left.
+        """Listen, and answer requests for the offers, until the context is left.
 
         Args:
             offers: The offers by name.
-            terms: What is served, key by key: clients that believe otherwise are refused.
-            kept: What its files hold, to be said when it is ready.
+            terms: The terms, key by key: clients with different ones are refused.
+            kept: The content of its files, for the log.
 
         Raises:
-            AddressTaken: If another process has the address.
+            AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
             self._identity, self.roster, listen=self._listen, connect_to=(), terms=terms
@@ -163,28 +166,28 @@ class Server:
 
     @asynccontextmanager
     async def meet(self, terms: Mapping[str, str]) -> AsyncIterator[Meeting]:
-        """Listen and dial all other parties, and yield at once a party that is to meet them.
+        """Listen and dial all other parties, and yield a `Meeting` at once.
 
         Args:
-            terms: What is run, key by key: members that believe otherwise are refused.
+            terms: The terms, key by key: members with different ones are refused.
 
         Raises:
-            InputError: If its key is not the roster's.
+            InputError: If its key is not the one in the roster.
             HandshakeError: If its own certificate has expired.
-            AddressTaken: If another process has the address.
+            AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
             self._identity, self.roster, listen=self._listen, timeout=None, terms=terms
         )
         name, limits, log = self._identity.name, self._limits, self._log
         async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
-            log.info("%s waits for all of %s", name, ", ".join(self.roster.parties))
+            log.info("%s is waiting for all of %s", name, ", ".join(self.roster.parties))
             with _saying_when_it_leaves(name, log):
                 yield Meeting(endpoint, node, log)
 
 
 class ClientConnection:
-    """A client's connection with one party.
+    """A client's connection to one party.
 
     Args:
         node: The client's node.
@@ -205,14 +208,14 @@ class Client:
 
     Args:
         config: Its configuration.
-        key: The key of the configuration that names the party.
+        key: The key of the configuration with the party's name.
 
     Attributes:
         roster: The parties and the clients.
         server: The name of the party.
 
     Raises:
-        ScenarioError: If its key or its roster cannot be read, or what it asks is no party.
+        ScenarioError: If its key or its roster cannot be read, or the queried name is not a party.
     """
 
     def __init__(self, config: Config, key: str = "ask") -> None:
@@ -225,15 +228,15 @@ class Client:
     async def connect(
         self, terms: Mapping[str, str] | None = None, *, seconds: float = CLIENT_CONNECT_SECONDS
     ) -> AsyncIterator[ClientConnection]:
-        """Connect with the party for as long as the context lasts.
+        """Connect to the party for as long as the context lasts.
 
         Args:
-            terms: What the client believes is run, key by key; a party that has others refuses it.
-            seconds: How long it tries.
+            terms: The client's terms, key by key; a party with different ones refuses it.
+            seconds: The time limit for connecting.
 
         Raises:
             HandshakeError: If the party cannot be reached within that time.
-            SessionAborted: If it refused what was asked of it, with a note that says why.
+            SessionAborted: If the party refused the request, with a note that explains the reason.
         """
         endpoint = await TlsEndpoint.start(
             self._identity, self.roster, connect_to=(self.server,), timeout=seconds, terms=terms
@@ -255,5 +258,5 @@ def _saying_when_it_leaves(name: str, log: Logger) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        log.info("%s is leaving", name)
+        log.info("%s is shutting down", name)
         raise

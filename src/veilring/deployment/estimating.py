@@ -1,8 +1,8 @@
-"""Estimates from the reports of a survey: from a collector's store, or from files of reports.
+"""Estimates from the reports of a survey, in a collector's store or in files.
 
-It reads the store, and does not ask the collector: what it shows is durable, it works while the
-collector is down, it costs the collector nothing, and no right to ask has to be given to anybody
-over the network. The right to read the store is the right to estimate.
+They are read from the store, not requested from the collector: the data are durable, the collector
+may be down, it has no extra work, and nobody needs permission to ask over the network. Read access
+to the store is permission to estimate.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from veilring.protocols.ldp.task import Task
 Spread = Callable[
     [Callable[[Piece], Tally], Sequence[Piece]], AbstractContextManager[Iterator[Tally]]
 ]
-"""Runs a function on each piece of some files, and gives the results as they come."""
+"""Runs a function on each piece of some files, and yields the results as they arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ class EstimatedNumber:
     """One estimated number.
 
     Attributes:
-        of: The column that is counted or averaged, or the class.
-        value: One of its values; `mean` for numbers, and within classes `mean * share` or
-            `mean square * share`.
+        of: The counted or averaged column, or the class.
+        value: One of its values; for numbers `mean`, and within classes `mean * share` or `mean
+            square * share`.
         within: For naive Bayes, the class; or nothing.
-        estimate: A share of the clients that were asked, a mean in the column's own unit, or, with
-            the column scaled to [-1, 1], a mean within a class times the class's share; unbiased,
-            so that a share may be a little below 0.
-        low: The lower end of its interval; infinite if there is no report.
+        estimate: A share of the clients asked; a mean in the column's own unit; or, for a column
+            scaled to [-1, 1], a mean within a class times the class's share. It is unbiased, so a
+            share may be slightly negative.
+        low: The lower end of its interval; infinite if there are no reports.
         high: The upper end.
-        clients: The number of reports to the question that it belongs to.
-        rough: Whether these are too few for the interval to hold its confidence.
+        clients: The number of reports to its question.
+        rough: Whether that number is too small for the interval to reach its confidence.
     """
 
     of: str
@@ -80,9 +80,9 @@ class Estimates:
     Attributes:
         terms: The survey's terms.
         tally: The sums of the reports.
-        confidence: The confidence of each interval by itself.
-        lines: All numbers.
-        members: The number of reports of each member, where that is known.
+        confidence: The confidence of each interval on its own.
+        lines: All estimated numbers.
+        members: The number of reports of each member, if known.
         without: The members whose reports were left out.
     """
 
@@ -101,19 +101,19 @@ def estimate_stored(
     recount: bool = False,
     without: Sequence[str] = (),
 ) -> Estimates:
-    """Estimate from what a collector has stored, also while it collects.
+    """Estimate from the stored reports of a collector, even while it collects.
 
     Args:
         config: The collector's configuration.
-        confidence: The confidence of each interval by itself.
+        confidence: The confidence of each interval on its own.
         recount: Whether to read all reports and compare them with the running sums.
-        without: The members whose reports are left out; all reports are read then, too.
+        without: The members whose reports are left out; all reports are then read, too.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If there are fewer reports than the task's minimum, or a member that is left out
-            has sent none.
-        StoreFailed: If the store cannot be read, or its sums are not those of its reports.
+        ScenarioError: If a file is invalid.
+        InputError: If there are fewer reports than the task's minimum, or a member to leave out has
+            sent none.
+        StoreFailed: If the store cannot be read, or its sums do not match its reports.
     """
     terms = SurveyTerms.load(Path(config.terms))
     store = open_configured_store(config, terms.task, read_only=True)
@@ -129,12 +129,12 @@ def estimate_stored(
 def estimate_from(
     terms: SurveyTerms, tally: Tally, *, confidence: float = INTERVAL_CONFIDENCE
 ) -> Estimates:
-    """Estimate from a tally, wherever it was made.
+    """Estimate from a tally of any origin.
 
     Args:
         terms: The survey's terms.
         tally: The sums of the reports.
-        confidence: The confidence of each interval by itself.
+        confidence: The confidence of each interval on its own.
 
     Raises:
         InputError: If there are fewer reports than the task's minimum.
@@ -148,17 +148,17 @@ def estimate_from(
 
 
 def save_model(found: Estimates, path: Path, *, consistency: str | None = None) -> None:
-    """Learn naive Bayes from what was collected, and write it in the open format.
+    """Learn naive Bayes from the reports, and write it in the open format.
 
     Args:
         found: The estimates.
-        path: A file that does not exist.
-        consistency: How negative counts are made consistent: `paper`, `clip` or `norm-sub`; by
-            default as `LDPBayes` has it.
+        path: A new file.
+        consistency: How to treat negative counts: `paper`, `clip` or `norm-sub`; by default as in
+            `LDPBayes`.
 
     Raises:
-        InputError: If the survey is not one of naive Bayes, the consistency is not known, or the
-            file is there already.
+        InputError: If the survey is not one of naive Bayes, the consistency is unknown, or the file
+            exists.
     """
     how = cast(Consistency, consistency or LDPBayes().consistency)  # `learn` checks it
     save_classifier(learn(found.terms.task.survey, found.tally, consistency=how), path)
@@ -189,7 +189,7 @@ def _lines(
 def _named(
     estimate: SurveyEstimate, rough: NDArray[np.bool_], names: Iterable[tuple[str, str, str]]
 ) -> Iterator[EstimatedNumber]:
-    """Yield the first entries of an estimate under their names; an oracle's last may be unused."""
+    """Yield the first entries of an estimate with their names; an oracle's last may be unused."""
     for entry, (of, value, within) in enumerate(names):
         share, low, high = (
             float(each[entry]) for each in (estimate.values, estimate.low, estimate.high)
@@ -233,15 +233,15 @@ def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
 def tally_files(
     task: Task, paths: Iterable[Path], spread: Spread | None = None, *, at_once: int | None = None
 ) -> Tally:
-    """Return the tally of all reports in some files, the same to the last count wherever they are.
+    """Return the tally of all reports in some files, exactly the same wherever they are added up.
 
     Args:
-        task: What they answer.
+        task: The task of the reports.
         paths: The files; on a cluster, its workers find them under the same absolute paths.
-        spread: The function that has pieces of the files added up elsewhere, and gives their
-            tallies as they come, as the engines of a sweep do. By default the files are added up in
-            this process.
-        at_once: How many reports a piece may have, if it shall be another number than `cut`'s.
+        spread: A function that adds up pieces of the files elsewhere, and yields their tallies as
+            they arrive, like the engines of a sweep. By default the files are added up in this
+            process.
+        at_once: The number of reports in a piece; by default that of `cut`.
 
     Raises:
         InputError: If a file or a report does not fit the task.
@@ -260,19 +260,19 @@ def tally_files(
 def export_reports(
     config: CollectorConfig, folder: Path, *, without: Sequence[str] = ()
 ) -> tuple[Path, ...]:
-    """Write all reports that a collector has stored, as of one moment, also while it collects.
+    """Write a snapshot of all stored reports of a collector, even while it collects.
 
     Args:
         config: The collector's configuration.
-        folder: Where to; there is nothing yet.
+        folder: A new folder to write to.
         without: The members whose reports are left out.
 
     Returns:
         The files.
 
     Raises:
-        ScenarioError: If the terms do not fit.
-        InputError: If the folder is there already, or a member that is left out has sent no report.
+        ScenarioError: If the terms are invalid.
+        InputError: If the folder exists, or a member to leave out has sent no report.
         StoreFailed: If the store cannot be read.
     """
     task = SurveyTerms.load(Path(config.terms)).task

@@ -1,8 +1,8 @@
-"""The files of small deployments, written all at once on one machine: to try `serve` and `ask`.
+"""Files of small deployments on one machine, to try out `serve` and `ask`.
 
 Each system has an `Example`: its fields are the options of `veilring deploy SYSTEM`, and its
-docstring is the help of that command. In an example one process holds all rows, so that the ranges
-in the terms are the table's own.
+docstring is the help of that command. One process has all rows of an example, so the ranges in the
+terms are the table's own.
 """
 
 import csv
@@ -54,7 +54,7 @@ from veilring.transport.tls import LOOPBACK
 
 
 def columns_of(table: Table) -> Iterator[list[object]]:
-    """Yield the header and the cells of each column but the label, as the table's source has it."""
+    """Yield the header and the cells of each column except the label, as in the table's source."""
     by_first = {each.first: each for each in table.features.categories}
     position = 0
     while position < len(table.features):
@@ -69,7 +69,7 @@ def columns_of(table: Table) -> Iterator[list[object]]:
 
 
 def features_of(table: Table) -> Iterator[list[object]]:
-    """Yield the name and the numbers of each feature: a category is several of 0 and 1."""
+    """Yield the name and the numbers of each feature: a category becomes several of 0 and 1."""
     for name, values in zip(table.features.names, table.X.T.tolist(), strict=True):
         yield [name, *values]
 
@@ -80,45 +80,47 @@ OWNER: Final = "owner"
 REGISTRAR: Final = "registrar"
 COLLECTOR: Final = "collector"
 KEY: Final = "client"
-"""The column that says whose row it is."""
+"""The column that identifies the client of a row."""
 TermsSettings = Mapping[str, Any]
 """Keys of terms: a value, or a table of keys."""
 NO_SETTINGS: Final[TermsSettings] = MappingProxyType({})
 
 IN_PRODUCTION: Final = (
     "In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml"
-    " come from what a column can hold, not from anybody's rows."
+    " are those that a column can have, not those of anybody's rows."
 )
 """The last paragraph of a command's help."""
 _ROSTER: Final = "roster.toml"
 _TEST_SHARE: Final = 0.25
-# Batches that a budget pays for: the second shows that answers add up, the third is refused.
+# The number of batches that a budget pays for: the second shows that answers add up, the third is
+# refused.
 _BATCHES: Final = 2
-# The systems' own ε says too little on tables this small. On iris, noisy votes of three parties
-# label 0.76 of the queries rightly at ε = 1 and 0.92 at 4; on digits, predictions 0.54 at 1 and
+# The systems' own ε gives poor answers on tables this small. On iris, noisy votes of three parties
+# label 0.76 of the queries correctly at ε = 1 and 0.92 at 4; on digits, predictions 0.54 at 1 and
 # 0.93 at 3.
 _VOTES_EPSILON: Final = 4.0
 _PREDICTION_EPSILON: Final = 3.0
-_TAU_DECIMALS: Final = 2  # of a number that somebody is meant to read, and to change
-# More than the queries that any example has: a stream's length is declared, and cannot follow them.
+_TAU_DECIMALS: Final = 2  # digits of a number meant to be read and changed
+# More queries than any example has: the length of a stream is declared, and cannot depend on them.
 _STREAM: Final = 500
-# Where rows pay, an analyst pays epsilon for each query: a file of them costs tens.
+# If rows are charged, an analyst pays epsilon for each query: a file of them costs tens.
 _RECORDS_TOTAL: Final = 100.0
-# What a places client may ask at the system's ε: enough to look around, and to see that it adds up.
+# The number of questions that a places client may ask at the system's ε: enough to try it out and
+# to see that they add up.
 _QUESTIONS: Final = 5
 
 
 def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTestSplit:
-    """Return the rows that are served, and the queries that clients ask.
+    """Return the rows to serve, and the queries of the clients.
 
     Args:
-        table: A quarter of its rows are queries.
+        table: The table; a quarter of its rows become queries.
         seed: The seed of the split.
-        clients: The number of clients that the queries are dealt among.
+        clients: The number of clients that share the queries.
         option: The name of the option with that number.
 
     Raises:
-        InputError: If there is no client, or not a query for each.
+        InputError: If there are no clients, or fewer queries than clients.
     """
     held_out = split(table, _TEST_SHARE, Streams(seed).generator("split"))
     if not 1 <= clients <= len(held_out.held_out):
@@ -129,21 +131,21 @@ def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTes
 def begin_folder(
     folder: Path, terms: Terms, parties: Mapping[str, int], clients: Iterable[str]
 ) -> None:
-    """Make the folder of an example, with the terms, a key for each member, and their roster.
+    """Create the folder of an example, with the terms, a key for each member, and their roster.
 
     Args:
-        folder: It must not exist.
-        terms: What all have agreed on.
-        parties: The port of each party that is served.
-        clients: The members that only ask.
+        folder: The folder, which must not exist.
+        terms: The terms.
+        parties: The port of each party, by name.
+        clients: The names of the clients.
 
     Raises:
-        InputError: If the folder exists or cannot be made.
+        InputError: If the folder exists or cannot be created.
     """
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise InputError("--out", folder, f"a folder that can be made ({error})") from error
+        raise InputError("--out", folder, f"a folder that can be created ({error})") from error
     members = []
     for name in (*parties, *clients):
         identity = make_identity(name)
@@ -157,7 +159,7 @@ def begin_folder(
 
 
 def write_config(folder: Path, name: str, **own: object) -> None:
-    """Write a party's configuration, `NAME.toml`; what it has beside its key and the roster."""
+    """Write a party's configuration, `NAME.toml`, with its key, the roster and the given keys."""
     config = {"identity": f"{name}.key", "roster": _ROSTER, **own}
     (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
 
@@ -165,7 +167,7 @@ def write_config(folder: Path, name: str, **own: object) -> None:
 def write_clients(
     folder: Path, names: Sequence[str], queries: Table, ending: str = ".csv", /, **own: object
 ) -> None:
-    """Deal queries among clients: a table, and a configuration, `NAME.toml`, for each."""
+    """Divide queries among clients: write a table, and a configuration, `NAME.toml`, for each."""
     for number, name in enumerate(names):
         dealt = np.arange(number, len(queries), len(names))
         write_table(folder / f"{name}{ending}", queries.take(dealt))
@@ -184,12 +186,12 @@ def write_table(
     """Write a table as a CSV file whose last column is the label, or as an .npz file.
 
     Args:
-        path: The file; its ending says which.
+        path: The file; its suffix determines the format.
         table: The rows.
-        ids: Whose or which each row is, if that is wanted; in a CSV file as its first column.
+        ids: The ids of the rows, if wanted; in a CSV file as its first column.
         key: The header of that column.
-        labelled: Whether the labels are written.
-        encoded: Whether a CSV file has the features that categories became, and not the columns.
+        labelled: Whether to write the labels.
+        encoded: Whether a CSV file contains the encoded features instead of the columns.
     """
     if path.suffix == NPZ:
         labels, names = (table.y, table.features.classes) if labelled else (None, None)
@@ -204,12 +206,12 @@ def write_table(
 
 
 class NewDeployment(NamedTuple):
-    """What an example is written into, and with.
+    """The destination and the settings of a new example.
 
     Attributes:
-        folder: It must not exist.
-        seed: The seed of all that is drawn.
-        port: The port of the first party that listens; each next one has the next.
+        folder: The folder, which must not exist.
+        seed: The random seed.
+        port: The port of the first party that listens; the others get the following ports.
         settings: Keys of the terms, table by table.
     """
 
@@ -223,11 +225,11 @@ class NewDeployment(NamedTuple):
         return f"serve {self.folder / name}.toml"
 
     def send(self, command: str, name: str, ending: str = ".csv") -> str:
-        """Return the command by which a client sends a file of rows, such as `ask`."""
+        """Return the command with which a client sends a file of rows, such as `ask`."""
         return f"{command} {self.folder / name}.toml {self.folder / name}{ending}"
 
     def show(self, ledger: str) -> str:
-        """Return the command that shows what was spent."""
+        """Return the command that shows the spent budget."""
         return f"ledger show {self.folder / ledger}"
 
 
@@ -239,21 +241,21 @@ class Example(Section, ABC):
     """A small deployment of one system. A subclass adds the options of its command as fields.
 
     Raises:
-        InputError: If options do not go together.
+        InputError: If options are incompatible.
     """
 
     section: ClassVar[type[Section] | None] = None
-    """The model of the terms' table that has the system's parameters, which are options, too."""
+    """The model of the terms' table with the system's parameters, which are options, too."""
     table: ClassVar[str] = ""
     """The name of that table."""
     in_production: ClassVar[str] = IN_PRODUCTION
-    """How a real deployment differs, for the command's help."""
-    source: ClassVar[str] = "A data set, such as wine, or a path to a .csv file."
-    """What the rows are read from, for the command's help."""
-    draws: ClassVar[str] = "The seed of the split."
-    """What a seed decides, for the command's help; nothing if it decides nothing."""
-    ports: ClassVar[str] = "The server's port."
-    """Which parties listen, for the command's help."""
+    """The difference of a real deployment, for the command's help."""
+    source: ClassVar[str] = "Data set, such as wine, or a path to a .csv file."
+    """The source of the rows, for the command's help."""
+    draws: ClassVar[str] = "Seed of the split."
+    """The use of the seed, for the command's help; empty if there is none."""
+    ports: ClassVar[str] = "Port of the server."
+    """The parties that listen, for the command's help."""
 
     def write(
         self,
@@ -269,24 +271,24 @@ class Example(Section, ABC):
         Args:
             source: A `Table` with all rows; for places, the path of a CSV file.
             folder: It must not exist.
-            seed: The seed of all that is drawn.
-            port: The port of the first party that listens; each next one has the next.
+            seed: The random seed.
+            port: The port of the first party that listens; the others get the following ports.
             settings: Keys of the terms, table by table.
 
         Returns:
-            The commands to try, each without the word `veilring`.
+            The commands to try, without the word `veilring`.
 
         Raises:
-            InputError: If the folder exists or something does not fit.
+            InputError: If the folder exists or an argument is invalid.
         """
         return self._write(source, NewDeployment(folder, seed, port, settings))
 
     @abstractmethod
     def _write(self, source: Any, to: NewDeployment) -> tuple[str, ...]:  # noqa: ANN401  (a subclass's own kind)
-        """Do as `write`."""
+        """Write the files, for `write`."""
 
     def tables(self, settings: TermsSettings, **usual: object) -> dict[str, Any]:
-        """Return the tables of the terms: what is usual here, and over it what is set."""
+        """Return the tables of the terms: the defaults, overridden by settings."""
         tables: dict[str, Any] = {self.table: {k: v for k, v in usual.items() if v is not None}}
         for name, value in settings.items():
             both = isinstance(value, Mapping) and isinstance(tables.get(name), dict)
@@ -310,23 +312,24 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     """Write keys, roster, terms, rows, queries and configurations into a new folder.
 
     Args:
-        table: A part of its rows is dealt to the parties; the others are queries.
-        protocol: A system among peers that all hold rows, or of an owner who is trusted with them.
-        folder: It must not exist.
+        table: The table; some of its rows are divided among the parties, the others are queries.
+        protocol: A system in which all parties hold rows, or one with a trusted owner.
+        folder: The folder, which must not exist.
         parties: The names of the parties; the configuration of each is `NAME.toml`. An owner is a
-            party alone.
+            single party.
         seed: The seed of the split and the partition.
-        port: The first party's; each next one has the next.
+        port: The port of the first party; the others get the following ports.
         deal: Chooses the parties' rows, as `veilring.data.table` does.
         test_share: The share of the rows that are queries.
         queries: The number of queries; by default all of these.
-        budget: The ε that each party may spend, where any is spent; by default two prices.
+        budget: The ε that each party may spend, if the system spends any; by default twice the
+            price.
 
     Returns:
         The names of the parties.
 
     Raises:
-        InputError: If the folder exists or something does not fit.
+        InputError: If the folder exists or an argument is invalid.
     """
     streams = Streams(seed)
     train, held_out = split(table, test_share, streams.generator("split"))
@@ -372,28 +375,28 @@ def _only(table: Table, column: str) -> Table:
 
 
 class VotesExample(Example):
-    """Write what each party of noisy votes, and their client, would hold on a machine of its own.
+    """Write the files that each party of noisy votes and their client would have on their machines.
 
-    Then start each party, in a terminal of its own, and ask them:
+    Then start each party in a terminal of its own, and send queries:
 
         veilring deploy votes iris --radius 0.3 --out votes
         veilring serve votes/party-0.toml        # and party-1, party-2
         veilring ask votes/client.toml votes/client.csv
         veilring ledger show votes/party-1.db
 
-    With --k the number of all rows is public.
+    With --k the total number of rows is public.
 
     Attributes:
         epsilon: The price of a batch of queries.
-        budget: The price of all batches together, at most; by default that of two.
+        budget: The maximum price of all batches together; by default that of two.
         parties: The number of parties.
     """
 
     section = VotesSection
     table = "votes"
-    source = "A data set, such as iris, or a path to a .csv file."
-    draws = "The seed of the split and the partition."
-    ports = "The first party's port; the next has the next."
+    source = "Data set, such as iris, or a path to a .csv file."
+    draws = "Seed of the split and the partition."
+    ports = "Port of the first party; the others get the following ports."
 
     epsilon: float = _VOTES_EPSILON
     budget: float | None = None
@@ -424,9 +427,9 @@ class VotesExample(Example):
 
 
 class OwnerExample(Example):
-    """Write what a data owner and its analysts would hold on machines of their own.
+    """Write the files that a data owner and its analysts would have on machines of their own.
 
-    Then start the owner, and ask it, in a terminal of your own:
+    Then start the owner, and query it from another terminal:
 
         veilring deploy owner iris --radius 0.2 --out owner
         veilring serve owner/owner.toml
@@ -434,18 +437,19 @@ class OwnerExample(Example):
         veilring ledger show owner/queries.ledger
 
     Attributes:
-        total: The budget of all analysts together; by default that of each, or 100 with --record.
-        analyst: The budget of any one of them; by default two batches, or with --record the total.
-        record: Let each row have this budget, and pay for the balls it votes in.
+        total: The budget of all analysts together; by default that of each analyst, or 100 with
+            --record.
+        analyst: The budget of each analyst; by default two batches, or with --record the total.
+        record: The budget of each row, charged for the balls in which it votes.
         epsilon: The price that an analyst offers.
         radius: The radius that an analyst asks for.
-        k: Or the number of neighbours.
-        analysts: The number of analysts, among whom the queries are dealt.
+        k: The number of neighbours, instead of a radius.
+        analysts: The number of analysts that share the queries.
     """
 
     section = LabellingSection
     table = "labelling"
-    ports = "The owner's port."
+    ports = "Port of the owner."
 
     total: float | None = None
     analyst: float | None = None
@@ -491,7 +495,7 @@ class OwnerExample(Example):
         return usual | {name: amount for name, amount in given.items() if amount is not None}
 
     def _check(self, terms: OwnerTerms) -> None:
-        """Refuse what the owner would not start with, or not answer."""
+        """Refuse settings with which the owner would not start or not answer."""
         query, budgets = np.zeros((1, terms.width)), self.budgets
         try:
             Budgets("epsilon", budgets["total"], budgets.get("analyst"), {}, self.record)
@@ -506,9 +510,9 @@ class OwnerExample(Example):
 
 
 class PredictionExample(Example):
-    """Write what a prediction server, its records administrator and its clients would each hold.
+    """Write the files of a prediction server, its records administrator and its clients.
 
-    Then start the server, add records, and ask it:
+    Then start the server, add records, and send queries:
 
         veilring deploy prediction digits --out predict
         veilring serve predict/server.toml
@@ -517,18 +521,18 @@ class PredictionExample(Example):
         veilring records forget predict/registrar.toml record-17
         veilring ledger show predict/state/budgets.sqlite
 
-    The rows of an .npz file are taken for embeddings, and its records and queries are .npz files.
+    The rows of an .npz file are treated as embeddings; its records and queries become .npz files.
 
     Attributes:
         epsilon: The budget of all answers together.
-        queries: The number of queries that are answered in all.
-        apart: Make the promise to each client alone.
-        clients: The number of clients, among whom the queries are dealt.
+        queries: The total number of queries that are answered.
+        apart: Limit the guarantee to each client individually.
+        clients: The number of clients that share the queries.
     """
 
     section = PredictionSection
     table = "prediction"
-    source = "A data set, such as digits, or a path to a .csv or an .npz."
+    source = "Data set, such as digits, or a path to a .csv or an .npz."
 
     epsilon: float = _PREDICTION_EPSILON
     queries: int = _STREAM
@@ -568,7 +572,7 @@ class PredictionExample(Example):
 
 
 def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTerms:
-    """Return terms whose τ is that of the queries that are dealt here, unless it was given."""
+    """Return terms whose τ fits the queries of the clients, unless it was given."""
     asked = terms.prediction
     if asked.tau != "auto":
         return terms
@@ -581,9 +585,9 @@ def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTe
 
 
 class SurveyExample(Example):
-    """Write what a collector and its survey clients would hold on machines of their own.
+    """Write the files that a collector and its survey clients would have on machines of their own.
 
-    Then start the collector, submit, and estimate, also while they submit:
+    Then start the collector, submit reports, and estimate at any time:
 
         veilring deploy survey wine --out survey
         veilring serve survey/collector.toml
@@ -592,16 +596,16 @@ class SurveyExample(Example):
 
     Attributes:
         kind: frequency, means, discrete-bayes or gaussian-bayes.
-        column: For frequency: the column whose values are counted.
+        column: For frequency: the column whose values to count.
         epsilon: The price of a client's report.
-        clients: The number of clients: rows that are drawn from the data set with replacement.
-        survey_clients: The number of survey clients, among whom the clients are dealt.
+        clients: The number of clients: rows drawn from the data set with replacement.
+        survey_clients: The number of survey clients that share the clients.
     """
 
     section = SurveySection
     table = "survey"
-    draws = "The seed of the draw."
-    ports = "The collector's port."
+    draws = "Seed of the split."
+    ports = "Port of the collector."
 
     kind: str = "discrete-bayes"
     column: str | None = None
@@ -611,7 +615,7 @@ class SurveyExample(Example):
 
     @property
     def names(self) -> list[str]:
-        """The names of the survey clients; each has `NAME.toml` and `NAME.csv`."""
+        """The names of the survey clients; each has the files `NAME.toml` and `NAME.csv`."""
         return _numbered("survey-client", self.survey_clients)
 
     @override
@@ -622,7 +626,8 @@ class SurveyExample(Example):
             )
         if (self.kind == "frequency") != (self.column is not None):
             raise InputError.because(
-                "--column is for --kind frequency, which needs it", field="--column"
+                "--column is required with --kind frequency and not allowed otherwise",
+                field="--column",
             )
         table = source if self.column is None else _only(source, self.column)
         terms = self._terms(table, to.settings)
@@ -665,25 +670,25 @@ class SurveyExample(Example):
 
 
 class PlacesExample(Example):
-    """Write what a server of places and its client would hold on machines of their own.
+    """Write the files that a server of places and its client would have on machines of their own.
 
-    Then start the server, and look for what is near, in a terminal of your own:
+    Then start the server, and search near a place from another terminal:
 
         veilring deploy places places.csv --out atlas
         veilring serve atlas/server.toml
         veilring ask atlas/client.toml --near 37.7749,-122.4194 --epsilon 8
         veilring ledger show atlas/questions.ledger
 
-    The plane is the UTM zone around the places, good to a metre in a kilometre.
+    The projection is the UTM zone around the places, accurate to a metre per kilometre.
 
     Attributes:
-        latitude: The column of latitudes.
-        longitude: The column of longitudes.
-        budget: The price of all of the client's questions together, at most.
+        latitude: The column with latitudes.
+        longitude: The column with longitudes.
+        budget: The maximum price of all of the client's questions together.
     """
 
-    source = "A CSV file with latitudes and longitudes."
-    in_production = "In production each makes its own key (`veilring keys new`)."
+    source = "CSV file with latitudes and longitudes."
+    in_production = "In production each party makes its own key (`veilring keys new`)."
     draws = ""
 
     latitude: str = "lat"
@@ -693,7 +698,7 @@ class PlacesExample(Example):
     @override
     def _write(self, source: Path, to: NewDeployment) -> tuple[str, ...]:
         columns = {"latitude": self.latitude, "longitude": self.longitude}
-        # The plane and the number of the places are not known before they are read.
+        # the projection and the number of places are unknown until the places are read
         degrees = PlacesTerms.of(crs="EPSG:3857", places=2, **columns).read_degrees(source)
         found = {"crs": utm_around(degrees), "places": len(degrees), "area": Area.around(degrees)}
         terms = PlacesTerms.of(**columns | found | dict(to.settings))
@@ -719,4 +724,5 @@ EXAMPLES: Final[Mapping[str, type[Example]]] = MappingProxyType(
         "places": PlacesExample,
     }
 )
-"""By the name in `veilring deploy`. Peers are made from a scenario instead: see `write_peers`."""
+"""The examples by their names in `veilring deploy`. `write_peers` makes peers from a scenario
+instead."""

@@ -1,4 +1,4 @@
-"""The deployed data owner: its terms, its server, and the analyst that has queries labelled."""
+"""The deployed data owner: its terms, its server, and the analyst that queries it."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -45,26 +45,26 @@ from veilring.protocols.radius.system import DataOwner
 
 _log = logging.getLogger("veilring.owner")
 _analyst_log = logging.getLogger("veilring.analyst")
-# Analysts whose batches are worked on at once; each has one turn at a time. Python runs a clique
-# search in one thread at a time anyway, and others wait a second or two at the most.
+# Analysts whose batches are in progress at once, each with one turn at a time. Python runs a clique
+# search in one thread at a time anyway, and others wait a second or two at most.
 WORKERS_MAX: Final = 4
 _DECIMALS: Final = 6  # of a radius in the unit cube
 
 
 class LabellingSection(Section):
-    """How a data owner labels: see `veilring.protocols.radius.rules.OwnerRules`.
+    """The data owner's labelling: see `veilring.protocols.radius.rules.OwnerRules`.
 
     Attributes:
-        accounting: The payer of an answer: the batch as one, or each record for itself.
-        allocation: By what a query's share of a batch's budget is divided.
-        mechanism: How a label is chosen.
-        conversion: How k becomes radii. `auto` is `grid` with up to six features, `candidates` with
-            more, and `none` where rows have budgets of their own.
-        rows: The number of rows, if that is public; 0 if it is not, and has to be paid for.
-        count_share: The share of a request with k that counts the rows then.
-        conversion_share: The share of the rest that turns k into radii.
-        epsilon_max: The most that a request may spend.
-        batch_max: The most queries that a request may have.
+        accounting: The payer of an answer: the batch as a whole, or each record separately.
+        allocation: The rule that divides a batch's budget among its queries.
+        mechanism: The mechanism that chooses a label.
+        conversion: The conversion of k to radii. `auto` is `grid` with up to six features,
+            `candidates` with more, and `none` if rows have budgets of their own.
+        rows: The number of rows, if public; 0 if it is private, and counting it costs budget.
+        count_share: The share of a request with k that pays for counting the rows.
+        conversion_share: The share of the rest that pays for converting k to radii.
+        epsilon_max: The maximum epsilon of a request.
+        batch_max: The maximum number of queries of a request.
     """
 
     accounting: Accounting = Field("batch", description="batch or record")
@@ -84,7 +84,7 @@ class OwnerTerms(Schema):
     """The terms of a data owner.
 
     Attributes:
-        labelling: How it labels.
+        labelling: The labelling.
     """
 
     labelling: LabellingSection = LabellingSection()
@@ -111,7 +111,7 @@ class OwnerTerms(Schema):
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         with as_scenario_errors({}, "labelling"):
-            _ = self.rules  # which checks what it is made of
+            _ = self.rules  # which checks its arguments
         return self
 
     def _conversion(self) -> Conversion | None:
@@ -125,13 +125,13 @@ class OwnerTerms(Schema):
 
 
 class BudgetsSection(Section):
-    """What may be spent in all, for as long as the ledger lives.
+    """The total budgets, for the lifetime of the ledger.
 
     Attributes:
-        total: By all analysts together.
-        analyst: By any one analyst.
-        analysts: By the analysts that have a budget of their own.
-        record: By each row, where rows pay.
+        total: The budget of all analysts together.
+        analyst: The budget of each analyst.
+        analysts: The budgets of individual analysts, by name.
+        record: The budget of each row, if rows are charged.
     """
 
     total: BudgetAmount
@@ -147,14 +147,14 @@ class OwnerConfig(ServerConfig):
         role: `data-owner`.
         rows: The CSV file with its own rows; the label is the last column.
         budgets: The privacy budgets. To change them, see `amend`.
-        ledger: The file that keeps the expenses and each answer.
-        key: Where rows pay: the column that names a row's owner, the same for as long as the ledger
-            lives. By default a row is named by its place in the file, so that rows may be added at
-            the end and never moved.
-        amend: Whether other budgets than before are meant, or, without `key`, other cells in the
-            same places; what was spent stays spent.
-        outside_max: The share of a column's values that may lie outside of its public range. With
-            more the party does not start.
+        ledger: The file with the charges and the answers.
+        key: If rows are charged: the column that identifies a row's owner, fixed for the lifetime
+            of the ledger. By default a row is identified by its place in the file, so rows may be
+            added at the end but never moved.
+        amend: Whether to accept changed budgets, or, without `key`, changed cells in the same
+            places; charges are kept.
+        outside_max: The maximum share of a column's values outside of its public range. If there
+            are more, the party does not start.
     """
 
     role: Literal["data-owner"] = Field(description="data-owner")
@@ -171,16 +171,16 @@ async def serve_owner(
 ) -> None:
     """Label queries until cancelled.
 
-    All files are read and checked first. A cancelled owner lets what it is working on end, and
-    leaves in order; a client without an answer asks the same again and does not pay twice.
+    All files are read and checked first. When cancelled, the owner finishes its current work and
+    shuts down in order; a client without an answer can repeat its request without paying twice.
 
     Args:
-        config: Which files to read, and where to listen.
+        config: The configuration.
         on_ready: Called once queries are answered.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        StoreFailed: If the disk fails. What was answered until then is on it.
+        ScenarioError: If a file is invalid.
+        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
@@ -201,14 +201,18 @@ async def serve_owner(
 def _budgets(config: OwnerConfig, terms: OwnerTerms) -> Budgets:
     chosen, by_row = config.budgets, terms.labelling.accounting == "record"
     if (chosen.record is not None) != by_row:
-        allowed = "a number where rows pay" if by_row else "left out unless rows pay"
+        allowed = (
+            "a number if labelling.accounting is record"
+            if by_row
+            else "left out unless labelling.accounting is record"
+        )
         raise ScenarioError("budgets.record", chosen.record, f"{allowed} (labelling.accounting)")
     with as_scenario_errors({}, "budgets"):
         return Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts, chosen.record)
 
 
 def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
-    """Return whose each row is, where rows pay."""
+    """Return the ids of the rows, if rows are charged."""
     if terms.labelling.accounting != "record":
         return None
     cells = read_cells(Path(config.rows))
@@ -222,16 +226,17 @@ def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
 
 
 def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
-    """Refuse rows that the ledger would take for others, whose budgets are not theirs.
+    """Refuse rows that the ledger would confuse with others, whose budgets are not theirs.
 
     Raises:
-        ScenarioError: If rows were known by another column, or by their places and have moved.
+        ScenarioError: If rows were identified by another column, or by their places and have moved.
     """
     before, now = ledger.recall("key"), config.key
     if before not in {None, now}:
         known = f"the column {before}" if before else "their places"
         raise ScenarioError.because(
-            f"rows have paid so far by {known}; {now or 'no key'} would make them others",
+            f"rows have been identified by {known} so far; with {now or 'no key'} they would be"
+            " different rows",
             field="key",
         )
     ledger.keep("key", now)
@@ -241,11 +246,13 @@ def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
     first = int(count or 0)
     same = first <= len(rows) and digest == _fingerprint(ledger, rows, first)
     if count and not same and config.amend:
-        _log.warning("rows have changed in their places, as `amend` says; take it out again")
+        _log.warning(
+            "the corrections announced by `amend` are recorded; remove it from the configuration"
+        )
     elif count and not same:
         raise ScenarioError.because(
-            "these are not the rows of before, in their places, and then more; restore "
-            "their order, or set `amend` if they were corrected",
+            "the earlier rows are not all in their old places, with new ones only at the end;"
+            " restore their order, or set `amend` if they were corrected",
             field="rows",
         )
     ledger.keep("rows", f"{len(rows)} {_fingerprint(ledger, rows, len(rows))}")
@@ -258,18 +265,20 @@ def _fingerprint(ledger: Ledger, rows: Rows, count: int) -> str:
 
 
 class AnalystConfig(AskingConfig):
-    """An analyst that has queries labelled by a data owner.
+    """An analyst that queries a data owner.
 
     Attributes:
         role: `analyst`.
         ask: The data owner.
-        epsilon: What the file of queries may cost, as one batch; where rows pay, what each query
-            may cost a row.
-        radius: The radius around each query within which rows vote, in the unit cube; or give k.
-        k: The number of neighbours that vote, about; or give radius.
-        outside_max: The share of a column's values in a file of queries that may lie outside of its
-            public range. With more the client does not ask.
-        name: Another name has the same queries answered once more, drawn and paid again.
+        epsilon: The price of the file of queries, as one batch; if rows are charged, the price of
+            each query for a row.
+        radius: The radius around each query within which rows vote, in the unit cube; alternative
+            to k.
+        k: The approximate number of neighbours that vote; alternative to radius.
+        outside_max: The maximum share of a column's values in a file of queries outside of its
+            public range. If there are more, the client does not ask.
+        name: The name of the request; with a new name, the same queries are answered and charged
+            again.
     """
 
     renamed = MappingProxyType({"r": "radius"})
@@ -283,25 +292,25 @@ class AnalystConfig(AskingConfig):
 
 
 async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[object]]:
-    """Have the rows of a CSV file labelled as one batch.
+    """Get the rows of a CSV file labelled as one batch.
 
-    The request's key follows from its content: the same command again, after whatever went wrong,
-    gets the same labels and pays once.
+    The request's key follows from its content: repeating a failed command returns the same labels
+    and is charged once.
 
     Args:
         config: The analyst's configuration.
-        queries: The file; it has the columns of the terms.
+        queries: The file, with the columns of the terms.
 
     Returns:
-        The class of each row, by name, in order, as the column `label`; with k also the radius
+        The name of the class of each row, in order, as the column `label`; with k also the radius
         within which rows voted, as `radius`.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If the request is against the owner's rules.
-        BudgetExhausted: If a budget does not suffice.
+        ScenarioError: If a file is invalid.
+        InputError: If the request violates the owner's rules.
+        BudgetExhausted: If a budget is insufficient.
         HandshakeError: If the owner cannot be reached.
-        VeilringError: If the owner could not answer.
+        VeilringError: If the owner failed to answer.
     """
     client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))

@@ -1,8 +1,8 @@
-"""A deployment of peers that all hold rows: its terms, its members, and the client of one of them.
+"""A deployment in which all parties hold rows: terms, members, and clients.
 
-It serves every system that has a `membership`, also those of other packages. Where an ε is spent,
-each member pays from a ledger of its own: for each batch of queries, or once for a result that
-answers all of them. A trusted owner is a deployment of one party.
+It supports every system with a `membership`, including those of other packages. If an ε is spent,
+each member charges a ledger of its own: for each batch of queries, or once for a result that
+answers all of them. A trusted owner is a deployment with one party.
 """
 
 import json
@@ -51,51 +51,51 @@ from veilring.transport.roster import Roster
 _log = logging.getLogger("veilring.member")
 _client_log = logging.getLogger("veilring.client")
 Member = PeerMember | OnceMember
-"""A party of a deployment of peers."""
+"""A party of such a deployment."""
 
 
 class MemberTerms(Schema):
-    """The terms of members that all hold rows, whichever file has them."""
+    """The terms of members that all hold rows."""
 
     @abstractmethod
     def membership(self, parties: int, *, count: str = "roster") -> Membership:
-        """Return how one of the given number of parties takes part.
+        """Return how a party takes part among the given number of parties.
 
         Args:
             parties: The number of parties.
-            count: The key that an error names, if there are too few or too many.
+            count: The key to name in an error about too few or too many parties.
 
         Raises:
-            ScenarioError: If parameters do not go together, or the system needs other roles.
+            ScenarioError: If parameters are incompatible, or the system needs other roles.
         """
 
     @abstractmethod
     def price(self, parties: int) -> float | None:
-        """Return the ε of a batch, or of the result that answers all; none if nothing is spent."""
+        """Return the ε of a batch, or of the result that answers all queries; none if unused."""
 
     @property
     @abstractmethod
     def total(self) -> float | None:
-        """The ε that each ledger may spend, for as long as it lives."""
+        """The total ε of each ledger."""
 
     def delta(self, parties: int) -> float:  # noqa: ARG002  (a subclass's own)
-        """Return the δ that comes with each price."""
+        """Return the δ of each price."""
         return 0.0
 
     def content(self, parties: Parties) -> bytes:
-        """Return the terms that identify a result: all of them but the budget."""
+        """Return the terms that identify a result: all except the budget."""
         said = {key: value for key, value in self.tables.items() if key != "budget"}
         text = json.dumps(said, sort_keys=True)
         return digest_of(digest_of_names(parties), text.encode())
 
 
 class PeerTerms(MemberTerms):
-    """The terms of peers that all hold rows, or of an owner of all rows.
+    """The terms of parties that all hold rows, or of an owner of all rows.
 
     Attributes:
         protocol: The system and its parameters, as in a scenario.
-        budget: The ε that each party may spend, for as long as its ledger lives; for a system that
-            spends any.
+        budget: The total ε that each party may spend over the lifetime of its ledger, for a system
+            that spends any.
     """
 
     protocol: Protocol = Field(default_factory=default_system)
@@ -132,7 +132,7 @@ class PeerTerms(MemberTerms):
         with as_scenario_errors({**keys, "parties": count}, "protocol"):
             membership = system.membership(self.facts(parties))
         if membership is None:
-            allowed = "a system among peers that all hold rows, for the roles member and client"
+            allowed = "a system in which all parties hold rows, for the roles member and client"
             raise ScenarioError("protocol.name", system.name, allowed)
         return membership
 
@@ -160,26 +160,24 @@ class PeerTerms(MemberTerms):
         costs = f"the {promise.epsilon:.12g} epsilon that a {promise.unit} costs"
         if self.budget is None:
             raise ScenarioError.because(
-                f"{self.protocol.name} spends epsilon; give what each party may spend in all, at"
-                f" least {costs}",
+                f"{self.protocol.name} spends epsilon; set the total that each party may spend to"
+                f" at least {costs}",
                 field="budget",
             )
         require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
 
 
 class HolderConfig(ServerConfig):
-    """A party that holds rows and answers together with all others.
+    """Base configuration of a party that holds rows and answers together with all others.
 
     Attributes:
         rows: The CSV file with this party's own rows; the label is its last column.
-        ledger: The file that remembers what was spent, and what was answered for it; it is used
-            where an ε is spent.
-        client: The ε that any one client may spend at this party; by default what the terms say of
-            all together.
-        clients: The ε of those clients who have one of their own, by name.
-        amend: Whether another budget than before is meant; what was spent stays spent.
-        outside_max: The share of a column's values that may lie outside of its public range. With
-            more the party does not start.
+        ledger: The file with the charges and the answers paid for, used if an ε is spent.
+        client: The ε that each client may spend at this party; by default the budget in the terms.
+        clients: The ε of individual clients, by name.
+        amend: Whether to accept a changed budget; charges are kept.
+        outside_max: The maximum share of a column's values outside of its public range. If there
+            are more, the party does not start.
     """
 
     rows: FilePath
@@ -194,7 +192,7 @@ class MemberConfig(HolderConfig):
     """A party of a deployment whose terms have the table `protocol`.
 
     Attributes:
-        role: `member`, or `ring-member` as it was called when only rings had members.
+        role: `member`, or its older name `ring-member`.
     """
 
     role: Literal["member", "ring-member"] = Field(description="member or ring-member")
@@ -205,9 +203,9 @@ class ClientConfig(AskingConfig):
 
     Attributes:
         role: `client`.
-        ask: The member that it asks, which sees the queries; in most systems all members do.
-        outside_max: The share of a column's values in a file of queries that may lie outside of its
-            public range. With more the client does not ask.
+        ask: The member to query, which sees the queries; in most systems all members do.
+        outside_max: The maximum share of a column's values in a file of queries outside of its
+            public range. If there are more, the client does not ask.
     """
 
     role: Literal["client"] = Field(description="client")
@@ -217,7 +215,7 @@ class ClientConfig(AskingConfig):
 async def serve_member(
     config: MemberConfig, *, on_ready: Callable[[Member], None] | None = None
 ) -> None:
-    """Be a member among peers until cancelled: see `serve_peers`."""
+    """Take part as a member until cancelled: see `serve_peers`."""
     await serve_peers(config, PeerTerms, on_ready)
 
 
@@ -226,25 +224,25 @@ async def serve_peers(
     kind: type[MemberTerms],
     on_ready: Callable[[Member], None] | None,
 ) -> None:
-    """Be a member among peers until cancelled.
+    """Take part as a member until cancelled.
 
     All files are read and checked first; then the member waits for the others, and answers. Until
-    all are there it refuses requests, and names the parties it waits for. A member that was lost is
-    dialled again, and takes part again in what is asked after that.
+    all are connected it refuses requests, and names the missing parties. A lost member is dialled
+    again, and takes part in later requests.
 
-    A cancelled member leaves in order, also while it waits: it says goodbye, and the sessions that
-    are open end at all parties.
+    A cancelled member shuts down in order, even while it is waiting: it says goodbye, and the open
+    sessions end at all parties.
 
     Args:
-        config: Which files to read, and where to listen.
+        config: The configuration.
         kind: The model of its terms.
         on_ready: Called once all members are connected.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If another process writes the ledger, or it was begun with other budgets.
+        ScenarioError: If a file is invalid.
+        InputError: If another process is writing the ledger, or it was created with other budgets.
         HandshakeError: If a member is missing after a day.
-        StoreFailed: If the disk of the ledger fails. What was answered until then is on it.
+        StoreFailed: If the disk of the ledger fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
@@ -275,12 +273,14 @@ async def serve_peers(
 def _open_till(
     config: HolderConfig, terms: MemberTerms, membership: Membership, roster: Roster
 ) -> Iterator[Till | None]:
-    """Open the ledger that a member pays from and keeps its result in, if it needs one."""
+    """Open the ledger with a member's charges and its result, if it needs one."""
     price = terms.price(len(roster.parties))
     budgets = _budgets(config, terms.total, roster)
     if price is None and membership.once is None:
         if config.client is not None or config.clients:
-            raise ScenarioError.because("no epsilon is spent; leave it out", field="client")
+            raise ScenarioError.because(
+                "this system spends no epsilon; leave it out", field="client"
+            )
         yield None
         return
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
@@ -289,11 +289,11 @@ def _open_till(
 
 
 def _say_delta(price: float | None, total: float | None, delta: float) -> None:
-    """Log what the ledger does not count: probabilities that add up with what it does."""
+    """Log the δ, which the ledger does not count: the probabilities add up over payments."""
     if price is None or total is None or not delta:
         return
     most = int(budget_units(total, field="budget") // to_units(price))
-    line = "at these terms the ledger pays %d times at most, for epsilon %g and delta %g together"
+    line = "these terms allow at most %d payments, with a total of epsilon %g and delta %g"
     _log.info(line, most, most * price, most * delta)
 
 
@@ -304,7 +304,7 @@ def _budgets(config: HolderConfig, total: float | None, roster: Roster) -> Budge
             f"{', '.join(strangers)} are not clients of the roster", field="clients"
         )
     each = dict(config.clients)
-    if config.client is not None and total is not None:  # which limits clients, not the parties
+    if config.client is not None and total is not None:  # which limits clients, not parties
         each |= dict.fromkeys(roster.parties, total)
     try:
         return Budgets("epsilon", total, config.client, each)
@@ -314,26 +314,26 @@ def _budgets(config: HolderConfig, total: float | None, roster: Roster) -> Budge
 
 
 async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
-    """Have the rows of a CSV file labelled by a party and its peers.
+    """Get the rows of a CSV file labelled by a party and its peers.
 
-    A batch costs as many messages as one query; it has as many as the terms and a message allow.
-    Where an ε is spent, each batch costs it, or nothing if the member that is asked has its labels.
+    A batch takes as many messages as one query; its size is limited by the terms and by a message.
+    If an ε is spent, each batch is charged, unless the queried member has its labels already.
 
-    Where one result answers all queries, the party is asked for the result alone, and the queries
-    stay with the client.
+    If one result answers all queries, the client fetches only the result, and the queries stay
+    local.
 
     Args:
         config: The client's configuration.
-        queries: The file; it has the columns of the terms.
+        queries: The file, with the columns of the terms.
 
     Returns:
-        The class of each row, by name, in order: the column `label`.
+        The name of the class of each row, in order: the column `label`.
 
     Raises:
-        ScenarioError: If a file does not fit.
+        ScenarioError: If a file is invalid.
         HandshakeError: If the member cannot be reached.
-        BudgetExhausted: If a member's budget does not suffice.
-        VeilringError: If they could not answer.
+        BudgetExhausted: If a member's budget is insufficient.
+        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)
@@ -349,16 +349,16 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
 
 
 async def fetch_model(config: ClientConfig) -> PublicModel:
-    """Return the model that parties release; they release it now if they have not yet.
+    """Return the model that the parties release, which they make now if necessary.
 
     Args:
         config: The client's configuration.
 
     Raises:
-        ScenarioError: If a file does not fit, or the system releases no model.
+        ScenarioError: If a file is invalid, or the system releases no model.
         HandshakeError: If the member cannot be reached.
-        BudgetExhausted: If a member's budget does not suffice.
-        VeilringError: If they could not answer.
+        BudgetExhausted: If a member's budget is insufficient.
+        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)
@@ -366,7 +366,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
     once = terms.membership(parties).once
     if once is None or once.model is None:
         raise ScenarioError.because(
-            "these parties label queries and release no model; ask with a file of queries",
+            "these parties label queries and release no model; give a file of queries",
             field="terms",
         )
     return once.model(await _fetch(client, terms, once))
@@ -386,7 +386,7 @@ async def _ask_batches(
 
 
 async def _fetch(client: Client, terms: MemberTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
-    """Return the result that the party has, or makes now with its peers."""
+    """Return the party's result, which it makes now with its peers if necessary."""
     price = terms.price(len(client.roster.parties)) or 0.0
     async with client.connect(terms.keys) as connection:
         return await connection.run(result_client(terms.digest, once, price))

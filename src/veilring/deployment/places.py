@@ -1,4 +1,4 @@
-"""Deployed places: their terms and projection, the server, and a client with a secret place."""
+"""Deployed places: their terms and projection, the server, and a client with a private place."""
 
 import asyncio
 import logging
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("veilring.places")
 LATITUDE_MAX: Final = 90.0
-"""In degrees, north and south."""
+"""The maximum latitude in degrees, north and south."""
 LONGITUDE_MAX: Final = 180.0
-"""In degrees, east and west."""
+"""The maximum longitude in degrees, east and west."""
 _WGS84: Final = "EPSG:4326"
 _AXES: Final = 2
 _LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"
 _LONGITUDE: Final = f"a number from {-LONGITUDE_MAX:g} to {LONGITUDE_MAX:g}"
-# A client at the edge of a town may search, too, and the nearest place is in the town.
+# A client at the edge of a town may search, too, though the nearest place is in the town.
 _MARGIN: Final = 0.1
 _MARGIN_DEGREES: Final = 0.01  # about a kilometre
 _DECIMALS: Final = 4  # some ten metres
@@ -62,7 +62,7 @@ _METRES: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class MapProjection:
-    """Between latitudes and longitudes of WGS 84, in degrees, and a plane in metres."""
+    """A projection between latitudes and longitudes of WGS 84 and a plane in metres."""
 
     _to_plane: "Transformer"
 
@@ -70,17 +70,17 @@ class MapProjection:
         """Return the places in the plane, shape (places, 2): east and north.
 
         Args:
-            degrees: Latitude and longitude of each, shape (places, 2).
+            degrees: The latitude and longitude of each place, shape (places, 2).
 
         Raises:
-            InputError: If one is no place on earth, or so far away that it has none in the plane.
+            InputError: If a place is not on Earth, or too far away for the projection.
         """
         latitudes, longitudes = degrees.T
         on_earth = (np.abs(latitudes) <= LATITUDE_MAX) & (np.abs(longitudes) <= LONGITUDE_MAX)
         plane = np.stack(self._to_plane.transform(longitudes, latitudes), axis=1)
         if not (on_earth.all() and np.isfinite(plane).all()):
             raise InputError.because(
-                "the map is not good at some places; they are too far from its middle",
+                "the projection is inaccurate at some places; they are too far from its centre",
                 field="places",
             )
         return np.asarray(plane, dtype=np.float64)
@@ -103,7 +103,7 @@ def load_projection(crs: str) -> MapProjection:
     try:
         plane = pyproj.CRS.from_user_input(crs)
     except pyproj.exceptions.CRSError:
-        raise ScenarioError("crs", crs, "a plane that PROJ knows, such as EPSG:32610") from None
+        raise ScenarioError("crs", crs, "a plane known to PROJ, such as EPSG:32610") from None
     units = {axis.unit_name for axis in plane.axis_info}
     if not plane.is_projected or len(plane.axis_info) != _AXES or units != {"metre"}:
         raise ScenarioError("crs", crs, "a plane with two axes in metres")
@@ -113,13 +113,13 @@ def load_projection(crs: str) -> MapProjection:
 def utm_around(degrees: NDArray[np.float64]) -> str:
     """Return the name of the UTM zone around the middle of some places.
 
-    Within a zone, lengths are true to 1 in 1,000.
+    Within a zone, lengths are accurate to 1 in 1,000.
 
     Args:
-        degrees: Latitude and longitude of each, shape (places, 2).
+        degrees: The latitude and longitude of each place, shape (places, 2).
 
     Raises:
-        InputError: If there is none there, as at the poles.
+        InputError: If there is no zone, as at the poles.
     """
     pyproj = _pyproj()
     latitude, longitude = degrees.mean(axis=0).tolist()
@@ -127,7 +127,8 @@ def utm_around(degrees: NDArray[np.float64]) -> str:
     found = pyproj.database.query_utm_crs_info("WGS 84", area)
     if not found:
         raise InputError.because(
-            "the places are outside of all zones of the map; they must be between 80 S and 84 N",
+            "the places are outside of all zones of the projection; they must be between 80 S and"
+            " 84 N",
             field="places",
         )
     return f"{found[0].auth_name}:{found[0].code}"
@@ -143,13 +144,13 @@ def _pyproj() -> ModuleType:
 
 
 class Area(Section):
-    """A box in degrees of WGS 84. It is public, so a place outside is refused for nothing.
+    """A box in degrees of WGS 84. It is public, so refusing a place outside costs nothing.
 
     Attributes:
-        south: The least latitude.
-        north: The greatest.
-        west: The least longitude.
-        east: The greatest.
+        south: The minimum latitude.
+        north: The maximum latitude.
+        west: The minimum longitude.
+        east: The maximum longitude.
     """
 
     south: float = Field(-LATITUDE_MAX, ge=-LATITUDE_MAX, le=LATITUDE_MAX, description=_LATITUDE)
@@ -166,7 +167,7 @@ class Area(Section):
         """Return a box around some places, with a margin on each side.
 
         Args:
-            degrees: Latitude and longitude of each, shape (places, 2).
+            degrees: The latitude and longitude of each place, shape (places, 2).
         """
         least, most = degrees.min(axis=0), degrees.max(axis=0)
         margin = np.maximum((most - least) * _MARGIN, _MARGIN_DEGREES)
@@ -179,23 +180,23 @@ class Area(Section):
         """Return whether all places are inside.
 
         Args:
-            degrees: Latitude and longitude of each, shape (places, 2).
+            degrees: The latitude and longitude of each place, shape (places, 2).
         """
         least, most = (self.south, self.west), (self.north, self.east)
         return bool(((degrees >= least) & (degrees <= most)).all())
 
 
 class PlacesTerms(Terms):
-    """What a server and its clients agree on. It is public.
+    """The public terms of a server of places and its clients.
 
     Attributes:
-        crs: The plane in which distances are measured, in metres, by its EPSG code.
-        places: How many there are: it decides how much privacy a step may have.
-        edition: Names this state of the places. A client that asks again of another edition spends
-            again.
-        latitude: The column of the places' latitudes in degrees.
-        longitude: The column of their longitudes.
-        area: Where the places are, and where a client may ask; anywhere if left out.
+        crs: The plane for distances, in metres, by its EPSG code.
+        places: The number of places, which determines the possible privacy of a step.
+        edition: The name of this version of the places. Repeating a question for another edition
+            costs budget again.
+        latitude: The column with the places' latitudes in degrees.
+        longitude: The column with their longitudes.
+        area: The area of the places, in which clients may ask; by default anywhere.
     """
 
     crs: str = Field(description="a plane in metres, such as EPSG:32610")
@@ -218,14 +219,14 @@ class PlacesTerms(Terms):
 
     @cached_property
     def projection(self) -> MapProjection:
-        """Into the plane."""
+        """The projection to the plane."""
         return load_projection(self.crs)
 
     def read_degrees(self, path: Path) -> NDArray[np.float64]:
-        """Read a CSV file of places, shape (places, 2); columns but the two are passed over.
+        """Read a CSV file of places, shape (places, 2), ignoring other columns.
 
         Raises:
-            InputError: If a column is missing, or a cell is no finite number.
+            InputError: If a column is missing, or a cell is not a finite number.
         """
         cells = read_cells(path)
         columns = []
@@ -262,18 +263,19 @@ async def serve_places(
     All files are read and checked first, and the tree is built.
 
     Args:
-        config: Which files to read, and where to listen.
+        config: The configuration.
         on_ready: Called once questions are answered.
 
     Raises:
-        ScenarioError: If a file does not fit.
+        ScenarioError: If a file is invalid.
     """
     server = Server(config, _log)
     terms = PlacesTerms.load(Path(config.terms))
     degrees = terms.read_degrees(Path(config.rows))
     if len(degrees) != terms.places:
         raise ScenarioError.because(
-            f"the terms say {terms.places}, but {config.rows} has {len(degrees)}", field="places"
+            f"the terms have {terms.places} places, but {config.rows} has {len(degrees)}",
+            field="places",
         )
     if not terms.area.contains(degrees):
         raise ScenarioError.because(
@@ -288,16 +290,16 @@ async def serve_places(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Near:
-    """A private place, and what may be spent on it.
+    """A private place, with the epsilon of a question about it.
 
     Attributes:
-        latitude: In degrees.
-        longitude: In degrees.
-        epsilon: Of the question, at delta 0; above 0 and at most 40.
+        latitude: The latitude in degrees.
+        longitude: The longitude in degrees.
+        epsilon: The epsilon of the question, at delta 0; above 0 and at most 40.
 
     Raises:
-        InputError: If epsilon is out of range, or there is no such place on Earth; the error does
-            not repeat the place.
+        InputError: If epsilon is out of range, or the place is not on Earth; the error does not
+            repeat the place.
     """
 
     latitude: float
@@ -313,10 +315,10 @@ class Near:
 
     @classmethod
     def parse(cls, text: str, epsilon: float) -> Self:
-        """Read `LAT,LON`.
+        """Parse `LAT,LON`.
 
         Raises:
-            InputError: If it is something else; the error does not repeat it.
+            InputError: If the text has another form; the error does not repeat it.
         """
         try:
             latitude, longitude = map(float, text.split(","))
@@ -327,21 +329,21 @@ class Near:
 
 
 class PlacesClientConfig(AskingConfig):
-    """A client that looks for places near others, which it does not tell.
+    """A client that searches near private places.
 
     Attributes:
         role: `places-client`.
         ask: The server of places.
-        budget: The epsilon that all questions may spend together, for ever.
-        by: `response` names one bucket in one message; `walk` takes a step a level, and needs far
-            more epsilon to be as good.
-        splits: 2**splits places come back.
-        grid: Metres between the points of the grid to which a place is moved first, so that the
-            same place asks the same question.
-        show: How many of the places that came back are shown.
-        ledger: The file that remembers what was asked, answered and spent; as secret as the
-            questions. Never delete it.
-        amend: Whether another budget than before is meant; what was spent stays spent.
+        budget: The total epsilon of all questions.
+        by: `response` names one bucket in one message; `walk` takes one step per level, and needs
+            far more epsilon for the same accuracy.
+        splits: 2**splits places are returned.
+        grid: The distance in metres between the points of the grid to which a place is rounded
+            first, so that the same place gives the same question.
+        show: The number of returned places to show.
+        ledger: The file with the questions, answers and charges; as secret as the questions. Never
+            delete it.
+        amend: Whether to accept a changed budget; charges are kept.
     """
 
     role: Literal["places-client"] = Field(description="places-client")
@@ -357,25 +359,26 @@ class PlacesClientConfig(AskingConfig):
 
 
 async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[object]]:
-    """Return the nearest of the places that were found around a private place.
+    """Return the nearest of the places found around a private place.
 
-    A place that was asked before, as much as the grid can tell, gets the same answer: nothing is
-    sent and nothing spent. Interrupted at any point, the same question goes on from there.
+    Repeating a place, up to the grid's resolution, returns the same answer: nothing is sent or
+    spent. After an interruption at any point, repeating the question continues it.
 
     Args:
         config: The client's configuration.
-        near: Where, and how much may be spent on it.
+        near: The place and the epsilon.
 
     Returns:
         The columns `place` (its row in the server's file, from 1), `latitude`, `longitude` and
         `metres`, the nearest first.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If the place is outside of the terms' area; nothing was said or spent.
-        BudgetExhausted: If the budget does not suffice. Nothing was said.
+        ScenarioError: If a file is invalid.
+        InputError: If the place is outside of the terms' area; nothing was sent or spent.
+        BudgetExhausted: If the budget is insufficient. Nothing was sent.
         HandshakeError: If the server cannot be reached; nothing was spent.
-        VeilringError: If it did not answer; asking again does not spend again.
+        VeilringError: If the server did not answer; repeating the question does not cost budget
+            again.
     """
     client, terms = Client(config), PlacesTerms.load(Path(config.terms))
     degrees = np.array([[near.latitude, near.longitude]])
@@ -399,11 +402,11 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """How often an answer is about the place that was asked for: public, and the same everywhere.
+    """The public probability that an answer is about the requested place, equal for all places.
 
     Attributes:
-        probability: That the bucket that came back is the one that the place is in.
-        buckets: Of how many.
+        probability: The probability that the returned bucket is that of the place.
+        buckets: The number of buckets.
     """
 
     probability: float
@@ -411,10 +414,10 @@ class Chance:
 
 
 def chance_of(config: PlacesClientConfig, epsilon: float) -> Chance:
-    """Return how often a question of this epsilon gets the places of its own bucket.
+    """Return the probability that a question of this epsilon gets the places of its own bucket.
 
     Raises:
-        ScenarioError: If a file does not fit.
+        ScenarioError: If a file is invalid.
         InputError: If there are fewer than two buckets, or epsilon is out of range.
     """
     asking = _Asking(config, PlacesTerms.load(Path(config.terms)), epsilon)
@@ -429,7 +432,7 @@ def chance_of(config: PlacesClientConfig, epsilon: float) -> Chance:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """By which mechanism a question is asked."""
+    """The mechanism of a question."""
 
     config: PlacesClientConfig
     places: PlacesTerms
@@ -437,7 +440,7 @@ class _Asking:
 
     @property
     def terms(self) -> bytes:
-        """All that is public about how it is asked."""
+        """All public parameters of the question."""
         how = (self.config.by, self.config.splits, self.config.grid, self.epsilon)
         return self.places.digest + repr(how).encode()
 
@@ -475,7 +478,7 @@ class _Asking:
 def _columns(
     answer: RememberedAnswer, here: NDArray[np.float64], terms: PlacesTerms, show: int
 ) -> dict[str, list[object]]:
-    # A place whose leaf stands early in the tree came back twice.
+    # A place whose leaf is early in the tree was returned twice.
     numbers, first = np.unique(answer.found, return_index=True)
     points = answer.points[first]
     metres = np.sqrt(np.square(points - here).sum(axis=1))

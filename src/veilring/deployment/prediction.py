@@ -47,15 +47,15 @@ from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN
 _log = logging.getLogger("veilring.prediction")
 _client_log = logging.getLogger("veilring.client")
 _records_log = logging.getLogger("veilring.records")
-# In one session: it takes seconds, far from the limit on a session.
+# In one session: it takes seconds, far below the time limit.
 PIECE_RECORDS_MAX: Final = 4096
 
 
 class PredictionSection(IndKNN):
-    """What a prediction server answers.
+    """The service of a prediction server.
 
     Attributes:
-        queries: T, the number of queries after which nothing more is answered.
+        queries: T, the number of queries after which no more are answered.
     """
 
     queries: int = Field(
@@ -64,21 +64,21 @@ class PredictionSection(IndKNN):
 
 
 class PredictionTerms(Schema):
-    """What a prediction server answers, and how a row becomes a direction.
+    """The terms of a prediction server, and how a row becomes a direction.
 
-    Either `features` says what the columns of a CSV file are, or `dimensions` how long vectors are
-    that come ready made in an .npz file, such as embeddings.
+    Either `features` describes the columns of a CSV file, or `dimensions` is the length of
+    ready-made vectors in an .npz file, such as embeddings.
 
     Attributes:
-        prediction: What is answered.
-        features: All columns but the label. Each is scaled to -1 to 1, or becomes one -1 or 1 for
-            each category, so that the middle of all ranges is where directions are taken from.
-        dimensions: How many features an embedding has.
-        origin: Where the directions of embeddings are taken from: public, or a mean that was
-            released with noise, one number for each feature. Zero if it is left out.
-        origin_price: What each record has paid for an origin that was released with noise, in the
-            unit of zCDP: 1 / σ² for `private_mean`. It is taken off each record's budget. 0 for an
-            origin that is public.
+        prediction: The service.
+        features: All columns except the label. Each is scaled to -1 to 1, or becomes one -1 or 1
+            for each category, so directions start from the middle of all ranges.
+        dimensions: The number of features of an embedding.
+        origin: The origin of the directions of embeddings, one number for each feature: public, or
+            a mean released with noise. Zero by default.
+        origin_price: The price that each record has paid for an origin released with noise, in the
+            unit of zCDP: 1 / σ² for `private_mean`. It is deducted from each record's budget. 0 for
+            a public origin.
     """
 
     prediction: PredictionSection = PredictionSection()
@@ -98,7 +98,7 @@ class PredictionTerms(Schema):
 
     @property
     def schema_digest(self) -> bytes:
-        """SHA-256 of what makes a row a record: rows that were stored under another are no use."""
+        """The SHA-256 of the conversion from rows to records, which stored records must match."""
         kept = self.model_dump(mode="json", exclude={"prediction", "origin_price"})
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).digest()
 
@@ -108,13 +108,13 @@ class PredictionTerms(Schema):
         return self.prediction.bind(self.width, len(self.classes), paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return rows as the server takes them.
+        """Return rows in the form that the server uses.
 
         Args:
             rows: Embeddings, or columns scaled to 0 to 1, shape (rows, features).
 
         Raises:
-            InputError: If they have other features, or one has no direction.
+            InputError: If they have other features, or a row has no direction.
         """
         if rows.shape[1:] != (self.width,):
             allowed = f"(rows, {self.width}), as the terms say"
@@ -130,7 +130,7 @@ class PredictionTerms(Schema):
         if bool(self.features) == bool(self.dimensions):
             raise ScenarioError.because("give either dimensions or features", field="dimensions")
         if self.origin and (self.features or len(self.origin) != self.dimensions):
-            allowed = "one for each dimension, and is for dimensions only"
+            allowed = "one for each dimension, and requires dimensions"
             raise ScenarioError.because(
                 f"the origin has {len(self.origin)} numbers; it needs {allowed}", field="origin"
             )
@@ -141,12 +141,12 @@ class PredictionTerms(Schema):
         super().checked(parties)
         keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (by which sigma1)"}
         with as_scenario_errors(keys, "prediction"):
-            _ = self.rules  # which checks what it is made of
+            _ = self.rules  # which checks its arguments
         require_key_that(
             self.prediction.tau != "auto",
             "prediction.tau",
-            'tau = "auto" follows from queries, and terms have none; give a number from 0 to 1,'
-            " which `veilring tune` finds on public rows",
+            'tau = "auto" needs the queries, which terms do not have; give a number from 0 to 1,'
+            " found by `veilring tune` on public rows",
         )
         return self
 
@@ -158,19 +158,19 @@ def read_records(
     outside_max: float = OUTSIDE_MAX,
     log: logging.Logger = _log,
 ) -> LabelledRecords:
-    """Read records that are to be added.
+    """Read records to add.
 
     Args:
-        path: An .npz file with ids and labels if the terms have `dimensions`; else a CSV file whose
-            last column is the label.
-        terms: Public.
+        path: An .npz file with ids and labels if the terms have `dimensions`; otherwise a CSV file
+            whose last column is the label.
+        terms: The public terms.
         key: The header of the column with the ids.
-        outside_max: The share of a column's values that may lie outside of its range.
-        log: Where it is logged how the records fit the ranges.
+        outside_max: The maximum share of a column's values outside of its range.
+        log: The log of how the records fit the ranges.
 
     Raises:
-        InputError: If the file does not fit; it names no value but an unknown category's first
-            characters.
+        InputError: If the file is invalid; the message contains no value except the first
+            characters of an unknown category.
     """
     if terms.dimensions:
         held = _vectors(path)
@@ -191,10 +191,10 @@ def read_records(
 def read_labelled(
     path: Path, terms: PredictionTerms
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Read public rows as the server takes them, and their labels; ids are passed over.
+    """Read public rows in the server's form, with their labels; ids are ignored.
 
     Raises:
-        InputError: As `read_records`.
+        InputError: As in `read_records`.
     """
     if terms.dimensions:
         held = _vectors(path)
@@ -208,16 +208,16 @@ def read_labelled(
 def read_queries(
     path: Path, terms: PredictionTerms, outside_max: float = OUTSIDE_MAX, log: logging.Logger = _log
 ) -> NDArray[np.float32]:
-    """Read queries as the server takes them; labels and ids are passed over.
+    """Read queries in the server's form; labels and ids are ignored.
 
     Args:
-        path: As `read_records` takes it.
-        terms: Public.
-        outside_max: The share of a column's values that may lie outside of its range.
-        log: Where it is logged how the queries fit the ranges.
+        path: As in `read_records`.
+        terms: The public terms.
+        outside_max: The maximum share of a column's values outside of its range.
+        log: The log of how the queries fit the ranges.
 
     Raises:
-        InputError: As `read_records`.
+        InputError: As in `read_records`.
     """
     if terms.dimensions:
         return terms.directions(_vectors(path).features)
@@ -225,7 +225,7 @@ def read_queries(
 
 
 def read_ids(path: Path) -> list[str]:
-    """Read ids from a text file, one on each line; empty lines do not count.
+    """Read ids from a text file, one on each line; empty lines are ignored.
 
     Raises:
         InputError: If it cannot be read.
@@ -249,7 +249,7 @@ def _vectors(path: Path) -> Vectors:
 
 
 def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int64]:
-    """Return the labels as the terms number the classes."""
+    """Return the labels with the class numbers of the terms."""
     if held.labels is None:
         raise InputError.because(f"{path} lacks the array y", field="file")
     if held.class_names is not None:
@@ -262,13 +262,13 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int
 
 
 class PredictionServerConfig(ServerConfig):
-    """A server that labels clients' queries, on records that records administrators give it.
+    """A server that labels clients' queries with records from its administrators.
 
     Attributes:
         role: `prediction-server`.
         administrators: The members of the roster that may add and forget records.
-        state: The folder with its records and their expenses. No other process reads it. If an old
-            copy is put back, records spend twice.
+        state: The folder with its records and their charges, used by no other process. If an old
+            copy is restored, records spend twice.
     """
 
     renamed = MappingProxyType({"curators": "administrators"})
@@ -283,16 +283,16 @@ async def serve_prediction(
 ) -> None:
     """Answer, add and forget until cancelled.
 
-    All files are read and checked first. A cancelled server lets what it is working on end, and
-    leaves in order; a client without an answer asks the same again and does not pay twice.
+    All files are read and checked first. When cancelled, the server finishes its current work and
+    shuts down in order; a client without an answer can repeat its request without paying twice.
 
     Args:
-        config: Which files to read, and where to listen.
+        config: The configuration.
         on_ready: Called once queries are answered.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        StoreFailed: If the disk fails. What was answered until then is on it.
+        ScenarioError: If a file is invalid.
+        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = PredictionTerms.load(Path(config.terms))
@@ -304,7 +304,7 @@ async def serve_prediction(
     if doubt := doubt_of_delta(terms.rules.delta):
         _log.warning("prediction.%s", doubt)
     with _opened(config, terms) as state:
-        # One thread, because each answer depends on what the one before it has spent.
+        # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
             offers = predicting.offers(terms.digest)
@@ -318,15 +318,15 @@ async def serve_prediction(
 def repair_server(
     config: PredictionServerConfig, *, lose_records: bool, lose_budgets: bool
 ) -> StateDamage:
-    """Say what a server's files have lost, and make them fit again if all of that is accepted.
+    """Report the losses in a server's files, and repair the files if all losses are accepted.
 
     Args:
-        config: Of a server that does not run.
+        config: The configuration of a server that is not running.
         lose_records: See `veilring.protocols.prediction.state.repair_state`.
-        lose_budgets: The same.
+        lose_budgets: See `veilring.protocols.prediction.state.repair_state`.
 
     Raises:
-        ScenarioError: If a file does not fit, or the server runs.
+        ScenarioError: If a file is invalid, or the server is running.
         StoreFailed: If a file cannot be read, or the ledger is damaged.
     """
     terms = PredictionTerms.load(Path(config.terms))
@@ -359,39 +359,40 @@ class PredictionClientConfig(AskingConfig):
     Attributes:
         role: `prediction-client`.
         ask: The server, which sees the queries.
-        block: How many are sent at once; as many as the terms allow unless it says otherwise.
-        outside_max: The share of a column's values in a file of queries that may lie outside of its
-            public range. With more the client does not ask.
-        name: Another name has the same queries answered once more, drawn and paid again.
+        block: The number of queries sent at once; by default the maximum.
+        outside_max: The maximum share of a column's values in a file of queries outside of its
+            public range. If there are more, the client does not ask.
+        name: The name of the request; with a new name, the same queries are answered and charged
+            again.
     """
 
     role: Literal["prediction-client"] = Field(description="prediction-client")
-    block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the largest")
+    block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the maximum")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
 async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[str, list[str]]:
-    """Have the rows of a file labelled, block by block.
+    """Get the rows of a file labelled, block by block.
 
-    A block's key follows from its content: the same command again, after whatever went wrong, gets
-    the same labels and spends nothing for those that were answered. What is left of the stream is
-    looked at first, so that a file that is too long spends nothing.
+    A block's key follows from its content: repeating a failed command returns the same labels, and
+    answered blocks cost nothing. The remaining length of the stream is checked first, so a file
+    that is too long costs nothing.
 
     Args:
         config: The client's configuration.
-        queries: The file, as the terms say.
+        queries: The file, in the format of the terms.
 
     Returns:
-        The class of each row, by name, in order: the column `label`.
+        The name of the class of each row, in order: the column `label`.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If a row does not fit.
+        ScenarioError: If a file is invalid.
+        InputError: If a row is invalid.
         BudgetExhausted: If the stream has fewer queries left. Nothing was asked or spent.
-        Unfinished: The same, where the first rows were paid for, now or before.
+        Unfinished: Likewise, but the first rows are paid for, now or earlier.
         HandshakeError: If the server cannot be reached.
-        VeilringError: If the server could not answer.
+        VeilringError: If the server failed to answer.
     """
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
@@ -409,11 +410,11 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
         refusal = _refusal(parts, answered, left, rules)
         paid = parts if refusal is None else parts[: [*answered, False].index(False)]
         try:
-            # A session for each block, so that no stream is too long for one.
+            # a session for each block, so that no session takes too long
             for part in paid:
                 found = await connection.run(role, part, rules=rules, block=block, name=config.name)
                 labels += [terms.classes[label] for label in found]
-        except BudgetExhausted as error:  # others have asked meanwhile
+        except BudgetExhausted as error:  # other clients have asked meanwhile
             refusal = error
     if refusal is not None:
         raise Unfinished({"label": labels}, len(rows), refusal) if labels else refusal
@@ -423,25 +424,25 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
 def _refusal(
     parts: Sequence[NDArray[np.float32]], answered: Sequence[bool], left: int, rules: ServerRules
 ) -> BudgetExhausted | None:
-    """Return why the blocks that were not answered yet cannot all be, or none if they can."""
+    """Return the reason why the remaining blocks cannot all be answered, or none if they can."""
     asked = sum(len(part) for part, was in zip(parts, answered, strict=True) if not was)
     if asked <= left:
         return None
     budget = "analyst" if rules.clients == "apart" else "total"
     error = BudgetExhausted(budget, asked, left, "queries")
-    error.add_note(f"Nothing was asked or spent. Ask for at most {left:,} rows that are new.")
+    error.add_note(f"Nothing was asked or spent. Ask for at most {left:,} new rows.")
     return error
 
 
 class RecordsAdministratorConfig(TermsConfig):
-    """The configuration of the person who adds records to a prediction server and removes them.
+    """Configuration of the records administrator, who adds and removes records.
 
     Attributes:
         role: `records-administrator`.
-        server: Which.
-        key: The column of a CSV file that says whose row it is.
-        outside_max: The share of a column's values in a file of records that may lie outside of its
-            public range. With more the administrator does not add them.
+        server: The prediction server.
+        key: The column of a CSV file that identifies a row's owner.
+        outside_max: The maximum share of a column's values in a file of records outside of its
+            public range. If there are more, the administrator does not add them.
     """
 
     role: Literal["records-administrator"] = Field(description="records-administrator")
@@ -455,15 +456,15 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
 
     Args:
         config: The administrator's configuration.
-        path: The file, as the terms say.
+        path: The file, in the format of the terms.
 
     Returns:
-        How many were not there before.
+        The number of new records.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If a row does not fit, or is there under the same id as another one.
-        VeilringError: If the server could not do it; the same call again goes on.
+        ScenarioError: If a file is invalid.
+        InputError: If a row is invalid, or its id exists with another row.
+        VeilringError: If the server failed; repeating the call continues it.
     """
     terms = PredictionTerms.load(Path(config.terms))
     records = read_records(path, terms, config.key, config.outside_max, _records_log)
@@ -472,19 +473,19 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
 
 
 async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str]) -> int:
-    """Have records forgotten: they are gone when this returns.
+    """Forget records: they are gone when this returns.
 
     Args:
         config: The administrator's configuration.
-        ids: Whose, each once.
+        ids: The ids, once each.
 
     Returns:
-        How many were there.
+        The number of records that existed.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        InputError: If an id is none, occurs twice, or was never there.
-        VeilringError: If the server could not do it; the same call again goes on.
+        ScenarioError: If a file is invalid.
+        InputError: If an id is invalid, occurs twice, or was never added.
+        VeilringError: If the server failed; repeating the call continues it.
     """
     require_ids(ids)
     terms = PredictionTerms.load(Path(config.terms))

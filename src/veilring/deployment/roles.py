@@ -1,4 +1,4 @@
-"""The roles of a deployment. A role's module is imported when one of its configurations is read.
+"""The roles of a deployment, imported when one of their configurations is read.
 
 A new role is one entry of `ROLES`.
 """
@@ -23,14 +23,14 @@ C = TypeVar("C", bound=Config)
 
 @dataclass(frozen=True, slots=True)
 class DeployedRole:
-    """Where a role is defined; each place is written `package.module:name`.
+    """The definition of a role; each location has the form `package.module:name`.
 
     Attributes:
         config: The model of its configuration.
-        serve: The coroutine that `veilring serve` runs until it is cancelled, if the role serves.
-        ask: The coroutine that `veilring ask` runs on a file of queries, if the role asks.
-        near: The coroutine that `veilring ask --near` runs on a place, if the role asks for places.
-        model: The coroutine that `veilring ask --model` runs, if the role asks for a model.
+        serve: The coroutine of `veilring serve`, which runs until cancelled, if the role serves.
+        ask: The coroutine of `veilring ask` for a file of queries, if the role has one.
+        near: The coroutine of `veilring ask --near` for a place, if the role has one.
+        model: The coroutine of `veilring ask --model`, if the role has one.
     """
 
     config: str
@@ -65,7 +65,7 @@ ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
         "records-administrator": _role("prediction", "RecordsAdministratorConfig"),
     }
 )
-"""Each role by the name that it has in a configuration."""
+"""The roles by their names in configurations."""
 
 _RENAMED_ROLES: Final[Mapping[str, str]] = {
     "curator": "records-administrator",
@@ -76,10 +76,10 @@ _RENAMED_ROLES: Final[Mapping[str, str]] = {
 
 
 def load_config(path: Path) -> Config:
-    """Read a configuration; the paths in it come back relative to the folder that it stands in.
+    """Read a configuration, with its paths resolved relative to its folder.
 
     Raises:
-        ScenarioError: With all mistakes: the key, its value and what is allowed.
+        ScenarioError: With all mistakes: the key, its value and the allowed values.
     """
     model: type[Config] = _imported(ROLES[_role_of(path)].config)
     config = read_toml(path, model)
@@ -88,7 +88,7 @@ def load_config(path: Path) -> Config:
     found = {
         key: str(path.parent / name)
         for key, name in named.items()
-        if "://" not in name  # a database, and no path
+        if "://" not in name  # a database, not a path
     }
     return config.model_copy(update=found)
 
@@ -99,29 +99,29 @@ def load_config_of(path: Path, kind: type[C], command: str) -> C:
     Args:
         path: The file.
         kind: The role's model.
-        command: The command that needs it, as an error names it, such as `veilring records`.
+        command: The command that needs it, for errors, such as `veilring records`.
 
     Raises:
-        ScenarioError: As `load_config`, or if it is another role's.
+        ScenarioError: As in `load_config`, or if the file is of another role.
     """
     config = load_config(path)
     if not isinstance(config, kind):
         place = f"{kind.__module__}:{kind.__name__}"
         able = ", ".join(name for name, role in ROLES.items() if role.config == place)
         raise ScenarioError.because(
-            f"{config.role} does not run `{command}`; these roles do: {able}", field="role"
+            f"the role {config.role} has no `{command}`; these roles have it: {able}", field="role"
         )
     return config
 
 
 def serve(config: Config | Path | str) -> Coroutine[Any, Any, None]:
-    """Return the server's coroutine for a configuration; it runs until it is cancelled.
+    """Return the server coroutine for a configuration, which runs until cancelled.
 
     Args:
         config: The configuration, or the path of its file.
 
     Raises:
-        ScenarioError: As `load_config`, or if the role serves nothing.
+        ScenarioError: As in `load_config`, or if the role does not serve.
     """
     loaded = _loaded(config)
     served: Coroutine[Any, Any, None] = _duty(loaded, "serve", "`veilring serve`")(loaded)
@@ -136,7 +136,7 @@ def ask(config: Config | Path | str, queries: Path | str) -> Coroutine[Any, Any,
         queries: The path of the file of queries.
 
     Raises:
-        ScenarioError: As `load_config`, or if the role asks nothing.
+        ScenarioError: As in `load_config`, or if the role does not query.
     """
     loaded = _loaded(config)
     role = _duty(loaded, "ask", "`veilring ask` with a file")
@@ -145,14 +145,14 @@ def ask(config: Config | Path | str, queries: Path | str) -> Coroutine[Any, Any,
 
 
 def ask_near(config: Config | Path | str, near: "Near") -> Coroutine[Any, Any, Columns]:
-    """Return the coroutine that finds places near a private one.
+    """Return the coroutine that searches near a private place.
 
     Args:
         config: The configuration, or the path of its file.
-        near: The private place, and what may be spent on it.
+        near: The private place and the epsilon.
 
     Raises:
-        ScenarioError: As `load_config`, or if the role asks for no places.
+        ScenarioError: As in `load_config`, or if the role does not search for places.
     """
     loaded = _loaded(config)
     asked: Coroutine[Any, Any, Columns] = _duty(loaded, "near", "`veilring ask --near`")(
@@ -162,13 +162,13 @@ def ask_near(config: Config | Path | str, near: "Near") -> Coroutine[Any, Any, C
 
 
 def fetch_model(config: Config | Path | str) -> Coroutine[Any, Any, "PublicModel"]:
-    """Return the coroutine that gets the model that parties release.
+    """Return the coroutine that fetches the released model.
 
     Args:
         config: The configuration, or the path of its file.
 
     Raises:
-        ScenarioError: As `load_config`, or if the role asks for no model.
+        ScenarioError: As in `load_config`, or if the role fetches no model.
     """
     loaded = _loaded(config)
     fetched: Coroutine[Any, Any, PublicModel] = _duty(loaded, "model", "`veilring ask --model`")(
@@ -182,12 +182,13 @@ def _loaded(config: Config | Path | str) -> Config:
 
 
 def _duty(config: Config, duty: str, command: str) -> Any:  # noqa: ANN401  (a coroutine function)
-    """Return the function of a role for a duty; if it has none, name the roles that do."""
+    """Return a role's function for a duty, or raise an error that names the roles that have one."""
     place = getattr(ROLES[config.role], duty)
     if not place:
         able = ", ".join(name for name, role in ROLES.items() if getattr(role, duty))
         raise ScenarioError.because(
-            f"{config.role} has nothing for {command}; these roles have: {able}", field="role"
+            f"the role {config.role} does not support {command}; these roles do: {able}",
+            field="role",
         )
     return _imported(place)
 
@@ -206,7 +207,7 @@ def _role_of(path: Path) -> str:
     role = str(given)
     if role in _RENAMED_ROLES:
         raise ScenarioError.because(
-            f"the role {role} is now called {_RENAMED_ROLES[role]}", field="role"
+            f"the role {role} was renamed to {_RENAMED_ROLES[role]}", field="role"
         )
     require_key(role in ROLES, "role", given, ", ".join(ROLES))
     return role

@@ -1,4 +1,4 @@
-"""The schema that all parties agree on: the terms of a system add its parameters."""
+"""The schema shared by all parties; the terms of a system add its parameters."""
 
 from typing import Any, Self
 
@@ -11,15 +11,15 @@ from veilring.protocols.system import Facts
 
 
 class Schema(RowSchema, Terms):
-    """How a row is read. The terms of a system add its parameters."""
+    """How to read a row. The terms of a system add its parameters."""
 
     def facts(self, parties: int) -> Facts:
-        """Return the public facts of the data of the given number of parties."""
+        """Return the public facts about the data of the given number of parties."""
         return Facts(parties, self.width, len(self.classes), schema=self.encoded)
 
     @classmethod
     def of_table(cls, table: Table, **tables: Any) -> Self:
-        """Return terms that fit a table, for examples, in which one process holds all rows.
+        """Return terms that fit a table, for examples in which one process has all rows.
 
         Args:
             table: All rows; the ranges are the table's own, see `feature_terms`.

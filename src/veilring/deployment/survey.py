@@ -1,4 +1,4 @@
-"""A deployed survey: its terms, what they make of it, and the collector that takes reports."""
+"""A deployed survey: its terms, its task, and the collector of reports."""
 
 import datetime as dt
 import json
@@ -60,17 +60,17 @@ _Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
 
 
 class SurveySection(Section):
-    """What is asked of each client, and how its answer is hidden.
+    """The questions to the clients, and the mechanisms that protect the answers.
 
     Attributes:
         kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
-        epsilon: The most that a client's one report may spend.
-        oracle: The frequency oracle that hides values; `auto` takes the best for each domain.
-        approach: The mechanism that hides means.
-        bins: The number of equal parts of a range where values are asked for; 8 for `frequency`
-            unless it is given.
-        minimum: The number of reports below which nothing is estimated.
-        closes: The time after which no new report is taken.
+        epsilon: The maximum epsilon of a client's single report.
+        oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
+        approach: The mechanism for means.
+        bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
+            default.
+        minimum: The number of reports below which there are no estimates.
+        closes: The time after which no new report is accepted.
     """
 
     kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"] = Field(
@@ -88,13 +88,13 @@ class SurveySection(Section):
     @model_validator(mode="before")
     @classmethod
     def _show_a_histogram(cls, given: Any) -> Any:  # noqa: ANN401  (whatever a file holds)
-        """Count in more parts than a classifier needs, unless the file says how many."""
+        """Use more bins than a classifier needs, unless the file sets the number."""
         if isinstance(given, dict) and given.get("kind") == "frequency":
             return {"bins": FREQUENCY_BINS, **given}
         return given
 
     def oracle_for(self, values: int) -> FrequencyOracle:
-        """Return the oracle for a domain of this many values."""
+        """Return the oracle for a domain of this number of values."""
         if self.oracle == "auto":
             return recommend_oracle(values, self.epsilon).oracle
         return ORACLES[self.oracle](values, self.epsilon)
@@ -103,15 +103,15 @@ class SurveySection(Section):
 def survey_of(
     section: SurveySection, features: Sequence[FeatureTerms], classes: Sequence[str]
 ) -> Survey:
-    """Return the survey that terms describe.
+    """Return the survey described by terms.
 
     Args:
-        section: The question, and how answers are hidden.
+        section: The questions and the mechanisms.
         features: The columns.
-        classes: The names of all classes; none where no class is asked for.
+        classes: The names of all classes; none if no class is asked for.
 
     Raises:
-        InputError: If it cannot be made.
+        InputError: If the survey is impossible.
     """
     if section.kind == "frequency":
         return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
@@ -128,14 +128,14 @@ def survey_of(
 
 
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
-    """Return how many values a column has where values are asked for."""
+    """Return the number of values of a column for questions about values."""
     return len(feature.categories) or section.bins
 
 
 def bins_of(section: SurveySection, features: Sequence[FeatureTerms]) -> Bins:
-    """Return the step that turns each column into numbers of values.
+    """Return the step that converts each column to numbers of values.
 
-    A category's number is the middle of its bin, so that no rounding moves it to another.
+    The number of a category is the middle of its bin, so rounding cannot move it to another one.
     """
     lows = [-_HALF if each.categories else each.low for each in features]
     highs = [len(each.categories) - _HALF if each.categories else each.high for each in features]
@@ -144,7 +144,7 @@ def bins_of(section: SurveySection, features: Sequence[FeatureTerms]) -> Bins:
 
 
 def ranges_of(features: Sequence[FeatureTerms]) -> Ranges:
-    """Return the ranges of columns, of which a category is several 0 and 1."""
+    """Return the ranges of the columns; a category becomes several 0 and 1."""
     lows, highs = [], []
     for feature in features:
         lows += [0.0] * feature.width if feature.categories else [feature.low]
@@ -153,12 +153,12 @@ def ranges_of(features: Sequence[FeatureTerms]) -> Ranges:
 
 
 class SurveyTerms(Terms):
-    """What is collected, and how a row is read.
+    """The terms of a collection: the survey, and how to read a row.
 
     Attributes:
-        survey: What is asked.
+        survey: The survey.
         classes: The names of all classes; none for `frequency` and `means`.
-        features: All columns but the label.
+        features: All columns except the label.
     """
 
     survey: SurveySection
@@ -170,7 +170,7 @@ class SurveyTerms(Terms):
         """The task that an aggregator publishes.
 
         Raises:
-            InputError: If the survey cannot be made.
+            InputError: If the survey is impossible.
         """
         closes = self.survey.closes
         return Task(
@@ -214,15 +214,15 @@ class SurveyTerms(Terms):
         return self
 
     def read_clients(self, path: Path) -> ClientPool:
-        """Read the rows of as many clients: all columns of the terms, and the label as the last.
+        """Read the rows of clients: all columns of the terms, and the label as the last column.
 
         Raises:
-            InputError: If a column is missing or a cell does not fit; it names both.
+            InputError: If a column is missing or a cell is invalid; it names both.
         """
         return self.clients_of(path, read_cells(path))
 
     def clients_of(self, path: Path, cells: FileCells) -> ClientPool:
-        """Return clients from the cells of a file that was read; as `read_clients`."""
+        """Return clients from the cells of a file that was already read, like `read_clients`."""
         rows = np.hstack([self._encode(path, feature, cells) for feature in self.features])
         if not self.classes:
             return ClientPool(rows, np.zeros(len(rows), dtype=np.int64))
@@ -239,12 +239,12 @@ class SurveyTerms(Terms):
 
     @property
     def is_frequency(self) -> bool:
-        """Whether there is one column, whose values are counted."""
+        """Whether the survey counts the values of one column."""
         return self.survey.kind == "frequency"
 
     @property
     def is_numeric(self) -> bool:
-        """Whether columns are numbers, and a category several 0 and 1."""
+        """Whether columns are numbers, with a category as several 0 and 1."""
         return self.survey.kind in {"means", "gaussian-bayes"}
 
     @override
@@ -253,28 +253,30 @@ class SurveyTerms(Terms):
 
 
 def read_published(encoded: bytes, collector: str) -> SurveyTerms:
-    """Read a task that a collector published, and make it again from its terms.
+    """Decode a task that a collector published, and derive it again from its terms.
 
     Args:
-        encoded: What it published.
-        collector: Who.
+        encoded: The published task.
+        collector: The name of the collector.
 
     Raises:
-        ProtocolViolation: If its terms do not give exactly the numbers that it claims.
+        ProtocolViolation: If its terms do not give exactly the published numbers.
     """
     try:
         content = json.dumps(json.loads(encoded)["terms"])
         terms = SurveyTerms.model_validate_json(content).checked()
     except (ValidationError, ValueError, LookupError, TypeError, RecursionError) as error:
-        reason = f"published a task that cannot be read ({type(error).__name__})"
+        reason = f"published an unreadable task ({type(error).__name__})"
         raise ProtocolViolation(collector, reason) from None
     if terms.task.encoded != encoded:
-        raise ProtocolViolation(collector, "published numbers that its own terms do not give")
+        raise ProtocolViolation(
+            collector, "published parameters that do not follow from its own terms"
+        )
     return terms
 
 
 def closing_time(terms: SurveyTerms) -> str:
-    """Say when a collection closes, for a person."""
+    """Format the closing time of a collection, for people."""
     closes = terms.survey.closes
     return f"closes {closes.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC" if closes else "never closes"
 
@@ -284,11 +286,10 @@ class CollectorConfig(ServerConfig):
 
     Attributes:
         role: `collector`.
-        store: The database of the reports: an SQLite file, or one of PostgreSQL.
-        reports_max: The number of reports of each member that may count, over all that it ever
-            sends. A report does not reveal its client, so that only this keeps a member from
-            answering for thousands.
-        reports_max_of: The limits of members that have one of their own.
+        store: The database of the reports: an SQLite file, or a PostgreSQL database.
+        reports_max: The lifetime limit on the number of reports of each member. A report does not
+            reveal its client, so only this limit keeps a member from answering for thousands.
+        reports_max_of: The limits of individual members, by name.
     """
 
     role: Literal["collector"] = Field(description="collector")
@@ -306,15 +307,16 @@ async def serve_collector(
 ) -> None:
     """Collect reports until cancelled.
 
-    All files are read and checked first. A cancelled collector lets the transaction that runs end,
-    and leaves in order; a survey client without an answer sends the same reports again.
+    All files are read and checked first. When cancelled, the collector finishes the running
+    transaction and shuts down in order; a survey client without a receipt sends the same reports
+    again.
 
     Args:
-        config: Which files to read, and where to listen.
-        on_ready: Called once reports are taken.
+        config: The configuration.
+        on_ready: Called once reports are accepted.
 
     Raises:
-        ScenarioError: If a file does not fit.
+        ScenarioError: If a file is invalid.
         StoreFailed: If the database cannot be opened.
     """
     server = Server(config, _log)
@@ -337,7 +339,9 @@ def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
                 field="reports_max_of",
             )
     if config.reports_max is None:
-        _log.warning("no reports_max: each member of the roster may send any number of reports")
+        _log.warning(
+            "no reports_max is set: each member of the roster may send any number of reports"
+        )
     return Quotas(config.reports_max, config.reports_max_of)
 
 
@@ -345,7 +349,7 @@ def open_configured_store(config: CollectorConfig, task: Task, *, read_only: boo
     """Open the database that a configuration names.
 
     Raises:
-        ScenarioError: If it holds something else than this task's reports.
+        ScenarioError: If it contains anything but this task's reports.
         StoreFailed: If it cannot be reached.
     """
     try:

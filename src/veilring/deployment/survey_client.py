@@ -32,30 +32,30 @@ from veilring.protocols.ldp.roles import ClientPool, submit_reports
 from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
 
-# A collector that is being started again is there within seconds.
+# a collector that is restarting is back within seconds
 COLLECTOR_CONNECT_SECONDS: Final = 30.0
-# Between the first two attempts; the connection itself is made again in the background. Each
-# attempt that brings no receipt doubles it, so that a collector that is down is not asked, nor
-# named in the log, each second; at most it is a twentieth of what a survey client waits in all.
+# The pause between the first two attempts; the connection itself is restored in the background.
+# Each attempt without a receipt doubles the pause, so that a collector that is down is not
+# contacted, or logged, every second. It is at most a twentieth of the total waiting time.
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 15.0
-# Without a single receipt for this long the survey client gives up; its reports are kept, and the
-# same command goes on.
+# After this time without a single receipt the survey client gives up; its reports are kept, and
+# repeating the command continues.
 SUBMIT_PATIENCE_SECONDS: Final = 300.0
-# A session has a limit of two minutes, which a busy collector and a slow line should not meet: it
-# takes 100 messages a second, or 1 Mbit/s, to send these in time.
+# A session has a limit of two minutes, which even a busy collector and a slow line should not
+# reach: sending these in time needs 100 messages a second, or 1 Mbit/s.
 SESSION_MESSAGES_MAX: Final = 10_000
 SESSION_BYTES_MAX: Final = 8 << 20
-# Receipts that are written into the outbox together: a commit costs what a thousand reports do.
-# What is lost in a crash is sent again and known.
+# Receipts written to the outbox together: a commit costs as much as a thousand reports. Receipts
+# lost in a crash are sent again.
 SETTLED_BATCH: Final = 1000
-# Clients whose reports are made and kept in one transaction: a second's work, and what a crash
-# before its end costs is nothing but that second.
+# Clients whose reports are made and stored in one transaction: a second's work, which is all that a
+# crash can cost.
 CLIENTS_MAX: Final = 50_000
-# With these the collector says that it never will.
+# The verdicts that the collector will never change.
 _FINAL: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties"})
 _Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much."""
+"""A callback with the current step, the amount done, and the total amount."""
 _log = logging.getLogger("veilring.survey_client")
 
 
@@ -63,7 +63,7 @@ class Sender:
     """Sends reports to a collector.
 
     Args:
-        connection: The connection with the collector.
+        connection: The connection to the collector.
         collector: The name of the collector.
     """
 
@@ -71,11 +71,11 @@ class Sender:
         self._connection, self._collector = connection, collector
 
     async def read_task(self) -> SurveyTerms:
-        """Ask for the task, and make it again from its terms.
+        """Fetch the task, and derive it again from its terms.
 
         Raises:
-            ProtocolViolation: If it is not what it claims to be.
-            VeilringError: If it could not be had.
+            ProtocolViolation: If the task does not follow from its terms.
+            VeilringError: If the task could not be fetched.
         """
         return read_published(await self._connection.run(read_task()), self._collector)
 
@@ -87,16 +87,16 @@ class Sender:
         at_once: int | None,
         progress: _Progress,
     ) -> None:
-        """Send what is unanswered until nothing is.
+        """Send unanswered reports until there are none.
 
         Args:
-            task: The collector's.
-            outbox: What there is to send.
-            at_once: How many reports a message may have.
-            progress: Told how many reports are answered.
+            task: The collector's task.
+            outbox: The outbox.
+            at_once: The maximum number of reports in a message.
+            progress: A callback with the number of answered reports.
 
         Raises:
-            VeilringError: If the collector refuses, or `PATIENCE_SECONDS` brought no receipt.
+            VeilringError: If the collector refuses, or sent no receipt for `PATIENCE_SECONDS`.
         """
         clock = asyncio.get_running_loop().time
         book, heard, failures = _Book(outbox, task, progress), clock(), 0
@@ -112,7 +112,7 @@ class Sender:
                 pause = min(RETRY_SECONDS * 2**failures, RETRY_SECONDS_MAX)
                 failures += 1
                 _log.warning(
-                    "%s; attempt %d without a receipt; %d reports wait and are sent again in %g s",
+                    "%s; no receipt after attempt %d; %d reports will be sent again in %g s",
                     *(error, failures, book.waiting, pause),
                 )
                 await asyncio.sleep(pause)
@@ -131,7 +131,7 @@ class Sender:
 
 
 class _Book:
-    """Writes receipts into the outbox, some at a time."""
+    """Writes receipts to the outbox, several at a time."""
 
     def __init__(self, outbox: Outbox, task: Task, progress: _Progress) -> None:
         counted = outbox.count(task)
@@ -141,7 +141,7 @@ class _Book:
         self._unwritten = 0
 
     def settle(self, batch: ClientBatch, verdicts: Verdicts) -> None:
-        """Take note of what became of a batch."""
+        """Record the verdicts on a batch."""
         self._settled.append((batch, verdicts))
         self._unwritten += len(batch)
         self.waiting -= len(batch)
@@ -149,14 +149,14 @@ class _Book:
             self.write()
 
     def write(self) -> None:
-        """Write what was noted."""
+        """Write the recorded receipts."""
         self._outbox.settle(self._settled)
         self._settled, self._unwritten = [], 0
         self._progress("reports acknowledged", self._total - self.waiting, self._total)
 
 
 def for_one_session(batches: Iterator[ClientBatch]) -> Iterator[ClientBatch]:
-    """Yield batches until there are as many as a session should have."""
+    """Yield batches until there are enough for one session."""
     sent = 0
     for number, batch in enumerate(batches, start=1):
         yield batch
@@ -166,24 +166,24 @@ def for_one_session(batches: Iterator[ClientBatch]) -> Iterator[ClientBatch]:
 
 
 def _is_final(error: VeilringError) -> bool:
-    """Say whether the collector refuses for good."""
+    """Return whether the collector's refusal is permanent."""
     return isinstance(error, SessionAborted) and error.reason in _FINAL
 
 
 class SurveyClientConfig(Config):
-    """The configuration of a survey client, which makes its clients' reports and hands them in.
+    """The configuration of a survey client, which makes its clients' reports and submits them.
 
     Attributes:
         role: `survey-client`.
         collector: The collector, which publishes the task.
-        budget: The epsilon that all reports of one client may spend together, for ever.
-        key: The column that names a row's client, for ever; or `row number`, if rows are only ever
-            added at the end and never changed.
-        amend: Whether cells of known clients may differ from those that they reported.
-        outbox: The file that keeps the reports, their receipts and each client's expenses.
-        task: The hash of the only task that is answered; any task of the collector if left out.
-        outside_max: The share of a column's values that may lie outside of its public range. With
-            more the survey client does not report.
+        budget: The total epsilon of all reports of one client.
+        key: The column that identifies a row's client, never to be changed; or `row number`, if
+            rows are only ever added at the end and never changed.
+        amend: Whether to accept changed cells of known clients.
+        outbox: The file with the reports, their receipts and each client's charges.
+        task: The hash of the only task to answer; by default any task of the collector.
+        outside_max: The maximum share of a column's values outside of its public range. If there
+            are more, the survey client does not report.
     """
 
     role: Literal["survey-client"] = Field(description="survey-client")
@@ -200,13 +200,13 @@ class SurveyClientConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of the clients of a file.
+    """The results for the clients of a file.
 
     Attributes:
         task: The hash of the task.
         epsilon: The price of each report.
-        refused: The number of clients without budget, for whom no report was made.
-        verdicts: The number of the outbox's reports to this task by verdict.
+        refused: The number of clients with exhausted budgets, for which no report was made.
+        verdicts: The number of the outbox's reports to this task, by verdict.
     """
 
     task: bytes
@@ -216,12 +216,12 @@ class Submitted:
 
     @property
     def kept(self) -> int:
-        """How many reports are stored and count."""
+        """The number of reports that are stored and counted."""
         return sum(self.verdicts.get(verdict, 0) for verdict in ReportVerdict if verdict.is_kept)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every client's report counts."""
+        """Whether every client's report is counted."""
         return not self.refused and self.kept == sum(self.verdicts.values())
 
 
@@ -232,21 +232,21 @@ async def submit_rows(
     at_once: int | None = None,
     progress: _Progress | None = None,
 ) -> Submitted:
-    """Make one report for each row of a CSV file that has none yet, and send what is unanswered.
+    """Make a report for each row of a CSV file without one, and send all unanswered reports.
 
-    Interrupted at any point, by whatever, the same call goes on from there.
+    After any interruption, repeating the call continues it.
 
     Args:
         config: The survey client's configuration.
-        rows: One row a client, with the columns of the task's terms.
-        at_once: How many reports a message may have; as many as fit unless given.
-        progress: Told how far it is.
+        rows: A file with one row per client, and the columns of the task's terms.
+        at_once: The number of reports in a message; by default as many as fit.
+        progress: A callback for progress.
 
     Raises:
-        ScenarioError: If a file does not fit.
-        ProtocolViolation: If the collector's task is not what it claims.
-        HandshakeError: If the collector cannot be reached; what was made is kept.
-        VeilringError: If it refused, or could not be reached for long.
+        ScenarioError: If a file is invalid.
+        ProtocolViolation: If the collector's task does not follow from its terms.
+        HandshakeError: If the collector cannot be reached; finished reports are kept.
+        VeilringError: If the collector refused, or could not be reached for long.
     """
     client = Client(config, "collector")
     report = progress or (lambda _doing, _done, _total: None)
@@ -274,14 +274,14 @@ def _require_task(config: SurveyClientConfig, terms: SurveyTerms) -> None:
     _log.info("task %s, epsilon %g", digest, terms.task.survey.exact_epsilon)
     if config.task and config.task != digest:
         raise ScenarioError.because(
-            f"the collector's terms are for the task {digest}, not {config.task}", field="task"
+            f"the collector's terms define the task {digest}, not {config.task}", field="task"
         )
 
 
 def _make_reports(
     config: SurveyClientConfig, path: Path, terms: SurveyTerms, outbox: Outbox, progress: _Progress
 ) -> int:
-    """Make and keep the reports of all clients that can afford one, and return how many cannot."""
+    """Store reports of all clients with enough budget; return the number of the others."""
     cells = read_cells(path)
     check_ranges(path, terms.features, cells, config.outside_max, _log)
     pool = terms.clients_of(path, cells)
@@ -296,7 +296,7 @@ def _make_reports(
     epsilon = terms.task.survey.exact_epsilon
     can = outbox.can_afford([names[place] for place in new.tolist()], epsilon, config.budget)
     rng = Streams().generator("clients")
-    # Which reports are made together must not show where in the file their rows are.
+    # The reports made together must not reveal the places of their rows in the file.
     chosen = rng.permutation(new[can])
     for first in range(0, len(chosen), CLIENTS_MAX):
         places = chosen[first : first + CLIENTS_MAX]
@@ -307,7 +307,7 @@ def _make_reports(
 
 
 def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int) -> list[str]:
-    """Return each client's name in the outbox; blanks around a key do not count."""
+    """Return each client's name in the outbox, ignoring blanks around a key."""
     if config.key == ROW_NUMBER:
         if ROW_NUMBER in cells:
             raise ScenarioError("key", ROW_NUMBER, f"a column of {path.name} with another name")
@@ -318,16 +318,17 @@ def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int)
     names = [normalize("NFC", cell).strip() for cell in cells[config.key].tolist()]
     if len(set(names)) != len(names):
         raise ScenarioError.because(
-            f"some cells of the column {config.key!r} are alike; they must all differ", field="key"
+            f"some cells of the column {config.key!r} are equal; they must all be different",
+            field="key",
         )
     return names
 
 
 def _compared(config: SurveyClientConfig, terms: SurveyTerms, cells: FileCells) -> FileCells:
-    """Return the cells that a known client has to have still.
+    """Return the cells of a known client that must not change.
 
-    Under a key these are the cells that the task asks for; under a number, which any row may have
-    in another file, all cells of the row.
+    With a key these are the cells that the task asks for. With row numbers, which any row of
+    another file may have, they are all cells of the row.
     """
     if config.key == ROW_NUMBER:
         return cells

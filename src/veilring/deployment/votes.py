@@ -1,4 +1,4 @@
-"""Deployed noisy votes: their terms, and a party that votes with a ledger of its own."""
+"""Deployed noisy votes: their terms, and a party with a ledger of its own."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -29,7 +29,7 @@ from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, By
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.system import Membership
 
-# Where the code below has another name for a key of `votes`.
+# keys of `votes` that have another name in the code below
 _KEYS: Final = {
     "epsilon_vote": "votes.epsilon",
     "epsilon_conversion": "votes.epsilon",
@@ -40,21 +40,21 @@ _KEYS: Final = {
 
 
 class VotesSection(Section):
-    """How parties vote: see `veilring.protocols.noisyvotes.system.NoisyVotes`.
+    """The votes: see `veilring.protocols.noisyvotes.system.NoisyVotes`.
 
     Attributes:
         epsilon: The price of a batch.
-        budget: The price of all batches together, at most, for as long as the ledgers live.
-        radius: The radius around each query within which rows vote, in the unit cube; or give k.
-        k: The number of rows that vote, about; or give radius.
-        rows: With k: the number of rows of all parties together, which is public then.
-        conversion_share: With k: the share of a batch's epsilon that turns k into radii: by a grid
-            with up to six features, by annuli with more.
-        tolerated: The number of parties that may pool what they see, or add no noise, the observer
-            included.
-        sum: How votes are added up.
+        budget: The maximum price of all batches together, over the lifetime of the ledgers.
+        radius: The radius around each query within which rows vote, in the unit cube; alternative
+            to k.
+        k: The approximate number of rows that vote; alternative to radius.
+        rows: With k: the total number of rows of all parties, which is then public.
+        conversion_share: With k: the share of a batch's epsilon that pays for converting k to
+            radii: by a grid with up to six features, by annuli with more.
+        tolerated: The number of parties that may collude or add no noise, the observer included.
+        sum: The method of the secure sum.
         cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
-        batch: The most queries that are asked at once.
+        batch: The maximum number of queries asked at once.
     """
 
     renamed = MappingProxyType({"r": "radius"})
@@ -75,7 +75,7 @@ class VotesTerms(MemberTerms):
     """The terms of noisy votes.
 
     Attributes:
-        votes: How parties vote, and at which price.
+        votes: The votes and their price.
     """
 
     votes: VotesSection
@@ -93,7 +93,7 @@ class VotesTerms(MemberTerms):
         return NoisyVotesParameters(
             features=features,
             classes=len(self.classes),
-            # Rounded down, so that both parts together cost no more than a batch may.
+            # Rounded down, so that both parts together do not exceed the price of a batch.
             epsilon_vote=-float_ceil(Fraction(finding) - Fraction(chosen.epsilon)),
             neighbours=neighbours,
             tolerated=chosen.tolerated,
@@ -102,7 +102,7 @@ class VotesTerms(MemberTerms):
 
     @property
     def batch(self) -> int:
-        """How many queries are asked at once: as many as the terms and a message allow."""
+        """The number of queries asked at once: the maximum allowed by terms and message size."""
         return min(self.votes.batch, queries_max(self.parameters))
 
     @override
@@ -130,10 +130,10 @@ class VotesTerms(MemberTerms):
         require_key_that(
             (chosen.rows is None) == (chosen.k is None),
             "votes.rows",
-            "give rows with k, and only then",
+            "give rows together with k, and only with k",
         )
         enough = chosen.budget >= chosen.epsilon
-        require_key(enough, "votes.budget", chosen.budget, "at least epsilon, what a batch costs")
+        require_key(enough, "votes.budget", chosen.budget, "at least epsilon, the price of a batch")
         with as_scenario_errors(_KEYS, "votes"):
             _require_noise(self.parameters, self.batch)
             if parties is not None:
@@ -142,7 +142,7 @@ class VotesTerms(MemberTerms):
 
 
 def _require_noise(parameters: NoisyVotesParameters, queries: int) -> None:
-    """Refuse batches of which a query's share of a budget may be too small to draw noise for."""
+    """Refuse batches in which a query's share of the budget may be too small for its noise."""
     budgets = [parameters.epsilon_vote]
     near = parameters.neighbours
     if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
@@ -165,5 +165,5 @@ class VotesMemberConfig(HolderConfig):
 async def serve_votes(
     config: VotesMemberConfig, *, on_ready: Callable[[Member], None] | None = None
 ) -> None:
-    """Vote until cancelled: see `serve_peers`."""
+    """Take part in votes until cancelled: see `serve_peers`."""
     await serve_peers(config, VotesTerms, on_ready)

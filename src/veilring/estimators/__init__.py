@@ -1,15 +1,15 @@
-"""scikit-learn classifiers for all systems, in one form.
+"""scikit-learn classifiers for all systems.
 
-Each of them plays all parties of its protocol in one process: the very steps that parties on
-machines of their own run, without the network in between. So accuracy, cost and what is spent are
-those of a deployment. Privacy is not: whoever calls `fit` has all rows, and a fitted model (or its
-pickle) holds them, and the randomness of all parties. What an estimator is for is to tell, on data
-that may be looked at, what a deployment would give.
+Each classifier plays all parties of its protocol in one process, with the same steps that networked
+parties run. Accuracy, cost and spent budget therefore equal those of a deployment. Privacy does
+not: the caller of `fit` has all rows, and a fitted model (or its pickle) contains them, along with
+the randomness of all parties. Use an estimator to predict, on data that you may look at, the
+results of a deployment.
 
-After `predict`, `cost_` says what the batch costs on a network, by the family's closed form, and
-`privacy_` what is promised to whom, and what has been spent in all since `fit`. With ranges taken
-from private rows, or a seed, no ε holds, and `fit` warns; `deployment_privacy_` says what the same
-would promise without them.
+After `predict`, `cost_` is the cost of the batch on a network, by the system's closed form, and
+`privacy_` is the guarantee and the budget spent since `fit`. With ranges computed from private
+rows, or with a seed, no ε holds, and `fit` warns; `deployment_privacy_` is the guarantee without
+either.
 """
 
 from veilring.errors import PrivacyLeakWarning

@@ -1,4 +1,4 @@
-"""What the estimators share: a system's parameters, public ranges, numbered classes and seeds."""
+"""The estimators' shared parts: system parameters, public ranges, numbered classes and seeds."""
 
 import hashlib
 import hmac
@@ -31,10 +31,10 @@ from veilring.protocols.system import PARTIES, SEED_TELLS, Facts, Promise, Spent
 from veilring.randomness import KEY_BYTES, Streams, keyed
 
 RANGES_TELL: Final = (
-    "The ranges were taken from the rows and reveal something of them, so that no ε holds: "
+    "The ranges were computed from the rows and reveal something about them, so no ε holds: "
     "give public ranges."
 )
-"""A sentence of a note, where ranges are those of private rows."""
+"""The sentence of a note for ranges computed from private rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class Answered:
 
     Attributes:
         labels: Class numbers, shape (queries,).
-        cost: What the batch costs on a network.
+        cost: The cost of the batch on a network.
     """
 
     labels: NDArray[np.int64]
@@ -55,14 +55,14 @@ Answer: TypeAlias = Callable[[NDArray[np.float64], Generator], Answered]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Asked:
-    """All batches since `fit`, each of which was asked once.
+    """The batches since `fit`, each of which was asked once.
 
-    Who asks the same batch again has its labels already. So they come from here: no noise is drawn
-    twice for one question, and nothing more is spent.
+    A client that repeats a batch already has its labels. Such repetitions are answered from here,
+    so no noise is drawn twice for one question, and nothing more is spent.
 
     Attributes:
-        key: 32 secret bytes, of which the parties' randomness is made.
-        last: The answer to the batch that was asked last, if any was.
+        key: 32 secret bytes, from which the parties' randomness is derived.
+        last: The answer to the last batch, if there is one.
     """
 
     key: bytes
@@ -77,7 +77,7 @@ class Asked:
 
         Args:
             queries: Shape (queries, features).
-            answer: Answers a batch that was not asked before; what it refuses is not counted.
+            answer: A function that answers a new batch; a batch that it refuses is not counted.
         """
         batch = hashlib.sha256(b"".join(query_keys(queries))).digest()
         if batch not in self._kept:
@@ -86,79 +86,82 @@ class Asked:
         return self.last.labels
 
     def coins(self, batch: bytes) -> Generator:
-        """Return the parties' randomness for a batch that was not asked before.
+        """Return the parties' randomness for a new batch.
 
-        It depends on all batches so far. A copy of a model that is asked the same answers the same;
-        once they are asked different things, their coins have nothing to do with each other. From
-        one stream both would draw equal noise for different questions, which cancels out.
+        It depends on all batches so far. Copies of a model that are asked the same batches give
+        equal answers; once they are asked different batches, their randomness is independent. From
+        one shared stream, copies would draw equal noise for different questions, which cancels out.
 
         Args:
-            batch: Its digest.
+            batch: The digest of the batch.
         """
         return keyed(hmac.digest(self.key, b"".join([*self._kept, batch]), "sha256"))
 
 
 def query_keys(queries: NDArray[np.float64]) -> list[bytes]:
-    """Return a name for each query: equal queries have equal names."""
-    # Adding zero turns the negative zero, which equals it, into zero.
+    """Return a key for each query: equal queries have equal keys."""
+    # adding zero turns negative zero into zero, which equals it
     return [row.tobytes() for row in queries + 0.0]
 
 
 RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
-"""The least and the greatest value of each feature, or one of each for all features."""
+"""The smallest and the largest value of each feature, or one of each for all features."""
 Seed: TypeAlias = int | RandomState | Generator | None
-"""Of experiments; with none the parties' randomness is cryptographic."""
+"""The seed of experiments; by default the parties' randomness is cryptographic."""
 
 _DEALT: Final = (
     DescribedKey("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
     DescribedKey(
-        "partition", "iid", "iid, dirichlet or by-label", "How rows are dealt to the parties."
+        "partition",
+        "iid",
+        "iid, dirichlet or by-label",
+        "How to divide the rows among the parties.",
     ),
     DescribedKey(
         "alpha",
         1.0,
         f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}",
-        "For `dirichlet`: the smaller, the fewer parties hold most of a class.",
+        "For `dirichlet`: the smaller the value, the fewer parties hold most of a class.",
     ),
 )
-"""The parameters of a classifier whose rows are dealt to several parties."""
+"""The parameters of a classifier whose rows are divided among several parties."""
 _LAST: Final = (
     DescribedKey(
         "ranges",
         None,
         "a pair of the lows and the highs, each a number or one for each feature; or none",
-        "The public ranges of the features. What lies outside is moved to their ends. With none"
-        " those of the rows are taken, which reveal something of them.",
+        "The public ranges of the features. Values outside are clipped. If none are given,"
+        " the ranges of the rows are used, which reveals something about the rows.",
     ),
     DescribedKey(
         "random_state",
         None,
         "a whole number, a generator of NumPy, or none",
-        "A seed for experiments, under which no ε holds. With none all randomness is"
+        "A seed for experiments, with which no ε holds. By default all randomness is"
         " cryptographic.",
     ),
 )
-"""The parameters of each classifier beside its system's."""
+"""The parameters of each classifier besides its system's."""
 
-_WIDTH: Final = 100  # of a line of a docstring
+_WIDTH: Final = 100  # letters of a line of a docstring
 _STREAM: Final = "estimator"
 _GIVEN: Final = "given as public"
-_TAKEN: Final = "the rows themselves, which is not private"
-_TAKEN_FREELY: Final = "the rows, which are public"
+_TAKEN: Final = "computed from the rows, which is not private"
+_TAKEN_FREELY: Final = "computed from the rows, which are public"
 _ENDS: Final = 2
 _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or one a column"
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier that plays all parties of a system, and tells what that costs and promises.
+    """A classifier that plays all parties of a system and reports cost and guarantee.
 
     A subclass names its system. Its constructor takes the parameters of the system, with the
-    system's own defaults, and then some that a deployment does not have. They count when it is
-    fitted: what is set afterwards waits for the next `fit`.
+    system's own defaults, followed by some that a deployment does not have. Changed parameters take
+    effect at the next `fit`.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
-        system_: The system, with the parameters that it was fitted with.
+        system_: The system, with the parameters used in `fit`.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -167,15 +170,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     system_: System
     _system: ClassVar[type[System]]
     _fixed: ClassVar[Mapping[str, object]] = MappingProxyType({})
-    """Parameters of the system that the class decides."""
+    """The parameters of the system that the class sets."""
     _leaves_out: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that count for nothing here, or follow from others: they keep their defaults."""
+    """The parameters that have no effect here, or follow from others: they keep their defaults."""
     _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
-    """For a parameter that is another one here than in the system: which of its facts differ."""
+    """The facts that differ from the system's, for a parameter with another meaning here."""
     _own: ClassVar[tuple[DescribedKey, ...]] = ()
-    """The parameters beside those of the system, `ranges` and `random_state`."""
+    """The parameters besides those of the system, `ranges` and `random_state`."""
     _first: ClassVar[tuple[str, ...]] = ("epsilon",)
-    """The parameters that may be given by their places, in order."""
+    """The parameters that may be passed by position, in order."""
     _rows_are_public: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -196,10 +199,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         ]
 
     def _make_system(self) -> System:
-        """Return the system with the parameters that are set.
+        """Return the system with the current parameters.
 
         Raises:
-            InputError: If one is not allowed.
+            InputError: If a parameter is not allowed.
         """
         chosen = {key.name: _plain(getattr(self, key.name)) for key in self._taken()}
         return self._system(**{**self._fixed, **chosen})
@@ -211,10 +214,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     @property
     def privacy_(self) -> Promise:
-        """The guarantee of this model, and what has been spent since `fit`.
+        """The guarantee of this model, and the budget spent since `fit`.
 
-        Its ε is none where ranges of private rows or a seed reveal more than any ε allows, and its
-        guarantee says which of them do.
+        Its ε is none if ranges of private rows or a seed reveal more than any ε allows; its
+        guarantee then names them.
         """
         promised = self.deployment_privacy_
         return promised.broken_by(self._told(promised))
@@ -222,12 +225,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     @property
     @abstractmethod
     def deployment_privacy_(self) -> Promise:
-        """What the same would promise and spend with public ranges, and without a seed."""
+        """The guarantee and the budget spent with public ranges and without a seed."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Give the rows to whom they belong.
+        """Give the rows to the parties.
 
-        A fit that fails changes nothing: what was fitted before goes on, with its account.
+        A failed fit changes nothing: the previous model and its account stay valid.
 
         Args:
             X: The rows, shape (rows, features).
@@ -260,14 +263,14 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     @abstractmethod
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
-        """Take rows as they were given, with the numbers of their classes."""
+        """Store the rows as given, with the numbers of their classes."""
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
         return np.asarray(validate_data(self, X, reset=False))
 
     def _public_ranges(self, rows: NDArray[np.float64]) -> Ranges:
-        """Return the ranges that were given, or those of the rows, and note which."""
+        """Return the given ranges, or those of the rows, and record which."""
         if self.ranges is None:
             self.ranges_origin_ = _TAKEN_FREELY if self._rows_are_public else _TAKEN
             return Ranges.of(rows)
@@ -283,35 +286,36 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return given
 
     def _told(self, promised: Promise) -> dict[str, str]:
-        """Return the settings that reveal more than is promised, with a sentence on each."""
+        """Return the settings that reveal more than the guarantee allows, with a sentence each."""
         told = {"ranges of private rows": RANGES_TELL} if self.ranges_origin_ == _TAKEN else {}
         if self._is_seeded and promised.epsilon not in {None, inf}:
             told["seeded noise"] = f"{SEED_TELLS} Leave out random_state."
         return told
 
     def _is_noisy(self) -> bool:
-        """Say whether labels are drawn, so that equal questions can have other answers."""
+        """Return whether labels are drawn, so that repeated questions can have other answers."""
         return True
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self._is_noisy()
-        # Privacy costs accuracy: what is fine with thousands of rows is noise with thirty.
+        # Privacy costs accuracy: a classifier that works for thousands of rows may be noise for
+        # thirty.
         tags.classifier_tags.poor_score = self._is_noisy()
         return tags
 
 
 class SystemClassifier(PrivateClassifier):
-    """A classifier whose parties answer a batch of queries for each `predict`.
+    """A classifier whose parties answer one batch of queries for each `predict`.
 
-    The same batch again is not asked again: whoever asked has its labels, and nothing is spent.
-    A class of this kind for any system needs no more than the system's name::
+    A repeated batch is answered from memory, and nothing is spent. A class of this kind for any
+    other system only needs to name the system::
 
         class MyClassifier(SystemClassifier):
             _system = MySystem
 
     Attributes:
-        parts_: The rows that each party was dealt, by their numbers.
+        parts_: The numbers of the rows that each party holds.
     """
 
     parts_: tuple[NDArray[np.int64], ...]
@@ -320,16 +324,16 @@ class SystemClassifier(PrivateClassifier):
     @property
     @override
     def cost_(self) -> Forecast:
-        """The cost on a network of the last batch that was predicted, when it is asked first."""
+        """The network cost of the last batch predicted, when it was first asked."""
         check_is_fitted(self)
         if self._session.last is None:
-            raise AttributeError("cost_ is known once a batch was predicted")
+            raise AttributeError("cost_ exists only after a batch was predicted")
         return self._session.last.cost
 
     @property
     @override
     def deployment_privacy_(self) -> Promise:
-        """What the same would promise and spend with public ranges, and without a seed."""
+        """The guarantee and the budget spent with public ranges and without a seed."""
         check_is_fitted(self)
         return self._spent()
 
@@ -347,7 +351,7 @@ class SystemClassifier(PrivateClassifier):
         self._session = Asked(rng.bytes(KEY_BYTES))
 
     def _hold(self, rows: Rows, rng: Generator) -> None:
-        """Give rows, scaled into [0, 1], to those who hold them."""
+        """Give the rows, scaled into [0, 1], to the parties that hold them."""
         self.system_ = self._make_system()
         parts = self._dealt(rows, rng)
         self._facts = Facts(
@@ -371,7 +375,7 @@ class SystemClassifier(PrivateClassifier):
         return self.system_.setup(parts, self._facts)
 
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        """Answer a batch that was not asked before, scaled into [0, 1]."""
+        """Answer a new batch, scaled into [0, 1]."""
         if self.system_.promise(parties=self._facts.parties).epsilon is not None:
             self._require_one_batch(queries)
         labels = [self._setup.label(part, rng) for part in self._setup.batches(queries)]
@@ -388,14 +392,16 @@ class SystemClassifier(PrivateClassifier):
     def _require_one_batch(self, queries: NDArray[np.float64]) -> None:
         """Refuse more queries than share one budget."""
         count, most = len(queries), self._setup.batch_max
-        require_that(count <= most, "queries", f"there are {count} queries; 1 to {most} go at once")
+        require_that(
+            count <= most, "queries", f"there are {count} queries; 1 to {most} are possible at once"
+        )
 
     def _spent(self) -> Promise:
-        """Return what is promised, and spent in all, given that ranges are public."""
+        """Return the guarantee and the total budget spent, assuming public ranges."""
         return self._charged(self._setup.spent(len(self._session)))
 
     def _charged(self, spent: Spent) -> Promise:
-        """Return the promise with what was spent in place of what one batch may spend."""
+        """Return the guarantee with the budget spent instead of that of one batch."""
         promise = self.system_.promise(parties=self._facts.parties)
         if spent.epsilon is None:
             return promise
@@ -408,7 +414,7 @@ def _constructor(keys: Sequence[DescribedKey], first: Sequence[str]) -> Callable
 
     Args:
         keys: The parameters.
-        first: The names of those that may be given by their places, in order.
+        first: The names of the parameters that may be passed by position, in order.
     """
     defaults = {key.name: key.default for key in keys}
     ordered = [*first, *(name for name in defaults if name not in first)]
@@ -451,12 +457,12 @@ def _documented(text: str, keys: Sequence[DescribedKey]) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a parameter as Python's own: those of a grid are NumPy's."""
+    """Return a parameter as a Python type: those of a grid have NumPy's types."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def generator_of(random_state: Seed) -> Generator:
-    """Return the randomness of all parties: a given generator itself, or one from a seed."""
+    """Return the randomness of all parties: the given generator, or one from a seed."""
     match random_state:
         case Generator():
             return random_state
@@ -469,10 +475,10 @@ def generator_of(random_state: Seed) -> Generator:
 
 
 def whole(name: str, value: int) -> int:
-    """Return a parameter as Python's own number: those of a grid are NumPy's, and fit no message.
+    """Return a parameter as a Python int: those of a grid are NumPy's, which no message can carry.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it is not a whole number.
     """
     try:
         return operator.index(value)
@@ -481,10 +487,10 @@ def whole(name: str, value: int) -> int:
 
 
 def number(name: str, value: float) -> float:
-    """Return a parameter as Python's own float.
+    """Return a parameter as a Python float.
 
     Raises:
-        InputError: If it is no number, but a text, say.
+        InputError: If it is not a number.
     """
     if not isinstance(value, Real):
         raise InputError(name, value, "a number")

@@ -1,7 +1,7 @@
-"""The classifier of each system: what it has beyond the system, whose parameters it takes.
+"""The classifier of each system, with its additions to the system's parameters.
 
-A class names its system, of which `SystemClassifier` makes the constructor, the docstring, the
-steps, the cost and the promise.
+A class names its system. `SystemClassifier` derives from it the constructor, the docstring, the
+steps, the cost and the guarantee.
 """
 
 import warnings
@@ -68,8 +68,8 @@ from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup
 
 Mode = Literal["default", "paper"]
-"""Ours (each query pays for its largest clique, permute-and-flip), or the paper's solution (for the
-largest one of its component, Laplace noise)."""
+"""veilring's method (each query pays for its largest clique, permute-and-flip), or the paper's
+(each query pays for the largest clique of its component, Laplace noise)."""
 
 _MODES: Final = ("default", "paper")
 _AT_LEAST_ONE: Final = 'a whole number of at least 1, or "auto"'
@@ -79,17 +79,17 @@ _BY_MODE: Final = frozenset({"allocation", "mechanism", "conversion", "public_ro
 class PrivateKNNClassifier(SystemClassifier):
     """kNN over the rows of several parties, as if they were in one place.
 
-    `fit` deals the rows to parties. `predict` runs the steps that the parties of a ring run:
-    PP-TopK for the k smallest distances of all, then a secure sum of votes. A batch that does not
-    fit a message is asked in several.
+    `fit` divides the rows among parties. `predict` runs the steps of the parties of a ring: PP-TopK
+    for the k smallest distances overall, then a secure sum of votes. A batch too large for one
+    message is split.
 
-    There is no ε here. The transcript of PP-TopK is not differentially private, however its noise
-    is chosen, and the distances and votes that all parties learn are exact.
+    There is no ε. The transcript of PP-TopK is not differentially private for any choice of noise,
+    and all parties learn exact distances and votes.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
         parameters_: The protocol's public parameters.
-        parts_: The rows that each party was dealt, by their numbers.
+        parts_: The numbers of the rows that each party holds.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -111,30 +111,31 @@ class PrivateKNNClassifier(SystemClassifier):
 
     @override
     def _is_noisy(self) -> bool:
-        # With `auto` a label is the pooled one but for `error`, far below what a test would see.
+        # With `auto` the labels equal the pooled ones except with probability `error`, far below
+        # what a test would notice.
         return bool(self.rounds != "auto")
 
 
 class RankSearchClassifier(SystemClassifier):
-    """kNN over the rows of several parties, as if they were in one place; only totals are shown.
+    """kNN over the rows of several parties, as if they were in one place; it reveals only totals.
 
-    `fit` deals the rows to parties. `predict` runs the steps that the parties run: counts of rows
-    within public radii until that of the k nearest is known, then a sum of votes. A batch that does
-    not fit a message is asked in several. How many steps a search takes depends on the rows, and so
-    does `cost_`.
+    `fit` divides the rows among parties. `predict` runs the steps of the parties: counts of rows
+    within public radii until the radius of the k nearest is known, then a sum of votes. A batch too
+    large for one message is split. The number of steps of a search depends on the rows, and so does
+    `cost_`.
 
-    There is no ε here: the totals that all parties learn are exact.
+    There is no ε: all parties learn exact totals.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
         parameters_: The protocol's public parameters.
-        parts_: The rows that each party was dealt, by their numbers.
+        parts_: The numbers of the rows that each party holds.
         ranges_origin_: The origin of the ranges.
     """
 
     _system: ClassVar[type[System]] = RankSearch
     _first: ClassVar[tuple[str, ...]] = ("parties", "k")
-    # One process that holds all rows is always all parties.
+    # one process with all rows always contains all parties
     _leaves_out: ClassVar[frozenset[str]] = frozenset({"again"})
     _setup: SearchSetup
 
@@ -158,20 +159,21 @@ class RankSearchClassifier(SystemClassifier):
 
 
 class NoisyVotesClassifier(SystemClassifier):
-    """r-N or k-N by peers: each adds its share of the noise to its counts, and nobody has the rest.
+    """r-N or k-N among parties: each adds its noise share to its counts.
 
-    `fit` deals the rows to parties. `predict` runs the steps that the parties run: what the data
-    owner of `OwnerRadiusClassifier` does alone, with a secure sum in its place. All queries are one
-    batch under `epsilon`, and another batch spends another `epsilon`. A batch has at most `batch`
-    queries, and as many as fit a message.
+    `fit` divides the rows among parties. `predict` runs the steps of the parties: those of the data
+    owner of `OwnerRadiusClassifier`, with a secure sum in the owner's place. All queries are one
+    batch under `epsilon`; another batch spends another `epsilon`. A batch has at most `batch`
+    queries, and must fit into a message.
 
-    Each party knows its own share of the noise, and a coalition all of its own. With `tolerated`
-    at 0 the others' shares alone are less than `epsilon` needs, and `privacy_` says what is left.
+    Each party knows its own noise share, and a coalition knows those of its members. With
+    `tolerated` at 0, the shares of the others alone are less than `epsilon` needs, and `privacy_`
+    shows the larger loss.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
         parameters_: The protocol's public parameters.
-        parts_: The rows that each party was dealt, by their numbers.
+        parts_: The numbers of the rows that each party holds.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -201,27 +203,27 @@ class NoisyVotesClassifier(SystemClassifier):
 
     @override
     def _spent(self) -> Promise:
-        """Return the exact loss of the batches, which is below `epsilon` if their balls differ."""
+        """Return the exact privacy loss of the batches, below `epsilon` if their balls differ."""
         lost = PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon()
         return self._charged(Spent(lost, 0.0, len(self._losses), "batch"))
 
 
 def _has_probabilities(model: "ReleasedClassifier") -> bool:
-    """Say whether scores become probabilities; before `fit` nobody knows."""
+    """Return whether scores become probabilities; unknown before `fit`."""
     return not hasattr(model, "model_") or model.model_.classifier.has_probabilities
 
 
 class ReleasedClassifier(SystemClassifier):
-    """A model that peers, or an owner, release once: all that it predicts costs nothing more.
+    """A model that parties, or an owner, release once; predictions cost nothing more.
 
-    `fit` deals the rows to parties, which release one noisy sum of them; the model is made of that.
-    `epsilon` is spent in `fit`, and each further `fit` on the same rows spends it again. Class
-    means have no `predict_proba`.
+    `fit` divides the rows among parties, which release one noisy sum of them; the model is made
+    from that. `fit` spends `epsilon`, and each further `fit` on the same rows spends it again.
+    Class means have no `predict_proba`.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
-        model_: The released model, with its promise inside; `model_.save` writes it to a file.
-        parts_: The rows that each party was dealt, by their numbers.
+        model_: The released model with its guarantee; `model_.save` writes it to a file.
+        parts_: The numbers of the rows that each party holds.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -252,7 +254,7 @@ class ReleasedClassifier(SystemClassifier):
     @override
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
         self._ranges = self._public_ranges(rows)
-        # A feature without width is 0, as the model's own schema has it.
+        # a feature without width is 0, as in the model's own schema
         self._hold(Rows(self._ranges.to_unit(rows, constant=0.0), numbers), rng)
         released, parameters = self._setup.release(rng), self._setup.parameters
         self.model_ = ReleasedModel.of(released, parameters, self.privacy_)
@@ -271,7 +273,7 @@ class ReleasedClassifier(SystemClassifier):
 
 
 class _OwnerClassifier(SystemClassifier):
-    """What both have in common: an owner that holds all rows."""
+    """Shared parts of classifiers with an owner that holds all rows."""
 
     mode: Mode
     _own: ClassVar[tuple[DescribedKey, ...]] = (
@@ -279,18 +281,18 @@ class _OwnerClassifier(SystemClassifier):
             "mode",
             "default",
             " or ".join(_MODES),
-            "The way to label: our own, or the `paper`'s own solution (a query pays for the"
+            "The labelling method: veilring's own, or the `paper`'s (a query pays for the"
             " largest clique of its component, Laplace noise; with k, the number of rows is"
             " public, and half of `epsilon` turns k into radii).",
         ),
     )
     _paper: ClassVar[Mapping[str, object]] = {"allocation": "component", "mechanism": "laplace"}
-    """Parameters of the paper's solution."""
+    """The parameters of the paper's method."""
     _setup: OwnerSetup
 
     @property
     def rules_(self) -> OwnerRules:
-        """What the owner answers, and how."""
+        """The owner's rules."""
         return self._setup.rules
 
     @override
@@ -305,15 +307,14 @@ class _OwnerClassifier(SystemClassifier):
 
 
 class OwnerRadiusClassifier(_OwnerClassifier):
-    """r-N: the rows within a radius of a query vote, and a data owner names a winner with noise.
+    """r-N: the rows within a radius of a query vote, and a data owner draws the winner with noise.
 
-    All queries of a `predict` are one batch under `epsilon`, which is shared out by how the balls
-    around them overlap; another batch spends another `epsilon`. A batch has at most `batch`
-    queries.
+    All queries of a `predict` are one batch under `epsilon`, which is divided by the overlap of the
+    balls around them; another batch spends another `epsilon`. A batch has at most `batch` queries.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
-        rules_: What the owner answers, and how.
+        rules_: The owner's rules.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -323,14 +324,14 @@ class OwnerRadiusClassifier(_OwnerClassifier):
 
 
 class OwnerKNNClassifier(_OwnerClassifier):
-    """k-N: k is turned into a radius for each query first, and then the rows within it vote.
+    """k-N: k is converted to a radius for each query, and the rows within it vote.
 
-    A part of `epsilon` pays for the radii, and, unless `mode` is `paper`, another for the number of
-    rows. All queries of a `predict` are one batch, as in `OwnerRadiusClassifier`.
+    A part of `epsilon` pays for the radii, and, unless `mode` is `paper`, another part for the
+    number of rows. All queries of a `predict` are one batch, as in `OwnerRadiusClassifier`.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
-        rules_: What the owner answers, and how.
+        rules_: The owner's rules.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -341,8 +342,8 @@ class OwnerKNNClassifier(_OwnerClassifier):
             "k": {
                 "default": "auto",
                 "allowed": _AT_LEAST_ONE,
-                "meaning": "About how many nearest rows vote. `auto` follows from the numbers of"
-                " features and rows, which is public then.",
+                "meaning": "The approximate number of nearest rows that vote. `auto` follows from"
+                " the numbers of features and rows; the number of rows is then public.",
             }
         }
     )
@@ -363,7 +364,7 @@ class OwnerKNNClassifier(_OwnerClassifier):
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Stream:
-    """The open stream: its predictor, its number, and how many queries of it are left."""
+    """The open stream: its predictor, its number, and its remaining queries."""
 
     predictor: Predictor | None = None
     number: int = 0
@@ -371,17 +372,17 @@ class _Stream:
 
 
 class IndKNNClassifier(SystemClassifier):
-    """Kernel votes of private records, each of which pays for what it says and then falls silent.
+    """Kernel votes of private records, each charged for its votes until its budget ends.
 
-    The queries of a `predict` are a stream, or, if `queries` declares a longer one, a part of it.
-    What comes next goes on with what the records have left, as long as the stream has room for the
-    whole batch. Else a new stream begins, for which all records have a fresh budget; what both
-    tell together is more than `epsilon`, and `privacy_` says how much.
+    The queries of a `predict` are a stream, or part of one if `queries` declares a longer stream.
+    Further queries continue with the remaining budgets of the records, as long as the stream has
+    room for the whole batch. Otherwise a new stream begins, for which all records have a fresh
+    budget; the combined loss exceeds `epsilon`, and `privacy_` shows it.
 
-    Rows and queries become directions from a public centre, which is the middle of the ranges
-    unless given, and never the rows' own mean. One that lies there has no direction, and is given
-    that of the diagonal. If `delta` is above 0.001, or above one in the number of rows, `fit` shows
-    a `PrivacyLeakWarning`.
+    Rows and queries become directions from a public centre, by default the middle of the ranges,
+    never the rows' own mean. A row at the centre has no direction; the diagonal is used instead. If
+    `delta` is above 0.001, or above 1 divided by the number of rows, `fit` shows a
+    `PrivacyLeakWarning`.
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
@@ -394,7 +395,7 @@ class IndKNNClassifier(SystemClassifier):
             "centre",
             None,
             "a number for each feature, in the unit of the rows; or none",
-            "The public point from which directions are taken.",
+            "The public point from which directions are measured.",
         ),
     )
     _first: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
@@ -425,7 +426,7 @@ class IndKNNClassifier(SystemClassifier):
             declared = self._setup.rules(len(queries)).queries
             if len(queries) > declared:
                 raise InputError.because(
-                    f"{len(queries)} rows are asked at once, but queries is {declared}",
+                    f"there are {len(queries)} queries at once, but `queries` is {declared}",
                     field="queries",
                 )
             stream.predictor = self._setup.open_stream(asked)
@@ -442,10 +443,10 @@ class IndKNNClassifier(SystemClassifier):
 class TreeWalkClassifier(SystemClassifier):
     """The labels of public rows near a query that a client hides from their server.
 
-    The rows are public, with their labels. A client asks for each query of a `predict` with noise
-    of its own, and the nearest of the rows that it finds vote. A query that was asked before, in
-    whatever batch, is answered as it was and spends nothing. There are at most 16 features: with
-    more, every half of a tree is nearly all of it.
+    The rows and their labels are public. For each query of a `predict`, a client asks with its own
+    noise, and the nearest of the rows found vote. A repeated query, in any batch, gets its earlier
+    answer and spends nothing. At most 16 features are supported: with more, every half of a tree is
+    nearly all of it.
 
     Attributes:
         classes_: The sorted class labels.
@@ -493,16 +494,17 @@ class TreeWalkClassifier(SystemClassifier):
 
 
 class LDPClassifier(PrivateClassifier):
-    """What both estimators share: playing the clients, and predicting.
+    """Shared parts of the LDP estimators: playing the clients, and predicting.
 
-    `fit` sends each row through the very `perturb` that a client on its own machine calls, and only
-    the sums of the reports reach the model. So the accuracy is that of a real collection.
+    `fit` passes each row through the same `perturb` that a client calls on its own machine, and
+    only the sums of the reports reach the model. The accuracy is therefore that of a real
+    collection.
 
     Attributes:
-        epsilon_: What each client spent, exactly; at most `epsilon`.
-        tally_: The sums of the reports: all that the model knows.
+        epsilon_: The exact ε that each client spent; at most `epsilon`.
+        tally_: The sums of the reports, the only input of the model.
         survey_: The survey.
-        model_: The public steps, then the model.
+        model_: The public steps, followed by the model.
     """
 
     epsilon_: float
@@ -512,8 +514,8 @@ class LDPClassifier(PrivateClassifier):
     _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         {
             "epsilon": {
-                "allowed": f"{LDPBayes.model_fields['epsilon'].description}; infinite for no noise,"
-                " where every client answers every question"
+                "allowed": f"{LDPBayes.model_fields['epsilon'].description}; infinity means no"
+                " noise, with every client answering every question"
             }
         }
     )
@@ -521,7 +523,7 @@ class LDPClassifier(PrivateClassifier):
     @property
     @override
     def cost_(self) -> Forecast:
-        """What the collection cost, each client being a party of its own; predicting is free."""
+        """The cost of the collection, with each client as a party; predicting is free."""
         check_is_fitted(self)
         task, total = Task({}, self.survey_), Traffic()
         for question, clients in enumerate(self.tally_.counts):
@@ -531,12 +533,12 @@ class LDPClassifier(PrivateClassifier):
     @property
     @override
     def deployment_privacy_(self) -> Promise:
-        """What each client would spend on its report; predicting spends nothing."""
+        """The budget that each client would spend on its report; predicting spends nothing."""
         check_is_fitted(self)
         promise = replace(self.system_.promise(), epsilon=self.epsilon_)
         if self.epsilon_ < inf:
             return promise
-        return replace(promise, note="Nothing is hidden: rows are counted as they are.")
+        return replace(promise, note="Nothing is protected: rows are counted without noise.")
 
     @override
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
@@ -550,7 +552,7 @@ class LDPClassifier(PrivateClassifier):
         self.model_ = system.learn(survey, self.tally_)
 
     def _survey(self, system: LDPBayes, rows: NDArray[np.float64]) -> BayesSurvey:
-        """Return the survey; only public numbers of the rows may count."""
+        """Return the survey, which may depend only on public numbers of the rows."""
         ranges, classes = self._public_ranges(rows), len(self.classes_)
         return system.bind(ranges, classes, epsilon=number("epsilon", self.epsilon))
 
@@ -558,7 +560,7 @@ class LDPClassifier(PrivateClassifier):
     def _make_system(self) -> LDPBayes:
         if self.epsilon != inf:
             return cast("LDPBayes", super()._make_system())
-        chosen = {**self.get_params(), "epsilon": LDPBayes().epsilon}  # which nothing is spent of
+        chosen = {**self.get_params(), "epsilon": LDPBayes().epsilon}  # on which nothing is spent
         return type(self)(**chosen)._make_system()  # noqa: SLF001  (its own)
 
     @override
@@ -586,10 +588,10 @@ class LDPNaiveBayes(LDPClassifier):
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
-        epsilon_: What each client spent, exactly; at most `epsilon`.
-        tally_: The sums of the reports: all that the model knows.
+        epsilon_: The exact ε that each client spent; at most `epsilon`.
+        tally_: The sums of the reports, the only input of the model.
         survey_: The survey.
-        model_: The public steps, then a `DiscreteBayes`; `save_classifier` takes it.
+        model_: The public steps, followed by a `DiscreteBayes`; save it with `save_classifier`.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -602,8 +604,8 @@ class LDPNaiveBayes(LDPClassifier):
             "domains",
             None,
             "a whole number for each feature, or none",
-            "How many values each feature has, if the rows hold them numbered from 0. With none"
-            " features are numbers, and go to equal-width bins.",
+            "The number of values of each feature, if the rows contain them numbered from 0. By"
+            " default, features are numbers, which are put into bins of equal width.",
         ),
     )
 
@@ -631,10 +633,10 @@ class LDPGaussianNaiveBayes(LDPClassifier):
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
-        epsilon_: What each client spent, exactly; at most `epsilon`.
-        tally_: The sums of the reports: all that the model knows.
+        epsilon_: The exact ε that each client spent; at most `epsilon`.
+        tally_: The sums of the reports, the only input of the model.
         survey_: The survey.
-        model_: The public steps, then a `GaussianBayes`; `save_classifier` takes it.
+        model_: The public steps, followed by a `GaussianBayes`; save it with `save_classifier`.
         ranges_origin_: The origin of the ranges.
     """
 
@@ -658,10 +660,10 @@ _OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = MappingProx
 
 @cache
 def classifier_of(system: type[System]) -> type[SystemClassifier]:
-    """Return the scikit-learn class of a system, which may be one of another package.
+    """Return the scikit-learn class of a system, which may come from another package.
 
-    Its constructor takes the parameters of the system, and then those of every `SystemClassifier`.
-    A subclass of one of our systems is classified as that one is.
+    Its constructor takes the parameters of the system, followed by those of every
+    `SystemClassifier`. A subclass of one of veilring's systems uses the classifier of that system.
 
     Args:
         system: The class of the system.
@@ -671,7 +673,7 @@ def classifier_of(system: type[System]) -> type[SystemClassifier]:
     about = f"{system.title} as a classifier. {system.summary}\n\nAttributes:\n"
     own = {
         "_system": system,
-        "__doc__": f"{about}    parts_: The rows that each party was dealt, by their numbers.\n",
+        "__doc__": f"{about}    parts_: The numbers of the rows that each party holds.\n",
         "__module__": __name__,
         "__reduce__": _reduce,
     }
@@ -692,7 +694,7 @@ def as_classifier(system: System, **others: Any) -> SystemClassifier:
 
 
 def _reduce(self: SystemClassifier) -> tuple[object, ...]:
-    """Pickle an instance of a class that was derived: by its system, which has a module."""
+    """Pickle an instance of a derived class by its system, which has a module."""
     return _restore, (self._system,), self.__getstate__()
 
 

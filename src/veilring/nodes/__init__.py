@@ -1,1 +1,1 @@
-"""Actors: parties, sessions, nodes, services, rings, and clusters of tasks or processes."""
+"""Parties, sessions, nodes, services, rings, and clusters of tasks or processes."""

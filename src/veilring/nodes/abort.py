@@ -1,11 +1,11 @@
-"""How a failed session ends: the abort that peers are sent, and the search for the culprit.
+"""The end of a failed session: the abort notice to peers, and the search for the culprit.
 
-An abort names an error's class and a culprit, never data; a party that was told already repeats
-nothing. When a session's time is up, a deployed party asks all others where they stand. Each peer
-answers with names, kinds, rounds and counts of messages, never with what they said. One that does
-not answer is stopped, cut off or busy, and is named. Otherwise the earliest message that is missing
-decides. If it is this party that misses it, its sender is named. If it is a peer, either of the two
-may lie, and both are named as suspects; see `veilring.nodes.blame`.
+An abort names the class of an error and a culprit, never data; a party that received one does not
+repeat it. When a session's time is up, a deployed party asks all others for their state. Each peer
+answers with names, kinds, rounds and counts of messages, never with their content. A peer that does
+not answer is stopped, cut off or busy, and is named. Otherwise the earliest missing message
+decides. If this party is waiting for it, its sender is named. If a peer is, either of the two may
+be lying, and both are named as suspects; see `veilring.nodes.blame`.
 """
 
 import asyncio
@@ -30,27 +30,29 @@ from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Message
 
 REFUSALS: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties", "TooManySessions"})
-"""Why a party does not join a session. It says so to the opener alone."""
-# What a disk or a database raises, in our own words: a peer cannot know those of our libraries.
+"""The reasons for which a party refuses to join a session. Only the opener is told."""
+# Errors of a disk or a database, in our own terms: a peer does not know our libraries.
 _STORES: Final = (OSError, sqlite3.Error, MemoryError)
-# A kind of message as an error shows it; it comes from a peer.
+# A kind of message as shown in an error; it comes from a peer.
 _KIND_CHARACTERS_MAX: Final = 64
 _Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX)]
 _Kind = Annotated[str, Field(max_length=_KIND_CHARACTERS_MAX, pattern=r"^[a-z0-9._-]*$")]
 
 
 def public_error(error: BaseException, session: Session) -> VeilringError:
-    """Return the error of the tree for whatever ended a role: a class that a peer can understand.
+    """Return veilring's error for any error that ended a role: a class that a peer can understand.
 
     Args:
-        error: The error that a role raised. If it is not ours, its text is not passed on.
+        error: The error that a role raised. The text of a foreign error is not passed on.
         session: The session of the role.
     """
     if isinstance(error, VeilringError):
         return error
     if isinstance(error, asyncio.CancelledError):
         return SessionAborted(session.me, type(error).__name__)
-    is_limit = isinstance(error, TimeoutError) and error.errno is None  # a role's own, of no system
+    is_limit = (
+        isinstance(error, TimeoutError) and error.errno is None
+    )  # an error of a custom role, unknown to any system
     is_store = isinstance(error, _STORES) and not is_limit
     family = StoreFailed if is_store else InternalError
     return SessionAborted(session.me, family.__name__)
@@ -59,9 +61,9 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
 def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
     """Return the abort to send to the peers of a failed session, or `None` if they know.
 
-    Whoever aborts tells everybody, and is not repeated. A refusal is told to the opener alone,
-    which passes it on. What another session of this party failed of is new to all: whoever ended
-    that one is blamed here, unless it blamed somebody itself.
+    A party that aborts informs everybody, and nobody repeats it. Only the opener is told of a
+    refusal, and passes it on. An error in another session of this party is new to all peers: the
+    party that ended that session is blamed here, unless it blamed another one itself.
 
     Args:
         session: The failed session.
@@ -80,20 +82,20 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
 
 
 class WhereDoYouStand(Message, kind="session.inquiry"):
-    """Asks a peer where it stands in the session."""
+    """Asks a peer for its state in the session."""
 
 
 class Stands(Message, kind="session.standing"):
-    """Says where a party stands: the fields of `Standing`, in few lists, as a frame has to be.
+    """Reports a party's state: the fields of `Standing`, in few lists, because frames limit them.
 
     Attributes:
         known: Whether it knows the session at all.
-        senders: The sender of each message that it waits for.
-        kinds: The kind of each.
-        dues: The round in which each is due, if the role says so.
+        senders: The sender of each message that the party is waiting for.
+        kinds: The kind of each of these messages.
+        dues: The round in which each is due, if the role declares it.
         blocked: See `Standing`.
         over: See `Standing`.
-        peers: The peers that the counts are of.
+        peers: The peers of the counts.
         sent: The number of messages sent to each of them.
         received: The number of messages received from each.
     """
@@ -110,7 +112,7 @@ class Stands(Message, kind="session.standing"):
 
 
 def encode_standing(standing: Standing | None) -> Stands:
-    """Return a party's answer to an inquiry: its standing, or that the session is unknown."""
+    """Return a party's answer to an inquiry: its state, or that the session is unknown."""
     if standing is None:
         return Stands(known=False)
     peers = tuple({**standing.sent, **standing.received})
@@ -141,14 +143,14 @@ class Inquiry:
         self._done = asyncio.Event()
 
     def take(self, sender: str, answer: Stands) -> None:
-        """Take an answer. Only a peer's first answer counts, and only names of parties in it."""
+        """Accept an answer. Only a peer's first answer counts, and only names of parties in it."""
         if answer.known and sender in self._session.peers:
             standing = _decode_standing(sender, answer, self._session.parties)
             self._standings.setdefault(sender, standing)
         self.excuse(sender)
 
     def excuse(self, sender: str) -> None:
-        """Take note that a peer is there, though it does not say where it stands."""
+        """Record that a peer is present although it does not report its state."""
         self._left.discard(sender)
         if not self._left:
             self._done.set()
@@ -158,11 +160,11 @@ class Inquiry:
         await self._done.wait()
 
     def conclude(self, timeout: SessionTimeout, seconds: float) -> SessionTimeout:
-        """Return the error of the session, completed with what the answers say of the fault.
+        """Return the error of the session, completed with the findings.
 
         Args:
             timeout: The error so far.
-            seconds: The time for which answers were awaited.
+            seconds: The time spent waiting for answers.
         """
         silent = [peer for peer in self._session.peers if peer in self._left]
         if silent:

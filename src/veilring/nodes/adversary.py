@@ -1,12 +1,13 @@
 """Malicious parties: an adversary controls a party's input and what it sends and receives.
 
-An adversary can do what a malicious party can: choose its input, say what it likes to whom it likes
-and when, and change what its own role receives. It cannot speak on another's channel, for the
-transport authenticates senders, or in another session, for each frame is bound to its own.
+An adversary can do what a malicious party can do: choose its input, send any message to any peer at
+any time, and change the messages that its own role receives. It cannot send under another name,
+because the transport authenticates senders, or in another session, because each frame is bound to
+its session.
 
 The adversaries at the end of this module suit any protocol: they delay, drop, repeat, reorder,
-alter, replay and misaddress. Each takes `only`: the types of the messages that it touches, all
-unless given.
+alter, replay and misaddress messages. Each takes `only`: the types of the messages to affect, by
+default all.
 """
 
 import asyncio
@@ -32,9 +33,9 @@ _ALL: Final = (Message,)
 
 
 class Adversary:
-    """Controls one party; this one leaves it honest, and a subclass changes what it overrides.
+    """Controls one party. The base class leaves it honest; a subclass overrides methods.
 
-    Checks that its role makes have no effect: a corrupted party accuses nobody.
+    Checks by the corrupted role are ignored: `accuse` does nothing.
 
     ::
 
@@ -42,14 +43,14 @@ class Adversary:
             async def sending(self, to: str, message: Message) -> Lines:
                 return [(peer, message) for peer in self.party.peers]
 
-    Each run starts with a copy of its own, so that an adversary may keep what it has seen in
-    attributes. It has to be picklable where parties are processes.
+    Each run starts with a fresh copy, so an adversary may keep its observations in attributes. It
+    must be picklable if parties are processes.
 
     Attributes:
-        party: The honest party underneath: its name, its peers, its session, its randomness. What
-            is sent through it goes out as it is, and may be more than the role ever says.
-        arguments: The keyword arguments of its role: what is public.
-        round: The communication round in which the role is.
+        party: The honest party underneath: its name, its peers, its session, its randomness.
+            Messages sent through it are unchanged, and need not be those of the role.
+        arguments: The public keyword arguments of its role.
+        round: The current communication round of the role.
         called: Its name in traces; by default the name of its class.
     """
 
@@ -59,26 +60,27 @@ class Adversary:
     round: int = SETUP_ROUND
 
     def own(self, own: Any) -> Any:  # noqa: ANN401 (whatever the role takes)
-        """Return the private input that the party uses in place of its own."""
+        """Return the private input to use instead of the party's own."""
         return own
 
     async def sending(self, to: str, message: Message) -> Lines:
-        """Return the messages, with receivers, to send in place of one that the role sends.
+        """Return the messages, with receivers, to send instead of the role's message.
 
-        Return nothing to drop the message, several pairs to send more. Awaiting first delays it.
+        Return an empty list to drop the message, several pairs to send more. Awaiting first delays
+        it.
         """
         return ((to, message),)
 
     async def received(self, sender: str, message: Message) -> Message:  # noqa: ARG002 (for those who override it)
-        """Return the message that the role receives in place of a peer's."""
+        """Return the message that the role receives instead of a peer's."""
         return message
 
 
 class Corrupted(ForwardingParty):
-    """A party whose sends and receives pass through an adversary; a role sees no difference.
+    """A party whose sends and receives pass through an adversary; the role cannot tell.
 
     Args:
-        honest: The party underneath. What it sends is measured there: what really crosses the wire.
+        honest: The party underneath, where the messages really sent are counted.
         adversary: The adversary that controls it.
     """
 
@@ -104,20 +106,20 @@ class Corrupted(ForwardingParty):
         if not isinstance(instead, message_type):
             raise InputError.because(
                 f"the adversary returned a {instead.kind!r} message where "
-                f"{message_type.kind!r} is due",
+                f"{message_type.kind!r} was expected",
                 field="received",
             )
         return instead
 
     @override
     def accuse(self, error: VeilringError) -> None:
-        """Let it pass: it may well be the party's own lie that has come back to it."""
+        """Do nothing: the violation may well be the echo of the party's own lie."""
 
 
 def corrupt(
     role: Callable[..., Awaitable[_R]], adversary: Adversary
 ) -> Callable[..., Awaitable[_R]]:
-    """Return a role as it is played by a party that an adversary controls."""
+    """Return a role as played by a party that an adversary controls."""
 
     async def play(party: Party, *given: object, **public: object) -> _R:
         mine = copy.deepcopy(adversary)
@@ -130,7 +132,7 @@ def corrupt(
 
 @dataclass
 class Substitute(Adversary):
-    """Uses another input than its own. No protocol can know better."""
+    """Uses another input than its own. No protocol can detect that."""
 
     input: Any
 
@@ -153,7 +155,7 @@ class Alter(Adversary):
 
 @dataclass
 class Drop(Adversary):
-    """Does not send its first `first` messages, or any if that is left out."""
+    """Does not send its first `first` messages, or any message by default."""
 
     only: tuple[type[Message], ...] = _ALL
     first: int | None = None
@@ -169,7 +171,7 @@ class Drop(Adversary):
 
 @dataclass
 class Silent(Adversary):
-    """Sends nothing any more from a communication round on; in round 0 it sets the protocol up."""
+    """Sends nothing from a communication round on; in round 0 it still sets the protocol up."""
 
     first_round: int = 1
 
@@ -183,7 +185,7 @@ class Delay(Adversary):
     """Waits before each message, on the party's own clock.
 
     Attributes:
-        seconds: The delay, 0 or more.
+        seconds: The delay, at least 0.
     """
 
     seconds: float
@@ -202,7 +204,7 @@ class Delay(Adversary):
 
 @dataclass
 class Repeat(Adversary):
-    """Says each thing several times."""
+    """Sends each message several times."""
 
     times: int = 2
     only: tuple[type[Message], ...] = _ALL
@@ -214,7 +216,7 @@ class Repeat(Adversary):
 
 @dataclass
 class Reorder(Adversary):
-    """Swaps each two messages to the same peer: it says the second before the first."""
+    """Swaps each pair of messages to the same peer: it sends the second before the first."""
 
     only: tuple[type[Message], ...] = _ALL
     _held: dict[str, Message] = field(default_factory=dict, init=False)
@@ -231,10 +233,10 @@ class Reorder(Adversary):
 
 @dataclass
 class Replay(Adversary):
-    """Sends its messages of another run again, type by type and in the same order.
+    """Sends its messages of an earlier run again, type by type and in the same order.
 
     Attributes:
-        sent: `View.sent` of that run. When it has no more of a type, the party goes on honestly.
+        sent: `View.sent` of that run. Once it has no more messages of a type, the party is honest.
     """
 
     sent: Sequence[Seen]
@@ -253,9 +255,9 @@ class Replay(Adversary):
 
 @dataclass
 class Forger(Adversary):
-    """Sends each message to a victim as well, in place of the party whose turn it is.
+    """Also sends each message to a victim, in the place of the party whose turn it is.
 
-    The transport knows who speaks, so that the victim hears it from the forger, not from the other.
+    The transport authenticates senders, so the victim receives it from the forger.
     """
 
     victim: str

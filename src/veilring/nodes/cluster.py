@@ -1,4 +1,4 @@
-"""`Cluster`: the same parties in memory, over TLS, as processes, or simulated; runs and retries."""
+"""`Cluster`: parties in memory, over TLS, as processes or simulated, with runs and retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ RUNTIMES: Final[Mapping[str, Callable[[], Runtime]]] = {
     "processes": Processes,
     "simulated": Simulated,
 }
-"""The places where parties can live, by name, each with its default options."""
+"""The runtimes by name, each with its default options."""
 
 
 class Cluster:
-    """A set of parties that run protocols together, any number at once, until it is left.
+    """A set of parties that run protocols together, any number concurrently, until it is left.
 
     ::
 
@@ -42,16 +42,16 @@ class Cluster:
             run = await cluster.run(secure_sum, ring=ring, fixed=fixed, method=method)
 
     Args:
-        parties: Their names, or how many: `party-0`, `party-1`, …
-        runtime: Their place: `memory`, `tls`, `processes` or `simulated`, or a runtime of
-            `veilring.nodes.runtimes` that was made with options.
-        own: Each party's resident private data, in the same order. A role is given its party's.
-        seed: Makes every draw, and so every transcript, the same again. Without it all randomness
-            is cryptographic.
+        parties: The names of the parties, or their number: `party-0`, `party-1`, …
+        runtime: The runtime: `memory`, `tls`, `processes` or `simulated`, or a runtime of
+            `veilring.nodes.runtimes` created with options.
+        own: Each party's resident private data, in the same order. A role gets its party's.
+        seed: The random seed, which makes every draw and transcript reproducible. By default all
+            randomness is cryptographic.
 
     Raises:
-        InputError: If names repeat, there is not one item of data for each party, or no such
-            runtime.
+        InputError: If names repeat, the number of items of data differs from that of parties, or
+            there is no such runtime.
     """
 
     def __init__(
@@ -116,24 +116,24 @@ class Cluster:
 
         Args:
             role: The coroutine that each party plays: ``role(party, own, **public)``. Processes
-                import it, so there it must stand at the top of a module, or of the script that
-                runs, above its first cluster.
-            own: Each party's private input for this run, in place of its resident data.
-            only: Arguments that one party alone is given, by its name.
-            watch: The parties whose views are to be returned: what an adversary there would see.
-            among: The parties that take part, in any order; all unless given.
-            seconds: The limit on the run; by default the runtime's.
-            trace: Whether to record which messages pass when. A journal is given them also if the
-                run fails.
+                import it, so it must be defined at the top level of a module, or of the script,
+                before its first cluster.
+            own: Each party's private input for this run, instead of its resident data.
+            only: Additional arguments of single parties, by name.
+            watch: The parties whose views to return: everything that an adversary there would see.
+            among: The parties that take part, in any order; all by default.
+            seconds: The time limit of the run; by default the runtime's.
+            trace: Whether to record the times of messages. A journal receives them even if the run
+                fails.
             adversaries: Adversaries by the party that each controls; each run gets fresh copies.
             **public: Keyword arguments of every party's role.
 
         Returns:
-            Every party's result, and what the run cost.
+            The result of every party, and the cost of the run.
 
         Raises:
-            RunFailed: If it failed at any party. There is no partial result, unless the role goes
-                on without lost parties; see `Run.lost`.
+            RunFailed: If the run failed at any party. There is no partial result, unless the role
+                continues without lost parties; see `Run.lost`.
         """
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -163,9 +163,9 @@ class Cluster:
         adversaries: Mapping[str, Adversary] | None = None,
         **public: Any,
     ) -> list[Outcome]:
-        """Like `run`, but return each party's `Outcome`, be it a result or an error.
+        """Like `run`, but return each party's `Outcome`, whether a result or an error.
 
-        It shows what a failed run did. Do not use the results of a run that failed anywhere.
+        Use it to inspect a failed run. Do not use the results of a run that failed at any party.
         """
         if not self._started:
             raise ClusterError("the cluster is not running: use it in `async with`")
@@ -183,7 +183,7 @@ class Cluster:
             for name, who in adversaries.items()
         )
         traces = {name: Trace(name, session.hex(), since) for name in taking_part if trace}
-        # Resident data stay where the party lives; only a run's own inputs travel with the job.
+        # Resident data stay with the party; only inputs of a run travel with the job.
         inputs = self._by_party(own)
         jobs = {
             name: Job(
@@ -201,7 +201,7 @@ class Cluster:
         }
         try:
             outcomes = await self._runtime.play(jobs)
-            # A process fills a copy of its trace; elsewhere these are the ones of above.
+            # a process fills a copy of its trace; otherwise these are the traces from above
             traces |= {done.party: done.trace for done in outcomes if done.trace is not None}
             failed = (done for done in outcomes if done.error is not None)
             journal.marks += [mark_failure(done, since) for done in failed]
@@ -230,11 +230,11 @@ def _runtime(runtime: str | Runtime) -> Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Retried(Generic[_R]):
-    """A run that succeeded, perhaps not at once.
+    """A run that succeeded, perhaps after retries.
 
     Attributes:
         run: The attempt that succeeded.
-        without: The parties that it did without.
+        without: The parties that were left out.
         wasted: The cost of each failed attempt. Its messages were seen, too: every vector in it
             shows its receiver one more hop, with fresh noise over the same values.
         failed: The outcomes of each failed attempt, in the same order. Their views show what a
@@ -258,21 +258,22 @@ async def run_with_retries(
 ) -> Retried[_R]:
     """Run a protocol, and again without the parties that died, each time in a new session.
 
-    A new session has a new name, a new ring and fresh randomness: nothing of the failed one is used
-    again. A party that broke the protocol is not left out silently: that is for people to judge.
+    A new session has a new name, a new ring and fresh randomness: nothing of the failed one is
+    reused. A party that broke the protocol is not left out silently, because people must judge
+    that.
 
     Args:
-        cluster: The cluster to run on; its resident data are used.
+        cluster: The cluster, whose resident data are used.
         role: The role, as for `Cluster.run`.
-        attempts: The greatest number of runs, at least 1.
-        among: The parties that take part in the first attempt; all unless given.
-        for_those: Called before each attempt with those that take part in it; returns more options,
-            such as who is asked, which may depend on who is left.
+        attempts: The maximum number of runs, at least 1.
+        among: The parties that take part in the first attempt; all by default.
+        for_those: Called before each attempt with its parties; returns more options, such as the
+            client, which may depend on the remaining parties.
         **options: Options of `Cluster.run`, except `own`.
 
     Raises:
-        RunFailed: If the last attempt failed, nobody was found dead, or fewer than three are left.
-            Its notes say why each attempt before it failed.
+        RunFailed: If the last attempt failed, no party was found dead, or fewer than three are
+            left. Its notes contain the reasons of the failed attempts before it.
     """
     chosen = frozenset(cluster.parties if among is None else among)
     alive = tuple(name for name in cluster.parties if name in chosen)
@@ -303,7 +304,7 @@ async def run_with_retries(
 
 
 def lost_parties(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """Return whom the outcomes of a failed run name as lost."""
+    """Return the parties that the outcomes of a failed run name as lost."""
     named = (_lost(outcome.error) for outcome in outcomes)
     return frozenset(name for name in named if name)
 

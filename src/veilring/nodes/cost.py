@@ -9,7 +9,7 @@ from veilring.transport.frames import frame_size
 
 
 class Traffic(NamedTuple):
-    """Messages and the bytes of their frames, prefix included, as any transport carries them."""
+    """Messages and the bytes of their frames, prefix included, equal on every transport."""
 
     messages: int = 0
     bytes: int = 0
@@ -21,10 +21,10 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a run. `messages`, `bytes` and `rounds` are the protocol's; `setup` stands apart.
+    """The cost of a run. `messages`, `bytes` and `rounds` are the protocol's; `setup` is separate.
 
-    Rounds are communication rounds: a message of round r depends on messages of earlier rounds
-    only, so that with a latency of L between all parties a run takes rounds · L.
+    Rounds are communication rounds: a message of round r depends only on messages of earlier
+    rounds, so with a latency of L between all parties a run takes rounds · L.
     """
 
     by_round: dict[int, Traffic]
@@ -50,7 +50,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Meter:
-    """An observer that counts what one party sends; picklable, so that processes can hand it in."""
+    """An observer that counts the messages of one party; picklable, for use in processes."""
 
     party: str
     sent: dict[tuple[int, str], list[int]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """A node: one party's endpoint, shared by any number of sessions at once.
 
-Frames that come before their session was opened here are kept as bytes, within limits.
+Frames that arrive before their session is opened here are kept as bytes, within limits.
 """
 
 import asyncio
@@ -52,33 +52,33 @@ from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, lo
 _R = TypeVar("_R")
 Opener = Callable[[str, bytes, Open], None]
 """Called when a peer opens a session here: `(peer, session, its request)`."""
-# Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.
+# Telling the others that we give up is a courtesy: a peer that does not read must not delay us.
 ABORT_SECONDS: Final = 1.0
-# Stragglers of a session that has ended here arrive within seconds; this many ids are 64 KiB.
+# Late frames of a session that ended here arrive within seconds; this many ids are 64 KiB.
 ENDED_SESSIONS_MAX: Final = 4096
-# Peers that ask where this party stood do so while their own ends of the session are still open.
+# Peers ask for this party's state while their own ends of the session are still open.
 STANDINGS_KEPT: Final = 64
-# Frames of one peer for sessions that have ended here or are not its own. An honest one sends on
-# until it hears of the end: some thousands, in a session of many small messages. They are passed
-# over, which takes a few percent of a core at this rate.
+# Frames of one peer for sessions that ended here or are not its own. An honest peer sends until it
+# hears of the end: some thousands, in a session of many small messages. They are skipped, which
+# takes a few percent of a core at this rate.
 STRAYS_MAX: Final = 4096
 STRAYS_PER_SECOND: Final = 10_000.0
 # A request for a session names its parties: a thousand of the longest names fit.
 OPEN_BYTES_MAX: Final = 1 << 16
-# A peer has 16 sessions open here, and asks once where we stand in each.
+# A peer has 16 sessions open here, and asks once for our state in each.
 REPLIES_WAITING_MAX: Final = 16
-# A session's first frames arrive early when the one who opened it told another party first. That is
-# a handful a session; a thousand from one peer is an attack on our memory.
+# A session's first frames arrive early if its opener told another party first. That is a handful
+# per session; a thousand from one peer is an attack on our memory.
 EARLY_FRAMES_MAX: Final = 1024
-# Eight of the largest frames: one can be the queries of a batch.
+# Eight of the largest frames: one can contain the queries of a batch.
 EARLY_BYTES_MAX: Final = 8 << 20
 # The limit in bytes for all peers together, so that colluding peers gain nothing.
 EARLY_TOTAL_BYTES_MAX: Final = 32 << 20
 # A session that was not opened here two minutes after its first frame has failed at its sender. Its
-# frames are no attack, and may not add up to one.
+# frames are not an attack, and must not add up to one.
 EARLY_SECONDS: Final = 120.0
 DROPPED: Final = b""
-"""Stands for all frames of a peer in a session that there was no room for. No frame is empty."""
+"""Stands for all frames of a peer in a session for which there was no room. No frame is empty."""
 _log = logging.getLogger("veilring.node")
 
 
@@ -88,11 +88,11 @@ class Node:
     Use it as an asynchronous context manager: leaving it says goodbye to all peers.
 
     Args:
-        endpoint: The way to the peers; the node owns it from now on.
+        endpoint: The endpoint of the party, owned by the node from now on.
         streams: The source of the party's randomness.
-        seconds: The limit on a session, unless it has its own.
-        limits: The time limits of a deployment: when a session's time is up, this node asks all
-            its parties where they stand. Otherwise the launcher of the nodes sees that.
+        seconds: The time limit of a session, unless it has its own.
+        limits: The time limits of a deployment: when a session's time is up, this node asks all its
+            parties for their state. Without them, the launcher of the nodes observes it.
     """
 
     def __init__(
@@ -124,13 +124,13 @@ class Node:
         return self.endpoint.name
 
     def start(self) -> None:
-        """Begin to receive."""
+        """Start to receive."""
         self.endpoint.attach(self._take)
 
     def answer(self, opener: Opener) -> None:
         """Set the callback for sessions that peers open here.
 
-        By default nothing: whoever launched the nodes opens the sessions at each of them.
+        By default there is none: the launcher of the nodes opens the sessions at each of them.
         """
         self._opener = opener
 
@@ -171,24 +171,24 @@ class Node:
         seconds: float | EllipsisType | None = ...,
         **public: object,
     ) -> _R:
-        """Play a role in a session; all its participants do so under the same name.
+        """Play a role in a session; all its participants use the same session name.
 
         If the role fails, all peers are told; if any peer fails, so does the role.
 
         Args:
-            role: The part that this party plays: ``await role(party, *given, **public)``.
+            role: The role of this party: ``await role(party, *given, **public)``.
             session: The public name of the session, never used before.
             parties: All participants.
             *given: Arguments of the role after the party, usually its private input.
             observers: Called with each message of the session.
-            seconds: The limit on the whole session, or none; by default the node's.
+            seconds: The time limit of the whole session, or none; by default the node's.
             **public: Keyword arguments of the role, usually the public parameters.
 
         Returns:
-            What the role returned.
+            The return value of the role.
 
         Raises:
-            VeilringError: What ended the session.
+            VeilringError: The error that ended the session.
         """
         opened = self._open(session, parties, observers)
         try:
@@ -203,7 +203,9 @@ class Node:
             elif cause is not error and isinstance(error, VeilringError):
                 _log.warning("%s: %s", self.name, error)  # the peer that asked has left before
             await self._tell(opened, cause)
-            is_late = isinstance(error, TimeoutError) and known is not None  # or the role's own
+            is_late = (
+                isinstance(error, TimeoutError) and known is not None
+            )  # or the role's own error
             if is_late or isinstance(error, VeilringError):
                 raise cause from None
             raise
@@ -213,7 +215,7 @@ class Node:
 
     def _open(self, name: bytes, parties: Parties, observers: Sequence[Observer]) -> Session:
         if name in self._sessions or name in self._ended:
-            raise ClusterError(f"{self.name} has used this session's name before")
+            raise ClusterError(f"{self.name} has used this session name before")
         make_rng = partial(self._streams.generator, "party", self.name, "session", name.hex())
         session = Session(self.endpoint, name, parties, make_rng, observers)
         self._sessions[name] = session
@@ -230,7 +232,7 @@ class Node:
         return session
 
     def _still_lost(self) -> dict[str, PeerLost]:
-        """Forget the loss of peers that have come back, and return the others'."""
+        """Forget the loss of peers that have returned, and return the losses of the others."""
         if self._lost:
             back = self._lost.keys() & set(self.endpoint.connected)
             self._lost = {peer: lost for peer, lost in self._lost.items() if peer not in back}
@@ -243,7 +245,7 @@ class Node:
         self.shut(name)
 
     def shut(self, name: bytes) -> None:
-        """Ignore further frames of a session: it has ended, or is not joined here."""
+        """Ignore further frames of a session that has ended, or is not joined here."""
         self._early.drop(name)
         self._ended[name] = None
         if len(self._ended) > ENDED_SESSIONS_MAX:
@@ -252,7 +254,7 @@ class Node:
     async def _inquire(
         self, session: Session, cause: SessionTimeout, seconds: float
     ) -> SessionTimeout:
-        """Ask all peers where they stand, and return the error completed with the findings."""
+        """Ask all peers for their state, and return the error completed with the findings."""
         inquiry = self._inquiries[session.session] = Inquiry(session)
         frame = encode(session.session, WhereDoYouStand())
         try:
@@ -260,13 +262,13 @@ class Node:
                 await asyncio.gather(*(self._try_to_send(peer, frame) for peer in session.peers))
                 await inquiry.all_answered()
         except TimeoutError:
-            _log.debug("%s: not all peers say where they stand", self.name)
+            _log.debug("%s: not all peers reported their state", self.name)
         finally:
             del self._inquiries[session.session]
         return session.judge(inquiry.conclude(cause, seconds))
 
     async def _tell(self, session: Session, cause: VeilringError) -> None:
-        """Tell all peers, if they can be reached, that this party gives up: they abort as well."""
+        """Tell all reachable peers that this party gives up, so that they abort as well."""
         abort = abort_notice(session, cause)
         if abort is None:
             return
@@ -276,14 +278,14 @@ class Node:
                 for peer in session.peers:
                     await self._try_to_send(peer, frame)
         except TimeoutError:
-            line = "%s: a peer did not take the news of an aborted session"
+            line = "%s: a peer did not accept the notice of an aborted session"
             self._lines.say(logging.WARNING, self.name, "news", line, self.name)
 
     async def _try_to_send(self, peer: str, frame: bytes) -> None:
         try:
             await self.endpoint.send(peer, frame)
-        except (TransportError, InputError):  # it was lost, or has never been there
-            _log.debug("%s: %s is gone and needs no news", self.name, peer)
+        except (TransportError, InputError):  # it was lost, or was never connected
+            _log.debug("%s: %s is gone and needs no notice", self.name, peer)
 
     def _take(self, peer: str, item: bytes | PeerLost) -> None:
         if isinstance(item, PeerLost):
@@ -316,7 +318,7 @@ class Node:
             self.accuse(violation)
 
     def _inquired(self, sender: str, envelope: Envelope) -> bool:
-        """Take a frame of an inquiry; return whether it was one."""
+        """Handle a frame of an inquiry; return whether it was one."""
         if envelope.kind == WhereDoYouStand.kind:
             self._reply(sender, envelope.session)
             return True
@@ -326,11 +328,11 @@ class Node:
                 inquiry.take(sender, answer)
             return True
         if inquiry is not None and envelope.kind == Abort.kind:
-            inquiry.excuse(sender)  # it gives up, too, and knows the session no more
+            inquiry.excuse(sender)  # it gives up, too, and has forgotten the session
         return False
 
     def _reply(self, sender: str, session: bytes) -> None:
-        """Say where this party stands, unless the peer does not read the replies before this."""
+        """Report this party's state, unless the peer does not read the replies before this one."""
         waiting = self._replies.setdefault(sender, set())
         if len(waiting) < REPLIES_WAITING_MAX:
             frame = encode(session, encode_standing(self.standings().get(session)))
@@ -339,18 +341,18 @@ class Node:
             reply.add_done_callback(waiting.discard)
 
     def _meet(self, sender: str, envelope: Envelope, frame: bytes) -> None:
-        """Take a frame of a session that is not open here."""
+        """Handle a frame of a session that is not open here."""
         if envelope.kind != Open.kind or self._opener is None:
             self._early.keep(sender, envelope.session, frame)
         elif len(frame) > OPEN_BYTES_MAX:
-            raise ProtocolViolation(sender, f"asked for a session in {len(frame)} bytes")
+            raise ProtocolViolation(sender, f"requested a session with {len(frame)} bytes")
         elif isinstance(request := envelope.message(), Open):
             self._opener(sender, envelope.session, request)
 
     def accuse(self, violation: ProtocolViolation) -> None:
-        """Act against a peer that broke the rules outside of any session.
+        """Act against a peer that violated the protocol outside of any session.
 
-        Every session that needs it fails, and it is cut off for a while where that can be done.
+        Every session that needs the peer fails, and it is refused for a while if the transport can.
         """
         culprit = violation.culprit
         self._lines.say(logging.WARNING, culprit, str(violation), "%s: %s", self.name, violation)
@@ -363,7 +365,7 @@ class Node:
         """Require that parties are connected now.
 
         Raises:
-            NotReady: It names the first of them.
+            NotReady: Naming the first one that is not.
         """
         there = {self.name, *self.endpoint.connected}
         missing = next((name for name in parties if name not in there), "")
@@ -371,15 +373,15 @@ class Node:
             raise NotReady(self.name, missing)
 
     def standings(self) -> dict[bytes, Standing]:
-        """Return where this party stands in each open session, and stood in those just ended."""
+        """Return this party's state in each open session, and in those just ended."""
         return self._stood | {name: open_.standing() for name, open_ in self._sessions.items()}
 
 
 class EarlyFrames:
-    """Keeps frames that came too early, as bytes and within limits, until their session is opened.
+    """Keeps early frames, as bytes and within limits, until their session is opened.
 
     Args:
-        clock: The time in seconds.
+        clock: A clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = loop_time) -> None:
@@ -391,10 +393,10 @@ class EarlyFrames:
         """Keep a frame.
 
         If all peers together have sent too much, nobody is at fault: some may be honest, and each
-        has kept within its limits. The oldest frames of the peer that has sent most are dropped.
+        kept within its limits. The oldest frames of the peer that sent most are dropped.
 
         Raises:
-            ProtocolViolation: If this peer has sent too much; all that it sent is forgotten.
+            ProtocolViolation: If this peer has sent too much; all its frames are forgotten.
         """
         now = self._clock()
         peer = self._peers[sender]
@@ -402,14 +404,14 @@ class EarlyFrames:
         peer.add(session, frame, now)
         if peer.frame_count > EARLY_FRAMES_MAX or peer.byte_count > EARLY_BYTES_MAX:
             self.forget(sender)
-            raise ProtocolViolation(sender, "fills sessions that nobody has opened")
+            raise ProtocolViolation(sender, "fills sessions that are not open")
         if self._total() > EARLY_TOTAL_BYTES_MAX:
             self._make_room(now - EARLY_SECONDS)
 
     def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
         """Yield the frames of a session, each sender's in order, and keep the rest.
 
-        Of a sender whose frames were dropped it gives `DROPPED` alone.
+        For a sender whose frames were dropped it yields only `DROPPED`.
         """
         for sender, peer in list(self._peers.items()):
             for frame in peer.pop(session):
@@ -423,7 +425,7 @@ class EarlyFrames:
             pass
 
     def forget(self, sender: str) -> None:
-        """Forget all that a peer has sent."""
+        """Forget all frames of a peer."""
         self._peers.pop(sender, None)
 
     def _total(self) -> int:
@@ -435,7 +437,7 @@ class EarlyFrames:
         while self._total() > EARLY_TOTAL_BYTES_MAX:
             sender = max(self._peers, key=lambda name: self._peers[name].byte_count)
             self._peers[sender].make_room()
-            line = "dropped frames of %s, sent before their session was opened: no room for all"
+            line = "dropped frames of %s, sent before their session was opened: there was no room"
             self._lines.say(logging.WARNING, sender, "no room", line, sender)
 
 
@@ -457,7 +459,7 @@ class _Peer:
 
     def add(self, session: bytes, frame: bytes, now: float) -> None:
         kept = self.sessions.setdefault(session, _Session(now))
-        if kept.frames != [DROPPED]:  # a later frame without those before it would be misread
+        if kept.frames != [DROPPED]:  # a later frame without the earlier ones would be misread
             kept.frames.append(frame)
             self.frame_count += 1
             self.byte_count += len(frame)

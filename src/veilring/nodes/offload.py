@@ -1,4 +1,4 @@
-"""The event loop of a party that has a process to itself, and slow calls that must not block it."""
+"""The event loop of a party with its own process, and worker threads for slow calls."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,19 +10,19 @@ _T = TypeVar("_T")
 
 
 class Offload(Protocol):
-    """Runs a callable and returns its result, while other tasks may go on."""
+    """Runs a callable and returns its result, while other tasks may continue."""
 
     async def __call__(self, call: Callable[[], _T], /) -> _T:
         """Run it."""
 
 
 async def run_inline(call: Callable[[], _T]) -> _T:
-    """Run a callable at once in this task: on a simulated clock, where it takes no time."""
+    """Run a callable at once in this task, as in the simulation, where it takes no time."""
     return call()
 
 
 class Threads:
-    """Worker threads that take turns in running calls. Leaving the context waits for running ones.
+    """Worker threads that run calls. Leaving the context waits for running calls.
 
     Args:
         workers: The number of threads.
@@ -50,7 +50,8 @@ class Threads:
 def party_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return the loop factory: uvloop's if the extra is installed, otherwise asyncio's own.
 
-    Every transport passes the same checks on both; a hop over TLS takes a little less on uvloop.
+    Every transport passes the same checks on both loops; a hop over TLS is slightly faster on
+    uvloop.
     """
     if find_spec("uvloop") is None:
         return None

@@ -1,4 +1,4 @@
-"""`Party`: all that a role sees of the world, of the whole session or of a part of it."""
+"""`Party`: the only interface of a role, to the whole session or to a part of it."""
 
 from collections.abc import Iterable
 from typing import Protocol, Self, TypeVar
@@ -15,11 +15,11 @@ _M = TypeVar("_M", bound=Message)
 class Parties(tuple[str, ...]):  # noqa: SLOT001 (CPython allows no slots on subtypes of tuple)
     """The participants of a run, in the order of the roster, with constant-time membership.
 
-    A run with 10,000 parties has 10,000 sessions that all ask who belongs to it; they share one of
-    these.
+    A run with 10,000 parties has 10,000 sessions that all look up participants; they share one
+    instance.
 
     Args:
-        names: Each participant once.
+        names: The participants, once each.
 
     Raises:
         InputError: If a name occurs twice.
@@ -40,16 +40,16 @@ class Parties(tuple[str, ...]):  # noqa: SLOT001 (CPython allows no slots on sub
         return name in self._positions
 
     def position(self, name: str) -> int:
-        """Return where a party stands, from 0."""
+        """Return the position of a party, from 0."""
         return self._positions[name]
 
 
 class Party(Protocol):
-    """One participant of one protocol run. A role is a coroutine over it and touches nothing else.
+    """One participant of one protocol run. A role is a coroutine that uses nothing else.
 
-    Messages of one sender are received in the order in which they were sent. When a peer is lost,
-    breaks the protocol or aborts, `send` and `receive` raise the error that says so, in every
-    party, and go on raising it; see `tolerate_losses` for roles that go on.
+    Messages of one sender are received in the order in which they were sent. If a peer is lost,
+    breaks the protocol or aborts, `send` and `receive` raise the corresponding error, at every
+    party, and keep raising it; for roles that continue, see `tolerate_losses`.
     """
 
     @property
@@ -58,11 +58,11 @@ class Party(Protocol):
 
     @property
     def parties(self) -> Parties:
-        """All participants in the order of the roster, this one among them."""
+        """All participants in the order of the roster, including this one."""
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """All participants but this one, in the order of the roster."""
+        """All participants except this one, in the order of the roster."""
 
     @property
     def session(self) -> bytes:
@@ -75,8 +75,8 @@ class Party(Protocol):
     def round(self, number: int) -> None:
         """Begin a communication round: messages sent from here on belong to it.
 
-        A message of round r may depend only on messages of rounds before r. What is sent before the
-        first call is set-up and is counted apart.
+        A message of round r may depend only on messages of earlier rounds. Messages before the
+        first call are set-up and are counted separately.
         """
 
     async def send(self, to: str, message: Message) -> None:
@@ -89,30 +89,30 @@ class Party(Protocol):
             message_type: The type of the message.
             sender: The peer.
             due: The round in which the peer sends it. Set-up counts backwards: its last step is
-                round 0, the step before is round -1. Given by all roles of a protocol, it names
-                the party at fault if a run stands still; see `veilring.nodes.blame`.
+                round 0, the one before is round -1. If all roles of a protocol pass it, the culprit
+                of a stalled run can be named; see `veilring.nodes.blame`.
 
         Raises:
-            ProtocolViolation: If it is of another type.
+            ProtocolViolation: If the message has another type.
         """
 
     def accuse(self, error: VeilringError) -> None:
-        """End the session because peers have sent something impossible.
+        """End the session because peers sent something impossible.
 
         Raises:
-            VeilringError: The error. Only a party in an adversary's hands lets it pass.
+            VeilringError: The error. Only a party controlled by an adversary ignores it.
         """
 
     def tolerate_losses(self) -> None:
-        """Go on without the peers that are lost or abort from now on, until the session ends.
+        """Continue without peers that are lost or abort from now on, until the session ends.
 
-        Of such a peer all that it sent before is still received. Then `receive` from it and `send`
-        to it raise the `PeerLost` or `SessionAborted` that says so. What it may send later is
-        dropped: it does not come back to this session.
+        Everything that such a peer sent earlier is still received. Then `receive` from it and
+        `send` to it raise the corresponding `PeerLost` or `SessionAborted`. Anything it sends later
+        is dropped: it does not return to this session.
         """
 
     def give_up(self, peer: str) -> None:
-        """Treat a peer as lost that is silent; what it has sent and was not received is dropped.
+        """Treat a silent peer as lost; messages not yet received from it are dropped.
 
         Raises:
             InputError: If the role has not called `tolerate_losses`.
@@ -126,7 +126,7 @@ async def broadcast(party: Party, message: Message, to: Iterable[str] | None = N
 
 
 class ForwardingParty(Party):
-    """A party that passes everything on to another; a subclass overrides what it changes.
+    """A party that passes everything on to another one; a subclass overrides parts of it.
 
     Args:
         party: The party underneath.
@@ -188,16 +188,16 @@ class ForwardingParty(Party):
 class SubParty(ForwardingParty):
     """A participant of a part of the session; rounds and randomness are the session's.
 
-    A role for all parties can so be composed of roles for some of them. Messages of the part are
-    not marked as such: two parties may be together in several parts only if what they say there
-    cannot be mixed up.
+    It composes a role for all parties from roles for some of them. Messages of the part are not
+    marked: two parties may be together in several parts only if messages of these cannot be
+    confused.
 
     Args:
         party: The participant.
-        parties: Some of the session's, the participant among them.
+        parties: Some of the session's parties, including the participant.
 
     Raises:
-        InputError: If it is not.
+        InputError: If the participant is not among them.
     """
 
     def __init__(self, party: Party, parties: Parties) -> None:

@@ -1,9 +1,9 @@
 """A ring: an order of parties that no single party chose.
 
-Each party of a committee commits to a random nonce, and reveals it once it has seen all
+Each party of a committee commits to a random nonce, and reveals it after it has received all
 commitments; the order is drawn from the hash of all nonces. One honest member of the committee is
-enough for an order that nobody could steer, except that the last to reveal may abort when it
-dislikes what it sees: that ends the session and names it.
+enough for an order that nobody could steer, except that the last member to reveal may abort if it
+dislikes the result: that ends the session and names it.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from veilring.errors import InputError, ProtocolViolation, Tampered, VeilringErr
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.transport.messages import Message
 
-PARTIES_MIN: Final = 3  # with two, each learns the other's input from the sum
-# With everybody in it, a ring of n takes 2n(n - 1) messages: 180,000 for 300. A larger ring is
+PARTIES_MIN: Final = 3  # with two parties, each learns the other's input from the sum
+# With all parties in it, a ring of n takes 2n(n - 1) messages: 180,000 for 300. A larger ring is
 # drawn by this many: a coalition would need all of them to steer it.
 COMMITTEE_SIZE: Final = 64
 _NONCE_BYTES: Final = 32
@@ -32,7 +32,7 @@ class RingCommit(Message, kind="ring.commit"):
 
 
 class RingReveal(Message, kind="ring.reveal"):
-    """The nonce, and a hash of what its sender was told: all commitments, and public data."""
+    """The nonce, and a hash of all the commitments and public data that its sender received."""
 
     nonce: _Nonce
     heard: _Nonce
@@ -42,10 +42,10 @@ class Ring:
     """A cyclic order of parties; the first is the starter.
 
     Args:
-        order: Each party once, at least `PARTIES_MIN` of them.
+        order: The parties, once each, at least `PARTIES_MIN`.
 
     Raises:
-        InputError: If there are fewer.
+        InputError: If there are fewer parties.
     """
 
     def __init__(self, order: Sequence[str]) -> None:
@@ -64,11 +64,11 @@ class Ring:
 
     @property
     def starter(self) -> str:
-        """The party that begins, and that tells the others the result."""
+        """The party that begins, and that sends the result to the others."""
         return self.order[0]
 
     def position(self, party: str) -> int:
-        """Return how many hops a party is after the starter."""
+        """Return the number of hops from the starter to a party."""
         return self.order.position(party)
 
     def successor(self, party: str) -> str:
@@ -81,7 +81,7 @@ class Ring:
 
 
 def deal_ring(parties: Sequence[str], rng: Generator) -> Ring:
-    """Return a ring that one generator chose: for experiments, where no proof is needed."""
+    """Return a ring chosen by one generator, for experiments, which need no proof."""
     return Ring([parties[position] for position in rng.permutation(len(parties))])
 
 
@@ -95,7 +95,7 @@ def committee_for(parties: Parties, session: bytes) -> tuple[str, ...]:
 
 
 def draw_ring_messages(parties: int) -> int:
-    """Return how many messages `draw_ring` takes: two from each member to every other party."""
+    """Return the number of messages of `draw_ring`: two from each member to every other party."""
     return 2 * min(parties, COMMITTEE_SIZE) * (parties - 1)
 
 
@@ -111,9 +111,9 @@ async def draw_ring(party: Party, public: bytes = b"", told_by: Sequence[str] = 
         The same ring at every party.
 
     Raises:
-        ProtocolViolation: If a nonce does not fit its commitment.
-        Tampered: If a member was told other commitments or other public data than we were, so that
-            it lies, or another party told different parties different things.
+        ProtocolViolation: If a nonce does not match its commitment.
+        Tampered: If a member received other commitments or other public data than we did, so
+            either it lies, or another party sent different data to different parties.
     """
     committee = committee_for(party.parties, party.session)
     nonce = party.rng.bytes(_NONCE_BYTES)
@@ -137,12 +137,12 @@ async def draw_ring(party: Party, public: bytes = b"", told_by: Sequence[str] = 
 
 
 def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ring:
-    """Return the ring that nonces draw: all that received them know it.
+    """Return the ring drawn by nonces; all that received them know it.
 
     Args:
         parties: All participants.
         session: The session's public name.
-        nonces: The nonce that each member of the committee revealed, by name; others are ignored.
+        nonces: The revealed nonce of each member of the committee, by name; others are ignored.
     """
     lot = _hash(session, *(nonces[member] for member in committee_for(parties, session)))
     return deal_ring(parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
@@ -157,16 +157,16 @@ def _check_reveal(  # noqa: PLR0917  (a reveal, and what it has to fit)
     told_by: Sequence[str],
 ) -> None:
     if _commit(party.session, member, reveal.nonce) != commitment:
-        broken = "revealed a nonce that it had not committed to"
+        broken = "revealed a nonce different from its commitment"
         party.accuse(ProtocolViolation(member, broken))
     if reveal.heard != heard:
         party.accuse(_two_tongues(party, member, told_by))
 
 
 def _two_tongues(party: Party, member: str, told_by: Sequence[str]) -> VeilringError:
-    """Return the error for a member that says it was told something else than we were.
+    """Return the error for a member that reports other data than ours.
 
-    It lies, or another member, or one that told us what is public, told it something else.
+    It lies, or another member, or a sender of public data, sent it something else.
     """
     others = dict.fromkeys([*committee_for(party.parties, party.session), *told_by])
     suspects = tuple(name for name in others if name != party.me)

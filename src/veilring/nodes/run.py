@@ -1,4 +1,4 @@
-"""One run: the job of each party, its outcome there, and what all outcomes make together."""
+"""One run: the job of each party, its outcome, and the combined result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -29,13 +29,13 @@ class Job:
     """The part of one party in a run.
 
     Attributes:
-        role: The coroutine function that plays the part.
+        role: The coroutine function of the part.
         session: The public name of the run.
         parties: All participants.
         given: The arguments after the party: the party's private input, if there is one.
         public: The role's keyword arguments.
-        watched: Whether the party's view is kept.
-        seconds: The limit on the run, or none.
+        watched: Whether to keep the party's view.
+        seconds: The time limit of the run, or none.
         trace: The trace that records messages, if wanted.
         adversary: The adversary that controls the party, if any.
     """
@@ -58,12 +58,12 @@ class Outcome:
     Attributes:
         party: The name of the party.
         result: The value that the role returned, if it did.
-        error: The error that ended it otherwise.
+        error: The error that ended the role, otherwise.
         meter: The count of the messages that the party sent.
-        channels: The hashes of the party's channels; an adversary's word on them does not count.
-        view: All that the party saw, if it was watched.
-        trace: Which messages passed when, if that was recorded.
-        ended: The time of its end, in seconds on the clock of the event loop.
+        channels: The hashes of the party's channels; those of an adversary are ignored.
+        view: The party's view, if it was watched.
+        trace: The trace of messages, if it was recorded.
+        ended: The end of the role, in seconds on the clock of the event loop.
         standing: The state of the party when its session ended.
     """
 
@@ -80,18 +80,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Run(Generic[_R]):
-    """The result of one run of a protocol, joined from the outcomes at all parties.
+    """The result of one run of a protocol, merged from the outcomes of all parties.
 
     Attributes:
         results: The value that each party's role returned.
-        cost: Messages, bytes and rounds.
-        channels: SHA-256 of what passed each channel, by (sender, receiver), as its honest ends
-            have it.
-        views: All that each watched party saw.
-        seconds: From the first party's start to the last one's end, on the cluster's clock.
+        cost: The messages, bytes and rounds.
+        channels: The SHA-256 of all messages of each channel, by (sender, receiver), from its
+            honest ends.
+        views: The view of each watched party.
+        seconds: The time from the first party's start to the last one's end, on the cluster's
+            clock.
         traces: The trace of each party, if the run was traced.
-        lost: The parties that the others went on without, by a role that tolerates that. They have
-            no results, and what they sent or were sent counts neither as cost nor as transcript.
+        lost: The parties that the others continued without, by a role that tolerates that. They
+            have no results, and messages from or to them count neither as cost nor as transcript.
     """
 
     results: dict[str, _R]
@@ -104,7 +105,7 @@ class Run(Generic[_R]):
 
     @property
     def trace(self) -> tuple[TracedMessage, ...]:
-        """Which messages passed when, in order of time, if the run was traced."""
+        """The traced messages in order of time, if the run was traced."""
         return tuple(join_traces(self.traces))
 
     @property
@@ -114,16 +115,16 @@ class Run(Generic[_R]):
 
     @property
     def result(self) -> _R:
-        """The first party's result: where all parties learn the same, the result."""
+        """The first party's result, which is the result if all parties learn the same."""
         return next(iter(self.results.values()))
 
 
 def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
-    """Return the run that all outcomes make together.
+    """Return the run merged from all outcomes.
 
     Raises:
-        RunFailed: If one of them is an error, unless it is of a party that all others with a result
-            may go on without.
+        RunFailed: If one of them is an error, unless all parties with a result may continue without
+            its party.
     """
     lost = _lost_parties(outcomes)
     left = [outcome for outcome in outcomes if outcome.party not in lost]
@@ -143,7 +144,7 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
 
 
 def _lost_parties(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Return the parties that crashed, or were given up, in a run that goes on without them."""
+    """Return the parties that crashed, or were given up, in a run that continues without them."""
     stood = [outcome.standing for outcome in outcomes if outcome.error is None]
     without = [standing.without for standing in stood if standing is not None]
     missed = [names for names in without if names is not None]
@@ -154,7 +155,7 @@ def _lost_parties(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
 
 
 def _is_loss(outcome: Outcome, given_up: Collection[str]) -> bool:
-    """Return whether a party crashed, or was given up and ended for want of the others."""
+    """Return whether a party crashed, or was given up and failed for lack of the others."""
     match outcome.error:
         case EndpointClosed() | PeerLost(peer=outcome.party):
             return True
@@ -164,14 +165,14 @@ def _is_loss(outcome: Outcome, given_up: Collection[str]) -> bool:
 
 
 def _channels_left(outcome: Outcome, lost: Collection[str]) -> dict[Channel, str]:
-    """Return the hashes of the channels of which both ends were there to the end."""
+    """Return the hashes of the channels whose ends both stayed to the end."""
     without = outcome.standing.without if outcome.standing is not None else None
     gone = {*lost, *(without or ())}
     return {ends: digest for ends, digest in outcome.channels.items() if gone.isdisjoint(ends)}
 
 
 def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Blame | tuple[()]:
-    """Find the culprit of a run whose time was up; other errors explain themselves."""
+    """Find the culprit of a run that timed out; other errors explain themselves."""
     if not all(isinstance(error, SessionTimeout | SessionAborted) for error in errors):
         return ()
     return find_fault(each.standing for each in outcomes if each.standing is not None)
@@ -181,8 +182,8 @@ def mark_failure(outcome: Outcome, since: float) -> Mark:
     """Return a mark of the error that ended a role, and its time.
 
     Args:
-        outcome: An error's.
-        since: The instant that the mark's time counts from, on the clock of the event loop.
+        outcome: The outcome with the error.
+        since: The origin of the mark's time, on the clock of the event loop.
     """
     match outcome.error:
         case PeerLost(peer=outcome.party):
@@ -200,7 +201,7 @@ def mark_failure(outcome: Outcome, since: float) -> Mark:
 
 
 def blamed_party(error: BaseException) -> str:
-    """Return the party that an error blames, or an empty string if it blames nobody by itself."""
+    """Return the party that an error blames, or an empty string if it blames nobody itself."""
     if isinstance(error, RunFailed) and not error.verdict:
         return blamed_party(error.root)
     culprit = getattr(error, "culprit", "") or getattr(error, "peer", "")
@@ -210,7 +211,8 @@ def blamed_party(error: BaseException) -> str:
 def describe_failure(error: BaseException) -> str:
     """Describe an error; of one that is not veilring's own, give only its name.
 
-    Its text is for whoever holds the party's data, not for what is written down: it may hold some.
+    The text of a foreign error may contain private data: its reader must own these, so it is never
+    written down.
     """
     if isinstance(error, RunFailed):
         if error.verdict:
@@ -221,21 +223,21 @@ def describe_failure(error: BaseException) -> str:
 
 
 class Failure(NamedTuple):
-    """What ended a run that failed."""
+    """The error that ended a failed run."""
 
     error: str
     """The name of the error."""
     message: str
     parties: dict[str, str]
-    """What each party that failed met, by its name."""
+    """The errors of the parties that failed, by name."""
     notes: tuple[str, ...] = ()
-    """What helps to repeat it."""
+    """Hints for repeating the run."""
     culprit: str = ""
     """The party at fault; empty if nobody is named."""
 
     @classmethod
     def of(cls, error: VeilringError) -> "Failure":
-        """Return the fields of an error that a folder keeps."""
+        """Return the fields of an error that are stored in a folder."""
         errors = error.errors if isinstance(error, RunFailed) else {}
         parties = {party: describe_failure(met) for party, met in errors.items()}
         notes = tuple(getattr(error, "__notes__", ()))

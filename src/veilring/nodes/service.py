@@ -14,27 +14,27 @@ from veilring.nodes.session import Abort, Open
 from veilring.transport.messages import encode
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
 
-# A peer that opens more sessions than this at once is broken or means harm; each costs us a task
-# and its arrays. A client that labels a large file keeps one or two open.
+# A peer that opens more sessions than this at once is broken or malicious; each costs us a task and
+# its arrays. A client that labels a large file keeps one or two open.
 SESSIONS_PER_PEER_MAX: Final = 16
-# Sessions of one peer that are joined, or refused because it has too many open. A client that asks
-# a question at a time never meets this over a network; a faster one is read less often, and loses
+# Sessions of one peer that are joined, or refused because too many are open. A client that asks one
+# question at a time never reaches this over a network; a faster one is read less often, and loses
 # nothing.
 OPENS_MAX: Final = 512
 OPENS_PER_SECOND: Final = 500.0
 # Requests of one peer that are refused for any other reason. A client with other terms stops; one
-# that goes on costs more than it is told.
+# that continues costs more than its answers.
 REFUSALS_MAX: Final = 256
 REFUSALS_PER_SECOND: Final = 16.0
-# Refusals that wait for a peer that does not read. Each is a task and a frame.
+# Refusals waiting for a peer that does not read. Each is a task and a frame.
 REFUSALS_WAITING_MAX: Final = 16
-# The same for a peer that has too many sessions open. A client behind a slow line may be honest: it
-# is read 20 times a second while refusals wait, so that this many take longer than ten seconds.
+# The same for a peer that has too many sessions open. A client behind a slow line may be honest:
+# while refusals wait, it is read 20 times a second, so this many take longer than ten seconds.
 EXCESS_WAITING_MAX: Final = 256
 
-# The one reason for which a refused client asks again, as it should.
+# the only reason for which a refused client repeats its request, as it should
 _TOO_MANY: Final = "TooManySessions"
-_DOES_NOT_READ: Final = "does not read why"
+_DOES_NOT_READ: Final = "does not read the reason of its refusals"
 
 _R = TypeVar("_R")
 
@@ -47,9 +47,9 @@ class Offer:
 
     Attributes:
         play: The role: ``await play(party, opener)``, where the opener is the peer that asked.
-        terms: SHA-256 of the public parameters; a peer that has others is refused.
-        may_open: Whether a peer may ask for it.
-        seconds: The limit on a session; by default the node's.
+        terms: The SHA-256 of the public parameters; a peer with different ones is refused.
+        may_open: A function that returns whether a peer may ask for it.
+        seconds: The time limit of a session; by default the node's.
     """
 
     play: Callable[[Party, str], Awaitable[object]]
@@ -62,7 +62,7 @@ class Service:
     """Answers the sessions that peers open at a node, until it is closed or its context is left.
 
     Args:
-        node: The node at which they are opened.
+        node: The node.
         offers: The offers by name.
     """
 
@@ -144,10 +144,10 @@ class Service:
         return _DOES_NOT_READ if waiting >= EXCESS_WAITING_MAX else ""
 
     def _insistence(self, peer: str) -> str:
-        """Return the offence, if any, of a peer that asks for what it may never have."""
+        """Return the offence, if any, of a peer that repeats a request that is always refused."""
         if self._refusing[peer] >= REFUSALS_WAITING_MAX:
             return _DOES_NOT_READ
-        return "" if self._refusals.spend(peer) else "asked again too often"
+        return "" if self._refusals.spend(peer) else "repeated its request too often"
 
     async def _refuse(self, peer: str, session: bytes, reason: str) -> None:
         self._refusing[peer] += 1
@@ -171,9 +171,9 @@ def opening(
     """Return the role of the party that opens a session: it asks all peers to join, then plays.
 
     Args:
-        role: The role that this party plays once the peers were asked.
+        role: The role to play after the peers were asked.
         service: The name of the peers' offer.
-        terms: SHA-256 of the public parameters.
+        terms: The SHA-256 of the public parameters.
     """
 
     async def convene(party: Party, *given: object, **public: object) -> _R:

@@ -1,4 +1,4 @@
-"""A session: one protocol run at one party, the door for all its messages, and its time limits."""
+"""A session: one protocol run at one party, the path of all its messages, and its time limits."""
 
 import asyncio
 from collections import Counter
@@ -28,20 +28,20 @@ from veilring.transport.messages import Envelope, Message, encode
 
 _M = TypeVar("_M", bound=Message)
 # A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still
-# open after two minutes waits for a silent peer.
+# open after two minutes is waiting for a silent peer.
 SESSION_SECONDS: Final = 120.0
-# A peer that is asked where it stands answers at once, unless it computes: a second or two at most.
+# A peer answers a request for its state at once, unless it is computing: a second or two at most.
 ANSWER_SECONDS: Final = 5.0
-# Parties of one protocol run in step, so that a few messages at most wait for each other; a peer
-# that is a thousand ahead is broken or means harm, and would fill our memory.
+# Parties of one protocol run in step, so at most a few messages queue up; a peer that is a thousand
+# ahead is broken or malicious, and would fill our memory.
 UNREAD_MESSAGES_MAX: Final = 1024
 # The same in bytes, for large messages: four of the largest frames. With as many sessions as a peer
-# may open, it fills 64 MiB.
+# may open, that is 64 MiB.
 UNREAD_BYTES_MAX: Final = 4 << 20
 
 
 class Abort(Message, kind="session.abort"):
-    """Says that a party has ended the session. It names an error and a culprit, never data."""
+    """Announces that a party ended the session. It names an error and a culprit, never data."""
 
     reason: str
     culprit: str
@@ -53,7 +53,7 @@ class Open(Message, kind="session.open"):
     Attributes:
         service: The name of the peer's offer.
         parties: All participants.
-        terms: SHA-256 of the public parameters: a peer that has others refuses.
+        terms: The SHA-256 of the public parameters: a peer with different ones refuses.
     """
 
     service: str
@@ -65,8 +65,8 @@ class Open(Message, kind="session.open"):
 class SessionLimits:
     """Time limits of sessions that depend on each other in a deployment, in seconds.
 
-    The party that opens the session gives up first. It asks where all of them stand, finds who is
-    at fault, and tells the others and its client, who therefore wait longer.
+    The party that opens the session gives up first. It asks all parties for their state, finds the
+    culprit, and informs the others and its client, which therefore wait longer.
 
     Attributes:
         session: The limit of a session that a party opens.
@@ -83,7 +83,7 @@ class SessionLimits:
 
     @property
     def served(self) -> float:
-        """The limit of a session with a client, at the party that it asks."""
+        """The limit of a session with a client, at the queried party."""
         return self.session + 4 * self.answer
 
     @property
@@ -96,16 +96,17 @@ class Session(Party):
     """One party's end of one protocol run.
 
     Args:
-        endpoint: The way to the peers.
+        endpoint: The endpoint of the party.
         session: The public name of the run, `SESSION_BYTES` long.
-        parties: All participants, this party among them.
-        make_rng: Makes the party's randomness for this run when a role first asks for it.
+        parties: All participants, including this party.
+        make_rng: A function that makes the party's randomness for this run when a role first uses
+            it.
         observers: Called with each message that passes.
 
     Attributes:
-        error: The error that ended it, if any.
+        error: The error that ended the session, if any.
         was_aborted: Whether a peer aborted this session.
-        is_late: Whether its time was up.
+        is_late: Whether the session timed out.
 
     Raises:
         InputError: If this party is not among the participants.
@@ -134,7 +135,7 @@ class Session(Party):
         self._sent: Counter[str] = Counter()
         self._blocked: Counter[str] = Counter()
         self._stood: Standing | None = None
-        self._lost: dict[str, PeerLost | SessionAborted] | None = None  # where losses are tolerated
+        self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
         self.error: VeilringError | None = None
         self.was_aborted = False
@@ -171,7 +172,7 @@ class Session(Party):
     def round(self, number: int) -> None:
         if number < self._round:
             raise InputError.because(
-                f"rounds never go back: round {number} comes after round {self._round}",
+                f"rounds must not decrease: round {number} comes after round {self._round}",
                 field="round",
             )
         self._round = number
@@ -240,13 +241,13 @@ class Session(Party):
             raise self._lost[peer]
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
-        """Take a frame for this session."""
+        """Handle a frame for this session."""
         if sender not in self._parties:
-            return  # an outsider knows the session's name: nothing that it says counts
+            return  # an outsider knows the session's name: ignore all its frames
         if self.error is not None:
-            return  # the role has yet to notice: meanwhile nothing is kept for it
+            return  # the role has yet to notice the error: keep nothing for it
         if self._lost is not None and sender in self._lost:
-            return  # the role goes on without it
+            return  # the role continues without it
         try:
             message = envelope.message()
         except FrameError as error:
@@ -264,7 +265,7 @@ class Session(Party):
         inbox.wake()
 
     def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
-        """Go on without a peer if the role tolerates that; otherwise end the session."""
+        """Continue without a peer if the role tolerates that; otherwise end the session."""
         if self._lost is None:
             self.fail(error)
             return
@@ -273,7 +274,7 @@ class Session(Party):
             self._inboxes[peer].wake()
 
     def fail(self, error: VeilringError) -> VeilringError:
-        """End the session with an error unless it has one, and return the error that it has."""
+        """End the session with an error unless it has one, and return the first error."""
         if self.error is None:
             self._stood = self.standing()
             self.error = error
@@ -287,15 +288,15 @@ class Session(Party):
         self.fail(error)
 
     def judge(self, error: SessionTimeout) -> SessionTimeout:
-        """Put the error that says more in the place of an expired session's, and return it."""
+        """Replace the error of an expired session by a more specific one, and return it."""
         self.error = error
         return error
 
     def finish(self) -> None:
-        """Blame unread messages on their sender: honest parties send only what is due.
+        """Blame the senders of unread messages: honest parties send only expected ones.
 
         Raises:
-            ProtocolViolation: If a peer sent something that no role asked for.
+            ProtocolViolation: If a peer sent a message that no role asked for.
             VeilringError: If the session has failed meanwhile.
         """
         self._check()
@@ -306,7 +307,7 @@ class Session(Party):
                 raise self.fail(ProtocolViolation(sender, extra))
 
     def standing(self) -> Standing:
-        """Return where this party stands, or stood when the session failed."""
+        """Return the state of this party, or its state when the session failed."""
         if self._stood is not None:
             return self._stood
         waiting = [inbox for inbox in self._inboxes.values() if inbox.is_awaited]
@@ -328,7 +329,7 @@ class _Inbox:
 
     def __init__(self, sender: str) -> None:
         self.sender = sender
-        # Seldom more than a few: a deque would take ten times the room in each of many inboxes.
+        # Seldom more than a few: a deque would take ten times the memory in each of many inboxes.
         self.unread: list[tuple[Message, bytes]] = []
         self.unread_bytes = 0
         self.received = 0
@@ -342,7 +343,7 @@ class _Inbox:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the role waits for a message that has not come."""
+        """Whether the role is waiting for a message that has not arrived."""
         return self.arrival is not None and not self.unread
 
     def put(self, message: Message, frame: bytes) -> None:
@@ -356,12 +357,12 @@ class _Inbox:
         return message, frame
 
     def forget(self) -> None:
-        """Drop what is unread."""
+        """Drop the unread messages."""
         self.unread.clear()
         self.unread_bytes = 0
 
     def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
-        """Return a future that is done when a message came or the session failed."""
+        """Return a future that is done when a message arrives or the session fails."""
         if self.arrival is not None:
             raise InputError.because(
                 f"another task is already waiting for a message from {self.sender}", field="sender"
@@ -377,15 +378,15 @@ class _Inbox:
 
 @asynccontextmanager
 async def session_timeout(seconds: float | None, session: Session) -> AsyncIterator[None]:
-    """Fail a session that takes longer than `seconds`, saying what it was waiting for.
+    """Fail a session that takes longer than `seconds`, naming the messages it was waiting for.
 
     Raises:
-        TimeoutError: When time is up; the session has its `SessionTimeout` by then.
+        TimeoutError: After the time limit; by then, the session has its `SessionTimeout`.
     """
     if seconds is None:
         yield
         return
-    # Set before the timeout, and so called before that unwinds what the role is waiting for.
+    # Set before the timeout, so that it is called before the timeout unwinds the role.
     timer = asyncio.get_running_loop().call_later(seconds, _expire, session, seconds)
     try:
         async with asyncio.timeout(seconds):
@@ -395,5 +396,5 @@ async def session_timeout(seconds: float | None, session: Session) -> AsyncItera
 
 
 def _expire(session: Session, seconds: float) -> None:
-    waits = "; ".join(session.standing().sentences()) or f"{session.me} is at its own work"
+    waits = "; ".join(session.standing().sentences()) or f"{session.me} is computing"
     session.expire(SessionTimeout(seconds, waits))

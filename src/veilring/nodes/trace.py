@@ -1,4 +1,4 @@
-"""Traces: which messages passed when, and what happened to parties; never their content."""
+"""Traces: the messages and events of a run with their times, never content."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,16 +13,16 @@ class Passed(NamedTuple):
     """A message at one end of its channel."""
 
     seconds: float
-    """When the party's role sent it, or took it out of the channel."""
+    """The time at which the party's role sent it, or took it out of the channel."""
     sent: bool
     peer: str
     round: int
-    """The round that the party was in."""
+    """The round of the party."""
     kind: str
     bytes: int
-    """Of its frame, prefix included."""
+    """The size of its frame, prefix included."""
     number: int
-    """Its place among all that passed the channel in this direction, from 0."""
+    """Its number among all messages of the channel in this direction, from 0."""
 
 
 class TracedMessage(NamedTuple):
@@ -35,26 +35,26 @@ class TracedMessage(NamedTuple):
     received_seconds: float | None
     """`None` if the receiver's role never took it out of the channel, or its record is lost."""
     round: int
-    """The round that its sender was in; the receiver's, if the sender's record is lost."""
+    """The round of its sender, or of the receiver if the sender's record is lost."""
     kind: str
     bytes: int
-    """Of its frame, prefix included."""
+    """The size of its frame, prefix included."""
     number: int
-    """Its place among all that passed this way between the two in this session, from 0."""
+    """Its number among all messages from the sender to the receiver in this session, from 0."""
     session: str
-    """The public name of the run that it belongs to, in hexadecimal digits."""
+    """The public name of the session, in hexadecimal digits."""
 
     @property
     def seconds(self) -> float:
-        """When it was first seen at either end."""
+        """The time when it was first seen at either end."""
         return min(s for s in (self.sent_seconds, self.received_seconds) if s is not None)
 
 
 class Mark(NamedTuple):
-    """Something that happened to a party.
+    """An event at a party.
 
-    Text before a colon says of what kind it is, as in `lost: it crashed`. Marks of the kinds
-    `adversary` and `coalition` tell that the party is in an adversary's hands.
+    Text before a colon is the kind of event, as in `lost: it crashed`. Marks of the kinds
+    `adversary` and `coalition` mean that the party is corrupted.
     """
 
     seconds: float
@@ -67,7 +67,7 @@ class Mark(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The text before the first colon, or all of it."""
+        """The text before the first colon, or the whole text."""
         return self.what.partition(":")[0]
 
 
@@ -78,7 +78,7 @@ class Trace:
     Args:
         party: The name of the party.
         session: The public name of the session, in hexadecimal digits.
-        since: The instant, in seconds on the party's clock, that times count from.
+        since: The origin of times, in seconds on the party's clock.
 
     Attributes:
         passed: All messages, in order.
@@ -90,7 +90,7 @@ class Trace:
     passed: list[Passed] = field(default_factory=list)
 
     def observer(self, clock: Callable[[], float]) -> Observer:
-        """Return an observer that records messages, with a clock that gives seconds."""
+        """Return an observer that records messages, with a clock in seconds."""
         numbers: Counter[tuple[bool, str]] = Counter()
         record, since = self.passed.append, self.since
 
@@ -105,15 +105,15 @@ class Trace:
 
 @dataclass(slots=True)
 class Journal:
-    """The events of one run or of several, one after another or side by side.
+    """The events of one run or of several, sequential or concurrent.
 
-    It is filled also when a run fails.
+    It is filled even if a run fails.
 
     Attributes:
         messages: All messages, those of a run in order of time.
         marks: The events at parties. Callers may add their own.
-        origin: The instant that times count from, in seconds on the clock of the runs; by default
-            the start of the first of them.
+        origin: The origin of times, in seconds on the clock of the runs; by default the start of
+            the first run.
     """
 
     messages: list[TracedMessage] = field(default_factory=list)
@@ -121,13 +121,13 @@ class Journal:
     origin: float | None = None
 
     def start(self, now: float) -> float:
-        """Return the instant that times count from: now, if nothing was run before."""
+        """Return the origin of times: now, if nothing was run before."""
         if self.origin is None:
             self.origin = now
         return self.origin
 
     def note(self, states: Iterable[Mark]) -> None:
-        """Add marks of lasting states, each once a party."""
+        """Add marks of lasting states, each once per party."""
         known = {(mark.party, mark.what) for mark in self.marks}
         self.marks += [mark for mark in states if (mark.party, mark.what) not in known]
 
@@ -136,8 +136,8 @@ class Journal:
 
         Args:
             traces: The traces of its parties.
-            faults: The faults so far, in seconds on the clock of the runs. Those that
-                have been added before are not added again.
+            faults: The faults so far, in seconds on the clock of the runs. Those added before are
+                skipped.
         """
         self.messages += join_traces(traces)
         for fault in faults:
@@ -149,7 +149,7 @@ class Journal:
 
 
 class _Place(NamedTuple):
-    """The facts that both ends of a channel share about a message that passed unchanged."""
+    """The facts that both ends of a channel know about a message that passed unchanged."""
 
     session: str
     sender: str
@@ -160,11 +160,11 @@ class _Place(NamedTuple):
 
 
 def join_traces(traces: Iterable[Trace]) -> list[TracedMessage]:
-    """Join all parties' traces into one table of messages, in order of time.
+    """Join the traces of all parties into one table of messages, in order of time.
 
-    The message that one end sent is the one that the other end received if number, kind and size
-    agree. Of one that somebody between the ends changed or dropped there may be two rows: the first
-    was never received, the other has no known sending.
+    Records of the two ends belong together if number, kind and size agree. A message that was
+    changed or dropped on the way may have two rows: one that was never received, and one without a
+    known sending.
     """
     sendings: dict[_Place, Passed] = {}
     arrivals: dict[_Place, Passed] = {}

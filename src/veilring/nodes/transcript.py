@@ -1,4 +1,4 @@
-"""Records of a session's channel: events, transcripts as hashes, and a party's view as data."""
+"""Records of a session's channel: events, hashes of transcripts, and a party's view as data."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,8 @@ from veilring.transport.frames import prefix
 from veilring.transport.messages import Message
 
 SETUP_ROUND: Final = 0
-"""Messages before a role's first `round(n)` prepare the protocol and are counted apart."""
+"""The round of messages before a role's first `round(n)`, which are set-up and counted
+separately."""
 
 
 class Event(NamedTuple):
@@ -20,19 +21,19 @@ class Event(NamedTuple):
     party: str
     peer: str
     round: int
-    """The round that the party was in."""
+    """The round of the party."""
     message: Message
     frame: bytes
     """The body as it crossed the wire."""
 
 
 Observer = Callable[[Event], None]
-"""Is called with each message that passes a channel, and changes nothing."""
+"""Called with each message that passes a channel; must not change anything."""
 
 
 Channel = tuple[str, str]
 
-# Hashing a hundred bytes costs mostly the call: small frames wait for each other.
+# Hashing a hundred bytes costs mostly the call: small frames are collected.
 _HASHED_AT_ONCE_BYTES: Final = 4096
 
 
@@ -41,7 +42,7 @@ class Transcript:
     """An observer that hashes each channel of one party, outgoing and incoming.
 
     The hash of a channel is SHA-256 over its frames in order, each with its length. Both ends of a
-    channel compute it on their own.
+    channel compute it independently.
     """
 
     party: str
@@ -86,17 +87,19 @@ class _Running:
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
-    """Join all parties' hashes, and compare the two ends of each channel.
+    """Join the hashes of all parties, and compare the two ends of each channel.
 
     Raises:
-        ClusterError: If two ends of a channel disagree on what passed it.
+        ClusterError: If the two ends of a channel disagree on its messages.
     """
     joined: dict[Channel, str] = {}
     for part in parts:
         for channel, digest in part.items():
             if joined.setdefault(channel, digest) != digest:
                 sender, receiver = channel
-                raise ClusterError(f"{sender} and {receiver} disagree on what {sender} sent")
+                raise ClusterError(
+                    f"{sender} and {receiver} disagree on the messages that {sender} sent"
+                )
     return dict(sorted(joined.items()))
 
 
@@ -116,12 +119,12 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class View:
-    """All that a party saw, kept by an observer: what a semi-honest adversary there learns.
+    """The view of a party, kept by an observer: all that a semi-honest adversary there learns.
 
     Attributes:
         party: The name of the party.
         received: The messages that the party received, in order.
-        sent: The messages that it sent, with their receivers in place of the sender.
+        sent: The messages that it sent, each with its receiver instead of the sender.
     """
 
     party: str

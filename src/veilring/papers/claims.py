@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from veilring.scenarios.intervals import Interval, mean_intervals
 
-ClaimOutcome = Literal["holds", "does not hold", "is not settled", "is not tested"]
+ClaimOutcome = Literal["holds", "does not hold", "is inconclusive", "is not tested"]
 
 
 class CurveKey(NamedTuple):
@@ -136,7 +136,7 @@ class Judgement:
         margins = [self._margins(each) for each in self.intervals.values()]
         if all(least > 0 for least, _ in margins):
             return "holds"
-        return "does not hold" if any(most <= 0 for _, most in margins) else "is not settled"
+        return "does not hold" if any(most <= 0 for _, most in margins) else "is inconclusive"
 
     @property
     def weakest(self) -> str:

@@ -1,10 +1,10 @@
-"""Noise with an exactly known law, and what it costs: the ground that private answers stand on.
+"""Noise with an exactly known law, accounting of its cost, and ledgers of budgets.
 
 Mechanisms release whole numbers, or values on a public grid, drawn from laws whose probabilities
-are known exactly; never a value plus float noise, whose low bits give the value away (Mironov,
-CCS 2012). The generator is always an argument.
+are known exactly; never a value plus float noise, whose low bits reveal the value (Mironov, CCS
+2012). The generator is always an argument.
 
-One family differs. Private prediction accounts by Gaussian DP, which holds for Gaussian noise
-alone, and draws it as floats. Its answers are labels, and the sums that it releases are whole
-numbers before the noise and rounded to whole numbers after it, so that no low bits leave.
+One family differs. Private prediction uses Gaussian DP accounting, which holds only for Gaussian
+noise, and draws the noise as floats. Its answers are labels, and the sums that it releases are
+whole numbers before the noise and rounded to whole numbers after it, so no low bits are released.
 """

@@ -1,7 +1,7 @@
-"""What several releases cost together, and how much each may cost.
+"""Composition and calibration: the total cost of several releases, and the noise for a target.
 
-Six ways to count, each a small frozen class that composes, converts to (epsilon, delta), and
-is calibrated from it.
+There are six kinds of guarantee, each a small frozen class that composes, converts to (epsilon,
+delta), and is calibrated from it.
 """
 
 import math
@@ -25,33 +25,33 @@ from veilring.privacy.checks import (
 )
 from veilring.privacy.exact import EXP_MAX, exp_ceil, exp_floor, float_ceil, log_ceil, log_floor
 
-# The epsilon of this number of steps takes some seconds. Nothing takes more of them.
+# The epsilon of this many steps takes some seconds; nothing uses more.
 STEPS_MAX: Final = 1_000_000_000
-# The best order for delta is nearer to 1 than e to minus this: it gives 1 to all digits of a float,
-# and a bit farther on floats have no such order.
+# The best order for delta is closer to 1 than e to minus this: in floats it equals 1, and no larger
+# order exists nearby.
 _NEAR: Final = 700.0
-# More than three roundings can take off.
+# more than three roundings can lose
 _UP: Final = 1 + 2.0**-50
-# Below it `epsilon**2 / 8`, which is never less (Hoeffding's lemma), agrees to 9 digits.
+# Below it, `epsilon**2 / 8`, which is an upper bound (Hoeffding's lemma), agrees to 9 digits.
 _SMALL: Final = 1e-4
-# What is beyond e**-_FAR of the peak of a law is left out, and counted as if it were all there.
+# The part of a law below e**-_FAR of its peak is left out of sums, but counted in full.
 _FAR: Final = 64.0
 _ULP: Final = 2.0**-52
 
 
 class Guarantee(Protocol):
-    """What is known of the privacy loss of one release, or of several together."""
+    """A bound on the privacy loss of one release, or of several together."""
 
     def compose(self, *others: Self) -> Self:
-        """Return what this and the others guarantee together, chosen adaptively in any order."""
+        """Return the guarantee of this and the others together, chosen adaptively in any order."""
         ...
 
     def repeat(self, count: int) -> Self:
-        """Return what `count` releases like this guarantee together."""
+        """Return the guarantee of `count` releases like this together."""
         ...
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon such that (epsilon, delta)-DP holds; the least that is known."""
+        """Return the smallest known epsilon for which (epsilon, delta)-DP holds."""
         ...
 
 
@@ -63,7 +63,7 @@ class ZCDP:
         rho: At least 0.
 
     Raises:
-        InputError: If rho is negative or no number.
+        InputError: If rho is negative or not a number.
     """
 
     rho: float
@@ -73,7 +73,7 @@ class ZCDP:
 
     @classmethod
     def of_gaussian(cls, sigma: float, sensitivity: float = 1.0) -> Self:
-        """Return what Gaussian noise gives at this L2 sensitivity (Bun and Steinke, Prop. 1.6)."""
+        """Return the zCDP of Gaussian noise at this L2 sensitivity (Bun and Steinke, Prop. 1.6)."""
         require_noise(sigma, sensitivity)
         return cls((sensitivity / sigma) ** 2 / 2)
 
@@ -89,21 +89,21 @@ class ZCDP:
         return cls(find_greatest(lambda rho: cls(rho).epsilon(delta) <= epsilon))
 
     def compose(self, *others: Self) -> Self:
-        """Return what all guarantee together: rho adds up (Bun and Steinke, Lemma 1.7)."""
+        """Return the combined guarantee: rho adds up (Bun and Steinke, Lemma 1.7)."""
         return type(self)(math.fsum((self.rho, *(other.rho for other in others))))
 
     def repeat(self, count: int) -> Self:
-        """Return what `count` releases like this guarantee together."""
+        """Return the guarantee of `count` releases like this together."""
         require_count(count)
         return type(self)(count * self.rho if count else 0.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon over all orders, by the tight conversion.
+        """Return the smallest epsilon over all orders, by the tight conversion.
 
-        It is the least of `alpha rho + ln(1 - 1/alpha) - ln(delta alpha) / (alpha - 1)` (Canonne,
-        Kamath and Steinke 2020, Prop. 12; Balle et al. 2020). The derivative of this vanishes
-        where `rho (alpha - 1)**2 = -ln(delta alpha)`, and only there. Every order gives a valid
-        bound, so rounding costs nothing but a last digit.
+        It is the minimum of `alpha rho + ln(1 - 1/alpha) - ln(delta alpha) / (alpha - 1)` (Canonne,
+        Kamath and Steinke 2020, Prop. 12; Balle et al. 2020). Its derivative vanishes only where
+        `rho (alpha - 1)**2 = -ln(delta alpha)`. Every order gives a valid bound, so rounding costs
+        only a last digit.
         """
         require_delta(delta)
         if self.rho in {0.0, math.inf}:
@@ -114,10 +114,10 @@ class ZCDP:
         return max(0.0, bound - (math.log(delta) + log_order) / above)
 
     def delta(self, epsilon: float) -> float:
-        """Return the least delta over all orders, by the tight conversion (Cor. 13 there).
+        """Return the smallest delta over all orders, by the tight conversion (Cor. 13 there).
 
-        It is the least of `exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)**alpha /
-        (alpha - 1)`.
+        It is the minimum of `exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)**alpha / (alpha -
+        1)`.
         """
         require_epsilon(epsilon)
         if self.rho == 0 or epsilon / self.rho == math.inf:
@@ -132,7 +132,7 @@ class ZCDP:
         return min(1.0, math.exp(log_delta))
 
     def epsilon_2016(self, delta: float) -> float:
-        """Return the looser epsilon of Bun and Steinke's Prop. 1.3, to compare with papers."""
+        """Return the looser epsilon of Bun and Steinke's Prop. 1.3, for comparison with papers."""
         require_delta(delta)
         return self.rho + 2 * math.sqrt(self.rho * -math.log(delta))
 
@@ -144,13 +144,13 @@ class ZCDP:
 
 @dataclass(frozen=True, slots=True)
 class PureDP:
-    """The privacy loss is never above `bound`.
+    """A privacy loss of at most `bound`.
 
     Attributes:
-        bound: Epsilon of pure DP; at least 0.
+        bound: The epsilon of pure DP, at least 0.
 
     Raises:
-        InputError: If the bound is negative or no number.
+        InputError: If the bound is negative or not a number.
     """
 
     bound: float
@@ -174,16 +174,16 @@ class PureDP:
         return cls(log_floor((exp_floor(epsilon) + Fraction(delta)) / (1 - Fraction(delta))))
 
     def compose(self, *others: Self) -> Self:
-        """Return what all guarantee together: the losses add up."""
+        """Return the combined guarantee: the losses add up."""
         return type(self)(math.fsum((self.bound, *(other.bound for other in others))))
 
     def repeat(self, count: int) -> Self:
-        """Return what `count` releases like this guarantee together."""
+        """Return the guarantee of `count` releases like this together."""
         require_count(count)
         return type(self)(count * self.bound if count else 0.0)
 
     def delta(self, epsilon: float) -> float:
-        """Return the least delta: that of randomised response, which no pure mechanism exceeds.
+        """Return the smallest delta: that of randomised response, an upper bound for all.
 
         It is `(e**bound - e**epsilon) / (1 + e**bound)` (Kairouz, Oh and Viswanath 2015), rounded
         up.
@@ -197,7 +197,7 @@ class PureDP:
         return float_ceil(beyond / (1 + exp_floor(self.bound)))
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the least epsilon for a delta in [0, 1), rounded up; for 0 it is the bound."""
+        """Return the smallest epsilon for a delta in [0, 1), rounded up; for 0 it is the bound."""
         require_delta(delta, zero=True)
         if delta == 0.0 or self.bound > EXP_MAX:
             return self.bound
@@ -205,7 +205,7 @@ class PureDP:
         return min(self.bound, log_ceil(rest)) if rest > 1 else 0.0
 
     def zcdp(self) -> ZCDP:
-        """Return the zCDP that follows: rho is `bound**2 / 2` (Bun and Steinke 2016, Prop. 1.4)."""
+        """Return the implied zCDP: rho is `bound**2 / 2` (Bun and Steinke 2016, Prop. 1.4)."""
         return ZCDP(self.bound**2 / 2)
 
     def scale(self, sensitivity: float = 1.0) -> float:
@@ -218,15 +218,15 @@ class PureDP:
 class PureSteps:
     """A number of adaptively chosen steps, each of them `bound`-DP.
 
-    No such steps tell more than as many randomised responses, and of these it is known exactly. For
-    delta = 0 the losses add up; for any other delta they come to less.
+    Such steps leak at most as much as the same number of randomised responses, whose loss is known
+    exactly. For delta = 0 the losses add up; for any other delta the total is smaller.
 
     Attributes:
-        bound: Epsilon of one step; at least 0 and finite.
-        count: How many steps; from 0 to `STEPS_MAX`.
+        bound: The epsilon of one step, at least 0 and finite.
+        count: The number of steps, from 0 to `STEPS_MAX`.
 
     Raises:
-        InputError: If one of them is outside its range, as of several that are composed.
+        InputError: If one of them is outside its range.
     """
 
     bound: float
@@ -237,10 +237,10 @@ class PureSteps:
         require(0 <= self.count <= STEPS_MAX, "count", self.count, f"from 0 to {STEPS_MAX:,}")
 
     def compose(self, *others: Self) -> Self:
-        """Return what all guarantee together.
+        """Return the combined guarantee.
 
         Raises:
-            InputError: If their steps have other bounds than these.
+            InputError: If the steps have different bounds.
         """
         if any(other.bound != self.bound for other in others):
             raise InputError.because(
@@ -251,12 +251,12 @@ class PureSteps:
         return type(self)(self.bound, sum((self.count, *(other.count for other in others))))
 
     def repeat(self, count: int) -> Self:
-        """Return what `count` times these steps guarantee together."""
+        """Return the guarantee of `count` times these steps together."""
         require_count(count)
         return type(self)(self.bound, count * self.count)
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the least epsilon for a delta in [0, 1), rounded up as `delta` is."""
+        """Return the smallest epsilon for a delta in [0, 1), rounded up like `delta`."""
         require_delta(delta, zero=True)
         total = float_ceil(Fraction(self.bound) * self.count)
         if delta == 0.0 or total == 0.0:
@@ -266,7 +266,7 @@ class PureSteps:
         return min(total, find_least(lambda epsilon: self.delta(epsilon) <= delta))
 
     def delta(self, epsilon: float) -> float:
-        """Return the least delta: the mass of losses above epsilon, less what that bounds.
+        """Return the smallest delta: the mass of losses above epsilon, less its bounded part.
 
         It is rounded up: by 1e-9 of itself for 10,000 steps, and by 1e-4 at most for `STEPS_MAX`.
         Time and memory grow with the square root of `count`.
@@ -283,21 +283,21 @@ class PureSteps:
         return min(1.0, (math.fsum(beyond * mass) + left_out) * math.exp(slack))
 
     def _lies_at_most(self, epsilon: float) -> int:
-        """Return the most lies whose loss may be above epsilon; -1 if none is."""
+        """Return the largest number of lies whose loss may exceed epsilon; -1 if there is none."""
         if Fraction(self.bound) * self.count <= Fraction(epsilon):
             return -1
-        # One more than it may be: its part is 0 then.
+        # One more than possible: its part is 0 then.
         return min(self.count // 2, int((self.count - epsilon / self.bound) / 2) + 1)
 
     def _masses(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """Return numbers of lies from 0 to `top`, and ln of the probability of each.
+        """Return numbers of lies from 0 to `top`, and the log probability of each.
 
-        Those that are left out on either side are less likely than the nearest of them by `_FAR`.
-        The law of the lies is log-concave: s lies from its peak m the logarithm has fallen by at
-        least s**2 / (2 (m + s)).
+        Numbers omitted on either side are less likely than the nearest included one by `_FAR`. The
+        law of the lies is log-concave: s lies from its peak m the logarithm has fallen by at least
+        s**2 / (2 (m + s)).
 
         Returns:
-            The numbers, the logarithms, and by how much these may be too small.
+            The numbers, the logarithms, and the maximum error of these.
         """
         n, shrunk = self.count, math.log1p(math.exp(-self.bound))
         peak = min(top, int((n + 1) / (1 + math.exp(self.bound))))
@@ -313,7 +313,7 @@ class PureSteps:
         lies = np.arange(low, high + 1, dtype=np.float64)
         ratios = np.log((n - lies[:-1]) / lies[1:])
         rises = np.concatenate([[0.0], np.cumsum(ratios - self.bound)])
-        # What was rounded: each term, each sum so far, and each summand.
+        # The roundings: each term, each partial sum, and each summand.
         rounded = float(np.abs(rises).sum() + (np.abs(ratios) + self.bound + 1).sum())
         slack = 4 * _ULP * (math.fsum(map(abs, terms)) + rounded + 2)
         return lies, math.fsum(terms) + rises, slack
@@ -324,7 +324,7 @@ class BoundedRange:
     """Steps whose privacy losses each lie in an interval of length `epsilon_i`.
 
     Every epsilon-DP exponential mechanism (with its factor 2) is epsilon-bounded-range, which is
-    stronger than epsilon-DP. Only three sums over the steps matter; make one with `step`.
+    stronger than epsilon-DP. Only three sums over the steps matter; create one with `step`.
 
     Attributes:
         linear: The sum of epsilon_i.
@@ -341,18 +341,18 @@ class BoundedRange:
         """Return the guarantee of one epsilon-bounded-range step.
 
         Raises:
-            InputError: If epsilon is negative, infinite or no number.
+            InputError: If epsilon is negative, infinite or not a number.
         """
         require_epsilon(epsilon)
         return cls(epsilon, _divergence(epsilon), epsilon**2)
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float, steps: int) -> float:
-        """Return the epsilon of each of `steps` equal steps that are (epsilon, delta)-DP together.
+        """Return the epsilon of each of `steps` equal steps that are together (epsilon, delta)-DP.
 
         Raises:
-            InputError: If epsilon is negative or infinite, delta is outside (0, 1), or there is
-                no step.
+            InputError: If epsilon is negative or infinite, delta is outside (0, 1), or there are no
+                steps.
         """
         require_epsilon(epsilon)
         require_delta(delta)
@@ -360,7 +360,7 @@ class BoundedRange:
         return find_greatest(lambda each: cls.step(each).repeat(steps).epsilon(delta) <= epsilon)
 
     def compose(self, *others: Self) -> Self:
-        """Return what all steps guarantee together."""
+        """Return the guarantee of all steps together."""
         every = (self, *others)
         return type(self)(
             math.fsum(each.linear for each in every),
@@ -369,24 +369,24 @@ class BoundedRange:
         )
 
     def repeat(self, count: int) -> Self:
-        """Return what `count` times these steps guarantee together."""
+        """Return the guarantee of `count` times these steps together."""
         require_count(count)
         return type(self)(count * self.linear, count * self.divergence, count * self.squares)
 
     def epsilon(self, delta: float) -> float:
-        """Return the least of three valid bounds, for a delta in (0, 1).
+        """Return the smallest of three valid bounds, for a delta in (0, 1).
 
         They are the sum of epsilon_i; Theorem 3 of Dong, Durfee and Rogers; and zCDP, converted.
         """
         return min(self.linear, self.epsilon_2020(delta), self.zcdp().epsilon(delta))
 
     def epsilon_2020(self, delta: float) -> float:
-        """Return the epsilon of Theorem 3 by itself, to compare with papers."""
+        """Return the epsilon of Theorem 3 alone, for comparison with papers."""
         require_delta(delta)
         return self.divergence + math.sqrt(-math.log(delta) * self.squares / 2)
 
     def zcdp(self) -> ZCDP:
-        """Return the zCDP that follows: `epsilon_i**2 / 8` a step (Cesar and Rogers 2021)."""
+        """Return the implied zCDP: `epsilon_i**2 / 8` per step (Cesar and Rogers 2021)."""
         return ZCDP(self.squares / 8)
 
 
@@ -400,15 +400,15 @@ def _divergence(epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GaussianDP:
-    """Telling two neighbours apart is as hard as telling N(0, 1) from N(mu, 1).
+    """Neighbours are at least as hard to distinguish as N(0, 1) and N(mu, 1).
 
-    For Gaussian noise this loses nothing: composition and conversion are exact.
+    For Gaussian noise this is exact: composition and conversion lose nothing.
 
     Attributes:
         mu: At least 0.
 
     Raises:
-        InputError: If mu is negative or no number.
+        InputError: If mu is negative or not a number.
     """
 
     mu: float
@@ -418,7 +418,7 @@ class GaussianDP:
 
     @classmethod
     def of_gaussian(cls, sigma: float, sensitivity: float = 1.0) -> Self:
-        """Return what Gaussian noise gives at this L2 sensitivity (Theorem 1)."""
+        """Return the guarantee of Gaussian noise at this L2 sensitivity (Theorem 1)."""
         require_noise(sigma, sensitivity)
         return cls(sensitivity / sigma)
 
@@ -434,20 +434,19 @@ class GaussianDP:
         return cls(find_greatest(lambda mu: cls(mu).delta(epsilon) <= delta))
 
     def compose(self, *others: Self) -> Self:
-        """Return what all guarantee together: the squares of mu add up (Corollary 2)."""
+        """Return the combined guarantee: the squares of mu add up (Corollary 2)."""
         return type(self)(math.hypot(self.mu, *(other.mu for other in others)))
 
     def repeat(self, count: int) -> Self:
-        """Return what `count` releases like this guarantee together."""
+        """Return the guarantee of `count` releases like this together."""
         require_count(count)
         return type(self)(math.sqrt(count) * self.mu if count else 0.0)
 
     def delta(self, epsilon: float) -> float:
         """Return the exact delta (Corollary 1; Balle and Wang 2018, Theorem 8).
 
-        With `a = epsilon/mu - mu/2` and `b = epsilon/mu + mu/2` it is
-        `Phi(-a) - e**epsilon Phi(-b)`; and `e**epsilon phi(b) = phi(a)`, which lets the second
-        term be found without overflow.
+        With `a = epsilon/mu - mu/2` and `b = epsilon/mu + mu/2` it is `Phi(-a) - e**epsilon
+        Phi(-b)`, and `e**epsilon phi(b) = phi(a)` gives the second term without overflow.
         """
         from scipy.special import erfcx
 
@@ -466,7 +465,7 @@ class GaussianDP:
         return 0.0 if self.delta(0) <= delta else find_least(lambda eps: self.delta(eps) <= delta)
 
     def zcdp(self) -> ZCDP:
-        """Return the zCDP that follows: rho is `mu**2 / 2` (its Renyi divergences are equal)."""
+        """Return the implied zCDP: rho is `mu**2 / 2` (its Renyi divergences are equal)."""
         return ZCDP(self.mu**2 / 2)
 
     def sigma(self, sensitivity: float = 1.0) -> float:
@@ -478,14 +477,14 @@ class GaussianDP:
 Accountant = Literal["rdp", "gdp"]
 
 
-# A server asks for it at each stream, and a search takes a millisecond.
+# A server needs it for each stream, and a search takes a millisecond.
 @lru_cache(maxsize=256)
 def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rdp") -> float:
-    """Return the budget B that each record has, in the unit of zCDP.
+    """Return the budget B of each record, in the unit of zCDP.
 
     A record pays `(its own sensitivity)**2 / (2 sigma**2)` for each Gaussian release that it takes
-    part in, and takes part in no more when it could exceed B. All answers together are then
-    (epsilon, delta)-DP.
+    part in, and stops taking part before it could exceed B. All answers together are then (epsilon,
+    delta)-DP.
 
     Args:
         epsilon: The target, above 0.
@@ -509,13 +508,14 @@ def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rd
 
 
 def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) -> float:
-    """Return the least noise with which everything together is (epsilon, delta)-DP.
+    """Return the smallest noise with which everything together is (epsilon, delta)-DP.
 
-    This calibrates what has no closed form, such as many steps of a subsampled mechanism:
-    `least_noise(lambda sigma: RenyiDP.subsampled_gaussian(sigma, 0.01).repeat(1000), 1.0, 1e-5)`.
+    Use it to calibrate guarantees without a closed form, such as many steps of a subsampled
+    mechanism: `least_noise(lambda sigma: RenyiDP.subsampled_gaussian(sigma, 0.01).repeat(1000),
+    1.0, 1e-5)`.
 
     Args:
-        of: What is guaranteed at a given noise; more noise must not guarantee less.
+        of: A function from the noise to its guarantee; more noise must not give a weaker guarantee.
         epsilon: The target, above 0.
         delta: The target, in (0, 1).
 
@@ -528,9 +528,9 @@ def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) 
 
 
 def find_least(holds: Callable[[float], bool]) -> float:
-    """Return the least positive number for which the condition holds, given that it then stays so.
+    """Return the smallest positive number from which on the condition holds.
 
-    What is returned fulfils the condition; the float before it does not.
+    The result fulfils the condition; the float before it does not.
 
     Raises:
         InputError: If no float fulfils it, or all do.
@@ -540,9 +540,9 @@ def find_least(holds: Callable[[float], bool]) -> float:
 
 
 def find_greatest(holds: Callable[[float], bool]) -> float:
-    """Return the greatest number for which the condition holds, given that it does below that.
+    """Return the greatest number up to which the condition holds.
 
-    What is returned fulfils the condition; the float after it does not.
+    The result fulfils the condition; the float after it does not.
 
     Raises:
         InputError: If no float fulfils it, or all do.
@@ -566,7 +566,7 @@ def _opposite(holds: Callable[[float], bool]) -> Callable[[float], bool]:
 
 
 def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
-    """Narrow down to two neighbouring floats and return the good one."""
+    """Narrow down to two neighbouring floats and return the one that fulfils the condition."""
     while (middle := good + (bad - good) / 2) not in {good, bad}:
         good, bad = (middle, bad) if holds(middle) else (good, middle)
     return good

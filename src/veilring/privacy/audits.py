@@ -1,12 +1,12 @@
-"""Audits of a mechanism by its answers alone: lower bounds of its privacy loss, and membership.
+"""Audits of a mechanism by its answers: lower bounds of its privacy loss, and membership attacks.
 
-An audit runs a mechanism on two neighbouring tables and proves from the runs a loss that the
-mechanism surely has, whatever it claims. Every probability has exact binomial bounds (Clopper and
-Pearson 1934) that hold all together except for the alarm rate.
+An audit runs a mechanism on two neighbouring data sets and proves a lower bound of its privacy loss
+from the runs, whatever it claims. Every probability has exact binomial bounds (Clopper and Pearson
+1934) that hold jointly except with the false-alarm rate.
 
-A membership attack guesses from the answers to a batch whether a record is in the table. The
+A membership attack infers from the answers to a batch whether a record is in the table. The
 adversary knows all other records, the batch and the mechanism, and compares the likelihoods of the
-answers with the record and without it. No test of the same answers has a greater advantage, and
+answers with and without the record. No test of the same answers has a greater advantage, and
 differential privacy bounds that advantage.
 """
 
@@ -26,17 +26,17 @@ ALARM: Final = 1e-6
 def audited_epsilon(
     one: NDArray[np.int64], other: NDArray[np.int64], alarm: float = ALARM
 ) -> float:
-    """Return an epsilon that the mechanism surely meets or exceeds, at least 0.
+    """Return a proven lower bound of the mechanism's epsilon, at least 0.
 
-    The probability of each event on one table is at most `e^epsilon` times that on the other. The
-    events may be any partition of the answers that does not depend on these runs.
+    The probability of each event on one data set is at most `e^epsilon` times that on the other.
+    The events may be any partition of the answers that does not depend on these runs.
 
     Args:
-        one: The counts of each event in independent runs on one table, shape (events,).
-        other: The counts on a neighbouring table, shape (events,).
-        alarm: The greatest probability that the result is above the true epsilon.
+        one: The counts of each event in independent runs on one data set, shape (events,).
+        other: The counts on a neighbouring data set, shape (events,).
+        alarm: The maximum probability that the result exceeds the true epsilon.
     """
-    each = alarm / (4 * len(one))  # an upper and a lower bound for each event and table
+    each = alarm / (4 * len(one))  # an upper and a lower bound for each event and data set
     first, second = (proportion_bounds(counts, int(counts.sum()), each) for counts in (one, other))
     ratios = np.concatenate([first.low / second.high, second.low / first.high])
     return float(np.log(np.maximum(ratios, 1.0)).max())
@@ -49,21 +49,21 @@ def audited_epsilon_of_scores(
     delta: float,
     alarm: float = ALARM,
 ) -> float:
-    """Return an epsilon that the mechanism surely meets or exceeds at this delta, at least 0.
+    """Return a proven lower bound of the mechanism's epsilon at this delta, at least 0.
 
-    A test says "the record is there" if the score of a run reaches a threshold.
+    A test infers that the record is present if the score of a run reaches a threshold.
 
     Args:
         present: The scores of independent runs with the record, 0 to `highest`, shape (runs,).
         absent: The scores of independent runs without the record.
         highest: The highest possible score.
         delta: The delta of the claim.
-        alarm: The greatest probability that the result is above the true epsilon.
+        alarm: The maximum probability that the result exceeds the true epsilon.
     """
     one, other = _threshold_bounds(present, absent, highest, alarm)
     likely = np.concatenate([one.low, 1 - one.high, other.low, 1 - other.high])
     rare = np.concatenate([other.high, 1 - other.low, one.high, 1 - one.low])
-    # A test that nearly always says yes has a bound of 1 for its other answer: it proves nothing.
+    # A test that nearly always says yes has a bound of 1 for its other answer and proves nothing.
     ratios = np.maximum(likely - delta, 0) / np.maximum(rare, np.finfo(float).tiny)
     return float(np.log(np.maximum(ratios, 1.0)).max())
 
@@ -71,11 +71,11 @@ def audited_epsilon_of_scores(
 def audited_mu(
     present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float = ALARM
 ) -> float:
-    """Return a mu of Gaussian DP that the mechanism surely meets or exceeds, at least 0.
+    """Return a proven lower bound of the mechanism's mu of Gaussian DP, at least 0.
 
-    A test that says yes with probabilities p and q is as good as telling N(0, 1) from N(mu, 1)
-    where mu is the difference of their quantiles (Nasr et al. 2023). The arguments are those of
-    `audited_epsilon_of_scores`.
+    A test that says yes with probabilities p and q is as good as one that distinguishes N(0, 1)
+    from N(mu, 1), where mu is the difference of their quantiles (Nasr et al. 2023). The arguments
+    are those of `audited_epsilon_of_scores`.
     """
     from scipy.special import ndtri
 
@@ -88,7 +88,7 @@ def _threshold_bounds(
     present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float
 ) -> tuple[ProportionBounds, ProportionBounds]:
     """Bound the probability that a score is at least t, for each t from 1 to `highest`."""
-    each = alarm / (4 * highest)  # an upper and a lower bound, for each threshold and table
+    each = alarm / (4 * highest)  # an upper and a lower bound, for each threshold and data set
     thresholds = np.arange(1, highest + 1)
     one, other = (
         proportion_bounds((scores[:, None] >= thresholds).sum(axis=0), len(scores), each)
@@ -100,10 +100,10 @@ def _threshold_bounds(
 def guess_membership(
     labels: NDArray[np.int64], present: NDArray[np.float64], absent: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Return whether the labels of each run are likelier with the record, shape (runs,).
+    """Return whether the labels of each run are more likely with the record, shape (runs,).
 
     Args:
-        labels: The labels of a batch that was asked in each run, shape (runs, queries).
+        labels: The labels of the batch asked in each run, shape (runs, queries).
         present: The law of each query's label with the record, shape (queries, classes).
         absent: The law of each query's label without the record.
     """
@@ -112,7 +112,7 @@ def guess_membership(
 
 
 def membership_advantage(with_record: NDArray[np.bool_], without: NDArray[np.bool_]) -> float:
-    """Return the rate of true alarms less the rate of false alarms.
+    """Return the rate of true positives minus the rate of false positives.
 
     Args:
         with_record: The guesses in runs with the record, shape (runs,).

@@ -1,8 +1,8 @@
-"""Budgets and charges of a ledger, in whole units, so that adding them up loses and wins nothing.
+"""Budgets and charges of a ledger, in whole units, so that sums are exact.
 
-An amount such as an epsilon is counted in millionths of a millionth. A charge is rounded up to the
-next whole unit and a budget down, except that the rounding of the float itself, a relative 2**-50,
-is forgiven: 0.1 is a tenth, and ten of them fit into 1.
+An amount such as an epsilon is counted in units of 10**-12. A charge is rounded up to the next
+whole unit and a budget down, except that the rounding of the float itself, a relative 2**-50, is
+forgiven: 0.1 is a tenth, and ten of them fit into 1.
 """
 
 import hashlib
@@ -18,34 +18,35 @@ from veilring.errors import BudgetExhausted, InputError
 from veilring.privacy.checks import require, require_that
 
 UNITS: Final = 10**12
-"""Units of one whole: fine beside the smallest useful charge, and 64 bits hold nine million."""
+"""The number of units in 1: fine compared with the smallest useful charge, and 64 bits hold nine
+million."""
 # Sums of two amounts must fit into 64 bits, and an epsilon this large protects nobody.
 AMOUNT_MAX: Final = 10**6
-# An answer is labels or counts of one batch; what is larger belongs into a file of its own.
+# An answer contains the labels or counts of one batch; larger ones belong into a file of their own.
 ANSWER_BYTES_MAX: Final = 1 << 20
-# Characters of a key or an analyst's name: both come from outside and stay in the file for good.
+# Characters of a key or an analyst's name: both come from outside and stay in the file permanently.
 KEY_SIZE: Final = 256
-# Twice the rounding error of an amount that was computed, rounded, and multiplied by `UNITS`.
+# twice the rounding error of an amount that was computed, rounded, and multiplied by `UNITS`
 _FLOAT_ERROR: Final = 2.0**-50
-# What one slot pays for one answer is a 64-bit number.
+# The payment of one slot for one answer is a 64-bit number.
 _UNITS_END: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """The budgets of a ledger. `None` sets none, and what is spent is counted all the same.
+    """The budgets of a ledger. `None` sets no limit, but charges are counted all the same.
 
     Attributes:
-        unit: What is counted, such as `"epsilon"` or `"rho"`: a name for people. Amounts in it must
-            add up under composition.
-        total: For all answers together. Analysts may show each other their answers; only this
-            budget bounds what they learn then.
-        analyst: For the answers to any one analyst.
-        analysts: For those analysts who have a budget of their own.
-        record: For each record, under an individual filter.
+        unit: The unit, such as `"epsilon"` or `"rho"`, for people. Amounts in it must add up under
+            composition.
+        total: The budget of all answers together. Analysts may share their answers; only this
+            budget bounds the combined leakage.
+        analyst: The budget of the answers to each analyst.
+        analysts: The budgets of individual analysts, by name.
+        record: The budget of each record, under an individual filter.
 
     Raises:
-        InputError: If a budget is negative, too large or no number.
+        InputError: If a budget is negative, too large or not a number.
     """
 
     unit: str = "epsilon"
@@ -60,7 +61,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Budgets in whole units, as the ledger's file has them."""
+    """Budgets in whole units, as stored in the ledger's file."""
 
     unit: str
     total: int | None
@@ -71,7 +72,7 @@ class Limits:
     @classmethod
     def of(cls, budgets: Budgets) -> Self:
         """Return budgets in units, rounded down."""
-        require_that(bool(budgets.unit), "unit", "unit is empty; name what is counted")
+        require_that(bool(budgets.unit), "unit", "unit is empty; give the name of the unit")
         return cls(
             budgets.unit,
             _units("total", budgets.total),
@@ -84,21 +85,21 @@ class Limits:
         )
 
     def for_analyst(self, name: str) -> int | None:
-        """Return what this analyst may spend."""
+        """Return the budget of this analyst."""
         return self.analysts.get(name, self.analyst)
 
     def to_json(self) -> str:
-        """Return what the file holds."""
+        """Return the stored form."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return what a file holds."""
+        """Return the limits from their stored form."""
         return cls(**json.loads(text))
 
 
 def units_left(limit: int | None, spent: int) -> int:
-    """Return how many units are left; where there is no limit, what 64 bits can still count."""
+    """Return the remaining units; without a limit, the number that 64 bits can still count."""
     return max(0, (AMOUNT_MAX * UNITS if limit is None else limit) - spent)
 
 
@@ -107,24 +108,25 @@ def _units(field_name: str, amount: float | None) -> int | None:
 
 
 ChargeOutcome = bytes | BudgetExhausted | InputError
-"""The answer that may leave, or why there is none."""
+"""The answer that may be sent, or the reason why there is none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RecordCharge:
-    """What records pay for one answer, in whole units. Who pays, and how much, is secret.
+    """The payments of records for one answer, in whole units. The payers and amounts are secret.
 
-    Make it with `of` from amounts. Whether it is refused depends on the largest payment and on how
-    often a slot occurs, never on the number of payers: a server that names each slot once can
-    charge any number of records, and a refusal tells nobody how many there are.
+    Create it from amounts with `of`. A refusal depends on the largest payment and on how often a
+    slot occurs, never on the number of payers: a server that names each slot once can charge any
+    number of records, and a refusal does not reveal their number.
 
     Attributes:
-        slots: Whole numbers that `Records.add` gave, of shape (m,); a slot may occur more often.
-        units: What each pays, of shape (m,), at least 0; the largest, times the occurrences of the
-            most frequent slot, is below 2**63.
+        slots: Slots returned by `Records.add`, shape (m,); a slot may occur several times.
+        units: The payment of each, shape (m,), at least 0; the largest, times the occurrences of
+            the most frequent slot, is below 2**63.
 
     Raises:
-        InputError: If the shapes differ, a slot is no whole number, or an amount is out of range.
+        InputError: If the shapes differ, a slot is not a whole number, or an amount is out of
+            range.
     """
 
     slots: NDArray[np.int64]
@@ -159,26 +161,26 @@ class RecordCharge:
         """Return a charge in the ledger's unit.
 
         Args:
-            slots: See above.
-            amounts: What each pays, of shape (m,), or one number for all.
+            slots: As for the constructor.
+            amounts: The payment of each, shape (m,), or one number for all.
         """
         given, units = np.asarray(slots), to_units(amounts)
-        # An empty list is of floats; and a fraction, made whole, would be another record's slot.
+        # an empty list has a float type; and a fraction, truncated, would be another record's slot
         where = given.astype(np.int64) if given.dtype.kind in "iu" or not given.size else given
         return cls(where, np.broadcast_to(units, where.shape) if not units.ndim else units)
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """An answer that was computed and has not left, and what it costs.
+    """An answer that was computed but not sent, with its price.
 
     Attributes:
-        analyst: Who asked, as the transport authenticated it.
-        key: The analyst's own name of this request. A request that is sent again has the same key.
-        request: The request itself, or its hash. Only a hash of it is kept.
-        answer: What will be sent. It is kept, so that a repeated request gets the same.
-        amount: What it costs the analyst and the total, in the ledger's unit.
-        records: What it costs records, if they have filters.
+        analyst: The analyst, as authenticated by the transport.
+        key: The analyst's own name for this request. A repeated request has the same key.
+        request: The request itself, or its hash. Only a hash is stored.
+        answer: The bytes to send. They are stored, so that a repeated request gets the same ones.
+        amount: The price for the analyst and the total, in the ledger's unit.
+        records: The payments of records, if they have filters.
 
     Raises:
         InputError: If a name is empty, too long or not printable, the answer too large, or the
@@ -204,24 +206,24 @@ class Charge:
 
 
 def require_request_names(analyst: str, key: str) -> None:
-    """Refuse names that are empty, too long, or hold what no file can."""
+    """Refuse names that are empty, too long, or contain characters that cannot be stored."""
     for field_name, text in (("analyst", analyst), ("key", key)):
         fits = 0 < len(text) <= KEY_SIZE and text.isprintable()
         require_that(
             fits,
             field_name,
-            f"{field_name} has {len(text)} characters; it must be 1 to {KEY_SIZE} that can "
-            "be printed",
+            f"{field_name} has {len(text)} characters; it must have 1 to {KEY_SIZE} printable "
+            "characters",
         )
 
 
 def digest_of(request: bytes) -> bytes:
-    """Return what is kept of a request."""
+    """Return the stored hash of a request."""
     return hashlib.sha256(request).digest()
 
 
 def _occurrences_max(slots: NDArray[np.int64]) -> int:
-    """Return how often the most frequent slot occurs."""
+    """Return the number of occurrences of the most frequent slot."""
     if not slots.size:
         return 0
     _, counts = np.unique(slots, return_counts=True)
@@ -245,10 +247,10 @@ def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]
 
     Args:
         amounts: Of any shape, each from 0 to `AMOUNT_MAX`.
-        field: How an error calls them; it does not show their values, which may be secret.
+        field: The name for errors, which do not show the values, because these may be secret.
 
     Raises:
-        InputError: If an amount is negative, too large or no number.
+        InputError: If an amount is negative, too large or not a number.
     """
     return np.ceil(_scaled(amounts, field) * (1 - _FLOAT_ERROR)).astype(np.int64)
 
@@ -257,13 +259,13 @@ def budget_units(amount: float, *, field: str) -> int:
     """Return a budget in units, rounded down.
 
     Raises:
-        InputError: If it is negative, too large or no number.
+        InputError: If it is negative, too large or not a number.
     """
     return int(np.floor(_scaled(amount, field) * (1 + _FLOAT_ERROR)))
 
 
 def from_units(units: ArrayLike) -> NDArray[np.float64]:
-    """Return the amounts that these units are."""
+    """Return the amounts of these units."""
     return np.asarray(units, np.int64) / float(UNITS)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the values that mechanisms and accounts take."""
+"""Checks of the arguments of mechanisms and accounts."""
 
 import math
 from fractions import Fraction
@@ -23,12 +23,12 @@ def require_that(fulfilled: bool, field: str, message: str) -> None:  # noqa: FB
 
 
 def require_choice(field: str, value: object, choices: Any) -> None:  # noqa: ANN401  (a `Literal`)
-    """Raise `InputError` unless a value is one of those of a `Literal` type."""
+    """Raise `InputError` unless a value belongs to a `Literal` type."""
     require(value in get_args(choices), field, value, ", ".join(map(str, get_args(choices))))
 
 
 def require_positive(field: str, value: float | Fraction) -> Fraction:
-    """Return a finite number above 0 as the rational that it is; refuse all others."""
+    """Return a finite number above 0 as an exact rational; refuse all others."""
     require(math.isfinite(value) and value > 0, field, value, "a finite number above 0")
     return Fraction(value)
 
@@ -37,7 +37,8 @@ def floats(field: str, values: NDArray[Any], allowed: str = "numbers") -> NDArra
     """Return private values as floats.
 
     Raises:
-        InputError: If one is no real number. It shows no value, where NumPy's own errors quote it.
+        InputError: If a value is not a real number. It shows no value, whereas NumPy's own errors
+            quote it.
     """
     try:
         require_that(
@@ -49,13 +50,11 @@ def floats(field: str, values: NDArray[Any], allowed: str = "numbers") -> NDArra
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-    raise InputError.because(
-        f"{field} must be {allowed}", field=field
-    )  # without what NumPy has said
+    raise InputError.because(f"{field} must be {allowed}", field=field)  # without NumPy's message
 
 
-# A mechanism that publishes each row whole with this probability keeps (0, delta)-DP: beyond one in
-# a thousand nobody should call that private, however few rows there are.
+# A mechanism that publishes each row with this probability satisfies (0, delta)-DP: beyond one in a
+# thousand nobody should call that private, however few rows there are.
 DELTA_DOUBTFUL: Final = 1e-3
 
 
@@ -63,36 +62,36 @@ def doubt_of_delta(delta: float, rows: int = 1) -> str:
     """Return a warning about a delta that is allowed but too large, or an empty string.
 
     Args:
-        delta: Chosen for a promise about rows.
+        delta: The δ of a guarantee about rows.
         rows: The number of rows, if the reader of the warning may know it.
     """
     most = min(DELTA_DOUBTFUL, 1 / max(1, rows))
     if delta <= most:
         return ""
     return (
-        f"delta is {delta:g}, the probability with which a row may be revealed in full: choose one "
-        f"below {most:.2g}, and below 1 in the number of rows"
+        f"delta is {delta:g}, the probability with which a row may be revealed in full: choose a"
+        f" value below {most:.2g}, and below 1 divided by the number of rows"
     )
 
 
 def require_loss(field: str, value: float) -> None:
-    """Refuse what is no measure of privacy loss: negative, or no number. Infinity is one."""
+    """Refuse an invalid privacy loss: negative, or not a number. Infinity is valid."""
     require(value >= 0, field, value, "a number of at least 0")
 
 
 def require_epsilon(epsilon: float, field: str = "epsilon") -> None:
-    """Refuse an epsilon below 0, infinite, or no number."""
+    """Refuse an epsilon that is below 0, infinite, or not a number."""
     require(0 <= epsilon < math.inf, field, epsilon, "a finite number of at least 0")
 
 
 def require_delta(delta: float, *, zero: bool = False) -> None:
-    """Refuse a delta outside (0, 1), or [0, 1) where a pure guarantee makes sense of 0."""
+    """Refuse a delta outside (0, 1), or outside [0, 1) if 0 stands for a pure guarantee."""
     allowed = "a number in [0, 1)" if zero else "a number in (0, 1)"
     require(0 < delta < 1 or (zero and delta == 0), "delta", delta, allowed)
 
 
 def require_count(count: int) -> None:
-    """Refuse to repeat something fewer than 0 times."""
+    """Refuse a negative number of repetitions."""
     require(count >= 0, "count", count, "a whole number of at least 0")
 
 

@@ -1,19 +1,18 @@
 """Exact draws: coins with a dyadic probability, and draws against real thresholds.
 
 `bernoulli` compares uniform whole numbers with the numerator. `packed_bernoulli` compares the bits
-of 64 coins at a time, highest first, and stops for a coin at the first bit that differs, which is
-the second on average: a million reports of a thousand coins take under a second, whatever the
-number of bits.
+of 64 coins at a time, highest first, and stops for a coin at the first bit that differs, on average
+the second: a million reports of a thousand coins take under a second, whatever the number of bits.
 
 `coins`, `bernoulli_exp` and `geometric` draw against real thresholds. A uniform real number is an
-endless row of random bits. Whether it is below `e**-gamma` is settled by its first 53 bits and a
-float, unless the two are closer than the float can err: one case in 2**43. That case is computed
-with more and more digits, against more and more bits, until it is settled too. So the law is exact,
-and the price is one exponential a draw.
+endless sequence of random bits. Whether it is below `e**-gamma` is decided by its first 53 bits and
+a float, unless the two are closer than the float's error: one case in 2**43. That case is computed
+with more and more digits, against more and more bits, until it is decided. The law is therefore
+exact, at the price of one exponential per draw.
 
-Canonne, Kamath and Steinke (2020, Algorithm 1) reach the same law by rows of rational coins; here
-it costs a tenth. What is relied on is that NumPy's `exp` and `log` err by less than 2**-48 of their
-value, sixteen times the unit in the last place.
+Canonne, Kamath and Steinke (2020, Algorithm 1) reach the same law by sequences of rational coins;
+here it costs a tenth. It relies on NumPy's `exp` and `log` having a relative error of less than
+2**-48, sixteen times the unit in the last place.
 """
 
 import math
@@ -30,22 +29,23 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import Dyadic, FractionBounds, exp_bounds, log_bounds
 
-# How far the computed and the true threshold may be apart: NumPy's error and that of `gamma`.
+# The maximum distance between the computed and the true threshold: NumPy's error and that of
+# `gamma`.
 _SLACK: Final = 2.0**-44
-_FLOAT_BITS: Final = 53  # what `Generator.random` gives
+_FLOAT_BITS: Final = 53  # the resolution of `Generator.random`
 _MORE_BITS: Final = 32
 _FIRST_DIGITS: Final = 30
 _MORE_DIGITS: Final = 10  # as fine as these bits
-# Below it noise is 0 in all but one of e**(2**20) draws.
+# below it, noise is 0 in all but one of e**(2**20) draws
 _LEAST: Final = Fraction(1, 2**20)
-# Above it floats leave too many draws in doubt (one in 30).
+# above it, floats leave too many draws undecided (one in 30)
 _GREATEST: Final = Fraction(2**40)
-# 256 KiB of words: what is worked on stays in the cache of one core.
+# 256 KiB of words: the working set stays in the cache of one core
 _CHUNK_WORDS: Final = 2**15
-# From here on few words hold an undecided coin (one in four), and it pays to gather those.
+# From here on few words contain an undecided coin (one in four), so gathering them pays off.
 _GATHER_FROM: Final = 8
 _ALL: Final = np.uint64(2**64 - 1)
-# An array holds one for each draw. A float is the fraction that it is.
+# An array has one scale for each draw. A float is treated as an exact fraction.
 Scale: TypeAlias = float | Fraction | NDArray[np.float64]
 Word: TypeAlias = np.uint8 | np.uint16 | np.uint32 | np.uint64
 _WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uint64)
@@ -53,11 +53,11 @@ _WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uin
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scales:
-    """Scales as floats to compute with, and as the exact fractions that they stand for.
+    """Scales as floats for computation, and as the exact fractions that they stand for.
 
     Attributes:
-        floats: One for each draw, in one dimension.
-        common: The exact scale if it is the same for all; else each is its own float.
+        floats: One scale for each draw, one-dimensional.
+        common: The exact scale if it is the same for all; otherwise each is its own float.
     """
 
     floats: NDArray[np.float64]
@@ -65,7 +65,7 @@ class Scales:
 
     @classmethod
     def of(cls, field: str, scale: Scale, shape: int | tuple[int, ...]) -> Self:
-        """Return the scales of as many draws as a shape has.
+        """Return the scales of all draws of a shape.
 
         Raises:
             InputError: If one is out of range, or an array does not fit the shape.
@@ -96,7 +96,7 @@ class Scales:
 
 
 def require_scale(field: str, value: float | Fraction) -> Fraction:
-    """Return a scale as the fraction that it is; refuse what is not in [2**-20, 2**40]."""
+    """Return a scale as an exact fraction; refuse values outside [2**-20, 2**40]."""
     require(_LEAST <= value <= _GREATEST, field, value, "from 2**-20 to 2**40")
     return Fraction(value)
 
@@ -109,7 +109,7 @@ def bernoulli(
     Args:
         p: The probability of `True`.
         shape: The shape of the result.
-        rng: Source of the coins; gives one number of 8, 16, 32 or 64 bits a coin.
+        rng: The source of the coins; it uses one number of 8, 16, 32 or 64 bits per coin.
     """
     if p.numerator in {0, 2**p.bits}:
         return np.full(shape, p.numerator != 0)
@@ -122,12 +122,12 @@ def bernoulli(
 def packed_bernoulli(
     p: Dyadic, rows: int, columns: int, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Flip masses of coins that show heads with probability exactly `p`, eight to a byte.
+    """Flip many coins that show heads with probability exactly `p`, eight to a byte.
 
     Args:
-        p: The probability of a bit that is set.
-        rows: How many rows, 0 or more.
-        columns: How many coins a row, 0 or more.
+        p: The probability of a set bit.
+        rows: The number of rows, at least 0.
+        columns: The number of coins in a row, at least 0.
         rng: Source of the coins.
 
     Returns:
@@ -159,7 +159,7 @@ def _coins(p: Dyadic, size: int, rng: np.random.Generator) -> NDArray[np.uint64]
             left = np.flatnonzero(undecided)
             where = left if isinstance(where, slice) else where[left]
             undecided = undecided[left]
-        # A coin's bit that is set is one that differs from the bit of `p`.
+        # a set bit of a coin's word marks a difference to the bit of `p`
         differs = rng.integers(0, _ALL, undecided.size, dtype=np.uint64, endpoint=True)
         if bit:
             heads[where] |= undecided & differs
@@ -168,7 +168,7 @@ def _coins(p: Dyadic, size: int, rng: np.random.Generator) -> NDArray[np.uint64]
 
 
 def _bits(p: Dyadic) -> Iterator[bool]:
-    """Yield the bits of `p`, highest first, up to the last that is set: the rest decide nothing."""
+    """Yield the bits of `p`, highest first, up to the last set bit: the rest decide nothing."""
     for place in range(p.bits - 1, -1, -1):
         if p.numerator & ((1 << (place + 1)) - 1) == 0:
             return
@@ -180,15 +180,15 @@ def _chunks(words: int) -> Iterator[slice]:
 
 
 class UniformBits:
-    """A uniform real number in [0, 1) of which more and more bits are drawn.
+    """A uniform real number in [0, 1), of which more and more bits are drawn.
 
     Args:
-        start: Its first 53 bits, as `Generator.random` gives them.
+        start: Its first 53 bits, from `Generator.random`.
 
     Attributes:
         low: The greatest known lower bound.
         width: The number is below `low + width`.
-        digits: The precision that goes with this number of bits.
+        digits: The decimal precision that corresponds to its bits.
     """
 
     def __init__(self, start: float) -> None:
@@ -203,7 +203,7 @@ class UniformBits:
 
     @property
     def high(self) -> Fraction:
-        """The least known upper bound; the number is below it."""
+        """The smallest known upper bound; the number is below it."""
         return self.low + self.width
 
 
@@ -214,14 +214,14 @@ def coins(
     *,
     slack: float | NDArray[np.float64] = _SLACK,
 ) -> NDArray[np.bool_]:
-    """Flip coins that show heads with probabilities that are known as closely as it takes.
+    """Flip coins with probabilities that can be computed to any precision.
 
     Args:
         chances: Of any shape: the probabilities, each off by less than `slack`.
-        bounds: Gives bounds of the probability of the entry with this flat index, computed to this
-            number of decimal digits. More digits bring them together.
+        bounds: A function that returns bounds of the probability of the entry with this flat index,
+            computed to this number of decimal digits. More digits bring them together.
         rng: Source of the coins.
-        slack: At which distance floats decide, for all or each. A larger one changes nothing but
+        slack: The distance from which on floats decide, for all or each. A larger one changes only
             the speed.
     """
     draws = rng.random(chances.shape)
@@ -242,10 +242,10 @@ def bernoulli_exp(
     """Flip coins that show heads with probability exactly `e**-gamma`.
 
     Args:
-        gamma: Of any shape, at least 0; may err by as much as changes `e**-gamma` by 2**-46.
-        exact: Gives the exact gamma of the entry with this flat index.
+        gamma: Of any shape, at least 0; its error may change `e**-gamma` by at most 2**-46.
+        exact: A function that returns the exact gamma of the entry with this flat index.
         rng: Source of the coins.
-        slack: At which distance floats decide. A larger one changes nothing but the speed.
+        slack: The distance from which on floats decide. A larger one changes only the speed.
     """
 
     def bounds(index: int, digits: int) -> FractionBounds:
@@ -257,7 +257,7 @@ def bernoulli_exp(
 def _below(
     number: UniformBits, bounds: Callable[[int], FractionBounds], rng: np.random.Generator
 ) -> bool:
-    """Return whether a uniform number is below a threshold that digits bound ever closer."""
+    """Return whether a uniform number is below a threshold with arbitrarily tight bounds."""
     while True:
         low, high = bounds(number.digits)
         if number.high <= low:
@@ -275,7 +275,8 @@ def propose(
 
     Args:
         size: The number of draws.
-        proposals: Makes one proposal for each of these draws, and says which are accepted.
+        proposals: A function that makes one proposal for each of these draws, and returns which are
+            accepted.
     """
     accepted = np.empty(size, dtype=np.int64)
     missing = np.arange(size)
@@ -293,23 +294,24 @@ def geometric(
     *,
     slack: float = _SLACK,
 ) -> NDArray[np.int64]:
-    """Draw whole numbers that are k or more with probability exactly `e**(-k / scale)`.
+    """Draw whole numbers that are at least k with probability exactly `e**(-k / scale)`.
 
     By inversion: the whole part of `-scale * ln(U)`.
 
     Args:
-        scale: From 2**-20 to 2**40, for all draws or an array of it that fits `shape`. A float is
-            taken as the fraction that it is.
+        scale: From 2**-20 to 2**40, for all draws or an array that fits `shape`. A float is treated
+            as an exact fraction.
         shape: The shape of the result.
         rng: Source of the draws.
-        slack: At which relative distance floats decide. A larger one changes only the speed.
+        slack: The relative distance from which on floats decide. A larger one changes only the
+            speed.
 
     Raises:
         InputError: If `scale` is outside its range.
     """
     scales = Scales.of("scale", scale, shape)
     draws = rng.random(scales.floats.size)
-    with np.errstate(divide="ignore"):  # the logarithm of 0 is in doubt, and settled below
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is undecided, and handled below
         high = np.floor(np.log(draws) * scales.floats * -(1 + slack))
     low = np.floor(np.log(draws + 2.0**-_FLOAT_BITS) * scales.floats * -(1 - slack))
     for index in np.flatnonzero(low != high):

@@ -1,12 +1,12 @@
 """Exact probabilities, bounds of logarithms, and the privacy loss of finite laws.
 
-A probability such as `1 / (e**epsilon + 1)` is no binary fraction, so no finite number of coins
-gives it. The mechanisms use a neighbour that one can (`Dyadic`), publish that exact number, and
-account for the loss that *it* has.
+A probability such as `1 / (e**epsilon + 1)` is not a binary fraction, so no finite number of coins
+gives it. The mechanisms use a nearby probability that is one (`Dyadic`), publish that exact number,
+and account for *its* privacy loss.
 
-The loss of a pair of laws is the greatest `|ln(a / b)|` over all outcomes: the `epsilon` of pure
-differential privacy for this pair of inputs. It is computed from fractions, and its float is
-rounded up, so that what is reported is never below the truth.
+The loss of a pair of laws is the maximum `|ln(a / b)|` over all outcomes: the `epsilon` of pure
+differential privacy for this pair of inputs. It is computed from fractions and rounded up to a
+float, so the reported value is never below the truth.
 """
 
 import decimal
@@ -19,13 +19,13 @@ from typing import Final, Self, TypeAlias
 
 from veilring.privacy.checks import require, require_that
 
-# One coin takes at most one word of the generator.
+# one coin takes at most one word of the generator
 MOST_BITS: Final = 64
-# Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
+# Ratios of 64-bit weights differ from 1 by at least 2**-64, so 40 digits are ample.
 _DIGITS: Final = 60
-# Rounding a power of this size to so many digits still gives 50 digits of its exponential.
+# After rounding to this many digits, a power of this size still gives 50 digits of its exponential.
 EXP_MAX: Final = 10**4
-# A fraction of e**-10000 has 4,343 digits; those of lesser numbers could fill the memory.
+# A fraction of e**-10000 has 4,343 digits; those of smaller numbers could fill the memory.
 _DEEPEST: Final = Fraction(-10_000)
 FractionBounds = tuple[Fraction, Fraction]
 
@@ -36,7 +36,7 @@ class Dyadic:
 
     Attributes:
         numerator: From 0 to `2**bits`, both included.
-        bits: From 0 to 64: how many random bits decide one coin.
+        bits: From 0 to 64: the number of random bits that decide one coin.
 
     Raises:
         InputError: If one of them is outside its range.
@@ -52,25 +52,25 @@ class Dyadic:
 
     @classmethod
     def floor(cls, x: float | Fraction, bits: int) -> Self:
-        """Return the greatest probability of `bits` bits that is not above `x`, in [0, 1].
+        """Return the largest probability of `bits` bits that is at most `x`, in [0, 1].
 
         Raises:
-            InputError: If `x` is no probability, or `bits` is outside its range.
+            InputError: If `x` is not a probability, or `bits` is outside its range.
         """
         return cls(math.floor(_scaled(x, bits)), bits)
 
     @classmethod
     def ceil(cls, x: float | Fraction, bits: int) -> Self:
-        """Return the least probability of `bits` bits that is not below `x`, in [0, 1].
+        """Return the smallest probability of `bits` bits that is at least `x`, in [0, 1].
 
         Raises:
-            InputError: If `x` is no probability, or `bits` is outside its range.
+            InputError: If `x` is not a probability, or `bits` is outside its range.
         """
         return cls(math.ceil(_scaled(x, bits)), bits)
 
     @property
     def fraction(self) -> Fraction:
-        """The same number as a fraction."""
+        """The probability as a fraction."""
         return Fraction(self.numerator, 2**self.bits)
 
     @property
@@ -82,7 +82,7 @@ class Dyadic:
         return self.numerator / (1 << self.bits)
 
 
-# What exact computations take.
+# The argument types of exact computations.
 Probability: TypeAlias = Dyadic | Fraction
 
 
@@ -101,7 +101,7 @@ def epsilon_of(p: Probability, q: Probability) -> float:
     """Return the loss of two coins: the `epsilon` of a bit that is set with `p` or with `q`.
 
     Returns:
-        Rounded up; infinite if one coin can show what the other cannot.
+        Rounded up; infinite if one coin has a side that the other lacks.
     """
     a, b = fraction_of(p), fraction_of(q)
     return loss((a, 1 - a), (b, 1 - b))
@@ -110,7 +110,7 @@ def epsilon_of(p: Probability, q: Probability) -> float:
 def unary_epsilon(p: Probability, q: Probability) -> float:
     """Return the loss of a unary encoding: a value sets its own bit with `p`, others with `q`.
 
-    Two values differ in two bits, so that it is `ln(p (1 - q) / (q (1 - p)))` (Wang et al. 2017,
+    Two values differ in two bits, so the loss is `ln(p (1 - q) / (q (1 - p)))` (Wang et al. 2017,
     Theorem 2), rounded up.
 
     Args:
@@ -128,14 +128,14 @@ def unary_epsilon(p: Probability, q: Probability) -> float:
 
 
 def loss(a: Sequence[Probability], b: Sequence[Probability]) -> float:
-    """Return the greatest `|ln(a[i] / b[i])|` over all i with a probability above 0.
+    """Return the maximum `|ln(a[i] / b[i])|` over all i with a probability above 0.
 
     Args:
-        a: The law of the outcomes for one input. Weights on a common total do as well.
+        a: The law of the outcomes for one input. Weights with a common total work as well.
         b: The law of the same outcomes for another.
 
     Returns:
-        Rounded up; infinite if one input can show what the other cannot.
+        Rounded up; infinite if one input has an outcome that the other lacks.
 
     Raises:
         InputError: If the laws have different lengths or a negative entry.
@@ -188,7 +188,7 @@ def log_floor(ratio: Fraction) -> float:
 
 
 def float_ceil(x: Fraction) -> float:
-    """Return the least float that is not below a fraction; infinity beyond the greatest."""
+    """Return the smallest float that is at least a fraction; infinity beyond the largest."""
     try:
         nearest = float(x)
     except OverflowError:
@@ -203,7 +203,7 @@ def exp_floor(x: float | Fraction) -> Fraction:
         x: From -10,000 to 10,000.
 
     Raises:
-        InputError: If it is outside.
+        InputError: If `x` is outside.
     """
     return exp_bounds(_power(x), _DIGITS)[0]
 
@@ -215,7 +215,7 @@ def exp_ceil(x: float | Fraction) -> Fraction:
         x: From -10,000 to 10,000.
 
     Raises:
-        InputError: If it is outside.
+        InputError: If `x` is outside.
     """
     return exp_bounds(_power(x), _DIGITS)[1]
 
@@ -257,7 +257,7 @@ def log_bounds(x: Fraction, digits: int) -> FractionBounds:
 
 
 def _contexts(digits: int) -> tuple[decimal.Context, decimal.Context]:
-    """Return one that rounds down and one up; `exp` and `ln` round to the nearest in both."""
+    """Return contexts that round down and up; `exp` and `ln` round to the nearest in both."""
     return _context(digits, decimal.ROUND_FLOOR), _context(digits, decimal.ROUND_CEILING)
 
 

@@ -1,4 +1,4 @@
-"""Files that only their owner reads, and names of files that survive a loss of power."""
+"""Files that only their owner can read, and file names that survive a power loss."""
 
 import os
 from pathlib import Path
@@ -8,16 +8,16 @@ from veilring.errors import InputError
 
 
 def create_private(path: Path, name: str) -> None:
-    """Make a file that only its owner reads, unless it is there.
+    """Create a file that only its owner can read, unless it exists.
 
-    One that is there is not opened: closing it would drop SQLite's locks of this process.
+    An existing file is not opened, because closing it would drop SQLite's locks of this process.
 
     Args:
-        path: Where it is to be.
-        name: What it is, as a noun for the message.
+        path: The path of the file.
+        name: A noun for the file, for messages.
 
     Raises:
-        InputError: If it cannot be made.
+        InputError: If it cannot be created.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -29,15 +29,15 @@ def create_private(path: Path, name: str) -> None:
 
 
 def open_private(path: Path, mode: Literal["w", "x", "wb", "xb"]) -> IO[Any]:
-    """Open a file for writing that, if it is made, only its owner reads, whatever the umask.
+    """Open a file for writing; a new one can only be read by its owner, whatever the umask.
 
-    Text is in UTF-8, and its ends of lines are written as they are.
+    Text is in UTF-8, and line ends are written unchanged.
 
     Raises:
-        OSError: If it cannot be made or written.
+        OSError: If it cannot be created or written.
     """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
-    # A `Path` takes no opener.
+    # `Path` has no argument for an opener
     return open(path, mode, encoding=encoding, newline=newline, opener=_for_the_owner)
 
 
@@ -46,7 +46,7 @@ def _for_the_owner(path: str, flags: int) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that the names of new files survive a loss of power, too."""
+    """Make sure that the names of new files also survive a power loss."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

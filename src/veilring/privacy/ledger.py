@@ -1,7 +1,8 @@
-"""The durable ledger of privacy budgets: no answer leaves before it is paid for.
+"""The durable ledger of privacy budgets: no answer is sent before it is charged.
 
-One engine counts what analysts spend, each and together, and what each record still has under an
-individual filter. A charge and the answer that it pays for are one transaction of one SQLite file.
+One engine counts the spending of analysts, individually and together, and the remaining budget of
+each record under an individual filter. A charge and its answer are one transaction of one SQLite
+file.
 """
 
 import secrets
@@ -60,34 +61,36 @@ _FORMAT: Final = Format(
     version=2,
     schema=_SCHEMA,
     sealed=("settings", "analysts", "answers", "records", "blocks", "journal"),
-    loss="what was spent is forgotten, and every budget is whole again",
+    loss="all charges are forgotten, and every budget is whole again",
 )
 _KEY_BYTES: Final = 32
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
 _FINGERPRINT_BYTES: Final = 32
-_FINGERPRINTS: Final = b"fingerprint"  # keeps them apart from the hashes of records' ids
-_OWN_KEY_BYTES: Final = (16, 64)  # guessable below; BLAKE2b takes no more
+_FINGERPRINTS: Final = b"fingerprint"  # separates them from the hashes of records' ids
+_OWN_KEY_BYTES: Final = (
+    16,
+    64,
+)  # the minimum makes a key unguessable; BLAKE2b accepts no more than the maximum
 
 
 def open_ledger(
     path: Path | None, budgets: Budgets, *, key: bytes | None = None, amend: bool = False
 ) -> "Ledger":
-    """Open a ledger, or begin it.
+    """Open a ledger, or create it.
 
     Args:
-        path: Its file, on a disk of this machine; none for a ledger in memory, for simulations.
-        budgets: Those that the ledger was begun with.
+        path: The file, on a disk of this machine; none for a ledger in memory, for simulations.
+        budgets: The budgets with which the ledger was created.
         key: 16 to 64 secret bytes for the hashes of records' ids and for fingerprints, the same
-            each time; for owners who keep secrets elsewhere. Without it the file holds a key of
-            its own, and anybody with the file can test guesses of ids and of fingerprinted data.
-        amend: Whether other budgets than before are meant. What was spent stays spent, and the
-            unit stays the same.
+            each time, for owners who keep secrets elsewhere. Without it the file contains its own
+            key, and anyone with the file can test guesses of ids and of fingerprinted data.
+        amend: Whether to accept changed budgets. Charges are kept, and the unit stays the same.
 
     Raises:
-        InputError: If another process writes it, it is no ledger, or it was begun with other
-            budgets or another key; or if records are to have budgets after answers were paid for
-            without, even with `amend`.
-        StoreFailed: If the disk failed, or the file is damaged; it says what to do.
+        InputError: If another process is writing it, it is not a ledger, or it was created with
+            other budgets or another key; or if records are to have budgets after answers were
+            charged without them, even with `amend`.
+        StoreFailed: If the disk failed, or the file is damaged; the message says what to do.
     """
     try:
         return _opened(open_ledger_store(path), Limits.of(budgets), key, amend=amend)
@@ -97,10 +100,10 @@ def open_ledger(
 
 def _opened(store: StateFile, limits: Limits, key: bytes | None, *, amend: bool) -> "Ledger":
     try:
-        hash_key = _settle_key(store, key)  # who has another changes nothing
+        hash_key = _settle_key(store, key)  # a process with another key changes nothing
         _settle_budgets(store, limits, amend=amend)
         ledger = Ledger(store, limits, hash_key)
-        store.wipe()  # of what a forgotten record left, if a crash came between
+        store.wipe()  # removes the traces of a forgotten record after a crash
     except BaseException:
         store.close()
         raise
@@ -109,13 +112,13 @@ def _opened(store: StateFile, limits: Limits, key: bytes | None, *, amend: bool)
 
 @dataclass(frozen=True, slots=True)
 class AnalystTotal:
-    """What one analyst spent.
+    """The spending of one analyst.
 
     Attributes:
-        name: Who.
-        spent: In the ledger's unit.
-        budget: What it may spend; none if that is not limited.
-        answers: How many answers it got, repeated ones once.
+        name: The name of the analyst.
+        spent: The amount spent, in the ledger's unit.
+        budget: The budget; none if unlimited.
+        answers: The number of answers, counting repeated ones once.
     """
 
     name: str
@@ -126,14 +129,14 @@ class AnalystTotal:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was spent.
+    """The total spending.
 
     Attributes:
-        unit: What is counted.
-        spent: By all analysts together.
-        budget: What they may spend; none if that is not limited.
-        answers: How many answers all got.
-        analysts: Each who got an answer, by name.
+        unit: The unit.
+        spent: The amount spent by all analysts together.
+        budget: The total budget; none if unlimited.
+        answers: The number of answers to all analysts.
+        analysts: Each analyst with an answer, by name.
     """
 
     unit: str
@@ -144,13 +147,13 @@ class Totals:
 
 
 class Ledger:
-    """An open ledger, to be used in a `with` block. Get it from `open_ledger`.
+    """An open ledger, to be used in a `with` block. Create it with `open_ledger`.
 
-    Calls take turns, from whichever threads they come. Each returns when the disk has what it did;
-    an asyncio server calls it through `asyncio.to_thread`, and several charges at once.
+    Calls from several threads take turns. Each returns once its changes are on disk; an asyncio
+    server calls it through `asyncio.to_thread`, and submits several charges at once.
 
-    When the disk fails, the error of SQLite passes through and the ledger is closed: what was being
-    charged is either on the disk or not, and opening the ledger again tells.
+    If the disk fails, SQLite's error is raised and the ledger is closed: a charge in progress is
+    either on disk or not, and reopening the ledger shows which.
 
     Attributes:
         records: The filters of single records.
@@ -165,17 +168,17 @@ class Ledger:
 
     @property
     def id(self) -> bytes:
-        """What tells this ledger from all others: 16 random bytes, the same each time."""
+        """The ledger's unique id: 16 random bytes, the same each time."""
         return self._store.id
 
     def recall(self, name: str) -> str | None:
-        """Return the value that was kept under this name, or `None`."""
+        """Return the value stored under this name, or `None`."""
         with self._guard:
             kept = _setting(self._store, _OWNERS + name)
         return None if kept is None else kept.decode()
 
     def keep(self, name: str, value: str) -> None:
-        """Keep what has to be the same, or known, whenever this ledger is used again."""
+        """Store a value that must be the same, or known, whenever this ledger is used again."""
         with self._guard:
             _set(self._store, _OWNERS + name, value.encode())
 
@@ -183,35 +186,35 @@ class Ledger:
         """Return a hash of secret data under the ledger's key, as 64 hexadecimal digits.
 
         Without the key nobody can compare it with a guess of the data. It differs from a record's
-        hash, also where the data are the same.
+        hash of the same data.
         """
         made = blake2b(data, key=self._key, person=_FINGERPRINTS, digest_size=_FINGERPRINT_BYTES)
         return made.hexdigest()
 
     def find(self, analyst: str, key: str, request: bytes) -> bytes | None:
-        """Return the answer that this request already got, or none if it is new.
+        """Return the earlier answer to this request, or none if it is new.
 
         Raises:
-            InputError: If the analyst used this key for another request, or it can be none.
+            InputError: If the analyst used this key for another request, or the key is invalid.
         """
         require_request_names(analyst, key)
         with self._guard:
             return self._find(analyst, key, digest_of(request))
 
     def has(self, analyst: str, key: str) -> bool:
-        """Return whether a request of this key was answered, whatever it was."""
+        """Return whether any request with this key was answered."""
         with self._guard:
             find = "SELECT 1 FROM answers WHERE analyst = ? AND key = ?"
             return self._store.connection.execute(find, (analyst, key)).fetchone() is not None
 
     def check(self, analyst: str, amount: float) -> None:
-        """Raise what `charge` would raise now because of the analyst's or the total budget.
+        """Raise any budget error that `charge` would raise now for this analyst and amount.
 
-        It spares the work on an answer that could not be paid for. Others may charge before that
-        answer is ready, so it says nothing about a later charge.
+        It saves work on an answer that could not be paid for. Others may charge before that answer
+        is ready, so a later charge can still fail.
 
         Raises:
-            BudgetExhausted: If a budget does not suffice.
+            BudgetExhausted: If a budget is insufficient.
             InputError: If the amount is out of range.
         """
         with self._guard:
@@ -219,12 +222,13 @@ class Ledger:
             self._require(analyst, int(to_units(amount, field="amount")))
 
     def charge(self, charge: Charge) -> bytes:
-        """Charge, and return the answer that may leave now.
+        """Charge, and return the answer that may now be sent.
 
-        If the request was charged before, that is the answer it got then, and nothing is charged.
+        If the request was charged before, the earlier answer is returned, and nothing is charged.
 
         Raises:
-            BudgetExhausted: If a budget does not suffice. Nothing was charged, nothing may leave.
+            BudgetExhausted: If a budget is insufficient. Nothing was charged, and nothing may be
+                sent.
             InputError: If the analyst used this key for another request, or a slot is unknown.
         """
         (outcome,) = self.charge_many([charge])
@@ -233,11 +237,11 @@ class Ledger:
         raise outcome
 
     def charge_many(self, charges: Iterable[Charge]) -> list[ChargeOutcome]:
-        """Charge one after the other in one transaction, which waits for the disk once.
+        """Charge several answers in one transaction, which waits for the disk once.
 
         Returns:
-            For each what `charge` returns, or the error that it raises: one that is refused does
-            not hold up the others.
+            For each the result of `charge`, or its error: a refused charge does not affect the
+            others.
         """
         given, charged = list(charges), Counter[str]()
         with self._guard:
@@ -248,18 +252,18 @@ class Ledger:
             return outcomes
 
     def remaining(self, analyst: str) -> float:
-        """Return how much an analyst can spend: what it has left, or what all have if less."""
+        """Return the remaining budget of an analyst, or the total one if that is smaller."""
         with self._guard:
             self._store.require_open()
             return float(from_units(min(amount for _, amount in self._left(analyst))))
 
     def totals(self) -> Totals:
-        """Return what was spent in total and by each analyst."""
+        """Return the spending in total and of each analyst."""
         with self._guard:
             return _totals_of(self._store.connection)
 
     def close(self) -> None:
-        """Let go of the file. Doing so again changes nothing."""
+        """Close the file. Idempotent."""
         with self._guard:
             self._store.close()
 
@@ -275,7 +279,7 @@ class Ledger:
         self.close()
 
     def _settle(self, charge: Charge, charged: Counter[str]) -> ChargeOutcome:
-        """Charge within a transaction, or say why not; then nothing has changed."""
+        """Charge within a transaction, or return the error; then nothing has changed."""
         digest, units = digest_of(charge.request), int(to_units(charge.amount))
         try:
             kept = self._find(charge.analyst, charge.key, digest)
@@ -335,12 +339,12 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
         return
     if kept is not None and not amend:
         raise InputError.because(
-            "the ledger was begun with other budgets; use those, or change them with `amend`",
+            "the ledger was created with other budgets; use those, or change them with `amend`",
             field="budgets",
         )
     if kept is not None and (counted := Limits.from_json(kept.decode()).unit) != limits.unit:
         raise InputError.because(
-            f"the ledger counts what was spent in {counted}, not in {limits.unit}",
+            f"the ledger counts in {counted}, not in {limits.unit}",
             field="budgets.unit",
         )
     if kept is not None:
@@ -349,9 +353,9 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
 
 
 def _require_known_spending(store: StateFile, before: Limits, limits: Limits) -> None:
-    """Refuse budgets of records if answers were paid for without them.
+    """Refuse budgets of records if answers were charged without them.
 
-    What those answers have told of a record is known of all records together only.
+    The leakage of those answers is known only for all records together.
     """
     if before.record is not None or limits.record is None:
         return
@@ -359,14 +363,14 @@ def _require_known_spending(store: StateFile, before: Limits, limits: Limits) ->
     require_that(
         not answers,
         "budgets.record",
-        "a budget for each record cannot be added after answers were paid for without one; "
-        "leave it out as before, or begin another ledger with budgets less what was spent "
-        "from this one",
+        "a budget for each record cannot be added after answers were charged without one; leave"
+        " it out as before, or create another ledger whose budgets are reduced by the amounts"
+        " spent from this one",
     )
 
 
 def _settle_key(store: StateFile, key: bytes | None) -> bytes:
-    """Return the key of the hashes, and see to it that it is always the same."""
+    """Return the key of the hashes, and make sure that it never changes."""
     if key is None:
         own = _setting(store, "key")
         if own is None and _setting(store, "key check") is None:
@@ -374,7 +378,7 @@ def _settle_key(store: StateFile, key: bytes | None) -> bytes:
             _set(store, "key", own)
         if own is None:
             raise InputError.because(
-                "the key is missing; give the one that the ledger was begun with", field="key"
+                "the key is missing; give the one with which the ledger was created", field="key"
             )
         return own
     shortest, longest = _OWN_KEY_BYTES
@@ -388,7 +392,9 @@ def _settle_key(store: StateFile, key: bytes | None) -> bytes:
     if _setting(store, "key") is None and _setting(store, "key check") is None:
         _set(store, "key check", check)
     if _setting(store, "key check") != check:
-        raise InputError.because("this is not the key that the ledger was begun with", field="key")
+        raise InputError.because(
+            "this is not the key with which the ledger was created", field="key"
+        )
     return key
 
 
@@ -403,7 +409,7 @@ def _set(store: StateFile, name: str, value: bytes) -> None:
 
 
 def read_totals(path: Path) -> Totals:
-    """Read the totals of a ledger, whether or not a process is writing it, which goes on.
+    """Read the totals of a ledger, even while another process is writing it.
 
     Raises:
         InputError: If there is no ledger at `path`, or it has no budgets yet.
@@ -414,12 +420,12 @@ def read_totals(path: Path) -> Totals:
 
 
 def _totals_of(connection: sqlite3.Connection) -> Totals:
-    """Return the totals that a ledger's file holds.
+    """Return the totals in a ledger's file.
 
     Raises:
-        InputError: If it has no budgets yet: it is being begun, or that was interrupted.
+        InputError: If it has no budgets yet: it is being created, or its creation was interrupted.
     """
-    # One statement is one snapshot, even while another process writes.
+    # One statement reads one snapshot, even while another process writes.
     rows = connection.execute(
         "SELECT value, name, spent, answers FROM"
         " (SELECT CAST(value AS TEXT) AS value FROM settings WHERE name = 'budgets')"
@@ -427,7 +433,7 @@ def _totals_of(connection: sqlite3.Connection) -> Totals:
     ).fetchall()
     if not rows:
         raise InputError.because(
-            "the ledger has no budgets; begin it with `open_ledger`", field="ledger"
+            "the ledger has no budgets; create it with `open_ledger`", field="ledger"
         )
     limits = Limits.from_json(rows[0][0])
     each = [row[1:] for row in rows if row[1] is not None]
@@ -448,15 +454,15 @@ def _amount(units: int | None) -> float | None:
 
 
 def back_up_ledger(path: Path, to: Path) -> None:
-    """Copy a ledger into one file, while its writer goes on.
+    """Copy a ledger into one file, even while it is being written.
 
     Args:
         path: The ledger.
-        to: Where the copy is to be; nothing is there.
+        to: The path of the copy, where no file exists.
 
     Raises:
-        InputError: If there is no ledger, or something is where the copy is to be.
-        StoreFailed: If the disk failed, or the ledger is damaged or not complete.
+        InputError: If there is no ledger, or a file exists at the path of the copy.
+        StoreFailed: If the disk failed, or the ledger is damaged or incomplete.
     """
     try:
         back_up_state_file(path, to, _FORMAT)
@@ -465,17 +471,17 @@ def back_up_ledger(path: Path, to: Path) -> None:
 
 
 def open_ledger_store(path: Path | None) -> StateFile:
-    """Open a ledger for writing, or begin it: see `open_state_file`."""
+    """Open a ledger for writing, or create it: see `open_state_file`."""
     return open_state_file(path, _FORMAT)
 
 
 @contextmanager
 def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger for reading; its writer goes on undisturbed: see `read_state_file`.
+    """Open a ledger for reading, without disturbing its writer: see `read_state_file`.
 
     Raises:
         InputError: If there is none.
-        StoreFailed: If the disk failed, or the file is damaged or not complete.
+        StoreFailed: If the disk failed, or the file is damaged or incomplete.
     """
     try:
         with read_state_file(path, _FORMAT) as connection:
@@ -485,8 +491,8 @@ def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def ledger_unreadable(path: Path | None, error: Exception) -> StoreFailed:
-    """Return what to say of a ledger that cannot be opened or read."""
+    """Return the error message for a ledger that cannot be opened or read."""
     return StoreFailed(
-        f"{path or MEMORY}: {error}. Check the disk, and who may write there. If the file is "
-        f"damaged, put back the newest copy that you have: without it {_FORMAT.loss}"
+        f"{path or MEMORY}: {error}. Check the disk and its permissions. If the file is "
+        f"damaged, restore your newest copy: without it, {_FORMAT.loss}"
     )

@@ -1,26 +1,26 @@
 """Noise on whole numbers, and the grids that turn real statistics into whole numbers.
 
-Mironov (CCS 2012): the low bits of a float tell which value a float noise was added to. On a grid
-there are no low bits: a statistic is rounded to whole steps, and the noise is a whole number of
-steps.
+Mironov (CCS 2012): the low bits of a float reveal the value to which float noise was added. On a
+grid there are no low bits: a statistic is rounded to whole steps, and the noise is a whole number
+of steps.
 
 **Discrete Laplace**, or two-sided geometric: `P[k]` is proportional to `e**(-|k| / scale)`. A shift
-of the input by s changes no probability by more than a factor `e**(s / scale)`: a count of
-sensitivity s with noise of scale `s / epsilon` is epsilon-differentially private, exactly (Ghosh,
+of the input by s changes every probability by a factor of at most `e**(s / scale)`: a count of
+sensitivity s with noise of scale `s / epsilon` is exactly epsilon-differentially private (Ghosh,
 Roughgarden and Sundararajan, STOC 2009). Divide as fractions, or round the scale up: a float
-quotient may be a bit too small.
+quotient may be slightly too small.
 
 **Discrete Gaussian** (Canonne, Kamath and Steinke, NeurIPS 2020): `P[k]` is proportional to
 `e**(-k**2 / (2 sigma**2))`. A shift of the input by a vector v of whole numbers has a Rényi
-divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, as the continuous law has
-(their Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian differential
-privacy: account for it by Rényi orders.
+divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, like the continuous law (their
+Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian differential privacy:
+account for it by Rényi orders.
 
 **Planar Laplace** on the points of a square grid, for geo-indistinguishability: `P[v]` is
-proportional to `e**(-|v| / scale)` with the Euclidean length of v. Two inputs at a distance of s
-steps are told apart by at most a factor `e**(s / scale)`, since all inputs have the same
-normaliser. With steps that are small beside the scale it is the planar Laplace law of Andrés et al.
-(CCS 2013) without the leak that float noise has, and without its special cases.
+proportional to `e**(-|v| / scale)` with the Euclidean length of v. The probabilities for two inputs
+at a distance of s steps differ by a factor of at most `e**(s / scale)`, because all inputs have the
+same normaliser. With steps that are small compared with the scale it is the planar Laplace law of
+Andrés et al. (CCS 2013), without the leak of float noise and without its special cases.
 """
 
 import math
@@ -50,7 +50,7 @@ def discrete_laplace(
 
     Args:
         scale: In whole numbers (or steps of a grid), from 2**-20 to 2**40, for all draws or an
-            array of it that fits `shape`. A float is taken as the fraction that it is.
+            array that fits `shape`. A float is treated as an exact fraction.
         shape: The shape of the result.
         rng: Source of the noise.
 
@@ -71,22 +71,22 @@ def discrete_laplace_pmf(k: ArrayLike, scale: float | Fraction) -> NDArray[np.fl
 
 
 def discrete_laplace_variance(scale: float | Fraction) -> float:
-    """Return the variance, a little below that of the Laplace law, which is `2 * scale**2`.
+    """Return the variance, slightly below that of the Laplace law, which is `2 * scale**2`.
 
     Raises:
         InputError: If `scale` is outside its range.
     """
     q = math.exp(-float(1 / require_scale("scale", scale)))
-    # 1 - q would lose its digits for large scales.
+    # 1 - q would lose digits for large scales
     return 2 * q / math.expm1(-float(1 / Fraction(scale))) ** 2
 
 
 # One less for the scale of the proposal, a whole number above sigma.
 _SIGMA_MAX: Final = 2**40 - 1
-# From here on the sums over the whole numbers are the integrals, to all digits of a float: by
+# From here on the sums over the whole numbers equal the integrals in all digits of a float: by
 # Poisson's formula they differ by a factor of 1 + 2 e**(-2 pi**2 sigma**2), about 1e-34.
 _GAUSSIAN_SMOOTH: Final = 2.0
-# Beyond this whole number nothing is left at sigma below 2.
+# beyond this whole number no mass is left at sigma below 2
 _GAUSSIAN_REACH: Final = 80
 
 
@@ -97,7 +97,7 @@ def discrete_gaussian(
 
     Args:
         sigma: In whole numbers (or steps of a grid), from 2**-20 to 2**40 - 1, for all draws or an
-            array of it that fits `shape`. A float is taken as the fraction that it is.
+            array that fits `shape`. A float is treated as an exact fraction.
         shape: The shape of the result.
         rng: Source of the noise.
 
@@ -116,7 +116,7 @@ def discrete_gaussian(
 def _propose_gaussian(
     sigmas: Scales, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw discrete Laplace noise, and whether each is accepted: `e**-gamma` is its chance."""
+    """Draw discrete Laplace noise, and accept each draw with probability `e**-gamma`."""
     scales = np.floor(sigmas.floats) + 1
     proposed = discrete_laplace(scales, scales.size, rng)
 
@@ -142,7 +142,7 @@ def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> NDArray[np.f
 
 
 def discrete_gaussian_variance(sigma: float | Fraction) -> float:
-    """Return the variance, below `sigma**2` by less than a float can tell from 2 on.
+    """Return the variance; from sigma = 2 on it equals `sigma**2` in floats, and is never above it.
 
     Raises:
         InputError: If `sigma` is outside its range.
@@ -161,9 +161,9 @@ def _gaussian_mass(sigma: float) -> float:
     return float(np.sum(np.exp(-(k**2) / (2 * sigma**2))))
 
 
-# A length to this many digits decides all but one draw in 10**30, and that one as well as any.
+# A length to this many digits decides all but one draw in 10**30, for which any decision will do.
 _PLANAR_DIGITS: Final = 60
-# Proposals have to be wider than what they are thinned to.
+# proposals must be wider than the target law
 ROOT_OF_TWO: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
 """The square root of 2, rounded up by less than 2**-64."""
 
@@ -173,11 +173,11 @@ def planar_laplace(
 ) -> NDArray[np.int64]:
     """Draw planar Laplace noise by thinning two discrete Laplace coordinates.
 
-    Of the proposals about 3 in 4 or more are kept, whatever the scale (π / 4 for many steps).
+    At least about 3 in 4 proposals are accepted, whatever the scale (π / 4 for many steps).
 
     Args:
         scale: 1 / epsilon in steps of the grid, from 2**-20 to 2**39.
-        size: How many draws.
+        size: The number of draws.
         rng: Source of the noise.
 
     Returns:
@@ -198,7 +198,7 @@ def planar_laplace(
 def _keep_planar(
     proposals: NDArray[np.int64], scale: Fraction, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Keep each proposal with the probability that its length has beyond its coordinates."""
+    """Accept each proposal with the ratio of the target law to the proposal's."""
     along = np.abs(proposals).sum(axis=1) / float(ROOT_OF_TWO)
     # Equal coordinates make the difference zero, which floats may miss on either side.
     surplus = np.maximum(np.hypot(*proposals.T.astype(np.float64)) - along, 0.0)
@@ -212,19 +212,19 @@ def _keep_planar(
     return bernoulli_exp(surplus / float(scale), exact, rng)
 
 
-# Whole numbers up to here are floats, and their sums with any noise stay below 2**63.
+# Whole numbers up to here are exact floats, and their sums with any noise stay below 2**63.
 _MOST_STEPS: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class PublicGrid:
-    """The whole multiples of a step.
+    """The grid of whole multiples of a step.
 
     Attributes:
         step: A power of two, such as 2**-16.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it is not a power of two.
     """
 
     step: float
@@ -236,7 +236,7 @@ class PublicGrid:
     def nearest(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return values in whole steps, rounded to the nearest.
 
-        Vectors that differ by D in a norm differ by at most `sensitivity(D, ...)` steps after it.
+        Vectors that differ by D in a norm then differ by at most `sensitivity(D, ...)` steps.
 
         Raises:
             InputError: If a value is not finite, or more than 2**53 steps from 0.
@@ -248,13 +248,13 @@ class PublicGrid:
         return np.asarray(steps * self.step)
 
     def sensitivity(self, distance: float | Fraction, dimensions: int, norm: int) -> float:
-        """Return by how many steps two vectors can differ after `nearest`, rounded up.
+        """Return the maximum difference of two vectors in steps after `nearest`, rounded up.
 
-        Rounding moves each entry by at most half a step, so two of them by one step against each
-        other: by a vector of ones, whose L1 norm is `dimensions` and L2 norm its square root.
+        Rounding moves each entry by at most half a step, so the difference of two vectors by at
+        most a vector of ones, whose L1 norm is `dimensions` and whose L2 norm is its square root.
 
         Args:
-            distance: How far apart the vectors are at most, at least 0, in the same norm.
+            distance: The maximum distance of the vectors, at least 0, in the same norm.
             dimensions: The number of entries, at least 1.
             norm: 1 or 2.
 
@@ -271,7 +271,7 @@ class PublicGrid:
         return float(exact) if float(exact) >= exact else math.nextafter(float(exact), math.inf)
 
     def _in_steps(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(over="ignore"):  # what is infinite is refused
+        with np.errstate(over="ignore"):  # infinite values are refused
             return np.asarray(values / self.step)
 
     def _whole(self, rounded: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -1,9 +1,9 @@
 """Poisson and Skellam noise: whole numbers whose laws add up exactly.
 
 A **Poisson** number of mean m is k with probability `e**-m m**k / k!`. Means add up. A **Skellam**
-number is the difference of two of them with mean v / 2 each, so that its variance is v and
-variances add up: shares of parties make the noise of one trusted party (Agarwal, Kairouz and Liu,
-NeurIPS 2021). Its probabilities are `e**-v I_|k|(v)` with the modified Bessel function.
+number is the difference of two of them with mean v / 2 each, so its variance is v and variances add
+up: shares of parties make the noise of one trusted party (Agarwal, Kairouz and Liu, NeurIPS 2021).
+Its probabilities are `e**-v I_|k|(v)` with the modified Bessel function.
 
 A Poisson draw is exact by rejection. A proposal is the floor of m plus discrete Laplace noise x of
 scale s, about the standard deviation, and is accepted with probability::
@@ -11,8 +11,8 @@ scale s, about the standard deviation, and is accepted with probability::
     e**(|x| / s - c) P[floor(m) + x] / P[floor(m)],
 
 with a constant c for which that is never above 1. The ratio of probabilities is a product of
-fractions, so that it can be bounded as closely as wanted. Floats decide by Stirling's series, and
-the rare doubtful case is computed with more and more digits, as in `draws`.
+fractions, so it can be bounded arbitrarily tightly. Floats decide by Stirling's series, and the
+rare undecided case is computed with more and more digits, as in `draws`.
 """
 
 import math
@@ -29,16 +29,16 @@ from veilring.privacy.exact import FractionBounds, exp_bounds
 from veilring.privacy.noise import discrete_laplace
 
 SKELLAM_VARIANCE_MIN: Final = 2
-"""Below it almost all draws are 0, 1 or -1, which is noise for nobody."""
+"""Below it almost all draws are 0, 1 or -1, which is useless noise."""
 SKELLAM_VARIANCE_MAX: Final = 2**33
-"""Up to here one draw in 2**25 at most is in doubt, and is settled in a second."""
+"""Up to here at most one draw in 2**25 is undecided by floats, and takes a second."""
 
-# From here on the series below is right to 2**-46; before, `math.lgamma` is.
+# From here on the series below is accurate to 2**-46; before, `math.lgamma` is.
 _SERIES_FROM: Final = 16
 # Rounding, NumPy's logarithm (2**-48) and the series, for each unit of what is added up.
 _ROUNDED: Final = 2.0**-44
 _CONSTANT: Final = 64.0
-# Above what floats may err by in the constant c, and nothing beside it.
+# above the float error of the constant c, and otherwise negligible
 _MARGIN: Final = 2.0**-20
 
 
@@ -48,8 +48,8 @@ def skellam(
     """Draw exact Skellam noise with mean 0: the difference of two Poisson numbers.
 
     Args:
-        variance: From `SKELLAM_VARIANCE_MIN` to `SKELLAM_VARIANCE_MAX`. A float is taken as the
-            fraction that it is.
+        variance: From `SKELLAM_VARIANCE_MIN` to `SKELLAM_VARIANCE_MAX`. A float is treated as an
+            exact fraction.
         shape: The shape of the result.
         rng: Source of the noise.
 
@@ -81,11 +81,10 @@ def poisson(
     """Draw exact Poisson numbers.
 
     Args:
-        mean: Half of a variance that `skellam` takes. A float is taken as the fraction that it is.
+        mean: Half of a variance allowed by `skellam`. A float is treated as an exact fraction.
         shape: The shape of the result.
         rng: Source of the draws.
-        slack: What floats may err by for each unit of what they add up. More of it changes only the
-            speed.
+        slack: The float error for each unit of the summands. A larger one changes only the speed.
 
     Raises:
         InputError: If the mean is outside its range.
@@ -110,13 +109,13 @@ def poisson(
 
 @dataclass(frozen=True, slots=True)
 class PoissonLaw:
-    """A Poisson law as its sampler has it, from the middle on: x is how far a number is above it.
+    """A Poisson law relative to its middle: x is the distance of a number from it.
 
     Attributes:
         mean: Exact.
-        middle: The floor of the mean, which no number is likelier than.
+        middle: The floor of the mean, which is the mode.
         scale: Of the proposals.
-        peak: The constant c, which is not below `|x| / scale - surprise(x)` for any x.
+        peak: The constant c, at least `|x| / scale - surprise(x)` for any x.
     """
 
     mean: Fraction
@@ -129,7 +128,7 @@ class PoissonLaw:
         """Return the law of a mean of at least 1."""
         middle, scale = math.floor(mean), math.isqrt(math.floor(mean)) + 1
         flat = cls(mean, middle, scale, Fraction(0))
-        # Away from the middle the surprise rises by more and more a step, and by 1 / scale here.
+        # Away from the middle the surprise grows by more and more per step, and by 1 / scale here.
         turns = [math.floor(mean * Fraction(math.exp(way / scale))) for way in (1, -1)]
         near = np.array([turn - middle + step for turn in turns for step in (-1, 0, 1)])
         near = near[near >= -middle]
@@ -142,16 +141,16 @@ class PoissonLaw:
         return there - self._log(np.array([self.middle + 1], dtype=np.float64))
 
     def chances(self, x: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return with which chance each is accepted, and by how many roundings that is off."""
+        """Return the acceptance probability of each, and its error in roundings."""
         there = np.maximum(x, -self.middle)
         logs = np.abs(x) / self.scale - float(self.peak) - self.surprise(there)
-        # Up to rounding none is above 0, and what is far out may be off by as much as it likes.
+        # None is above 0 except by rounding, and errors far out do not matter.
         chances = np.where(x < -self.middle, 0.0, np.exp(np.minimum(logs, 0.0)))
         growth = 1 + np.abs(there) / float(self.mean)
         return chances, np.where(x < -self.middle, 0.0, _CONSTANT + 2 * np.abs(x) * growth)
 
     def bounds(self, x: int, digits: int) -> FractionBounds:
-        """Return bounds of the chance that x is accepted, computed in units of 10**-digits."""
+        """Return bounds of the probability of accepting x, computed in units of 10**-digits."""
         if x < -self.middle:
             return Fraction(0), Fraction(0)
         unit, mean = 10**digits, self.mean

@@ -1,20 +1,20 @@
-"""Pólya noise: shares that parties draw apart, and that add up to discrete Laplace noise.
+"""Pólya noise: shares that parties draw independently and that add up to discrete Laplace noise.
 
 The law, also called negative binomial, has an exponent a and `q = e**(-1 / scale)`:
 
     P[k] = (a (a + 1) ... (a + k - 1) / k!) (1 - q)**a q**k
 
-Exponents add up: the sum of m independent draws with exponent 1 / m is one with exponent 1, which
-is geometric; and the difference of two geometric numbers is discrete Laplace noise, exactly. So m
-parties that each add the difference of two draws make the noise of one trusted party together
+Exponents add up: the sum of m independent draws with exponent 1 / m has exponent 1, which is
+geometric; and the difference of two geometric numbers is exactly discrete Laplace noise. So m
+parties that each add the difference of two draws together make the noise of one trusted party
 (Goryczka and Xiong, IEEE TDSC 14, 2017, Section 4).
 
-A Pólya draw is exact by inversion of `S[k] = P[at least k]`. Floats decide, and the rare doubtful
-case is computed with more and more digits against more and more bits, as in `draws`. Let
-u = 2**-53, and let exponentials be right to 32 u of their value. A term of the table errs by at
-most `(4 k + 200) u` of its value: four roundings for each factor, and the power of q. What is at
-least k is `k + scale` on average at most, and adding up errs by `(scale + 2) u`. So
-`8 (k + scale) + 4096` units are more than enough.
+A Pólya draw is exact by inversion of `S[k] = P[at least k]`. Floats decide, and the rare undecided
+case is computed with more and more digits against more and more bits, as in `draws`. Let u =
+2**-53, and let exponentials have a relative error of 32 u. A term of the table has a relative error
+of at most `(4 k + 200) u`: four roundings for each factor, and the power of q. The mean beyond k is
+at most `k + scale`, and adding up has an error of `(scale + 2) u`. So `8 (k + scale) + 4096` units
+are more than enough.
 """
 
 import math
@@ -29,12 +29,13 @@ from veilring.privacy.checks import require, require_positive
 from veilring.privacy.draws import UniformBits, geometric, require_scale
 from veilring.privacy.exact import FractionBounds, exp_bounds, log_bounds
 
-# A table has 42 entries for each unit of the scale: here 11 MB, built in a tenth of a second.
+# A table has 42 entries for each unit of the scale: 11 MB here, built in a tenth of a second.
 POLYA_SCALE_MAX: Final = 2**15
-# Beyond this number of scales there is less than 2**-60, as q**k bounds S[k] for exponents up to 1.
+# Beyond this number of scales the mass is below 2**-60, because q**k bounds S[k] for exponents up
+# to 1.
 _REACH: Final = 42
 _BEYOND: Final = 2.0**-60
-_UNIT: Final = 2.0**-53  # what half a unit in the last place is of a float, at most
+_UNIT: Final = 2.0**-53  # the maximum relative size of half a unit in the last place
 _SLACK: Final = 8.0
 _CONSTANT: Final = 512  # times the slack: the 4096 units above
 _DIGITS: Final = 40
@@ -51,13 +52,13 @@ def polya(
     """Draw exact Pólya noise, at least 0.
 
     Args:
-        exponent: a, above 0 and at most 1. A float is taken as the fraction that it is.
-        scale: From 2**-20 to `POLYA_SCALE_MAX`, or to 2**40 if the exponent is 1. A float is taken
-            as the fraction that it is.
+        exponent: a, above 0 and at most 1. A float is treated as an exact fraction.
+        scale: From 2**-20 to `POLYA_SCALE_MAX`, or to 2**40 if the exponent is 1. A float is
+            treated as an exact fraction.
         shape: The shape of the result.
         rng: Source of the noise.
-        slack: How many roundings of a float an entry of the table may be off for each unit of its
-            index and of the scale. More of them change only the speed.
+        slack: The error of a table entry in roundings, for each unit of its index and of the scale.
+            A larger one changes only the speed.
 
     Raises:
         InputError: If `exponent` or `scale` is outside its range.
@@ -83,7 +84,7 @@ def polya_difference(
 ) -> NDArray[np.int64]:
     """Draw the difference of two draws: a share of discrete Laplace noise.
 
-    The arguments are those of `polya`; shares whose exponents add up to 1 make up all of the noise.
+    The arguments are those of `polya`; shares whose exponents add up to 1 make all of the noise.
 
     Raises:
         InputError: If `exponent` or `scale` is outside its range.
@@ -97,9 +98,9 @@ def polya_pmf(
     """Return the probabilities of whole numbers, of the same shape; 0 below 0.
 
     Args:
-        k: Whole numbers; time and memory grow with the greatest.
+        k: Whole numbers; time and memory grow with the largest.
         exponent: a, above 0.
-        scale: As `polya` takes it.
+        scale: As in `polya`.
 
     Raises:
         InputError: If `exponent` or `scale` is outside its range.
@@ -115,20 +116,20 @@ def polya_difference_pmf(
 ) -> NDArray[np.float64]:
     """Return the law of `polya_difference`: discrete Laplace if the exponent is 1.
 
-    It is the sum of `P[j] P[j + |k|]` over all j, so that also small probabilities have small
+    It is the sum of `P[j] P[j + |k|]` over all j, so that even small probabilities have small
     relative errors.
 
     Args:
         k: Whole numbers. Each takes time in proportion to the scale.
-        exponent: a, above 0: that of all shares together.
-        scale: As `polya` takes it.
+        exponent: a, above 0: the sum over all shares.
+        scale: As in `polya`.
 
     Raises:
         InputError: If `exponent` or `scale` is outside its range.
     """
     a, s = require_positive("exponent", exponent), require_scale("scale", scale)
     apart, back = np.unique(np.abs(np.asarray(k, dtype=np.int64)), return_inverse=True)
-    # Exponents above 1 have the bulk of their law further out.
+    # exponents above 1 have the bulk of their law further out
     terms = math.ceil((_REACH + 4 * a) * s) + 2
     law = _polya_law(a, s, terms + int(apart.max(initial=0)))
     sums = np.array([law[:terms] @ law[gap : gap + terms] for gap in apart.tolist()])
@@ -145,7 +146,7 @@ def _polya_law(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=32)
 def _polya_tail(a: Fraction, scale: Fraction) -> NDArray[np.float64]:
-    """Return the probabilities to be at least ..., 2, 1: ascending, to be searched."""
+    """Return the probabilities of at least ..., 2, 1: ascending, for searching."""
     law = _polya_law(a, scale, math.ceil(_REACH * scale) + 2)
     return np.cumsum(law[:0:-1])
 
@@ -157,7 +158,7 @@ def _doubtful(
     scale: float,
     slack: float,
 ) -> NDArray[np.bool_]:
-    """Return which draws are too near the last entry above them, or the next one."""
+    """Return which draws are too close to the last entry above them, or to the next one."""
     share = slack * (drawn + 1 + scale + _CONSTANT) * _UNIT
     above = rising.take(len(rising) - drawn, mode="clip")
     below = rising.take(len(rising) - drawn - 1, mode="clip")
@@ -175,12 +176,12 @@ def _settled(number: UniformBits, a: Fraction, scale: Fraction, rng: np.random.G
 
 
 def _found(number: UniformBits, a: Fraction, scale: Fraction) -> int | None:
-    """Return that k if the known bits of the number tell it; terms are in units of 10**-digits."""
+    """Return that k if the known bits of the number determine it; terms are in 10**-digits."""
     unit = 10**number.digits
     q_low, q_high = _ratio(scale, number.digits)
     first = _first(a, q_low, q_high, unit)
     low, high = math.floor(first[0] * unit), math.ceil(first[1] * unit)
-    # S[k] is 1 less the terms before k.
+    # S[k] is 1 minus the terms before k
     enough, too_few = math.ceil((1 - number.low) * unit), math.floor((1 - number.high) * unit)
     least, most, k = low, high, 0
     while least < enough:

@@ -1,11 +1,12 @@
 """A filter for each record: it takes part in answers until its own budget is spent.
 
-The file never holds a record's id, only a keyed hash of it. What a record spent is kept in blocks
-of many records, and what a transaction adds to it in entries of a journal. Once the journal is as
-large as the blocks it is folded into them: so a charge writes little, and little is read at start.
+The file never contains a record's id, only a keyed hash. The spending of records is stored in
+blocks of many records, and the additions of a transaction in entries of a journal. Once the journal
+is as large as the blocks it is folded into them, so a charge writes little, and little is read at
+start.
 
-A forgotten record leaves its hash and what it spent behind, so that it comes back with no fresh
-budget. Which answers it paid for is wiped.
+A forgotten record leaves its hash and its spending behind, so it does not return with a fresh
+budget. The list of answers that it paid for is erased.
 """
 
 import hashlib
@@ -23,23 +24,23 @@ from veilring.privacy.statefile import StateFile
 
 # Smaller journals are not folded, whatever the number of records: reading this much takes no time.
 JOURNAL_BYTES_MAX: Final = 1 << 20
-# Records of a block: with 8 bytes each, it fits into one page of the file.
+# Records in a block: with 8 bytes each, a block fits into one page of the file.
 _BLOCK: Final = 500
-# Slots of an entry of the journal, 8 bytes each: SQLite holds 10**9 bytes in a field, and whether a
-# charge fits may not depend on how many records pay.
+# Slots in an entry of the journal, 8 bytes each: SQLite allows 10**9 bytes in a field, and whether
+# a charge fits must not depend on the number of paying records.
 _ENTRY: Final = 1 << 16
-_DIGEST_BYTES: Final = 16  # no two of 2**40 records share one, but for one chance in 2**48
+_DIGEST_BYTES: Final = 16  # no collision among 2**40 records, except with probability 2**-48
 _ON_DISK: Final = np.dtype("<i8")
 
 
 class Records:
-    """The filters of a ledger's records. Get it as `Ledger.records`.
+    """The filters of a ledger's records, available as `Ledger.records`.
 
     Args:
         store: The ledger's file.
-        guard: Held while anything changes.
-        limit: What each record may spend, in units.
-        key: Of the hashes of ids.
+        guard: The lock held during changes.
+        limit: The budget of each record, in units.
+        key: The key of the hashes of ids.
     """
 
     def __init__(self, store: StateFile, guard: RLock, limit: int | None, key: bytes) -> None:
@@ -51,21 +52,21 @@ class Records:
         self._pending: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def __len__(self) -> int:
-        """The number of records that were ever added: slots are below it."""
+        """The number of records ever added: slots are below it."""
         return len(self._spent)
 
     def add(self, ids: Iterable[str]) -> NDArray[np.int64]:
-        """Add records, and return the slot of each, of shape (m,), in the order given.
+        """Add records, and return the slot of each, shape (m,), in the given order.
 
-        A new record has a fresh budget. One that was added before, by this process or an earlier
-        one, forgotten or not, has the slot that it had and what is left of its budget. So whoever
-        starts a server simply adds all records.
+        A new record has a fresh budget. A record that was added before, by this process or an
+        earlier one, forgotten or not, has its old slot and its remaining budget. A server therefore
+        simply adds all records at start.
         """
         digests = [self._digest(each) for each in ids]
         with self._guard:
             with self._store.transaction() as connection:
                 slots = _slots(connection, digests)
-                # A server adds all records at each start: those that are here are not written.
+                # A server adds all records at each start: existing ones are not written.
                 back = {int(slot) for slot in slots[slots >= 0] if not self._live[slot]}
                 revive = "UPDATE records SET live = 1 WHERE number = ?"
                 connection.executemany(revive, ((slot + 1,) for slot in sorted(back)))
@@ -81,22 +82,20 @@ class Records:
         return slots
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Remove records at once; nothing in the file tells any longer which answers they paid for.
+        """Remove records at once; the file no longer contains which answers they paid for.
 
-        Their keyed hashes stay, with what they spent.
+        Their keyed hashes stay, with their spending.
 
         Raises:
-            InputError: If one was never added (nothing is forgotten then); or if somebody reads the
-                file and does not stop: all are forgotten, and their traces go with the next
-                `forget` or when the ledger is opened again.
+            InputError: If one was never added (nothing is forgotten then); or if another process
+                keeps reading the file: all are forgotten then, and their traces are erased by the
+                next `forget` or when the ledger is opened again.
         """
         digests = [self._digest(each) for each in ids]
         with self._guard:
             slots = _slots(self._store.connection, digests)
             if (slots < 0).any():
-                raise InputError.because(
-                    "an unknown id is among the ids; add it first", field="ids"
-                )
+                raise InputError.because("there is an unknown id; add it first", field="ids")
             with self._store.transaction() as connection:
                 mark = "UPDATE records SET live = 0 WHERE number = ?"
                 connection.executemany(mark, ((int(slot) + 1,) for slot in slots))
@@ -105,16 +104,16 @@ class Records:
             self._store.wipe()
 
     def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
-        """Return whether each was ever added, forgotten or not, of shape (m,)."""
+        """Return whether each was ever added, forgotten or not, shape (m,)."""
         digests = [self._digest(each) for each in ids]
         with self._guard:
             return _slots(self._store.connection, digests) >= 0
 
     def remaining(self) -> NDArray[np.int64]:
-        """Return the units that each slot has left, of shape (n,); none if it was forgotten.
+        """Return the remaining units of each slot, shape (n,); none for a forgotten record.
 
-        It is a copy. Budgets of records are secret: they belong into no message, log or error, and
-        neither do their sums or their quantiles.
+        The result is a copy. Budgets of records are secret: never put them, their sums or quantiles
+        into a message, log or error.
         """
         with self._guard:
             self._store.require_open()
@@ -129,7 +128,7 @@ class Records:
         slots, units = merge_slots(charge.slots, charge.units)
         if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
             raise InputError.because(
-                "an unknown slot is among the slots; only those that `add` returned exist",
+                "there is an unknown slot; use only slots that `add` returned",
                 field="slots",
             )
         enough = self._live[slots] & (units <= self._limit - self._spent[slots])
@@ -140,7 +139,7 @@ class Records:
         return True
 
     def write(self) -> None:
-        """Write what was charged since the last time, within a transaction."""
+        """Write the charges since the last time, within a transaction."""
         if not self._pending:
             return
         slots, units = merge_slots(*map(np.concatenate, zip(*self._pending, strict=True)))
@@ -173,14 +172,14 @@ class Records:
 
 
 def _slots(connection: sqlite3.Connection, digests: Iterable[bytes]) -> NDArray[np.int64]:
-    """Return the slot of each record; -1 for those that are not known."""
+    """Return the slot of each record; -1 for unknown ones."""
     find = "SELECT number FROM records WHERE digest = ?"
     rows = (connection.execute(find, (digest,)).fetchone() for digest in digests)
     return np.fromiter((row[0] - 1 if row else -1 for row in rows), np.int64)
 
 
 def _load_spent(connection: sqlite3.Connection) -> tuple[NDArray[np.int64], int, set[int]]:
-    """Return what each slot spent, the size of the journal, and the blocks that it changed."""
+    """Return the spending of each slot, the size of the journal, and the blocks that it changed."""
     (count,) = connection.execute("SELECT count(*) FROM records").fetchone()
     spent, size, dirty = np.zeros(count, np.int64), 0, set[int]()
     for number, units in connection.execute("SELECT number, units FROM blocks"):

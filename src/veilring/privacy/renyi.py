@@ -14,14 +14,14 @@ from veilring.privacy.checks import (
     require_that,
 )
 
-# Dense where the best order for epsilon in 0.1 … 20 lies, sparse up to what tiny epsilons want.
+# Dense around the best orders for epsilon in 0.1 … 20, sparse up to those for tiny epsilons.
 ORDERS: Final = (
     *(1 + x / 10 for x in range(1, 100)),
     *map(float, range(11, 65)),
     *(64.0 * 2 ** (x / 4) for x in range(1, 17) if x % 4),
     *(64.0 * 2**x for x in range(1, 5)),
 )
-# They reach down to an epsilon of 0.1 at delta = 1e-5; a smaller one wants higher orders.
+# They suffice down to an epsilon of 0.1 at delta = 1e-5; a smaller one needs higher orders.
 WHOLE_ORDERS: Final = tuple(float(order) for order in range(2, 257))
 
 
@@ -30,11 +30,11 @@ class RenyiDP:
     """The Renyi divergence of order `orders[i]` is at most `divergences[i]`.
 
     Attributes:
-        orders: Above 1, each once, in any order.
-        divergences: As many, each at least 0; infinite where nothing is known.
+        orders: The orders, above 1, once each, in any order.
+        divergences: The divergence of each order, at least 0; infinite if unknown.
 
     Raises:
-        InputError: If they do not fit each other, or one is outside its range.
+        InputError: If their lengths differ, or one is outside its range.
     """
 
     orders: tuple[float, ...]
@@ -56,7 +56,7 @@ class RenyiDP:
     def of_gaussian(
         cls, sigma: float, sensitivity: float = 1.0, orders: tuple[float, ...] = ORDERS
     ) -> Self:
-        """Return what Gaussian noise gives at this L2 sensitivity (Mironov 2017, Prop. 7)."""
+        """Return the guarantee of Gaussian noise at this L2 sensitivity (Mironov 2017, Prop. 7)."""
         require_noise(sigma, sensitivity)
         return cls(orders, tuple(a * (sensitivity / sigma) ** 2 / 2 for a in orders))
 
@@ -68,16 +68,17 @@ class RenyiDP:
         sensitivity: float = 1.0,
         orders: tuple[float, ...] = WHOLE_ORDERS,
     ) -> Self:
-        """Return what Gaussian noise gives on a Poisson sample (Mironov et al. 2019, Section 3.3).
+        """Return that of Gaussian noise on a Poisson sample (Mironov et al. 2019, Section 3.3).
 
-        Neighbours differ by one row added or removed, and each row is in the sample by a coin of
-        its own. It holds for no other way to sample, such as drawing a fixed number of rows.
+        Neighbours differ by one row added or removed, and each row is in the sample by an
+        independent coin. It holds for no other way to sample, such as drawing a fixed number of
+        rows.
 
         Args:
             sigma: Standard deviation of the noise.
             rate: The probability that a row is in the sample, in [0, 1].
-            sensitivity: The L2 sensitivity of what is released of a sample.
-            orders: Whole numbers: only for these the formula is finite.
+            sensitivity: The L2 sensitivity of the release on a sample.
+            orders: Whole numbers: the formula is finite only for these.
         """
         require_noise(sigma, sensitivity)
         require(0 <= rate <= 1, "rate", rate, "a probability")
@@ -86,7 +87,7 @@ class RenyiDP:
         return cls(orders, tuple(_subsampled(sigma / sensitivity, rate, int(a)) for a in orders))
 
     def compose(self, *others: Self) -> Self:
-        """Return what all guarantee together: divergences add up, order by order (Prop. 1)."""
+        """Return the combined guarantee: divergences add up, order by order (Prop. 1)."""
         for other in others:
             require_that(
                 other.orders == self.orders,
@@ -97,14 +98,14 @@ class RenyiDP:
         return type(self)(self.orders, tuple(map(math.fsum, columns)))
 
     def repeat(self, count: int) -> Self:
-        """Return what `count` releases like this guarantee together."""
+        """Return the guarantee of `count` releases like this together."""
         require_count(count)
         return type(self)(
             self.orders, tuple(count * each if count else 0.0 for each in self.divergences)
         )
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon over the orders (Canonne, Kamath and Steinke 2020, Prop. 12).
+        """Return the smallest epsilon over the orders (Canonne, Kamath and Steinke 2020, Prop. 12).
 
         It is 0 if the divergence alone keeps the total variation within delta (Bretagnolle and
         Huber 1979).

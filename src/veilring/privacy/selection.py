@@ -1,12 +1,13 @@
 """Choosing a candidate by its score: the exponential mechanism, and permute-and-flip.
 
-Scores are whole numbers, budgets are the fractions that their floats are, and both mechanisms draw
-from exactly the law that they claim. Permute-and-flip is never worse, with the same budget: each
+Scores are whole numbers, budgets are exact fractions of floats, and both mechanisms draw from
+exactly the law that they claim. Permute-and-flip is never worse at the same budget: each
 candidate's expected error is at most that of the exponential mechanism (McKenna and Sheldon,
 NeurIPS 2020), and its law is that of the highest score plus exponential noise (Ding et al., 2021).
 
 With sensitivity D, scores enter as `epsilon * score / (2 D)`. If a change of the data moves all
-scores in one direction, as adding a row does to counts, they are *monotone*, and the 2 falls away.
+scores in one direction, as adding a row does to counts, they are *monotone*, and the factor 2 is
+not needed.
 """
 
 from collections.abc import Callable
@@ -20,9 +21,9 @@ from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import UniformBits, bernoulli_exp
 from veilring.privacy.exact import FractionBounds, exp_bounds
 
-# How far a computed share of the probability may be from the true one, per candidate.
+# the maximum error of a computed share of the probability mass, per candidate
 _SLACK: Final = 2.0**-46
-# Differences of such scores are exact in whole numbers and in floats.
+# Differences of such scores are exact, both as whole numbers and as floats.
 _GREATEST_SCORE: Final = 2**52
 
 
@@ -43,7 +44,7 @@ def exponential_mechanism(
         scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
         epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
         rng: Source of the draws.
-        sensitivity: D: by how much one record can change any score, at least 1.
+        sensitivity: D, the maximum change of any score by one record, at least 1.
         monotone: Whether one record moves all scores in the same direction.
 
     Returns:
@@ -75,11 +76,11 @@ def _invert(number: UniformBits, gammas: list[Fraction], rng: np.random.Generato
 
 
 def _intervals(weights: list[FractionBounds]) -> list[FractionBounds]:
-    """Return the part of each candidate's interval that is surely its own."""
+    """Return the part of each candidate's interval that certainly belongs to it."""
     least, most = (sum(side, Fraction(0)) for side in zip(*weights, strict=True))
     intervals, low_before, high_before = [], Fraction(0), Fraction(0)
     for low, high in weights:
-        # The start is a / (a + rest): at most so much if a is at its most and the rest at least.
+        # The start a / (a + rest) is largest for the largest a and the smallest rest.
         start = high_before / (high_before + least - low_before)
         low_before, high_before = low_before + low, high_before + high
         end = low_before / (low_before + most - high_before)
@@ -99,13 +100,13 @@ def permute_and_flip(
 
     Source: McKenna and Sheldon, NeurIPS 2020, Algorithm 1: in a random order, each candidate flips
     a coin with probability `e**(epsilon * (score - best) / (2 D))`, and the first heads wins. The
-    order and the coins are independent; so all coins are flipped, and one of the heads is drawn.
+    order and the coins are independent, so all coins are flipped, and one of the heads is drawn.
 
     Args:
         scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
         epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
         rng: Source of the draws.
-        sensitivity: D: by how much one record can change any score, at least 1.
+        sensitivity: D, the maximum change of any score by one record, at least 1.
         monotone: Whether one record moves all scores in the same direction.
 
     Returns:
@@ -165,7 +166,7 @@ def permute_and_flip_probabilities(
 def _exponents(
     scores: NDArray[np.int64], epsilon: ArrayLike, sensitivity: int, *, monotone: bool
 ) -> tuple[NDArray[np.float64], Callable[[int], Fraction]]:
-    """Return `epsilon * (best - score) / (2 D)`, and what gives the exact one by its flat index."""
+    """Return `epsilon * (best - score) / (2 D)`, and a function for the exact values."""
     shape = scores.shape
     right = len(shape) == 2 and shape[-1] > 0  # noqa: PLR2004  (runs, candidates)
     require_that(

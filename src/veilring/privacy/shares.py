@@ -1,8 +1,9 @@
-"""What a sum costs whose noise is made of shares, of which some may be missing.
+"""The privacy of a sum with distributed noise, of which some shares may be missing.
 
-Parties that add noise together each draw a share by themselves. An observer knows the shares of its
-coalition, and those of parties that were lost are not there. So what protects a row is the sum of
-the shares that are left, and each account here is of that: more shares are post-processing.
+Parties that add distributed noise each draw a noise share independently. An observer knows the
+shares of its coalition, and those of lost parties are missing. A row is therefore protected by the
+sum of the remaining shares, and each account here is for that sum: further shares are
+post-processing.
 
 Discrete Gaussian shares
     Their sum is near a discrete Gaussian, and is none. With m shares of parameter sigma in D
@@ -56,22 +57,22 @@ from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.privacy.renyi import WHOLE_ORDERS, RenyiDP
 
 GAUSSIAN_SIGMA_MIN: Final = 0.5
-"""The theorem on sums of discrete Gaussians asks for so much a share."""
-# A guarantee is to hold after the few roundings of its formula, too.
+"""The minimum sigma of a share in the theorem on sums of discrete Gaussians."""
+# a guarantee must also hold after the few roundings of its formula
 _UP: Final = 1 + 2.0**-48
-# Beyond 256 for the small epsilons that want high orders.
+# beyond 256 for small epsilons, which need high orders
 SKELLAM_ORDERS: Final = (*WHOLE_ORDERS, *(float(2**power) for power in range(9, 17)))
 _UNIT: Final = 2.0**-53
-# Terms fall as e**(-2 j / scale): what is left beyond this many scales is below 1e-21 of the sum.
+# Terms fall as e**(-2 j / scale): the rest beyond this many scales is below 1e-21 of the sum.
 _REACH: Final = 26
 
 
 def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: int) -> ZCDP:
-    """Return the guarantee of a sum of discrete Gaussian shares: its Rényi curve is a line.
+    """Return the guarantee of a sum of discrete Gaussian shares, whose Rényi curve is a line.
 
     Args:
-        sigma: Of each share, in whole numbers; at least `GAUSSIAN_SIGMA_MIN`.
-        shares: m, the number of shares that nobody knows; at least 1.
+        sigma: The sigma of each share, in whole numbers; at least `GAUSSIAN_SIGMA_MIN`.
+        shares: m, the number of unknown shares, at least 1.
         sensitivity: The L2 norm of a vector of whole numbers by which a row may change the sum.
         dimensions: D, the number of coordinates, at least 1.
 
@@ -103,10 +104,10 @@ def skellam_noise(
     """Return the guarantee of Skellam noise, of one party or as a sum of shares.
 
     Args:
-        variance: Of all shares together that nobody knows.
+        variance: The variance of all unknown shares together.
         sensitivity: The L2 norm of a vector of whole numbers by which a row may change the sum.
         sensitivity_l1: The L1 norm of that vector; at most the square of its L2 norm.
-        orders: Whole numbers: only for these the formula is proved.
+        orders: Whole numbers: the formula is proved only for these.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -129,7 +130,7 @@ def count_loss(epsilon: float | Fraction, exponent: Fraction, units: int = 1) ->
     Args:
         epsilon: The loss of a unit if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
         exponent: A, at least 0: infinite loss for 0, and `epsilon` a unit from 1 on.
-        units: By how much a row changes the count at most, at least 0.
+        units: The maximum change of the count by a row, at least 0.
 
     Raises:
         InputError: If an argument is out of its range.
@@ -149,7 +150,7 @@ def count_loss(epsilon: float | Fraction, exponent: Fraction, units: int = 1) ->
     c = np.cumprod(np.concatenate([[1.0], factors[:-1]]))
     weights = c[:terms] * np.exp(-2 * float(epsilon) * j[:terms])
     ratio = (weights * c[:terms]).sum() / (weights * c[units:]).sum()
-    # A term errs by some 10 roundings for each index; sums are no worse than their worst term.
+    # A term has an error of some 10 roundings per index; sums are no worse than their worst term.
     slack = 32 * (len(j) + 32) * _UNIT * (1 + units * epsilon)
     return float(units * epsilon + math.log(ratio) + slack)
 
@@ -162,7 +163,7 @@ def vector_loss(
     Args:
         epsilon: The loss of a unit if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
         exponent: A, at least 0.
-        sensitivity: The L1 norm of what a row changes at most, a whole number of at least 1.
+        sensitivity: The maximum L1 norm of a row's change, a whole number of at least 1.
         dimensions: The number of counts, at least 1.
 
     Raises:

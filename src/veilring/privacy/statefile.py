@@ -1,25 +1,24 @@
-"""A state file: SQLite with one writer, complete or refused, and checked whenever it is opened.
+"""A state file: SQLite with one writer, complete or refused, and checked on every opening.
 
-What a server must not forget (charges, reports, answers) is in files of this kind. A transaction
-is on the disk when it ends: a write-ahead log beside the file, synced at each commit. What happens
-to files between two runs is not in SQLite's hands, so five things are added to what it does:
+Data that a server must not forget (charges, reports, answers) are in files of this kind. A
+transaction is on disk when it ends: a write-ahead log next to the file is synced at each commit.
+SQLite cannot see changes of files between two runs, so five mechanisms are added:
 
-- **A lock** is held by the writer, in a file beside it, and the operating system drops it when the
-  process dies, however that happens. Readers are not held up, and hold up no transaction.
-- **A witness** in the same file says which state file was begun here and how many transactions it
-  has had. A state file that is missing, empty, another one, an older copy, or whose log was lost or
-  cut, is refused.
-- **A mark** in the main file's header, SQLite's own for a file that has a log, is set before the
-  first transaction, and cleared when the file is closed in order. So a main file alone, without
-  log and witness, is never taken for the whole.
+- **A lock** is held by the writer, in a file next to it; the operating system drops it when the
+  process dies for any reason. Readers are not delayed, and delay no transaction.
+- **A witness** in the same file records which state file was created here and its number of
+  transactions. A state file that is missing, empty, different, or an older copy, or whose log was
+  lost or truncated, is refused.
+- **A mark** in the main file's header, SQLite's own for a file with a log, is set before the first
+  transaction, and cleared when the file is closed properly. A main file alone, without log and
+  witness, is therefore never mistaken for a complete one.
 - **A count** of transactions in the file is read in each of them. If it has changed, another
-  process has written although the lock was held (somebody removed the lock file), and nothing more
-  is written.
-- **A seal** is the sum of a hash of each row of each sealed table. It changes with the rows, within
-  the transaction, and is computed again on opening, beside SQLite's own check of its pages: SQLite
-  finds broken trees, and the seal finds rows that have changed.
+  process has written despite the lock (the lock file was removed), and nothing more is written.
+- **A seal** is the sum of the hashes of all rows of the sealed tables. It changes with the rows,
+  within the transaction, and is recomputed on opening, in addition to SQLite's own check of its
+  pages: SQLite detects broken trees, the seal detects changed rows.
 
-These are against accidents, not against somebody who may write the file.
+These protect against accidents, not against anyone with write access to the file.
 """
 
 import secrets
@@ -46,7 +45,7 @@ from veilring.privacy.witness import (
     primary_code,
 )
 
-# How long to wait for a reader when a file is opened for writing, or its log is wiped. Reading and
+# The time to wait for a reader when a file is opened for writing, or its log is erased. Reading and
 # checking a gigabyte takes less.
 READER_SECONDS: Final = 30.0
 MEMORY: Final = ":memory:"
@@ -64,18 +63,18 @@ CREATE TABLE statefile (
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What all state files of one kind have in common.
+    """The common properties of all state files of one kind.
 
     Attributes:
-        name: What the file is, as a noun for messages.
-        application: SQLite's application id, by which another program's file is recognised.
-        version: Of the schema, in the file's header.
+        name: A noun for the file, for messages.
+        application: SQLite's application id, which identifies files of other programs.
+        version: The version of the schema, in the file's header.
         schema: The tables and indexes, as SQL.
         sealed: The tables whose rows are hashed. A table with millions of small rows is better
             checked by its user, many rows at once.
-        loss: What is lost without the file, as a clause that begins with a noun.
+        loss: The consequence of losing the file, as a clause that begins with a noun.
         page_bytes: The size of SQLite's pages.
-        log_bytes_max: The size of the log from which on it is moved into the file.
+        log_bytes_max: The size from which on the log is moved into the file.
     """
 
     name: str
@@ -89,7 +88,7 @@ class Format:
 
 
 class _State(NamedTuple):
-    """The row that a state file keeps about itself."""
+    """The row with a state file's own data."""
 
     id: bytes
     transactions: int
@@ -97,18 +96,18 @@ class _State(NamedTuple):
 
     @property
     def digest(self) -> int:
-        """A hash of the row, which is a summand of the seal that is written."""
+        """A hash of the row, which is a summand of the stored seal."""
         return hash_row(("statefile", self.id, self.transactions))
 
 
 class StateFile:
-    """An open state file. Get it from `open_state_file`.
+    """An open state file. Create it with `open_state_file`.
 
     Args:
-        connection: To the file, in which transactions are begun and ended by hand.
+        connection: A connection to the file, in which transactions are managed manually.
         kind: Its kind.
-        witness: Holds the lock; none for a file in memory, which has no seal either.
-        state: What the file says of itself.
+        witness: The holder of the lock; none for a file in memory, which has no seal either.
+        state: The file's own data.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class StateFile:
 
     @property
     def id(self) -> bytes:
-        """What tells this file from all others: 16 random bytes, drawn when it was begun."""
+        """The file's unique id: 16 random bytes, drawn when it was created."""
         return self._state.id
 
     @property
@@ -136,13 +135,13 @@ class StateFile:
         """The open file.
 
         Raises:
-            InputError: If it was closed, by its owner or by an error.
+            InputError: If it was closed, by its owner or after an error.
         """
         self.require_open()
         return self._connection
 
     def require_open(self) -> None:
-        """Raise `InputError` if it was closed: what is in memory may not be what the file holds."""
+        """Raise `InputError` if it was closed: the memory may differ from the file."""
         if self._closed:
             raise InputError.because(
                 f"the {self._format.name} is closed; open it again to see what it holds",
@@ -151,10 +150,10 @@ class StateFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for a transaction that is on the disk at the end of the block.
+        """Yield the connection for a transaction that is on disk at the end of the block.
 
-        If anything fails, nothing of it has happened, or nobody knows: so the file is closed, and
-        has to be opened again to see what it holds.
+        If anything fails, the transaction did not happen, or its outcome is unknown: the file is
+        then closed, and must be reopened to find out.
 
         Raises:
             StoreFailed: If another process has written the file since this one opened it.
@@ -174,10 +173,10 @@ class StateFile:
             raise
 
     def wipe(self) -> None:
-        """Move the log into the file and cut it off, so that no old page is left in either.
+        """Move the log into the file and truncate it, so that no old page remains in either.
 
         Raises:
-            InputError: If a reader did not let go of the old pages in `READER_SECONDS`.
+            InputError: If a reader kept the old pages for longer than `READER_SECONDS`.
         """
         with _patient(self.connection):
             busy, *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -185,7 +184,7 @@ class StateFile:
             raise _being_read(self._format)
 
     def close(self) -> None:
-        """Let go of the file, which says that it is complete. Doing so again changes nothing."""
+        """Close the file, marked as complete. Idempotent."""
         if self._closed:
             return
         try:
@@ -193,7 +192,7 @@ class StateFile:
         except sqlite3.OperationalError as error:
             if primary_code(error) not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
                 raise
-            # A reader holds the log, from which the next writer goes on.
+            # a reader keeps the log, which the next writer continues
         finally:
             self._let_go()
 
@@ -230,18 +229,18 @@ class StateFile:
 def open_state_file(
     path: Path | None, kind: Format, *, check: Callable[[sqlite3.Connection], None] | None = None
 ) -> StateFile:
-    """Open a state file for writing, or begin it.
+    """Open a state file for writing, or create it.
 
     Args:
-        path: Where it is, on a disk of this machine; none for one in memory.
+        path: The path, on a disk of this machine; none for a file in memory.
         kind: Its kind.
-        check: Called with a connection to a file that was begun before and whose seal is right. It
-            raises an error if the file is refused all the same, before anything of it changes.
+        check: Called with a connection to an existing file whose seal is correct. It raises an
+            error to refuse the file nevertheless, before anything in it changes.
 
     Raises:
-        InputError: If another process writes it, or reads it for longer than `READER_SECONDS`, it
-            is another program's file, or it cannot be made.
-        StoreFailed: If it is missing though it was begun, damaged, or not complete. Nothing of it
+        InputError: If another process is writing it, or reading it for longer than
+            `READER_SECONDS`, it belongs to another program, or it cannot be created.
+        StoreFailed: If it is missing although it was created, damaged, or incomplete. Nothing in it
             was changed, and the message says what to do.
         sqlite3.Error: If the disk fails.
     """
@@ -269,21 +268,23 @@ def open_state_file(
 
 @contextmanager
 def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
-    """Open a state file for reading, at one moment; its writer goes on undisturbed.
+    """Open a snapshot of a state file for reading, without disturbing its writer.
 
     Yields:
-        A connection in a transaction, so that all that is read is of one moment. The seal has
+        A connection in a transaction, so that everything read belongs to one moment. The seal has
         been checked.
 
     Raises:
         InputError: If there is no such file.
-        StoreFailed: If it is damaged or not complete.
+        StoreFailed: If it is damaged or incomplete.
         sqlite3.Error: If the disk fails.
     """
     path = path.resolve()
     if not path.exists():
-        raise InputError(kind.name, path, "a file that exists")
-    known = known_to_readers(path)  # before the moment that is read: its writer may end meanwhile
+        raise InputError(kind.name, path, "an existing file")
+    known = known_to_readers(
+        path
+    )  # before the moment that is read, because its writer may end meanwhile
     with closing(connect_to_read(path)) as connection:
         with _as_damage(path, kind):
             _require_format(connection, path, kind)
@@ -298,19 +299,19 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
 
 
 def back_up_state_file(path: Path, to: Path, kind: Format) -> None:
-    """Copy a state file, whole and in one file, while its writer goes on.
+    """Copy a state file completely into one file, even while it is being written.
 
-    Where a copy is put back, the log, its index and the lock file of the old file have to be moved
-    away: they know of what came after the copy.
+    When restoring a copy, move away the log, its index and the lock file of the old file, because
+    they contain later changes.
 
     Args:
         path: The state file.
-        to: Where the copy is to be; nothing is there.
+        to: The path of the copy, where no file exists.
         kind: Its kind.
 
     Raises:
-        InputError: If there is no such file, or something is where the copy is to be.
-        StoreFailed: If it is damaged or not complete.
+        InputError: If there is no such file, or a file exists at the path of the copy.
+        StoreFailed: If it is damaged or incomplete.
         sqlite3.Error: If the disk fails.
     """
     require(not to.exists(), "copy", to, "the path of a file that does not exist")
@@ -331,16 +332,17 @@ def _inspected(
     witness: Witness,
     check: Callable[[sqlite3.Connection], None] | None,
 ) -> _State | None:
-    """Return the state of a file that is sound, or none if it was never begun.
+    """Return the state of a valid file, or none if it was never created.
 
-    It is opened for reading only: SQLite would move a damaged log into the file, and remove it.
+    It is opened only for reading: otherwise SQLite would move a damaged log into the file and
+    remove it.
     """
     if not path.exists() or not path.stat().st_size:
         if witness.known is None and not _log_size(path):
             return None
         raise StoreFailed(
-            f"{path} is missing or empty, though {lock_path(path).name} or its log shows that it "
-            f"was begun. Put it back. Without it, {kind.loss}; to begin again all the same, remove "
+            f"{path} is missing or empty, although {lock_path(path).name} or its log shows that it "
+            f"existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
             f"{', '.join(each.name for each in _companions(path))} as well"
         )
     logged = bool(_log_size(path))
@@ -361,24 +363,24 @@ def _inspected(
 
 
 def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, int]) -> None:
-    """Refuse a file that is not what its witness knows."""
+    """Refuse a file that differs from its witness."""
     name, transactions = known
     if name != state.id:
         raise StoreFailed(
-            f"{path} is another {kind.name} than the one that {lock_path(path).name} knows. Put "
-            f"the right one back; or, if it is the right one, remove {lock_path(path).name}"
+            f"{path} is not the {kind.name} recorded in {lock_path(path).name}. Restore "
+            f"the right one; or, if it is the right one, remove {lock_path(path).name}"
         )
     if state.transactions < transactions:
         raise StoreFailed(
             f"{path} is not complete: its last {transactions - state.transactions} transactions "
             f"are missing. It is an older copy, or its log {_log(path).name} was damaged or "
-            f"removed. Put back the newest files that you have. To go on without them, remove "
-            f"{lock_path(path).name}: then, as far as they tell, {kind.loss}"
+            f"removed. Restore your newest files. To go on without them, remove "
+            f"{lock_path(path).name}: for the missing transactions, {kind.loss}"
         )
 
 
 def _begun(path: Path, kind: Format) -> _State:
-    """Begin a file: it is there whole, or not at all."""
+    """Create a file, completely or not at all."""
     state, new = _new_state(), path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     create_private(new, kind.name)
@@ -404,7 +406,7 @@ def _connect(path: str, kind: Format) -> sqlite3.Connection:
         connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         connection.execute(f"PRAGMA journal_size_limit = {kind.log_bytes_max}")
         connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute("PRAGMA recursive_triggers = ON")  # a row that is replaced is a change
+        connection.execute("PRAGMA recursive_triggers = ON")  # replacing a row counts as a change
     except BaseException:
         connection.close()
         raise
@@ -412,7 +414,7 @@ def _connect(path: str, kind: Format) -> sqlite3.Connection:
 
 
 def _use_log(connection: sqlite3.Connection, kind: Format) -> None:
-    """Let transactions go to a log; from here on the main file says that it needs one."""
+    """Use a log for transactions; from here on the main file is marked as needing it."""
     if _needs_log(connection):
         return
     try:
@@ -433,7 +435,7 @@ def _use_log(connection: sqlite3.Connection, kind: Format) -> None:
 
 
 def _needs_log(connection: sqlite3.Connection) -> bool:
-    """Return whether a main file says that it is not complete without its log."""
+    """Return whether a main file is marked as incomplete without its log."""
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     return bool(mode == "wal")
 
@@ -466,7 +468,7 @@ def _new_state() -> _State:
 def _require_format(
     connection: sqlite3.Connection, path: Path, kind: Format, *, begun: bool = False
 ) -> None:
-    """Refuse a file of another kind: as damaged if one of this kind was begun here."""
+    """Refuse a file of another kind: as damaged if one of this kind was created here."""
     found = None
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -477,7 +479,7 @@ def _require_format(
             raise
     if found != (kind.application, kind.version):
         if begun:
-            raise _damaged(path, kind, f"it does not begin as a {kind.name} does")
+            raise _damaged(path, kind, f"it does not start like a {kind.name}")
         allowed = f"a {kind.name} of veilring, version {kind.version}, that is not damaged"
         raise InputError(kind.name, path, allowed)
 
@@ -493,7 +495,7 @@ def _require_sealed(
         if found != "ok":
             raise _damaged(path, kind, found)
         if _schema_of(connection) != _expected_schema(kind):
-            raise _damaged(path, kind, "its tables are others")
+            raise _damaged(path, kind, "its tables are different")
         rows = sum(hash_row(row) for table in kind.sealed for row in _rows(connection, table))
         if rows % _SEAL_END != state.seal:
             raise _damaged(path, kind, "its rows are not those that were written")
@@ -512,7 +514,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _triggers(connection: sqlite3.Connection, table: str) -> str:
-    """Return triggers of this connection only, which hash each row that comes or goes."""
+    """Return triggers of this connection only, which hash each row that is added or removed."""
     columns = _columns(connection, table)
     new, old = (", ".join(f"{which}.{name}" for name in columns) for which in ("NEW", "OLD"))
     add, drop = f"SELECT seal_add('{table}', {new});", f"SELECT seal_drop('{table}', {old});"
@@ -550,9 +552,9 @@ def _write_state(connection: sqlite3.Connection, state: _State) -> None:
 
 @contextmanager
 def _as_damage(path: Path, kind: Format) -> Iterator[None]:
-    """Say of what SQLite or Python cannot read that the file is damaged.
+    """Report a file that SQLite or Python cannot read as damaged.
 
-    An error of the disk, or of a lock, passes through: a good file may be there.
+    Errors of the disk or of a lock are passed on, because the file may be fine.
     """
     try:
         yield
@@ -575,8 +577,8 @@ def _being_read(kind: Format) -> InputError:
 
 def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:
     return StoreFailed(
-        f"{path} is damaged ({what}). Put back the newest copy that you have of it. Without it, "
-        f"{kind.loss}; to begin again all the same, move away {path.name}, "
+        f"{path} is damaged ({what}). Restore your newest copy of it. Without it, "
+        f"{kind.loss}; to start over nevertheless, move away {path.name}, "
         f"{', '.join(each.name for each in _companions(path))}"
     )
 
@@ -584,8 +586,8 @@ def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:
 def _incomplete(path: Path, kind: Format) -> StoreFailed:
     return StoreFailed(
         f"{path} was in use when it was copied or when its process died, and is not complete "
-        f"without its log {_log(path).name}. Put the log beside it, or copy a {kind.name} that "
-        "was closed in order"
+        f"without its log {_log(path).name}. Put the log next to it, or copy a {kind.name} that "
+        "was closed properly"
     )
 
 

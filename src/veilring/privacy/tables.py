@@ -1,14 +1,14 @@
 """Finite laws with exact weights: tables, clamped Laplace noise and randomised response.
 
-`TableLaws` draws by Walker's alias method as Vose built it (IEEE TSE 17, 1991), in whole numbers
-throughout: each column of the table holds `2**(64 - m)` of the `2**64` words, shared by at most two
+`TableLaws` draws by Walker's alias method in Vose's version (IEEE TSE 17, 1991), using only whole
+numbers: each column of the table has `2**(64 - m)` of the `2**64` words, shared by at most two
 outcomes. The high bits of a word choose the column, the low bits the outcome.
 
 `clamped_laplace` is Laplace noise on a public grid, clamped to a public range, for reports by the
-million. What leaves is a whole number from `-bound` to `bound`; how the noise falls outside is not
-seen, so clamping costs no privacy. Weights are rounded to 64 bits, and the noise is made so much
-wider (by less than a thousandth, usually by a millionth of that) that no ratio exceeds its claim.
-That is checked in whole numbers when the tables are made.
+million. The output is a whole number from `-bound` to `bound`; the noise outside is invisible, so
+clamping costs no privacy. Weights are rounded to 64 bits, and the noise is made slightly wider (by
+less than a thousandth, usually by a millionth of that) so that no ratio exceeds its claim. That is
+checked in whole numbers when the tables are built.
 
 `ResponseLaw` is k-ary randomised response, also called generalised randomised response or direct
 encoding (Kairouz, Oh and Viswanath, 2014; Wang et al., USENIX Security 2017). The true value is
@@ -32,31 +32,32 @@ from veilring.privacy.draws import require_scale
 from veilring.privacy.exact import exp_floor, log_ceil
 
 WEIGHT_BITS: Final = 64
-# 2 MiB of words at a time: the table and what is worked on stay in the cache.
+# 2 MiB of words at a time: the table and the working set stay in the cache
 _CHUNK: Final = 2**18
-# A column's share must leave bits for the outcome; and a table of this size is 1 MiB.
+# A column's share must leave bits for the outcome, and a table of this size is 1 MiB.
 _MOST_OUTCOMES: Final = 2**16
-# So that all outcomes fit 16 bits.
+# so that all outcomes fit into 16 bits
 _GREATEST_BOUND: Final = 2**15 - 1
-# Rounding changes a weight of at least this by so little that the wider noise makes up for it.
+# The wider noise compensates the rounding of weights of at least this size.
 _LEAST_WEIGHT: Final = 2.0**16
-# The part of a claim that may go to the rounding.
+# The part of a claim reserved for rounding.
 _MOST_WASTE: Final = 1e-3
-# The relative error of a weight computed in floats, and of the one that takes what sums left over.
+# The relative error of a weight computed in floats, and of the one that absorbs the remainders.
 _FLOAT_ERROR: Final = 2.0**-44
-# A draw below N takes one word, and stays a whole number with a sign.
+# A draw below N takes one word, and stays a signed whole number.
 _GREATEST_TOTAL: Final = 2**63
 EPSILON_MAX: Final = 40.0
-"""Of a response: e**43 is 2**62, above which nothing is left for the other values."""
+"""The maximum epsilon of a response: e**43 is 2**62, above which no weight is left for the other
+values."""
 
 
 class TableLaws:
     """Laws on the same whole numbers, one for each input.
 
     Args:
-        first: The least outcome; the others follow it one by one.
-        weights: A row for each input with a whole number for each outcome, at least 0, that add up
-            to `2**64`.
+        first: The smallest outcome; the others follow one by one.
+        weights: A row for each input with a whole number for each outcome, at least 0, with sum
+            `2**64`.
 
     Attributes:
         first: As given.
@@ -64,7 +65,8 @@ class TableLaws:
             `weights[i][j] / 2**64`, exactly.
 
     Raises:
-        InputError: If there is no law, no outcome or more than 65,536, or the weights are wrong.
+        InputError: If there are no laws or no outcomes, more than 65,536 outcomes, or wrong
+            weights.
     """
 
     def __init__(self, first: int, weights: Sequence[Sequence[int]]) -> None:
@@ -99,8 +101,8 @@ class TableLaws:
         """Draw an outcome for each input.
 
         Args:
-            inputs: Which law to draw from, by its index, of any shape.
-            rng: Source of the draws: one word an outcome.
+            inputs: The index of the law for each draw, of any shape.
+            rng: The source of the draws: one word per outcome.
 
         Returns:
             The outcomes, of the same shape.
@@ -147,7 +149,7 @@ class TableLaws:
 
     @property
     def epsilon(self) -> float:
-        """The greatest loss of any two inputs, rounded up; 0 if there is one only."""
+        """The maximum loss of any two inputs, rounded up; 0 if there is only one."""
         pairs = combinations(range(len(self.weights)), 2)
         return max((self.loss(i, j) for i, j in pairs), default=0.0)
 
@@ -165,7 +167,7 @@ def greatest_ratio(a: Sequence[int], b: Sequence[int]) -> Fraction | None:
 
 
 def _alias(weights: Sequence[int], column_bits: int) -> tuple[list[int], list[int]]:
-    """Return below which low bits a column means itself, and what it means from there on."""
+    """Return the threshold of the low bits for each column's own outcome, and its other outcome."""
     columns, capacity = 1 << column_bits, 1 << (WEIGHT_BITS - column_bits)
     left = [*weights, *[0] * (columns - len(weights))]
     thresholds, aliases = [capacity] * columns, list(range(columns))
@@ -183,7 +185,7 @@ def _alias(weights: Sequence[int], column_bits: int) -> tuple[list[int], list[in
 
 
 def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) -> TableLaws:
-    """Return the laws of `clip(input + discrete Laplace noise, -bound, bound)`, nearly.
+    """Return the laws of `clip(input + discrete Laplace noise, -bound, bound)`, approximately.
 
     The loss of any two inputs u and v is at most `|u - v| / scale`, exactly: the claim of the
     Laplace mechanism. The laws are those of a scale that is larger by less than a thousandth.
@@ -191,18 +193,18 @@ def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) 
     Args:
         inputs: The possible inputs in steps of the grid, rising, from `-bound` to `bound`.
         scale: Of the noise, in steps of the grid, from 2**-20 to 2**40.
-        bound: The greatest outcome, from 1 to 32,767.
+        bound: The largest outcome, from 1 to 32,767.
 
     Raises:
-        InputError: If an argument is outside its range, or if 64 bits are too few for outcomes so
-            unlikely: for a bound that is many times the scale.
+        InputError: If an argument is outside its range, or if 64 bits are too few for very unlikely
+            outcomes, as for a bound that is many times the scale.
     """
     exact = require_scale("scale", scale)
     require(1 <= bound <= _GREATEST_BOUND, "bound", bound, f"from 1 to {_GREATEST_BOUND}")
     steps = [after - before for before, after in pairwise(inputs)]
     rising = len(inputs) > 0 and min(steps, default=1) > 0
     right = rising and -bound <= inputs[0] <= inputs[-1] <= bound
-    require_that(right, "inputs", f"inputs must rise from {-bound} to {bound}")
+    require_that(right, "inputs", f"inputs must increase from {-bound} to {bound}")
     rate = float(1 / exact)
     least = float(_ideal(inputs, rate, bound).min())
     fine = f"at most so many scales that no outcome is less likely than 2**-{WEIGHT_BITS - 16}"
@@ -221,13 +223,13 @@ def _ideal(inputs: Sequence[int], rate: float, bound: int) -> NDArray[np.float64
     outcomes = np.arange(-bound, bound + 1)
     law = np.exp(-rate * np.abs(outcomes - np.array(inputs)[:, None]))
     law[:, 1:-1] *= np.tanh(rate / 2)
-    # What falls on the ends or beyond: a geometric sum.
+    # the mass on the ends or beyond: a geometric sum
     law[:, [0, -1]] /= 1 + np.exp(-rate)
     return np.asarray(np.ldexp(law, WEIGHT_BITS))
 
 
 def _whole(laws: NDArray[np.float64]) -> list[list[int]]:
-    """Round weights; the likeliest outcome takes what is left of `2**64`."""
+    """Round weights; the most likely outcome absorbs the remainder to `2**64`."""
     rows = []
     for law in laws:
         row = [int(weight) for weight in np.rint(law)]
@@ -237,7 +239,7 @@ def _whole(laws: NDArray[np.float64]) -> list[list[int]]:
 
 
 def _holds(laws: TableLaws, steps: Sequence[int], scale: Fraction) -> bool:
-    """Return whether each two neighbouring inputs keep the claim; then so do all, by addition."""
+    """Return whether all neighbouring inputs satisfy the claim, which implies it for all pairs."""
     ratios = [greatest_ratio(*rows) for rows in pairwise(laws.weights)]
     return all(
         ratio is not None and Fraction(log_ceil(ratio)) <= step / scale
@@ -247,7 +249,7 @@ def _holds(laws: TableLaws, steps: Sequence[int], scale: Fraction) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ResponseLaw:
-    """With which exact probabilities a value is reported as itself or as another.
+    """The exact probabilities of reporting a value as itself or as another.
 
     Attributes:
         domain: d, the number of values, at least 2.
@@ -255,7 +257,7 @@ class ResponseLaw:
         other: b, the weight of each other value, at least 1 and at most `own`.
 
     Raises:
-        InputError: If one of them is outside its range, or they add up to more than 2**63.
+        InputError: If a value is outside its range, or the total exceeds 2**63.
     """
 
     domain: int
@@ -269,19 +271,19 @@ class ResponseLaw:
 
     @classmethod
     def spending(cls, epsilon: float | Fraction, domain: int) -> Self:
-        """Return the law with a loss of at most `epsilon`, and as near to it as 63 bits go.
+        """Return the law with the largest loss of at most `epsilon` that 63 bits can represent.
 
         Args:
             epsilon: Above 0, at most `EPSILON_MAX`.
             domain: The number of values, at least 2.
 
         Raises:
-            InputError: If an argument is outside its range, or the domain too large to answer
-                with this budget in 63 bits.
+            InputError: If an argument is outside its range, or the domain is too large for this
+                budget in 63 bits.
         """
         exact = require_positive("epsilon", epsilon)
         require(exact <= EPSILON_MAX, "epsilon", epsilon, f"at most {EPSILON_MAX:g}")
-        ratio = max(Fraction(1), exp_floor(exact))  # the floor of a tiny budget's is below 1
+        ratio = max(Fraction(1), exp_floor(exact))  # for a tiny budget the floor is below 1
         room = ratio + domain - 1 <= _GREATEST_TOTAL
         require(room, "domain", domain, "fewer values; at this epsilon these exceed 63 bits")
         other = 1 << (math.floor(_GREATEST_TOTAL / (ratio + domain - 1)).bit_length() - 1)
@@ -316,7 +318,7 @@ def randomised_response(
     Args:
         values: Whole numbers from 0 to `law.domain - 1`, of any shape.
         law: The probabilities.
-        rng: Source of the draws: one a value.
+        rng: The source of the draws, one per value.
 
     Returns:
         The reports, of the same shape.
@@ -327,7 +329,7 @@ def randomised_response(
     inside = values.size == 0 or bool(values.min() >= 0 and values.max() < law.domain)
     require_that(inside, "values", f"values must be from 0 to {law.domain - 1}")
     draws = rng.integers(0, law.total, values.shape)
-    # The draws from `own` on are shared out among the others, in their order.
+    # The draws from `own` on are divided among the others, in their order.
     others = (draws - law.own) // law.other
     others += others >= values
     return np.where(draws < law.own, values, others).astype(np.int64)

@@ -1,10 +1,10 @@
-"""Bounds of counts and of probabilities that follow from public numbers alone.
+"""Bounds of counts and of probabilities that follow only from public numbers.
 
 An honest report leaves the ranges of `binomial_range` and `laplace_sum_max` with probability below
 2^-64 on either side, by Chernoff's bound. Without them a collector would also accept reports that
-no honest client draws in the lifetime of the universe, and each of these false reports outweighs
-many clients. `proportion_bounds` is the other direction: exact bounds of a probability from how
-often something happened.
+no honest client draws in the lifetime of the universe, each of which outweighs many clients.
+`proportion_bounds` is the opposite direction: exact bounds of a probability from the number of
+occurrences.
 """
 
 import math
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 NEVER_BITS: Final = 64
 
 _SURE: Final = NEVER_BITS * math.log(2)
-_STEPS: Final = 1024  # into which the mean of a sum is cut: what is rounded up is a thousandth
+_STEPS: Final = 1024  # parts of the mean of a sum: rounding up costs a thousandth
 
 
 def binomial_range(trials: int, chance: float) -> tuple[int, int]:
-    """Return the least and the greatest count that a binomial law ever gives.
+    """Return the minimum and the maximum count that a binomial law ever gives.
 
     `P[count >= k]` is at most `e**(-n D(k/n, q))` for `k` above the mean `n q`, with the relative
     entropy `D` of two coins (Hoeffding 1963, Theorem 1), and `P[count <= k]` below it.
@@ -44,7 +44,7 @@ def binomial_range(trials: int, chance: float) -> tuple[int, int]:
 
 
 def laplace_sum_max(scale: float | Fraction, count: int) -> int:
-    """Return the greatest sum that absolute values of discrete Laplace noise ever have.
+    """Return the maximum sum of absolute values of discrete Laplace noise that ever occurs.
 
     An absolute value is at most an exponential number of the same scale plus 1, in law, since
     `2 q**k / (1 + q)` is at most `q**(k - 1)` for `q = e**(-1 / scale)`. The sum of `n` exponential
@@ -64,14 +64,14 @@ def laplace_sum_max(scale: float | Fraction, count: int) -> int:
 
 
 def _part(count: int, expected: float) -> float:
-    """Return a coin's side of `n D`; a side that has no chance surprises without end."""
+    """Return a coin's side of `n D`, which is infinite for an impossible side."""
     if count == 0:
         return 0.0
     return count * math.log(count / expected) if expected > 0 else math.inf
 
 
 def _last(holds: Callable[[int], bool], most: int) -> int:
-    """Return the greatest number from 0 to `most` for which something holds that ends once."""
+    """Return the largest number from 0 to `most` up to which a condition holds."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -95,9 +95,9 @@ def proportion_bounds(counts: NDArray[np.int64], runs: int, alarm: float) -> Pro
     """Return a lower and an upper bound of each event's probability (Clopper and Pearson 1934).
 
     Args:
-        counts: How often each event came up, from 0 to `runs`, of any shape.
-        runs: How many independent runs there were, at least 1.
-        alarm: With which probability each single bound is wrong, at most.
+        counts: The number of occurrences of each event, from 0 to `runs`, of any shape.
+        runs: The number of independent runs, at least 1.
+        alarm: The maximum probability that a single bound is wrong.
     """
     from scipy.special import betainccinv, betaincinv
 

@@ -1,7 +1,7 @@
-"""The witness of a state file: a lock beside it, and what the file was when it was last written.
+"""The witness of a state file: a lock next to it, and its last written state.
 
-A witness says which state file was begun here and how many transactions it has had. It is not
-synced at each transaction: after a loss of power it may know of fewer than there were, never of
+A witness records which state file was created here and its number of transactions. It is not synced
+at each transaction: after a power loss it may know of fewer transactions than there were, never of
 more.
 """
 
@@ -17,30 +17,30 @@ import msgpack
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.files import create_private
 
-# How long to wait for the lock of a file; another writer's transaction takes less.
+# The time to wait for the lock of a file; another writer's transaction takes less.
 BUSY_SECONDS: Final = 5.0
-# How long to wait for a reader of the witness, which holds its lock for the time of one row.
+# The time to wait for a reader of the witness, which holds its lock for the time of one row.
 _WITNESS_SECONDS: Final = 0.5
-# Sums of hashes of this size: accidents do not find two tables with one sum.
+# Sums of hashes of this size: accidents do not produce two tables with one sum.
 SEAL_BYTES: Final = 16
 _COUNT_BYTES: Final = 8
-# What SQLite or Python raises over bytes that have changed: a broken page, or a text that is none.
+# Errors of SQLite or Python on changed bytes: a broken page, or an invalid text.
 UNREADABLE: Final = (sqlite3.DatabaseError, ValueError, TypeError, OverflowError)
-# The number of transactions is a blob: as an integer it would change its size as it grows, and the
-# row its place, which a loss of power could tear.
+# The number of transactions is a blob: an integer would change its size as it grows, and the row
+# its place, which a power loss could tear.
 _WITNESS_SCHEMA: Final = """
 CREATE TABLE witness (id BLOB NOT NULL, transactions BLOB NOT NULL, digest BLOB NOT NULL);
 """
 
 
 class Witness:
-    """The file beside a state file: its lock, and what the state file was when it was last written.
+    """The file next to a state file: its lock, and the last written state of that file.
 
-    It is SQLite's as well, so that the lock is made by the means of each operating system.
+    It is an SQLite file as well, so that locks use each operating system's own mechanism.
 
     Args:
         path: The state file.
-        name: What the state file is, as a noun for messages.
+        name: A noun for the state file, for messages.
 
     Raises:
         InputError: If another process holds the lock.
@@ -60,7 +60,7 @@ class Witness:
             raise
 
     def write(self, file_id: bytes, transactions: int) -> None:
-        """Keep what the state file is now."""
+        """Store the current state of the state file."""
         count = transactions.to_bytes(_COUNT_BYTES)
         digest = hash_row(("witness", file_id, count)).to_bytes(SEAL_BYTES)
         row = (file_id, count, digest)
@@ -81,7 +81,7 @@ class Witness:
 
     def _locked(self) -> tuple[bytes, int] | None:
         try:
-            # The lock that the first transaction takes is kept until the connection is closed.
+            # the lock taken by the first transaction is kept until the connection is closed
             self._lock.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._lock.execute("BEGIN EXCLUSIVE")
             known = _known_in(self._lock, self.path)
@@ -92,7 +92,7 @@ class Witness:
             if primary_code(error) != sqlite3.SQLITE_BUSY:
                 raise _damaged_witness(self.path) from None
             raise InputError.because(
-                f"{self.path} is locked: another process writes the {self._name}; end that "
+                f"{self.path} is locked: another process is writing the {self._name}; end that "
                 "process first",
                 field=self._name,
             ) from None
@@ -101,7 +101,7 @@ class Witness:
         return known
 
     def _change_in_place(self) -> None:
-        """Write without a journal on the disk and without waiting: a row never changes its size."""
+        """Write without a journal on disk and without waiting: a row never changes its size."""
         self._lock.execute("PRAGMA journal_mode = MEMORY")
         self._lock.execute("PRAGMA synchronous = OFF")
 
@@ -128,7 +128,7 @@ def known_to_readers(path: Path) -> tuple[bytes, int] | None:
 
 
 def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | None:
-    """Return the id and the number of transactions that a witness knows, if it knows of a file."""
+    """Return the id and the number of transactions in a witness, if it knows of a file."""
     (tables,) = witness.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:
         return None
@@ -142,7 +142,7 @@ def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | No
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Connect to a file that this connection never changes."""
+    """Connect to a file for reading only."""
     uri = f"{path.as_uri()}?mode=ro"
     return sqlite3.connect(
         uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -170,5 +170,5 @@ def _damaged_witness(path: Path) -> StoreFailed:
 
 
 def lock_path(path: Path) -> Path:
-    """Return where the witness of a state file is."""
+    """Return the path of the witness of a state file."""
     return path.with_name(f"{path.name}.lock")

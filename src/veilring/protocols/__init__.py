@@ -1,6 +1,6 @@
-"""The protocol families, each a folder with the same rooms.
+"""The protocol families, one folder each, with the same modules.
 
-`algorithm` is the mathematics, `messages` what crosses the wire, `roles` one coroutine a role,
-`leakage` what a view gives away, `cost` the closed forms. Beside the folders stands what families
-share: `rows`, `forecast`, and for requests that are paid for, `requests` and `verdicts`.
+`algorithm` contains pure functions, `messages` the formats on the wire, `roles` one coroutine for
+each role, `leakage` estimates of what a view reveals, and `cost` the closed forms. Code shared by
+several families is next to the folders.
 """

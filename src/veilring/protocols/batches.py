@@ -1,4 +1,4 @@
-"""Batches of queries that one party hands out to all others, and rows that go with them."""
+"""Batches of queries that one party distributes to all others, with the checks of rows for them."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def check_queries(queries: NDArray[np.float64], features: int, most: int) -> Non
     Args:
         queries: Shape (queries, features).
         features: The number of features of a row.
-        most: The greatest number of queries.
+        most: The maximum number of queries.
 
     Raises:
         InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
@@ -49,7 +49,7 @@ def check_rows(rows: Rows, features: int, classes: int) -> None:
         classes: The number of classes.
 
     Raises:
-        InputError: If they have other features or an unknown class.
+        InputError: If they have another number of features or an unknown class.
     """
     if rows.features.shape[1] != features:
         raise InputError.because(
@@ -74,19 +74,19 @@ async def hand_out(
 
     Args:
         party: This participant.
-        client: The participant that hands them out.
+        client: The participant that distributes the queries.
         queries: The batch, at the client.
-        check: Raises an `InputError` if a batch cannot be answered.
+        check: A function that raises an `InputError` if a batch cannot be answered.
         due: The step of set-up in which they are sent.
 
     Raises:
-        InputError: If they do not fit, at the client; nothing was sent then.
-        ProtocolViolation: The same, at the others.
+        InputError: If they are invalid, at the client; nothing was sent then.
+        ProtocolViolation: If they are invalid, at the others.
     """
     if party.me == client:
         if queries is None:
             raise InputError.because(
-                f"{client} is the client and must give queries", field="queries"
+                f"{client} is the client and needs a batch of queries", field="queries"
             )
         check(queries)
         await broadcast(party, Queries(features=queries))
@@ -95,7 +95,7 @@ async def hand_out(
     try:
         check(handed)
     except InputError as error:
-        raise ProtocolViolation(client, f"asked what cannot be answered: {error}") from error
+        raise ProtocolViolation(client, f"sent an invalid request: {error}") from error
     return handed
 
 

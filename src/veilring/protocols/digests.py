@@ -1,7 +1,7 @@
-"""Hashes of what all parties hold to be public, by which a lie told to some of them is found.
+"""Hashes of public inputs, which detect a party that tells different parties different things.
 
-A party that is sent other queries, parameters or totals than the rest has another hash. Parts are
-hashed with their lengths, so that no two lists of parts have the same bytes.
+A party that received different queries, parameters or totals than the others has another hash.
+Parts are hashed with their lengths, so no two lists of parts have the same bytes.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ DIGEST_BYTES: Final = 32  # SHA-256's
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 Digest = Annotated[bytes, Field(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
-"""The hash of what its sender holds to be public."""
+"""The hash of the sender's public inputs."""
 
 
 def digest_of(*parts: bytes) -> bytes:
@@ -34,12 +34,12 @@ def digest_of_names(parties: Iterable[str]) -> bytes:
 
 
 def written(value: object, names: Mapping[str, str] = _NO_NAMES) -> str:
-    """Write public parameters so that equal ones read the same, whatever types numbers have.
+    """Serialise public parameters so that equal ones give equal text, whatever types numbers have.
 
     Args:
         value: A dataclass of parameters, or one of its values.
-        names: The names under which classes are written whose own names were changed: the hash of
-            parameters is part of a protocol.
+        names: The names to use for renamed classes, because the hash of parameters is part of a
+            protocol.
     """
     if is_dataclass(value):
         parts = ", ".join(written(getattr(value, field.name), names) for field in fields(value))
@@ -49,5 +49,5 @@ def written(value: object, names: Mapping[str, str] = _NO_NAMES) -> str:
         return str(int(value))
     if isinstance(value, Real):
         return str(Fraction(float(value)))
-    with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays, to the last number
+    with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays, in full
         return repr(value)

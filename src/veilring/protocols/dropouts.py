@@ -1,29 +1,30 @@
-"""Masked sums that survive lost parties: the others open the sum of those whose values arrived.
+"""Masked sums that survive dropouts: the others open the sum of the values that arrived.
 
 Party i sends `value_i + PRG(b_i) + Σ_{j>i} PRG(k_ij) - Σ_{j<i} PRG(k_ij)`. The keys k_ij follow
 from each party's private key of X25519, and b_i is a seed of its own. Both are drawn *for one sum*,
-and shared by Shamir among all parties in set-up, so that any t of them can make either again:
+and shared by Shamir among all parties in set-up, so that any t of them can reconstruct either:
 
-1. *Vectors.* Each party sends its masked words to all, to the coordinator last; in a star to the
-   coordinator alone.
-2. *Set.* The coordinator names the parties whose words it has: those who are in.
-3. *Echo.* Each sends the hash of that set to all who are in, and says whose words it lacks.
-4. *Shares.* After t equal echoes, its own among them if it was told a set, each tells its shares:
-   of b_i for a party that is in, lost later or not; of the private key for one that is not. The
-   coordinator passes on the words that some lack.
-5. In a star, the coordinator tells the *totals*.
+1. *Vectors.* Each party sends its masked words to all, to the coordinator last; in a star only to
+  the coordinator.
+2. *Set.* The coordinator names the parties whose words it has: the parties in the sum.
+3. *Echo.* Each sends the hash of that set to all parties in the sum, and names the parties whose
+  words it lacks.
+4. *Shares.* After t equal echoes, including its own if it received a set, each reveals its shares:
+  of b_i for a party in the sum, lost later or not; of the private key for any other. The
+  coordinator passes on missing words.
+5. In a star, the coordinator sends the *totals*.
 
-A party tells shares for one set a sum, so that both seeds of a party are never made: a self-mask
-hides what a party has sent that was given up too early, and pairwise masks hide the words of each
-that is in. With t > c, the shares of c colluders make nothing by themselves. If 2t > n + c, no two
-sets have t echoes each, whatever the coordinator and its colluders say; otherwise the coordinator
-has to be honest about the set. (Without echoes, sets of different parties could be put together
-to a total of fewer than n - l parties.)
+A party reveals shares for only one set per sum, so both seeds of a party are never reconstructed: a
+self-mask protects the words of a party that was given up too early, and pairwise masks protect the
+words of each party in the sum. With t > c, the shares of c colluders alone reconstruct nothing. If
+2t > n + c, no two sets have t echoes each, whatever the coordinator and its colluders send;
+otherwise the coordinator has to be honest about the set. (Without echoes, sets of different parties
+could be combined to a total of fewer than n - l parties.)
 
-If too few are in, or the coordinator is lost before t parties have the set, the sum fails at all
-parties and no total is told. In a star it also fails if the coordinator is lost later. A party that
-lacks the seeds of one that was lost in set-up leaves, and is lost to the others. What a party sends
-after it was given up is dropped.
+If too few parties are in the sum, or the coordinator is lost before t parties have the set, the sum
+fails at all parties and no total is revealed. In a star it also fails if the coordinator is lost
+later. A party that lacks the seeds of one that was lost in set-up leaves, and counts as lost.
+Messages of a party that was given up are dropped.
 
 Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS
 2017. There a server relays everything; here parties are connected with each other.
@@ -82,10 +83,10 @@ from veilring.protocols.seedshares import (
 from veilring.reached import sometimes
 from veilring.transport.messages import Message
 
-# How long a party waits for one that is connected and silent, a step. A sum takes six times as long
-# at most, which is less than the limit on a session.
+# How long a party waits for a silent connected peer, per step. A sum takes at most six times as
+# long, which is less than the limit of a session.
 SILENCE_SECONDS: Final = 15.0
-_NOTHING: Final = bytes(DIGEST_BYTES)  # the echo of a party that was told no set
+_NOTHING: Final = bytes(DIGEST_BYTES)  # the echo of a party that received no set
 _STEPS: Final = 4  # rounds of a sum; a star has one more
 
 _T = TypeVar("_T")
@@ -94,7 +95,7 @@ _Loss = PeerLost | SessionAborted
 
 
 class NamedSet(Bound, kind="dropouts.set"):
-    """The parties that are in, from the coordinator.
+    """The parties in the sum, as named by the coordinator.
 
     Attributes:
         members: A bit for each party in the order of the roster.
@@ -106,12 +107,12 @@ class NamedSet(Bound, kind="dropouts.set"):
 
 
 class Echo(Bound, kind="dropouts.echo"):
-    """What the coordinator told a party, from it to all who are in.
+    """A party's report of the coordinator's set, to all parties in the sum.
 
     Attributes:
         named: The hash of the set, or zeros if the coordinator was lost before.
-        members: A bit for each party: the set, for those that were told none.
-        missing: A bit for each party: the members whose words it lacks; empty in a star.
+        members: A bit for each party: the set, for parties that did not receive it.
+        missing: A bit for each party in the sum whose words it lacks; empty in a star.
     """
 
     named: Digest
@@ -120,12 +121,12 @@ class Echo(Bound, kind="dropouts.echo"):
 
 
 class ToldShares(Bound, kind="dropouts.shares"):
-    """A party's shares that open the sum of a set.
+    """A party's shares, which open the sum of a set.
 
     Attributes:
         shares: Its share of one seed of each party, in the order of the roster, with the hashes
-            that lead to its dealer's root: of the self-mask's if that is in, of the private key if
-            it is not.
+            that lead to its dealer's root: of the self-mask's seed for a party in the sum, of the
+            private key for any other.
     """
 
     shares: tuple[bytes, ...]
@@ -140,7 +141,7 @@ def hide(
         words: Unsigned words of any shapes, in the byte order of the wire.
         pairs: The keys that it shares with all others for this sum.
         own: The seed of its self-mask.
-        digest: The hash that the masks are bound to.
+        digest: The hash to which the masks are bound.
         stream: The generator of masks.
     """
     masked = pairs.mask(words, digest)
@@ -155,15 +156,15 @@ def uncover(
     digest: bytes,
     stream: Stream,
 ) -> tuple[Unsigned, ...]:
-    """Return the totals of a set of parties from their words under masks.
+    """Return the totals of a set of parties from their masked words.
 
-    A party that is not in is put in with words of 0: then all pairwise masks cancel.
+    A party outside the set is added with words of 0: then all pairwise masks cancel.
 
     Args:
-        vectors: The masked words of the parties that are in.
+        vectors: The masked words of the parties in the sum.
         owns: The seeds of their self-masks.
-        lost: For each other party, the keys that it shares with those who are in.
-        digest: The hash that the masks are bound to.
+        lost: For each other party, the keys that it shares with the parties in the sum.
+        digest: The hash to which the masks are bound.
         stream: The generator of masks.
     """
     first, *others = vectors
@@ -186,17 +187,18 @@ def _put_self_mask(
 
 
 class SurvivingSums:
-    """Masked sums one after another that survive lost parties: `MaskedSums` for such sessions.
+    """Successive masked sums that survive dropouts: the counterpart of `MaskedSums`.
 
     Args:
         party: This participant.
-        seeds: What `share_seeds` returned, for as many sums as are added up.
-        coordinator: The party that names who is in.
+        seeds: The result of `share_seeds`, for the same number of sums.
+        coordinator: The party that names the parties in the sum.
         first_round: The communication round of the first sum.
-        star: Whether words go to the coordinator alone, which opens the sum and tells all others.
-        public: What is public before it; nothing unless told.
-        silence: How long a step waits for a peer that is connected and silent, in seconds.
-        stream: The generator of masks. Proofs put random functions in its place.
+        star: Whether words go only to the coordinator, which opens the sum and sends it to all
+            others.
+        public: The public inputs so far; none by default.
+        silence: The time to wait for a silent connected peer in each step, in seconds.
+        stream: The generator of masks. Proofs replace it by random functions.
 
     Raises:
         InputError: If there is no such coordinator.
@@ -225,7 +227,7 @@ class SurvivingSums:
 
     @property
     def public(self) -> Public:
-        """What the next sum is bound to."""
+        """The public inputs to which the next sum is bound."""
         return self._public
 
     @property
@@ -235,30 +237,31 @@ class SurvivingSums:
 
     @property
     def parties_in(self) -> tuple[str, ...]:
-        """The parties whose values the last totals hold, in the order of the roster."""
+        """The parties whose values are in the last totals, in the order of the roster."""
         return self._parties_in
 
     def bind(self, *public: bytes) -> None:
-        """Bind all further sums to what is public from now on, equal at all parties."""
+        """Bind all further sums to public inputs, equal at all parties."""
         self._public = self._public._replace(digest=digest_of(self._public.digest, *public))
 
     async def add(self, own: Sequence[Words]) -> tuple[Words, ...]:
-        """Add up arrays of the parties that are in, and bind what follows to their totals.
+        """Add up arrays of the parties in the sum, and bind later sums to their totals.
 
         Args:
             own: This party's summands: whole numbers of 8, 16, 32 or 64 bits, of any shapes.
 
         Returns:
             The totals over `parties_in`, modulo 2 to the number of bits, in the same shapes and
-            types, the same at all parties that are left.
+            types, equal at all remaining parties.
 
         Raises:
             InputError: If `own` has another type, or no seeds are left. Nothing was sent then.
             TooManyLost: If fewer than n - l are left.
             PeerLost: If the coordinator is lost and the sum needs it.
             SessionAborted: If the coordinator gives up.
-            ProtocolViolation: If a peer sent what no honest one sends, such as a wrong share.
-            Tampered: If parties hold different things to be public, or were named different sets.
+            ProtocolViolation: If a peer sent something that no honest party sends, such as a wrong
+                share.
+            Tampered: If parties have different public inputs, or received different sets.
         """
         words = tuple(as_words(array) for array in own)
         one = _Sum(
@@ -305,7 +308,7 @@ class _Sum:
         self._began = asyncio.get_running_loop().time()
 
     async def play(self) -> tuple[Unsigned, ...]:
-        """Return the totals, flattened; `members` then names the parties that are in."""
+        """Return the totals, flattened; `members` then names the parties in the sum."""
         await self._show()
         named = await self._learn_set()
         self._began = asyncio.get_running_loop().time()
@@ -329,7 +332,7 @@ class _Sum:
         return totals
 
     async def _show(self) -> None:
-        """Send the own words under masks, to the coordinator last: what it has, all have."""
+        """Send the own masked words, to the coordinator last: words that it has, all have."""
         me, peers = self.party.me, self.party.peers
         pairs = PairwiseKeys(me, self.seeds.pairs, stream=self.stream)
         masked = hide(self.words, pairs, self.seeds.own, self.public.digest, self.stream)
@@ -341,7 +344,7 @@ class _Sum:
         await self._send(message, (*first, *last), steps=1)
 
     async def _learn_set(self) -> NamedSet | None:
-        """Return the set, named by this party or by the coordinator, or `None` if that is lost."""
+        """Return the set named by this party or by the coordinator; `None` if that is lost."""
         party, due = self.party, self.first + 1
         if party.me != self.coordinator:
             party.round(due)
@@ -372,15 +375,19 @@ class _Sum:
     def _check_set(self, named: NamedSet) -> None:
         members = _names(self.party.parties, named.members, self.coordinator)
         if not {self.party.me, self.coordinator} <= set(members):
-            raise ProtocolViolation(self.coordinator, "named a set without those that it told it")
+            raise ProtocolViolation(
+                self.coordinator, "named a set without the parties that it had confirmed"
+            )
         if len(members) < self.threshold:
             raise ProtocolViolation(self.coordinator, "named fewer parties than the sum needs")
         if len(named.vectors) != (0 if self.star else len(members)):
-            raise ProtocolViolation(self.coordinator, "did not say one hash for each that is in")
+            raise ProtocolViolation(
+                self.coordinator, "did not send one hash for each party in the sum"
+            )
         self._take_members(members)
 
     def _take_members(self, members: Sequence[str]) -> None:
-        """Take the set as it is: a party that is not in is lost, and what it sends is dropped."""
+        """Accept the set: a party outside it is lost, and its messages are dropped."""
         self.members = tuple(members)
         for name in self.party.parties:
             if name not in members:
@@ -388,18 +395,20 @@ class _Sum:
                 self._lost.setdefault(name, PeerGivenUp(name))
 
     async def _take_vectors(self, named: NamedSet | None) -> tuple[str, ...]:
-        """Receive the words of those who are in, and return those whose words do not come."""
+        """Receive the words of the parties in the sum; return the parties with missing words."""
         waited = [name for name in self.members or self.party.parties if name not in self._vectors]
         self._vectors |= await self._gather(waited, self._receive_vector, steps=1)
         if named is None:
             return ()
         for name, digest in zip(self.members, named.vectors, strict=True):
             if name in self._vectors and _hash_words(self._vectors[name]) != digest:
-                self._accuse({name, self.coordinator}, "showed different words to parties")
+                self._accuse(
+                    {name, self.coordinator}, "showed different words to different parties"
+                )
         return tuple(name for name in self.members if name not in self._vectors)
 
     async def _echo(self, own: bytes, missing: Collection[str]) -> dict[str, Echo]:
-        """Tell all who are in what the coordinator said, and hear what it said to them."""
+        """Report the coordinator's set to all parties in it, and receive their reports."""
         due = self.first + 2
         among, parties = self.members or self.party.parties, self.party.parties
         echo = Echo(
@@ -414,9 +423,9 @@ class _Sum:
         return await self._gather(peers, self._receive(Echo, due), steps=2)
 
     def _agreed(self, own: bytes, echoes: Mapping[str, Echo]) -> bytes:
-        """Return the hash of the set that enough parties were told, this one among them.
+        """Return the hash of the set that enough parties received, including this one.
 
-        If it was told none, t others were: then no other set has t echoes.
+        If it received none, t others did: then no other set has t echoes.
         """
         counts = Counter([own, *(echo.named for echo in echoes.values())])
         del counts[_NOTHING]
@@ -425,7 +434,10 @@ class _Sum:
             return agreed
         others = {peer for peer, echo in echoes.items() if echo.named not in {agreed, _NOTHING}}
         if others:
-            self._accuse({self.coordinator, *others}, "made parties hold different sets to be in")
+            self._accuse(
+                {self.coordinator, *others},
+                "made parties disagree on the set of parties in the sum",
+            )
         if own == _NOTHING:
             raise self._no_coordinator()
         raise self._too_few(counts[agreed])
@@ -433,12 +445,12 @@ class _Sum:
     async def _exchange_shares(
         self, agreed: bytes, echoes: Mapping[str, Echo], missing: Collection[str]
     ) -> dict[str, ToldShares]:
-        """Send own shares, once, and return the shares that each party sent."""
+        """Send own shares, once, and return the shares of each party."""
         self.party.round(self.first + 3)
         told = {self.party.me: self._own_shares()}
         if self.party.me == self.coordinator:
             await self._pass_on(echoes, agreed)
-        # One that was told no set takes this one, or leaves.
+        # A party that received no set accepts this one, or leaves.
         tellers = [peer for peer, echo in echoes.items() if echo.named in {agreed, _NOTHING}]
         hearers = [self.coordinator] if self.star else tellers
         await self._send(told[self.party.me], hearers, steps=3)
@@ -459,17 +471,19 @@ class _Sum:
         return ToldShares(digest=self.public.digest, shares=shares)
 
     def _seed_of(self, name: str) -> int:
-        """Return which seed of a party is opened: of none both."""
+        """Return which seed of a party is opened: for a party without a decision, neither."""
         return OWN if name in self.members else PAIRS
 
     async def _pass_on(self, echoes: Mapping[str, Echo], agreed: bytes) -> None:
-        """Send words to those who are in and lack them."""
+        """Send words to parties in the sum that lack them."""
         for peer, echo in echoes.items():
             if self.star or echo.named != agreed:
                 continue
             for name in _names(self.party.parties, echo.missing, peer):
                 if name not in self._vectors:
-                    raise ProtocolViolation(peer, "asked for the words of a party that is not in")
+                    raise ProtocolViolation(
+                        peer, "asked for the words of a party that is not in the sum"
+                    )
                 words = tuple(self._vectors[name])
                 await self._send(
                     MaskedWords(digest=self.public.digest, words=words), (peer,), steps=3
@@ -482,7 +496,7 @@ class _Sum:
             )
 
     def _believe(self, agreed: bytes, echoes: Mapping[str, Echo]) -> None:
-        """Take the set from those who were told it, at a party that was not."""
+        """Adopt the set of the parties that received it, at a party that did not."""
         tellers = {peer: echo for peer, echo in echoes.items() if echo.named == agreed}
         for teller, echo in tellers.items():
             members = _names(self.party.parties, echo.members, teller)
@@ -495,7 +509,7 @@ class _Sum:
         raise self._no_coordinator()  # which alone would have passed on the words
 
     def _open(self, told: Mapping[str, ToldShares]) -> tuple[Unsigned, ...]:
-        """Open the sum of those who are in, from what parties told of their shares."""
+        """Open the sum from the shares that parties revealed."""
         if not set(self.members) <= set(self._vectors):
             raise self._no_coordinator()
         seeds = self._join(told)
@@ -509,7 +523,7 @@ class _Sum:
         )
 
     def _pairs_of(self, name: str, seed: bytes) -> PairwiseKeys:
-        """Return the keys that a lost party shares with those who are in."""
+        """Return the keys that a lost party shares with the parties in the sum."""
         private = X25519PrivateKey.from_private_bytes(seed)
         heads, session = self.seeds.heads, self.party.session
         keys = {
@@ -519,13 +533,11 @@ class _Sum:
         return PairwiseKeys(name, keys, stream=self.stream)
 
     def _join(self, told: Mapping[str, ToldShares]) -> dict[str, bytes]:
-        """Return one seed of each party, from as many shares as make it."""
+        """Return one seed of each party, reconstructed from enough shares."""
         parties = self.party.parties
         for teller, message in told.items():
             if len(message.shares) != len(parties) or not all(message.shares):
-                raise ProtocolViolation(
-                    teller, "told shares of more or fewer parties than there are"
-                )
+                raise ProtocolViolation(teller, "revealed shares of the wrong number of parties")
         if len(told) < self.threshold:
             raise self._too_few(len(told))
         used = {
@@ -550,13 +562,13 @@ class _Sum:
         return private.public_key().public_bytes_raw() == head.public
 
     def _blame(self, used: Mapping[str, Sequence[bytes]], dealer: str) -> None:
-        """Name the teller of a wrong share, or the dealer if all told what it has dealt."""
+        """Blame the sender of a wrong share, or the dealer if all shares are as dealt."""
         root = self.seeds.heads[dealer].root
         for teller, (share, *siblings) in used.items():
             place = leaf_place(self.party.parties.position(teller), self._seed_of(dealer))
             if Branch(share, tuple(siblings)).root(place) != root:
-                raise ProtocolViolation(teller, f"told a wrong share of a seed of {dealer}")
-        raise ProtocolViolation(dealer, "dealt shares that do not make the seed it committed to")
+                raise ProtocolViolation(teller, f"revealed a wrong share of a seed of {dealer}")
+        raise ProtocolViolation(dealer, "dealt shares that do not match its commitment")
 
     async def _tell_totals(self, totals: tuple[Unsigned, ...]) -> None:
         self.party.round(self.first + 4)
@@ -576,7 +588,7 @@ class _Sum:
         return heard[self.coordinator]
 
     async def _send(self, message: Message, receivers: Iterable[str], *, steps: int) -> None:
-        """Send a message to those who are not lost; one that does not read in time is given up."""
+        """Send a message to all parties that are not lost; give up one that does not read it."""
         for peer in receivers:
             if peer != self.party.me:
                 await self._unless_lost(peer, self.party.send(peer, message), steps)
@@ -584,7 +596,7 @@ class _Sum:
     async def _gather(
         self, senders: Iterable[str], receive: "Callable[[str], Awaitable[_T]]", *, steps: int
     ) -> dict[str, _T]:
-        """Receive from each, until it is lost or silent for too long."""
+        """Receive from each party, until it is lost or silent for too long."""
         got: dict[str, _T] = {}
 
         async def put(sender: str) -> None:
@@ -596,8 +608,8 @@ class _Sum:
         return got
 
     async def _unless_lost(self, peer: str, done: Awaitable[None], steps: int) -> None:
-        # Others may have waited as long for a silent peer a step before: each step has one wait
-        # more. What is there already is taken also when time is up.
+        # Others may have waited equally long for a silent peer in the previous step, so each step
+        # waits longer by one. Messages that have arrived are read even when time is up.
         try:
             async with asyncio.timeout_at(self._began + steps * self.silence):
                 await done
@@ -622,7 +634,7 @@ class _Sum:
         return await receive_words(self.party, kind, sender, self.words, self.public, due)
 
     def _no_coordinator(self) -> VeilringError:
-        """Return the error of a party that needs the coordinator and has lost it."""
+        """Return the error of a party that needs the lost coordinator."""
         return self._lost.get(self.coordinator) or PeerLost(self.coordinator)
 
     def _too_few(self, left: int) -> TooManyLost:
@@ -630,7 +642,7 @@ class _Sum:
         return TooManyLost(tuple(lost), left, self.threshold)
 
     def _accuse(self, suspects: Collection[str], reason: str) -> None:
-        """End the session because one of some parties lies, this one not among them."""
+        """End the session because one of several other parties lies."""
         listed = tuple(peer for peer in self.party.peers if peer in suspects)
         is_known = len(listed) == 1
         error = ProtocolViolation(listed[0], reason) if is_known else Tampered(listed, reason)
@@ -642,7 +654,7 @@ def _hash_words(words: Iterable[Unsigned]) -> bytes:
 
 
 def _bits(parties: Parties, names: Collection[str]) -> bytes:
-    """Return a bit for each party, set for those that are named."""
+    """Return a bit for each party, set for the named ones."""
     return np.packbits([name in names for name in parties]).tobytes()
 
 
@@ -651,23 +663,24 @@ def _names(parties: Parties, bits: bytes, sender: str) -> tuple[str, ...]:
     flags = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(bool)
     names = tuple(name for name, flag in zip(parties, flags, strict=False) if flag)
     if _bits(parties, names) != bits:
-        raise ProtocolViolation(sender, "named a set of other parties than there are")
+        raise ProtocolViolation(sender, "named a set with unknown parties")
     return names
 
 
 def surviving_rounds(*, star: bool) -> int:
-    """Return the number of communication rounds of a sum that survives lost parties."""
+    """Return the number of communication rounds of a sum that survives dropouts."""
     return _STEPS + star
 
 
 class Losses(NamedTuple):
-    """How many parties are lost, by the step before whose first message each is.
+    """The numbers of lost parties, by the step before whose first message they are lost.
 
-    The others hear of it before their next step, and not before they have sent that one's.
+    The others learn of a loss before their next step, but only after they have sent the current
+    one's messages.
     """
 
     before: int = 0
-    """Lost before the sum, and after set-up."""
+    """Lost after set-up, before the sum."""
     vectors: int = 0
     echoes: int = 0
     shares: int = 0
@@ -679,15 +692,15 @@ NO_LOSSES: Final = Losses()
 def surviving_cost(
     parties: int, arrays: Sequence[Words], *, star: bool, losses: Losses = NO_LOSSES
 ) -> Forecast:
-    """Forecast a sum that survives lost parties, without its set-up.
+    """Forecast a sum that survives dropouts, without its set-up.
 
-    What lost parties send is not counted, and the coordinator is none of them.
+    Messages of lost parties are not counted, and the coordinator is not one of them.
 
     Args:
         parties: The number of parties, n.
-        arrays: Arrays of the shapes and types that are added up.
-        star: Whether words go to the coordinator alone.
-        losses: The number of parties that are lost at each step.
+        arrays: Arrays of the shapes and types of the summands.
+        star: Whether words go only to the coordinator.
+        losses: The number of parties lost at each step.
     """
     digest, bits = bytes(DIGEST_BYTES), bytes((parties + 7) // 8)
     words = flat_words([as_words(array) for array in arrays])

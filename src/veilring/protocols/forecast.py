@@ -1,4 +1,4 @@
-"""Forecasts: what a run will cost, before it is run."""
+"""Forecasts of the cost of a run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class Forecast:
     Attributes:
         rounds: The communication rounds.
         traffic: The messages and bytes of the protocol.
-        setup: The messages and bytes before its first round.
-        most: The greatest cost, where it depends on secret draws and the other numbers are the
-            least.
+        setup: The messages and bytes before the first round.
+        most: The maximum cost, if it depends on secret draws; the other numbers are then the
+            minimum.
     """
 
     rounds: int
@@ -39,18 +39,20 @@ class Forecast:
 
 
 def repeated(messages: int, message: Message) -> Traffic:
-    """Return the traffic of the given number of messages of the size of one.
+    """Return the traffic of the given number of messages of one size.
 
-    A message's size depends on its shapes and on a few small numbers only, so one of zeros will do.
+    The size of a message depends only on its shapes and on a few small numbers, so a message of
+    zeros is enough.
     """
     return Traffic(messages, messages * frame_size(encode(bytes(SESSION_BYTES), message)))
 
 
 def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Forecast:
-    """Return the cost of queries that are asked in full batches, and the rest in one more.
+    """Return the cost of queries asked in full batches, and the rest in another batch.
 
     Args:
-        cost: The cost of a batch of the given number of queries, at least 1.
+        cost: A function that returns the cost of a batch of the given number of queries, at least
+            1.
         queries: The number of all queries.
         size: The number of queries of a full batch.
     """
@@ -60,7 +62,7 @@ def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Fore
 
 
 def batch_sizes(queries: int, size: int) -> list[int]:
-    """Return the number of queries of each batch: full batches, and the rest in one more.
+    """Return the number of queries of each batch: full batches, then the rest.
 
     Args:
         queries: The number of all queries.
@@ -71,7 +73,7 @@ def batch_sizes(queries: int, size: int) -> list[int]:
 
 
 def total_cost(*costs: Forecast) -> Forecast:
-    """Return the cost of runs that follow one another."""
+    """Return the total cost of runs that follow one another."""
     return reduce(_add, costs, Forecast(0, Traffic()))
 
 

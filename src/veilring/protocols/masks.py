@@ -1,14 +1,15 @@
-"""Sums under pairwise masks: each two parties share a key, and their masks cancel in the total.
+"""Secure aggregation: each two parties share a key, and their masks cancel in the sum.
 
-Party i sends `value_i + Σ_{j>i} PRG(k_ij) - Σ_{j<i} PRG(k_ij)` modulo the size of a word. Of two
-parties outside a coalition it learns nothing but the sum, as far as the generator is one: up to
-n - 2 colluders, the one that adds up among them. With all others in it, the sum is the last one's.
+Party i sends `value_i + Σ_{j>i} PRG(k_ij) - Σ_{j<i} PRG(k_ij)` modulo the size of a word. A
+coalition learns only the sum of the parties outside it, as far as the generator is pseudorandom: up
+to n - 2 colluders, including the party that adds up. With n - 1 colluders, that sum is the last
+party's input.
 
-Two rules carry this. *A mask is used once*: the keys of a session are drawn for it alone, and a
-counter goes into the mask of each sum. *A mask is bound to what was told*: the hash of all that
-its parties hold to be public goes into it too, so that parties which were told different things
-have masks that do not cancel, and nothing is opened. Without that, who tells two parties different
-thresholds, or one adder two parties different totals, would read the counts of one of them alone.
+Two rules are essential. *A mask is used once*: the keys of a session are drawn only for it, and a
+counter enters the mask of each sum. *A mask is bound to the public inputs*: the hash of these
+enters it too, so parties that received different inputs have masks that do not cancel, and nothing
+is opened. Otherwise a client that sends two parties different thresholds, or an adder that sends
+two parties different totals, could read individual counts.
 
 Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS
 2017, for the masks; the sums here end with an error if a party is lost, and those of
@@ -38,97 +39,97 @@ from veilring.transport.messages import Array, Message
 
 KEY_BYTES: Final = 32  # X25519's and ChaCha20's
 APART_BITS: Final = 64
-"""Masks with neighbours only leave honest parties apart with probability `2**-64` at most."""
+"""The probability that masks with neighbours separate honest parties is at most `2**-64`."""
 KEYS_AT_ONCE: Final = 16
-"""How many neighbours are sent a key before theirs are read: thousands of parties that send to all
-of theirs at once would have hundreds of thousands of messages under way."""
-_NONCE: Final = bytes(16)  # a key of ChaCha20 makes one stream, so that its nonce may be constant
+"""The number of neighbours to send a key to before reading theirs: if thousands of parties sent all
+keys at once, hundreds of thousands of messages would be in flight."""
+_NONCE: Final = bytes(16)  # a key of ChaCha20 makes one stream, so its nonce may be constant
 _WORD_KINDS: Final = {"u", "i"}  # NumPy's letters for whole numbers of a fixed size
 
 _W = TypeVar("_W", bound=np.integer[Any])
 _B = TypeVar("_B", bound="Bound")
 Unsigned = NDArray[np.unsignedinteger[Any]]
-"""Words as masks are added to them."""
+"""Words to which masks are added."""
 Words = NDArray[np.integer[Any]]
 """Whole numbers, added modulo 2 to the number of their bits."""
 WordArray = Annotated[Unsigned, Array("|u1 <u2 <u4 <u8", 1)]
 """Unsigned words of one size, shape (entries,)."""
 Stream = Callable[[bytes, bytes, int], "bytes | memoryview"]
-"""Returns the mask that belongs to a secret key and public info, of the given number of bytes."""
+"""Returns the mask for a secret key and public info, of the given number of bytes."""
 
 
 class MaskKey(Message, kind="masks.key"):
-    """A party's public key of this session, from each to each."""
+    """A party's public key for this session, sent to each peer."""
 
     public: Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 
 
 class Bound(Message, kind="masks.bound"):
-    """The base class of messages that are bound to what is public; see `receive_bound`.
+    """The base class of messages that are bound to public inputs; see `receive_bound`.
 
     Attributes:
-        digest: The hash of what the sender holds to be public.
+        digest: The hash of the sender's public inputs.
     """
 
     digest: Digest
 
 
 class MaskedWords(Bound, kind="masks.words"):
-    """A party's words under its masks, to all or to the one that adds up.
+    """A party's masked words, to all parties or to the one that adds up.
 
     Attributes:
-        words: One array for each that is added up, flattened.
+        words: One array for each summand, flattened.
     """
 
     words: tuple[WordArray, ...]
 
 
 class MaskedTotals(Bound, kind="masks.totals"):
-    """The totals, from the party that adds up to all others; the fields are `MaskedWords`'s."""
+    """The totals, from the party that adds up to all others; fields as in `MaskedWords`."""
 
     words: tuple[WordArray, ...]
 
 
 class Public(NamedTuple):
-    """What a party holds to be public when a sum begins."""
+    """A party's public inputs at the beginning of a sum."""
 
     digest: bytes
     """Its hash."""
     tellers: Collection[str]
-    """The parties that could have told different parties different things."""
+    """The parties that could have sent different values to different parties."""
 
     def told_by(self, parties: Collection[str]) -> Self:
-        """Return the same, after more of it was told by the given parties."""
+        """Return this with further parties that sent public inputs."""
         if all(party in self.tellers for party in parties):
-            return self  # and not a set of its own for each of thousands of parties
+            return self  # rather than a separate set for each of thousands of parties
         return self._replace(tellers=frozenset(self.tellers).union(parties))
 
     def accusation(self, party: Party, sender: str) -> Tampered | ProtocolViolation:
-        """Return the error of a party whose peer sent another hash: it, or one that told, lies."""
+        """Return the error for a peer with another hash: it lies, or a sender of inputs does."""
         suspects = tuple(peer for peer in party.peers if peer in {sender, *self.tellers})
         if len(suspects) == 1:
-            return ProtocolViolation(sender, "holds other things to be public than it should")
-        return Tampered(suspects, "made parties hold different things to be public")
+            return ProtocolViolation(sender, "uses public inputs different from the others'")
+        return Tampered(suspects, "made parties use different public inputs")
 
 
 async def receive_bound(
     party: Party, message_type: type[_B], *, sender: str, public: Public, due: int
 ) -> _B:
-    """Wait for a message of a peer that holds the same to be public, as `Party.receive` does.
+    """Wait for a message of a peer with equal public inputs, like `Party.receive`.
 
-    A peer that was told other things may be honest, and at another place of the protocol: so the
-    hash comes before the type.
+    A peer with other inputs may be honest but at another point of the protocol, so the hash is
+    checked before the type.
 
     Args:
         party: This participant.
-        message_type: The type that is due.
+        message_type: The expected type.
         sender: The peer.
-        public: What this participant holds to be public.
+        public: This participant's public inputs.
         due: The round in which the peer sends it.
 
     Raises:
-        ProtocolViolation: If it is of another type, or the peer alone can have lied.
-        Tampered: If the peer holds other things to be public.
+        ProtocolViolation: If the message has another type, or only the peer can have lied.
+        Tampered: If the peer has other public inputs.
     """
     message = await party.receive(Bound, sender=sender, due=due)
     if message.digest != public.digest:
@@ -151,7 +152,7 @@ class PairwiseKeys:
     Args:
         me: The party.
         keys: A secret of `KEY_BYTES` for each peer, by its name.
-        stream: The generator of masks. Proofs put random functions in its place.
+        stream: The generator of masks. Proofs replace it by random functions.
     """
 
     def __init__(
@@ -163,11 +164,11 @@ class PairwiseKeys:
         self._sums = 0
 
     def mask(self, arrays: Sequence[Unsigned], digest: bytes) -> tuple[Unsigned, ...]:
-        """Return arrays of words under the masks of the next sum.
+        """Return masked arrays of words for the next sum.
 
         Args:
             arrays: Unsigned words of any shapes, in the byte order of the wire.
-            digest: The hash that the masks are bound to.
+            digest: The hash to which the masks are bound.
         """
         self._sums += 1
         masked = tuple(array.copy() for array in arrays)
@@ -179,11 +180,11 @@ class PairwiseKeys:
 
 
 def put_mask(arrays: Sequence[Unsigned], stream: bytes | memoryview, add: np.ufunc) -> None:
-    """Add a mask to arrays of words in their place, or subtract it.
+    """Add a mask to arrays of words in place, or subtract it.
 
     Args:
         arrays: Unsigned words of any shapes, in the byte order of the wire.
-        stream: As many bytes as all of them have.
+        stream: Enough bytes for all of them.
         add: `np.add` or `np.subtract`.
     """
     for array in arrays:
@@ -193,11 +194,11 @@ def put_mask(arrays: Sequence[Unsigned], stream: bytes | memoryview, add: np.ufu
 
 
 def neighbours_each_side(parties: int, colluding: int) -> int | None:
-    """Return with how many parties on either side a party has masks, or None for with all.
+    """Return the number of parties on either side with which a party has masks, or None for all.
 
-    The parties stand in a circle, in an order that is drawn after the colluders are fixed, and each
-    has a mask with the h before it and the h behind it. The honest parties fall apart into groups,
-    whose sums the coalition learns, only where two runs of at least h colluders part them: with
+    The parties form a circle, in an order drawn after the colluders are fixed, and each has masks
+    with the h parties before it and the h behind it. The honest parties split into groups, whose
+    sums the coalition learns, only if two runs of at least h colluders separate them: with
     probability at most `n**2 / 2 * (c / n)**(2 h)`. That is at most `2**-64` here.
 
     Source: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS
@@ -205,7 +206,7 @@ def neighbours_each_side(parties: int, colluding: int) -> int | None:
 
     Args:
         parties: The number of parties, n.
-        colluding: The number of them that may pool what they see, c, below n.
+        colluding: The maximum number of colluding parties, c, below n.
     """
     if colluding == 0:
         return 1 if parties > PARTIES_MIN else None
@@ -215,10 +216,10 @@ def neighbours_each_side(parties: int, colluding: int) -> int | None:
 
 
 def neighbours_in_circle(party: Party, each_side: int) -> tuple[str, ...]:
-    """Return the parties that a party has masks with, in a circle that the session's name draws.
+    """Return the parties with which a party has masks, in a circle drawn from the session's name.
 
-    Whoever names a session could draw again and again, which is why the chance of a bad draw is as
-    small as `neighbours_each_side` says.
+    The party that names a session could redraw many times, which is why the probability of a bad
+    draw is as small as in `neighbours_each_side`.
 
     Args:
         party: This participant.
@@ -227,7 +228,7 @@ def neighbours_in_circle(party: Party, each_side: int) -> tuple[str, ...]:
     lots = {name: digest_of(party.session, name.encode()) for name in party.parties}
     circle = sorted(lots, key=lots.__getitem__)
     at, n = circle.index(party.me), len(circle)
-    # Nearest first, so that two neighbours meet each other at the same place of their lists.
+    # Nearest first, so that two neighbours reach each other at the same place of their lists.
     steps = (sign * step for step in range(1, each_side + 1) for sign in (-1, 1))
     return tuple(circle[(at + step) % n] for step in steps)
 
@@ -237,9 +238,9 @@ async def agree_keys(party: Party, *, due: int = 0, colluding: int | None = None
 
     Args:
         party: This participant.
-        due: As `agree_secrets` takes it.
-        colluding: The number of parties that may pool what they see, if it is bounded: then many
-            parties need keys with their neighbours only; see `neighbours_each_side`.
+        due: As in `agree_secrets`.
+        colluding: The maximum number of colluding parties, if it is bounded: with many parties,
+            keys with neighbours then suffice; see `neighbours_each_side`.
     """
     each = None if colluding is None else neighbours_each_side(len(party.parties), colluding)
     among = party.peers if each is None else neighbours_in_circle(party, each)
@@ -251,21 +252,21 @@ async def agree_secrets(
 ) -> dict[str, bytes]:
     """Agree on a secret with each other party, or with some, in one step of set-up.
 
-    X25519 with keys of this session alone, over connections that are authenticated. A secret also
+    Uses X25519 with keys of this session only, over authenticated connections. A secret also
     depends on the session, and on the names and the public keys of its two parties.
 
     Args:
         party: This participant.
         due: The step of set-up in which the keys are sent, from 0 backwards.
-        among: The peers; all of them unless given. Each of them has this party among its own, in
-            the same group of `KEYS_AT_ONCE`.
+        among: The peers; all by default. Each of them has this party among its own, in the same
+            group of `KEYS_AT_ONCE`.
 
     Returns:
         A secret of `KEY_BYTES` for each of these peers, by its name.
 
     Raises:
         InputError: If there are fewer than `PARTIES_MIN` parties.
-        ProtocolViolation: If a peer sent a key that makes no secret.
+        ProtocolViolation: If a peer sent an invalid key.
     """
     if len(party.parties) < PARTIES_MIN:
         raise InputError("parties", len(party.parties), f"at least {PARTIES_MIN}")
@@ -295,7 +296,7 @@ def derive_secret(
         peer: The other's name and public key.
 
     Raises:
-        ValueError: If the public key makes no secret.
+        ValueError: If the public key is invalid.
     """
     (me, private), (name, public) = own, peer
     secret = private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -313,25 +314,26 @@ async def masked_sum(
     digest: bytes = bytes(DIGEST_BYTES),
     first_round: int = 1,
 ) -> NDArray[_W]:
-    """Add up one array of each party; nothing but the total is shown to anybody.
+    """Add up one array of each party, revealing only the total.
 
     Args:
         party: This participant.
         own: Its summand: whole numbers of 8, 16, 32 or 64 bits, of any shape.
-        keys: What `agree_keys` returned; agreed first, in set-up, if left out.
-        adder: The party that adds up and tells the others, in two rounds of n - 1 messages. Without
-            it each sends its masked words to all: one round, n(n - 1) messages.
-        digest: The hash of what all parties hold to be public.
+        keys: The result of `agree_keys`; by default keys are agreed first, in set-up.
+        adder: The party that adds up and sends the total to the others, in two rounds of n - 1
+            messages. By default each party sends its masked words to all: one round, n(n - 1)
+            messages.
+        digest: The hash of the public inputs of all parties.
         first_round: The communication round in which the first message is sent.
 
     Returns:
-        The total modulo 2 to the number of bits, of the same shape and type, the same at all.
+        The total modulo 2 to the number of bits, of the same shape and type, equal at all parties.
 
     Raises:
         InputError: If `own` has another type, or there are too few parties or no such adder.
             Nothing was sent then.
-        ProtocolViolation: If a peer sent other arrays than are due.
-        Tampered: If a peer holds other things to be public.
+        ProtocolViolation: If a peer sent arrays of the wrong shape.
+        Tampered: If a peer has other public inputs.
     """
     as_words(own)
     if adder is not None and adder not in party.parties:
@@ -357,7 +359,7 @@ async def masked_sums(
     public: Public,
     first_round: int,
 ) -> tuple[Words, ...]:
-    """Add up several arrays of each party in one message, as `masked_sum` does with one."""
+    """Add up several arrays of each party in one message, like `masked_sum`."""
     words = tuple(as_words(array) for array in own)
     masked = keys.mask(words, public.digest)
     party.round(first_round)
@@ -372,14 +374,14 @@ async def masked_sums(
 
 
 class MaskedSums:
-    """Masked sums one after another, each bound to all that was public before it.
+    """Successive masked sums, each bound to all earlier public inputs.
 
     Args:
         party: This participant.
-        keys: What `agree_keys` returned.
-        adder: The party that adds up, if one does; see `masked_sum`.
+        keys: The result of `agree_keys`.
+        adder: The party that adds up, if there is one; see `masked_sum`.
         first_round: The communication round of the first sum.
-        public: What is public before it; nothing unless told.
+        public: The public inputs so far; none by default.
     """
 
     def __init__(
@@ -397,7 +399,7 @@ class MaskedSums:
 
     @property
     def public(self) -> Public:
-        """What the next sum is bound to."""
+        """The public inputs to which the next sum is bound."""
         return self._public
 
     @property
@@ -407,15 +409,15 @@ class MaskedSums:
 
     @property
     def parties_in(self) -> tuple[str, ...]:
-        """The parties whose values the totals hold: all of them."""
+        """The parties whose values are in the totals: all of them."""
         return self._party.parties
 
     def bind(self, *public: bytes) -> None:
-        """Bind all further sums to what is public from now on, equal at all parties."""
+        """Bind all further sums to public inputs, equal at all parties."""
         self._public = self._public._replace(digest=digest_of(self._public.digest, *public))
 
     async def add(self, own: Sequence[Words]) -> tuple[Words, ...]:
-        """Add up arrays of each party, and bind what follows to their totals; see `masked_sum`."""
+        """Add up arrays of each party, and bind later sums to their totals; see `masked_sum`."""
         totals = await masked_sums(
             self._party,
             own,
@@ -437,11 +439,11 @@ def masked_rounds(adder: str | None) -> int:
 
 
 def keys_cost(parties: int, colluding: int | None = None) -> Traffic:
-    """Forecast the agreement on keys: n(n - 1) messages of set-up, or fewer with neighbours only.
+    """Forecast the agreement on keys: n(n - 1) messages of set-up, or fewer with neighbours.
 
     Args:
         parties: The number of parties, n.
-        colluding: As `agree_keys` takes it.
+        colluding: As in `agree_keys`.
     """
     each = None if colluding is None else neighbours_each_side(parties, colluding)
     peers = parties - 1 if each is None else 2 * each
@@ -453,7 +455,7 @@ def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecas
 
     Args:
         parties: The number of parties, n.
-        arrays: Arrays of the shapes and types that are added up.
+        arrays: Arrays of the shapes and types of the summands.
         star: Whether one party adds up.
     """
     words, digest = flat_words([as_words(array) for array in arrays]), bytes(DIGEST_BYTES)
@@ -503,26 +505,26 @@ async def receive_words(  # noqa: PLR0917  (which message, and what it has to ho
     public: Public,
     due: int,
 ) -> tuple[Unsigned, ...]:
-    """Wait for a peer's words, of the shapes and types of the given ones, as `receive_bound` does.
+    """Wait for a peer's words, of the given shapes and types, like `receive_bound`.
 
     Args:
         party: This participant.
-        kind: The type of the message that brings them.
+        kind: The type of their message.
         sender: The peer.
-        shaped: Arrays with as many words of the same types.
-        public: What this participant holds to be public.
+        shaped: Arrays of the same sizes and types.
+        public: This participant's public inputs.
         due: The round in which the peer sends them.
 
     Returns:
         The peer's arrays, flattened.
 
     Raises:
-        ProtocolViolation: If they are other arrays, or another message.
-        Tampered: If the peer holds other things to be public.
+        ProtocolViolation: If the arrays or the message differ.
+        Tampered: If the peer has other public inputs.
     """
     message = await receive_bound(party, kind, sender=sender, public=public, due=due)
     if [(a.dtype, a.size) for a in message.words] != [(a.dtype, a.size) for a in shaped]:
-        raise ProtocolViolation(sender, "sent other arrays of masked words than are due")
+        raise ProtocolViolation(sender, "sent arrays of masked words of the wrong shape")
     return message.words
 
 
@@ -537,5 +539,5 @@ def as_words(array: Words) -> Unsigned:
 
 
 def flat_words(arrays: Sequence[Unsigned]) -> tuple[Unsigned, ...]:
-    """Return arrays as a message carries them, of shape (entries,) each."""
+    """Return arrays in the form of a message, of shape (entries,) each."""
     return tuple(array.ravel() for array in arrays)

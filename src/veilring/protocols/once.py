@@ -1,15 +1,15 @@
-"""The member among peers that make one result, which answers all queries from then on.
+"""The member of a deployment with one result, which answers all queries from then on.
 
-The first party of the roster convenes the session in which the result is made, so that no two are
-made at once. All members pay for it before they send what tells of their rows, and each keeps it in
-its ledger before anybody outside is told. A client asks any member, and gets the result itself: its
-queries stay with it.
+The first party of the roster convenes the session that makes the result, so that no two sessions
+make one concurrently. All members pay for it before they send anything that depends on their rows,
+and each stores it in its ledger before anybody outside learns of it. A client asks any member and
+gets the result itself, so its queries stay local.
 
-A member that lacks the result, because it was lost on the way or killed before the disk had it,
-asks the first party. That asks all others whether they have it, in the very session that would make
-it: if one has, it is fetched and nobody pays. So no result is made again as long as one member has
-it. If none has, some may have paid for a session that failed; others may have seen its totals, so
-that the next session is paid for by itself.
+A member that lacks the result, because it was lost in transit or the member was killed before
+storing it, asks the first party. That party asks all others whether they have it, in the same
+session that would make it: if one has, it is fetched and nobody pays. So the result is never made
+again as long as one member has it. If none has, some may have paid for a session that failed;
+others may have seen its totals, so the next session is charged separately.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from veilring.randomness import Streams
 from veilring.transport.messages import Message
 
 PEERS_RESULT: Final = "peers.result"
-"""The service that a client asks of one member, and a member of the first: to send the result."""
+"""The service of sending the result, for clients of any member and for members of the first one."""
 
 _log = logging.getLogger("veilring.member")
 
@@ -55,18 +55,18 @@ _RESULT: Final = "result"
 
 
 class ResultReady(Message, kind="result.ready"):
-    """Says whether the result follows, from a member to who asked for it.
+    """Announces whether the result follows, from a member to the requesting party.
 
     Attributes:
-        exhausted: The name of the party whose budget does not suffice to make it: a member, or the
-            client itself at the member that it asked; empty if the result follows.
+        exhausted: The party whose budget is insufficient: a member, or the client itself at the
+            queried member; empty if the result follows.
     """
 
     exhausted: NameOrNone = ""
 
 
 class NextPiece(Message, kind="result.next"):
-    """Asks for the next piece of a result, so that no more than one is ever under way."""
+    """Requests the next piece of a result, so that at most one is in flight."""
 
 
 class ResultPiece(Message, kind="result.piece"):
@@ -76,20 +76,21 @@ class ResultPiece(Message, kind="result.piece"):
 
 
 class ResultHeld(Message, kind="result.held"):
-    """Says to the first party whether a member has the result.
+    """Reports to the first party whether a member has the result.
 
     Attributes:
-        digest: The hash of it, or nothing.
+        digest: The hash of the result, or empty.
     """
 
     digest: Annotated[bytes, Field(max_length=DIGEST_BYTES)]
 
 
 class ResultHolder(Message, kind="result.holder"):
-    """Says to all members how the session goes on.
+    """Tells all members how the session continues.
 
     Attributes:
-        name: The member that sends the result to the first party; empty if all make it together.
+        name: The member that sends the result to the first party; empty if all members make it
+            together.
     """
 
     name: NameOrNone
@@ -97,17 +98,17 @@ class ResultHolder(Message, kind="result.holder"):
 
 @dataclass(frozen=True, slots=True)
 class OnceMember:
-    """A party of peers that make one result for all queries, and the services that it offers.
+    """A member of a deployment with one result for all queries, with its services.
 
     Attributes:
-        member: The party among peers; it needs a till.
-        once: How a result is kept.
-        till: Where it pays, and keeps the result.
-        content: What the result is of: a result of the same content and the same parties is never
+        member: The underlying member, which needs a till.
+        once: How to store the result.
+        till: The till, which also stores the result.
+        content: The identity of the result: one with the same content and the same parties is never
             made again.
 
     Raises:
-        InputError: If the ledger has a result of this content that other parameters made.
+        InputError: If the ledger has a result of this content made with other parameters.
     """
 
     member: PeerMember
@@ -126,24 +127,24 @@ class OnceMember:
             self.once.read(kept)
         except InputError as error:
             raise InputError.because(
-                "the ledger holds the release of these terms, but this version of veilring plans it"
-                " otherwise; serve it by the version that made it, or agree on terms with another"
-                " table `protocol`, whose release is paid for by itself",
+                "the ledger has the release of these terms, but this version of veilring plans it"
+                " differently; serve it with the version that made it, or agree on terms with"
+                " another table `protocol`, whose release is charged separately",
                 field="ledger",
             ) from error
 
     @property
     def node(self) -> Node:
-        """The node at which it is reached."""
+        """The node of the member."""
         return self.member.node
 
     @property
     def convener(self) -> str:
-        """The only member that convenes the others."""
+        """The member that convenes all sessions."""
         return self.member.parties[0]
 
     def offers(self) -> dict[str, Offer]:
-        """Return the two services: the first party may have it join, and anybody may ask it."""
+        """Return the services for the first party and for clients."""
         terms, limits = self.member.terms, self.member.limits
         return {
             PEERS_JOIN: Offer(self._join, terms, lambda peer: peer == self.convener, limits.joined),
@@ -151,26 +152,26 @@ class OnceMember:
         }
 
     async def failure(self) -> None:
-        """Wait until this member could not take part, charge or keep a result.
+        """Wait until this member fails to take part, charge or store a result.
 
         Raises:
-            StoreFailed: Then. See `PeerMember.failure`.
+            StoreFailed: When that happens. See `PeerMember.failure`.
         """
         await self.member.failure()
 
     async def ask(self, client: str = "") -> bytes | ResultReady:
-        """Return the result, made now if no member has it yet.
+        """Return the result, making it now if no member has it yet.
 
         Args:
-            client: On whose behalf, as the transport authenticated it; by default this member's.
+            client: The client, as authenticated by the transport; by default this member's own.
 
         Returns:
-            The result, as it is kept, or the refusal that names the party that cannot pay.
+            The stored result, or the refusal that names the party that cannot pay.
 
         Raises:
-            NotReady: If a party that is needed is not connected.
+            NotReady: If a required party is not connected.
             StoreFailed: If this party's own disk or memory failed, now or before.
-            VeilringError: If the session failed. It may have been paid for.
+            VeilringError: If the session failed. It may have been charged.
         """
         payer = client or self.node.name
         self._waiting.append(payer)
@@ -192,14 +193,14 @@ class OnceMember:
             return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
     async def _lead(self, party: Party, payer: str) -> bytes:
-        """Fetch the result from a member that has it; if none has, make it with all."""
+        """Fetch the result from a member that has it; if none has, make it with all members."""
         held = dict[str, bytes]()
         for peer in party.peers:
             said = await party.receive(ResultHeld, sender=peer)
             if said.digest:
                 held[peer] = said.digest
         if len(set(held.values())) > 1:
-            raise Tampered(tuple(held), "keeps another result than the others")
+            raise Tampered(tuple(held), "keeps a different result than the others")
         holder = next(iter(held), "")
         if not holder:
             self.till.require(payer)
@@ -208,7 +209,7 @@ class OnceMember:
             return await self._make(party, client=party.me, payer=payer)
         kept = await _receive(party, holder, self.once.size)
         if digest_of(kept) != held[holder]:
-            raise ProtocolViolation(holder, "sent another result than it said to have")
+            raise ProtocolViolation(holder, "sent a result different from the one it announced")
         return self._take(kept, holder)
 
     async def _join(self, party: Party, opener: str) -> None:
@@ -221,18 +222,18 @@ class OnceMember:
             if holder == party.me and kept is not None:
                 await _send(party, opener, kept)
             elif not holder and kept is None:
-                payer = next(iter(self._waiting), opener)  # it is made on this client's request
+                payer = next(iter(self._waiting), opener)  # it is made for this client's request
                 self.till.require(payer)
                 await self._make(party, client=opener, payer=payer)
             elif holder in {"", party.me}:
-                raise ProtocolViolation(opener, "did not heed who has the result")
+                raise ProtocolViolation(opener, "ignored which parties have the result")
 
     async def _make(self, party: Party, *, client: str, payer: str) -> bytes:
         result = await self.member.play(party, client=client, payer=payer)
         return self._keep(self.once.write(result))
 
     async def _fetch(self, payer: str) -> bytes | ResultReady:
-        """Have the first party send the result, which it makes with all if it lacks it as well."""
+        """Have the first party send the result, which it makes with all if necessary."""
         me, first = self.node.name, self.convener
         self.node.require((first,))
         role = opening(partial(_request, size=self.once.size), PEERS_RESULT, self.member.terms)
@@ -247,11 +248,11 @@ class OnceMember:
         return ResultReady(exhausted=first) if answer.exhausted == me else answer
 
     def _take(self, kept: bytes, sender: str) -> bytes:
-        """Keep a result that another member sent, once it was seen to be one."""
+        """Store a result sent by another member, after validating it."""
         read_result(self.once, kept, sender)
         first = self._keep(kept)
         if first != kept:
-            raise ProtocolViolation(sender, "sent another result than the one that is kept here")
+            raise ProtocolViolation(sender, "sent a result different from the one kept here")
         return first
 
     def _find(self) -> bytes | None:
@@ -274,26 +275,26 @@ class OnceMember:
 def result_client(terms: bytes, once: Once, price: float) -> Callable[..., Awaitable[Any]]:
     """Return the client's role: ``await role(party)`` gives the result.
 
-    It is played in a session with one member, which it opens. The member learns that it was asked.
+    It runs in a session with one member, opened by the client. The member learns of the request.
 
     Args:
         terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
-        once: How a result is read.
-        price: The ε that making it costs by these terms.
+        once: How to read the result.
+        price: The ε of making the result under these terms.
     """
     return opening(partial(_ask, once=once, price=price), PEERS_RESULT, terms)
 
 
 def read_result(once: Once, kept: bytes, sender: str) -> Any:  # noqa: ANN401  (the system's own)
-    """Return a result from the bytes that a member sent.
+    """Return a result from bytes sent by a member.
 
     Raises:
-        ProtocolViolation: If they are none.
+        ProtocolViolation: If they are invalid.
     """
     try:
         return once.read(kept)
     except InputError as error:
-        raise ProtocolViolation(sender, f"sent what is no result: {error}") from error
+        raise ProtocolViolation(sender, f"sent an invalid result: {error}") from error
 
 
 async def _ask(party: Party, *, once: Once, price: float) -> Any:  # noqa: ANN401  (the system's own)
@@ -306,7 +307,7 @@ async def _ask(party: Party, *, once: Once, price: float) -> Any:  # noqa: ANN40
 
 
 async def _request(party: Party, *, size: int) -> bytes | ResultReady:
-    """Return the result that the peer has or makes, or its refusal."""
+    """Return the peer's result, which it makes if necessary, or its refusal."""
     (member,) = party.peers
     answer = await party.receive(ResultReady, sender=member)
     return answer if answer.exhausted else await _receive(party, member, size)
@@ -322,13 +323,13 @@ async def _receive(party: Party, sender: str, size: int) -> bytes:
     """Return the given number of bytes from a peer.
 
     Raises:
-        ProtocolViolation: If it sends pieces of other sizes.
+        ProtocolViolation: If the pieces have other sizes.
     """
     found = list[bytes]()
     for expected in pieces_of(bytes(size)):
         await party.send(sender, NextPiece())
         piece = (await party.receive(ResultPiece, sender=sender)).data
         if len(piece) != len(expected):
-            raise ProtocolViolation(sender, "sent another number of bytes than a result has")
+            raise ProtocolViolation(sender, "sent a result of the wrong length")
         found.append(piece)
     return b"".join(found)

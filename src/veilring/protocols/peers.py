@@ -1,9 +1,9 @@
-"""The long-lived member among peers that all hold rows, and its client, of any system of peers.
+"""The long-lived member of a deployment in which all parties hold rows, and its client.
 
-A client asks one member. That member convenes a session among all members, in which they play the
-role that the system's `Membership` names, and answers the client with the labels. Where labels
-spend some of an ε, each member pays from a `Till` of its own before it sends what tells of rows.
-Where one result answers all queries, the member is `veilring.protocols.once.OnceMember`.
+A client asks one member. That member convenes a session of all members, in which they play the role
+of the system's `Membership`, and sends the labels to the client. If labels spend a part of an ε,
+each member charges its own `Till` before it sends anything that depends on rows. If one result
+answers all queries, the member is `veilring.protocols.once.OnceMember`.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Matrix, Message
 
 PEERS_ASK: Final = "peers.ask"
-"""The service that a client asks of one member: to label a batch of queries."""
+"""The service for clients: labelling a batch of queries."""
 PEERS_JOIN: Final = "peers.join"
-"""The service that this member asks of the others: to play the system's role."""
+"""The service for other members: playing the system's role."""
 
 _R = TypeVar("_R")
 
@@ -52,11 +52,11 @@ _log = logging.getLogger("veilring.member")
 
 _ENVELOPE_BYTES: Final = 256  # session, kind and round: under 100
 PIECE_BYTES: Final = min(FRAME_BYTES_MAX - _ENVELOPE_BYTES, ANSWER_BYTES_MAX)
-"""Of what is kept or sent: a piece fits a frame, and an entry of a ledger."""
+"""The maximum size of a stored or sent piece, which fits a frame and an entry of a ledger."""
 NameOrNone = Annotated[str, Field(pattern=rf"^[A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX}}}$")]
 """The name of a party or client, or nothing."""
 _LABELS: Final = "labels"
-_LABEL: Final = np.dtype("<i8")  # as the ledger's file has it
+_LABEL: Final = np.dtype("<i8")  # the limit of the ledger's file
 
 
 class PeerQueries(Message, kind="peers.queries"):
@@ -66,12 +66,12 @@ class PeerQueries(Message, kind="peers.queries"):
 
 
 class PeerLabels(Message, kind="peers.labels"):
-    """The outcome of a batch, from a member to its client.
+    """The result of a batch, from a member to its client.
 
     Attributes:
         labels: Shape (queries,); empty if it was refused.
-        exhausted: The name of the party whose budget does not suffice: a member, or the client
-            itself at the member that it asked; empty if the batch was answered.
+        exhausted: The party whose budget is insufficient: a member, or the client itself at the
+            queried member; empty if the batch was answered.
     """
 
     labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
@@ -80,23 +80,24 @@ class PeerLabels(Message, kind="peers.labels"):
 
 @dataclass(frozen=True, slots=True)
 class Till:
-    """Where a member pays for batches, and keeps the labels of those that it was asked for.
+    """The charging of batches at one member, with the stored labels of those that it was asked for.
 
-    It pays for a batch before it sends anything that tells of its rows, and then others may have
-    the result. So a batch is paid for, however its run ends. The same batch, asked of the same
-    member, gets the same labels again and costs nothing. Where one result answers all queries, that
-    result is what is paid for and kept.
+    A batch is charged before anything that depends on rows is sent, because others may have the
+    result from then on. A batch is therefore charged even if its run fails. Repeating a batch at
+    the same member returns the same labels and costs nothing. If one result answers all queries,
+    that result is charged and stored instead.
 
-    What ends a run follows from requests, budgets and other parties: from no row. A member that can
-    neither take part nor refuse, because its disk or its memory fails, ends: see `failure`.
+    All errors that end a run follow from requests, budgets and other parties, never from a row. A
+    member that can neither take part nor refuse, because its disk or its memory fails, ends: see
+    `failure`.
 
     Attributes:
-        ledger: The ledger in which batches are charged: to the client at the member that was asked,
-            and to that member at the others; its owner closes it. A charge is on the disk within
-            milliseconds, and nobody else's turn comes meanwhile.
+        ledger: The ledger to charge: at the queried member the client's account, at the others that
+            of the queried member. Its owner closes it. A charge is on disk within milliseconds, and
+            blocks all others meanwhile.
         price: The ε of a batch, or of the result.
-        terms: The SHA-256 of all that must be equal at parties that run together.
-        failure: Why the member ended, once it has.
+        terms: The SHA-256 of all terms that must be equal for parties of one session.
+        failure: The reason why the member ended, if it did.
     """
 
     ledger: Ledger
@@ -105,10 +106,10 @@ class Till:
     failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
 
     def require(self, payer: str) -> None:
-        """Refuse before anything is sent, so that nobody pays for what is not answered.
+        """Refuse a request before anything is sent, so that nobody pays for an unanswered one.
 
         Raises:
-            BudgetExhausted: If the payer's budget or the total does not suffice.
+            BudgetExhausted: If the payer's or the total budget is insufficient.
             StoreFailed: If the ledger fails, now or before.
         """
         with self.ending():
@@ -124,12 +125,12 @@ class Till:
         return lambda _release: self.ledger.charge(charge)  # which knows the key of later releases
 
     def find(self, member: str, kind: str, content: bytes) -> bytes | None:
-        """Return what was kept of this content, if something was.
+        """Return the stored answer for this content, if there is one.
 
         Args:
             member: The party's own name.
-            kind: What is kept.
-            content: All that it answers.
+            kind: The kind of answer.
+            content: Everything that the answer depends on.
         """
         found = list[bytes]()
         with self.ending():
@@ -141,7 +142,7 @@ class Till:
         return b"".join(found) if found else None
 
     def keep(self, member: str, kind: str, content: bytes, answer: bytes) -> bytes:
-        """Keep an answer, all of it or nothing; return the one that was kept first."""
+        """Store an answer, completely or not at all; return the one that was stored first."""
         pieces, kept = pieces_of(answer), list[bytes]()
         with self.ending():
             for outcome in self.ledger.charge_many(
@@ -155,10 +156,10 @@ class Till:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """End this member if something fails that is neither a refusal nor a peer's fault.
+        """End this member on any error that is neither a refusal nor a peer's fault.
 
         Raises:
-            StoreFailed: Then.
+            StoreFailed: On such an error.
         """
         self.failure.check()
         try:
@@ -170,12 +171,12 @@ class Till:
 
 
 def pieces_of(kept: bytes) -> list[bytes]:
-    """Return bytes in pieces that can be kept and sent, at least one."""
+    """Return bytes in pieces that can be stored and sent, at least one."""
     return [kept[start : start + PIECE_BYTES] for start in range(0, len(kept) or 1, PIECE_BYTES)]
 
 
 def _piece_keys(kind: str, content: bytes) -> Iterator[str]:
-    """Yield the key of each piece of what is kept of a content: an entry's size has a limit."""
+    """Yield the keys of the pieces of a stored answer, because the size of an entry is limited."""
     key = content_key(kind, content).hex()
     yield key
     for number in count(1):
@@ -184,21 +185,21 @@ def _piece_keys(kind: str, content: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class PeerMember:
-    """A party of a deployment of peers, and the services that it offers.
+    """A party of a deployment in which all parties hold rows, with its services.
 
     Attributes:
-        node: The node at which it is reached.
+        node: The node of the party.
         rows: The party's private rows.
         parties: All members, in the order of the roster.
-        membership: How they take part.
-        facts: What is public of the data.
-        terms: The SHA-256 of all that must be equal at parties that run together.
-        limits: The time that sessions may take.
-        till: Where it pays, if labels cost something. The role is given ``charge``, a callback to
-            call before it sends what tells of rows.
+        membership: How the parties take part.
+        facts: The public facts.
+        terms: The SHA-256 of all terms that must be equal for parties of one session.
+        limits: The time limits of sessions.
+        till: The till, if labels cost budget. The role is given ``charge``, a callback to call
+            before it sends anything that depends on rows.
 
     Raises:
-        InputError: If the rows are of another schema.
+        InputError: If the rows do not fit the schema.
     """
 
     node: Node
@@ -216,7 +217,7 @@ class PeerMember:
         object.__setattr__(self, "_kept", self.membership.keep(self.rows))
 
     def offers(self) -> dict[str, Offer]:
-        """Return the two services: other members may have it join, and anybody may ask it."""
+        """Return the services for other members and for clients."""
         joined, served = self.limits.joined, self.limits.served
         return {
             PEERS_JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
@@ -224,26 +225,26 @@ class PeerMember:
         }
 
     async def failure(self) -> None:
-        """Wait until this member could not take part, charge or keep labels; without a till, ever.
+        """Wait until this member fails; without a till, for ever.
 
         Raises:
-            StoreFailed: Then. It takes part in nothing more; start again to see what the ledger
-                holds.
+            StoreFailed: When that happens. It takes part in nothing more; restart it to read the
+                ledger again.
         """
         await (asyncio.Event() if self.till is None else self.till.failure).wait()
 
     async def ask(self, queries: NDArray[np.float64], client: str = "") -> PeerLabels:
-        """Label a batch together with all other members, or as it was labelled before.
+        """Label a batch together with all other members, or return its stored labels.
 
         Args:
             queries: Shape (queries, features), in [0, 1].
-            client: On whose behalf, as the transport authenticated it; by default this member's.
+            client: The client, as authenticated by the transport; by default this member's own.
 
         Raises:
-            InputError: If the queries do not fit.
+            InputError: If the queries are invalid.
             NotReady: If a party is not connected.
             StoreFailed: If this party's own disk or memory failed, now or before.
-            VeilringError: If the run failed. It may have been paid for.
+            VeilringError: If the run failed. It may have been charged.
         """
         self._check(queries)
         me, payer = self.node.name, client or self.node.name
@@ -277,10 +278,10 @@ class PeerMember:
         return await self.node.run(opening(role, PEERS_JOIN, self.terms), session, self.parties)
 
     def check_joined(self, party: Party, opener: str) -> None:
-        """Refuse to join a session of other parties, or one for which a party is missing.
+        """Refuse to join a session with other parties, or one with missing parties.
 
         Raises:
-            ProtocolViolation: If its opener asked for other parties.
+            ProtocolViolation: If the opener asked for other parties.
             NotReady: If a member is not connected.
         """
         if party.parties != self.parties:
@@ -296,16 +297,16 @@ class PeerMember:
     async def play(
         self, party: Party, *, client: str, payer: str, queries: NDArray[np.float64] | None = None
     ) -> Any:  # noqa: ANN401  (the role's result)
-        """Play the system's role, and pay for it where it costs something.
+        """Play the system's role, and charge for it if it costs budget.
 
         Args:
             party: This participant.
             client: The member that opened the session.
-            payer: The client or member to whose account it is charged.
-            queries: Those of the client, if there are any.
+            payer: The client or member whose account is charged.
+            queries: The client's queries, if there are any.
 
         Returns:
-            What the role returns.
+            The return value of the role.
         """
         own = {} if queries is None else {"queries": queries}
         play = partial(
@@ -321,7 +322,7 @@ class PeerMember:
         try:
             self._check(queries)
         except InputError as error:
-            party.accuse(ProtocolViolation(client, f"asked what cannot be answered: {error}"))
+            party.accuse(ProtocolViolation(client, f"sent an invalid request: {error}"))
         answer = await self.ask(queries, client)
         await party.send(client, answer)
         if not answer.exhausted:
@@ -336,15 +337,15 @@ class PeerMember:
 
 
 def find_exhausted(error: BudgetExhausted | SessionAborted, payer: str, me: str) -> str:
-    """Return whose budget does not suffice, by the error that ended a session.
+    """Return the party whose budget is insufficient, from the error that ended a session.
 
     Args:
-        error: What ended it.
+        error: The error.
         payer: The client or member that was to be charged here.
         me: This member.
 
     Raises:
-        SessionAborted: The error itself, if it has nothing to do with budgets.
+        SessionAborted: The error itself, if it is unrelated to budgets.
     """
     if isinstance(error, BudgetExhausted):
         return payer if error.budget == "analyst" else me
@@ -354,13 +355,13 @@ def find_exhausted(error: BudgetExhausted | SessionAborted, payer: str, me: str)
 
 
 def exhausted_error(whose: str, me: str, member: str, price: str) -> BudgetExhausted:
-    """Return what a client raises if a budget does not suffice.
+    """Return the error of a client for an insufficient budget.
 
     Args:
-        whose: The name of the party that cannot pay, as the member said.
+        whose: The party that cannot pay, as named by the member.
         me: The client.
-        member: The member that it asked.
-        price: What it would have cost, in words.
+        member: The queried member.
+        price: The price, in words.
     """
     own = whose == me
     exhausted = BudgetExhausted("client" if own else "member")
@@ -374,22 +375,22 @@ def peer_client(
 ) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     """Return the client's role: ``await role(party, queries)`` gives the labels.
 
-    It is played in a session with one member, which it opens. The member learns the queries, and
-    the others what the system says; the client learns the labels.
+    It runs in a session with one member, opened by the client. The member learns the queries, and
+    the others as much as the system defines; the client learns the labels.
 
     Args:
         terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
         classes: The number of classes.
-        price: The ε that a batch costs by these terms; 0 if it costs nothing.
+        price: The ε of a batch under these terms; 0 if it costs nothing.
     """
     return opening(partial(_ask, classes=classes, price=price), PEERS_ASK, terms)
 
 
 def check_labels(labels: NDArray[np.int64], member: str, queries: int, classes: int) -> None:
-    """Refuse labels from a member that are no answer to a batch.
+    """Refuse labels from a member that do not answer a batch.
 
     Raises:
-        ProtocolViolation: If there are more or fewer than queries, or one is of no class.
+        ProtocolViolation: If the number of labels is wrong, or one is not a class.
     """
     if labels.shape != (queries,):
         raise ProtocolViolation(member, f"sent {len(labels)} labels for {queries} queries")

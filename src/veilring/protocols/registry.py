@@ -1,7 +1,7 @@
-"""All systems by name: those of this package, and those that other packages bring.
+"""The registry of systems: those of this package and of other packages.
 
-A system is imported when it is asked for. Another package brings one by an entry point of the group
-`veilring.systems`: its name is the system's, and it names the class.
+A system is imported on first use. Another package adds one by an entry point of the group
+`veilring.systems`: its name is the system's, and its value is the class.
 """
 
 import sys
@@ -19,7 +19,7 @@ from veilring.errors import InputError
 from veilring.protocols.system import System
 
 GROUP: Final = "veilring.systems"
-"""The group of entry points by which other packages bring systems."""
+"""The group of entry points by which other packages add systems."""
 
 BUILT_IN: Final = MappingProxyType(
     {
@@ -33,7 +33,7 @@ BUILT_IN: Final = MappingProxyType(
         "treewalk": "veilring.protocols.treewalk.system:TreeWalk",
     }
 )
-"""Where each system of this package is."""
+"""The module and class of each system of this package."""
 PROTOCOL_DEFAULT: Final = "private-knn"
 """The system of a table `protocol` without a `name`."""
 
@@ -49,7 +49,7 @@ def find_system(name: str) -> type[System]:
     """Return a system by its name.
 
     Raises:
-        InputError: If there is none, or the package that brings it cannot be imported.
+        InputError: If there is none, or its package cannot be imported.
     """
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
@@ -82,11 +82,11 @@ Protocol = Annotated[SerializeAsAny[System], BeforeValidator(_as_system)]
 def model_naming(model: type[_S], tables: Mapping[str, Any]) -> type[_S]:
     """Return the model of a file with the system that its table `protocol` names.
 
-    Pydantic then names the system's own keys in mistakes.
+    Pydantic then names the system's own keys in errors.
 
     Args:
-        model: The model of the file; its field `protocol` is any system.
-        tables: What the file holds.
+        model: The model of the file, whose field `protocol` is any system.
+        tables: The content of the file.
 
     Raises:
         ScenarioError: If there is no such system.

@@ -1,9 +1,9 @@
-"""Requests that a ledger charges once: their keys, and what becomes of each.
+"""Requests that a ledger charges once: their keys and their outcomes.
 
-A request is answered and paid for, or refused. There is no third outcome that a server survives:
+A request is answered and charged, or refused. There is no third outcome that a server survives:
 whether drawing or charging an answer fails may depend on private rows, and a failure that costs
-nothing could be asked for again and again. So every failure is the same `StoreFailed` to the
-client, and ends the server.
+nothing could be repeated. Every failure is therefore the same `StoreFailed` to the client, and ends
+the server.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from veilring.reached import sometimes
 REQUEST_KEY_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 
 RequestKey = Annotated[bytes, Field(min_length=REQUEST_KEY_BYTES, max_length=REQUEST_KEY_BYTES)]
-"""The client's name of a request. A request that is sent again has the same key, gets the same
-answer, and is charged once."""
+"""The client's name of a request. A repeated request has the same key, gets the same answer, and is
+charged once."""
 
 
 def content_key(name: str, content: bytes) -> bytes:
-    """Return the key that follows from a request's content.
+    """Return the key derived from a request's content.
 
     Args:
-        name: Another name makes another key of the same content.
-        content: All of the request but its key.
+        name: The name of the request; another name gives another key for the same content.
+        content: The request without its key.
     """
     salt = hashlib.sha256(name.encode()).digest()
     return hashlib.sha256(salt + content).digest()[:REQUEST_KEY_BYTES]
 
 
 class RequestVerdict(IntEnum):
-    """The outcome of a request, as its answer states it."""
+    """The outcome of a request, as stated in its answer."""
 
     ANSWERED = 0
     CLIENT_EXHAUSTED = 1
@@ -51,11 +51,11 @@ class RequestVerdict(IntEnum):
 
 
 class RequestRefusal(NamedTuple):
-    """Why a request was not answered. Nothing was charged."""
+    """The reason why a request was not answered. Nothing was charged."""
 
     verdict: RequestVerdict
     left: float
-    """Of the budget that does not suffice; else 0."""
+    """The remaining budget if that is insufficient, otherwise 0."""
 
 
 def answer_once(
@@ -67,19 +67,19 @@ def answer_once(
     amount: float,
     pay: Callable[[], bytes],
 ) -> bytes | RequestRefusal:
-    """Return the kept answer of a request that was answered before; otherwise pay for a new one.
+    """Return the stored answer of a repeated request; otherwise pay for a new one.
 
     Args:
-        ledger: The ledger that is charged.
-        client: The client, as the transport authenticated it.
+        ledger: The ledger to charge.
+        client: The client, as authenticated by the transport.
         key: The request's key.
-        content: All of the request but its key.
-        amount: What the request costs the client.
-        pay: Draws an answer, charges it, and returns what `Ledger.charge` does. Called only for a
-            new request that the budgets allow.
+        content: The request without its key.
+        amount: The price of the request for the client.
+        pay: A function that draws an answer, charges it, and returns the result of `Ledger.charge`.
+            Called only for a new request within the budgets.
 
     Raises:
-        StoreFailed: If an answer could not be drawn or charged; see `charging`.
+        StoreFailed: If drawing or charging an answer failed; see `charging`.
     """
     try:
         with charging():
@@ -102,14 +102,14 @@ def answer_once(
 
 @contextmanager
 def charging() -> Iterator[None]:
-    """Let a ledger's refusals and a session's errors pass, and make one error of all others.
+    """Pass on a ledger's refusals and a session's errors, and convert all others to one error.
 
     Raises:
-        BudgetExhausted: If a client's or the total budget does not suffice.
+        BudgetExhausted: If a client's or the total budget is insufficient.
         InputError: If the client used the key for another request.
-        VeilringError: If the session ended, where something is sent within.
+        VeilringError: If the session ended, in code that sends messages.
         StoreFailed: For everything else. Its message is for the server's log: to the client a
-            failed disk and a failed draw are the same.
+            failed disk and a failed draw look the same.
     """
     try:
         yield
@@ -120,19 +120,19 @@ def charging() -> Iterator[None]:
 
 
 class ServerFailure:
-    """The failure that ends a server: after it nothing more is answered, and its process ends."""
+    """The failure that ends a server, which then answers nothing more."""
 
     def __init__(self) -> None:
         self._error: StoreFailed | None = None
         self._reported = asyncio.Event()
 
     def report(self, error: StoreFailed) -> None:
-        """Keep the first failure and wake the task that waits for it. Call it in the event loop."""
+        """Store the first failure and wake its waiting task. Call it in the event loop."""
         self._error = self._error or error
         self._reported.set()
 
     def check(self) -> None:
-        """Raise the failure if there was one."""
+        """Raise the failure if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -140,7 +140,7 @@ class ServerFailure:
         """Wait for a failure, and until the sessions that it ended have sent their aborts.
 
         Raises:
-            StoreFailed: Then.
+            StoreFailed: The failure.
         """
         await self._reported.wait()
         await asyncio.sleep(ABORT_SECONDS)
@@ -148,17 +148,17 @@ class ServerFailure:
 
 
 def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> None:
-    """Raise the error that a refusal means to the client.
+    """Raise the error that a refusal means for the client.
 
     Args:
         verdict: A `Verdict`.
-        left: Of the budget that does not suffice.
-        asked: What the request would have cost.
-        unit: Of both.
+        left: The remaining budget that is insufficient.
+        asked: The price of the request.
+        unit: The unit of both.
 
     Raises:
         InputError: If the key was used for another request.
-        BudgetExhausted: If a budget does not suffice.
+        BudgetExhausted: If a budget is insufficient.
     """
     if verdict == RequestVerdict.KEY_USED:
         raise InputError.because(
@@ -170,10 +170,10 @@ def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> N
 
 
 def _is_public(error: Exception) -> bool:
-    """Return whether an error follows from requests, budgets and peers alone."""
+    """Return whether an error follows only from requests, budgets and peers."""
     match error:
         case BudgetExhausted():
-            return error.left is not None  # that of a record is secret
+            return error.left is not None  # the budget of a record is secret
         case InputError():
             return error.field == "key"
     return isinstance(error, VeilringError)
@@ -183,11 +183,11 @@ def _failure(error: Exception) -> str:
     """Describe a failure in words that reveal nothing of the data."""
     match error:
         case BudgetExhausted():
-            # Records that cannot pay were left out; that one could not after all is secret.
-            what = "the ledger has charged what nobody here has seen"
+            # Records that cannot pay were left out; that one could not pay after all is secret.
+            what = "the ledger charged for an answer that is unknown here"
         case sqlite3.Error() | OSError() | InputError(field="ledger"):
             what = f"the ledger failed: {error}"
-        case _:  # its text may quote a row, so that only its kind and its place are named
+        case _:  # its text may quote a row, so only its kind and its place are named
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
             what = f"an answer could not be drawn: {type(error).__name__} in {where}"

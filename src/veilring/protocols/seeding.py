@@ -1,8 +1,8 @@
-"""The set-up of sums that survive lost parties: seeds of each sum, shared among all parties.
+"""The set-up of sums that survive dropouts: fresh seeds of each sum, shared among all parties.
 
 For each sum a party draws a private key of X25519, from which its pairwise masks follow, and the
-seed of its self-mask. It tells all parties the public key and commitments to both, and deals each
-its shares. See `veilring.protocols.dropouts` for their use, and when which shares are told.
+seed of its self-mask. It sends all parties the public key and commitments to both, and deals each
+its shares. `veilring.protocols.dropouts` describes their use, and which shares are revealed when.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ _Seed = Annotated[bytes, Field(min_length=SEED_BYTES, max_length=SEED_BYTES)]
 
 
 class SeedShares(Message, kind="dropouts.seeds"):
-    """What a party deals to another for each sum of the session, in set-up.
+    """The shares that a party deals to another for each sum of the session, in set-up.
 
     Attributes:
         publics: The public key that belongs to its private key.
@@ -48,7 +48,7 @@ class SeedShares(Message, kind="dropouts.seeds"):
         roots: The root of the hash tree over the shares of both.
         pairs: The receiver's share of the private key.
         owns: The receiver's share of the self-mask's seed.
-        above: The hashes beside the way from these two to the root, one after another.
+        above: The hashes on the path from these two to the root, one after another.
     """
 
     publics: tuple[_Seed, ...]
@@ -61,12 +61,12 @@ class SeedShares(Message, kind="dropouts.seeds"):
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many parties may be lost and may collude, and the threshold that follows.
+    """The numbers of parties that may be lost and may collude, and the resulting threshold.
 
     Attributes:
         parties: The number of parties, n.
-        tolerated: The number of colluders, c, the coordinator among them if it may be one.
-        lost: The number of parties, l, without which a sum still stands.
+        tolerated: The number of colluders, c, including the coordinator if it may be one.
+        lost: The number of parties, l, that a sum can lose.
 
     Raises:
         InputError: If no threshold t has c < t <= n - l, or there are fewer than three parties.
@@ -84,28 +84,29 @@ class Quorum:
                 raise InputError(name, count, "at least 0")
         if self.tolerated >= self.threshold:
             raise InputError.because(
-                f"{self.threshold} of {self.parties} parties are left if {self.lost} are lost, and"
-                f" {self.tolerated} that collude would be enough to open what each has sent;"
+                f"if {self.lost} are lost, {self.threshold} of {self.parties} parties are left, and"
+                f" {self.tolerated} colluders would be enough to reveal the input of each party;"
                 " tolerate fewer colluders or fewer losses",
                 field="lost",
             )
 
     @property
     def threshold(self) -> int:
-        """The number t of shares that make a seed, and of parties that a sum needs: n - l.
+        """The number t of shares that reconstruct a seed, and of parties that a sum needs: n - l.
 
-        It is the greatest that losses allow, and so the safest: fewer shares tell nothing.
+        It is the largest that allows the losses, and therefore the safest: fewer shares reveal
+        nothing.
         """
         return self.parties - self.lost
 
     @property
     def withstands_lies(self) -> bool:
-        """Whether 2t > n + c: nothing but a total is told also if the coordinator colludes."""
+        """Whether 2t > n + c: only a total is revealed even if the coordinator colludes."""
         return 2 * self.threshold > self.parties + self.tolerated
 
 
 class Head(NamedTuple):
-    """What a party has told all others of its seeds for a sum."""
+    """A party's public announcement about its seeds for a sum."""
 
     public: bytes
     commitment: bytes
@@ -114,12 +115,12 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SumSeeds:
-    """What a party knows of all parties' seeds for one sum.
+    """The knowledge of a party about all parties' seeds for one sum.
 
     Attributes:
         pairs: The keys that it shares with each other party, by its name.
         own: The seed of its self-mask.
-        heads: What each party has told of its seeds.
+        heads: The announcement of each party.
         held: Its shares of each party's seeds.
     """
 
@@ -133,8 +134,8 @@ class SharedSeeds:
     """The seeds of all sums of a session at one party; see `share_seeds`.
 
     Args:
-        quorum: The threshold by which they are shared.
-        seeds: Those of each sum.
+        quorum: The threshold of the sharing.
+        seeds: The seeds of each sum.
     """
 
     def __init__(self, quorum: Quorum, seeds: Iterable[SumSeeds]) -> None:
@@ -142,17 +143,17 @@ class SharedSeeds:
         self._seeds = deque(seeds)
         heads = [b"".join(head) for one in self._seeds for head in one.heads.values()]
         self.digest = digest_of(*heads)
-        """The hash of what all parties have told of their seeds."""
+        """The hash of all parties' announcements."""
 
     def take(self) -> SumSeeds:
-        """Return the seeds of the next sum, once: shares are told for one set alone.
+        """Return the seeds of the next sum, once: shares are revealed for only one set.
 
         Raises:
             InputError: If there are none left.
         """
         if not self._seeds:
             raise InputError.because(
-                "no seeds are left for one more sum; share them for all sums in set-up",
+                "no seeds are left for another sum; share seeds for all sums during set-up",
                 field="sums",
             )
         return self._seeds.popleft()
@@ -161,8 +162,9 @@ class SharedSeeds:
 async def share_seeds(party: Party, quorum: Quorum, *, sums: int = 1, due: int = 0) -> SharedSeeds:
     """Share fresh seeds for a number of sums, in one step of set-up: n(n - 1) messages.
 
-    From here on the session tolerates the loss of peers. A party that lacks the shares of one that
-    is lost leaves, with nothing sent that depends on any value; the others may go on without both.
+    From here on the session tolerates the loss of peers. A party that lacks the shares of a lost
+    one leaves, without having sent anything that depends on a value; the others may continue
+    without both.
 
     Args:
         party: This participant.
@@ -171,9 +173,9 @@ async def share_seeds(party: Party, quorum: Quorum, *, sums: int = 1, due: int =
         due: The step of set-up in which the seeds are sent, from 0 backwards.
 
     Raises:
-        InputError: If the quorum is of another number of parties. Nothing was sent then.
+        InputError: If the quorum is for another number of parties. Nothing was sent then.
         PeerLost: If a peer is lost.
-        ProtocolViolation: If a peer dealt other shares than it has committed to.
+        ProtocolViolation: If a peer's shares do not match its commitment.
     """
     if quorum.parties != len(party.parties):
         raise InputError("quorum", quorum.parties, f"of {len(party.parties)} parties")
@@ -226,7 +228,7 @@ def _held(given: SeedShares, number: int) -> HeldShares:
 
 
 def split_hashes(hashes: bytes) -> tuple[bytes, ...]:
-    """Return hashes that were sent one after another."""
+    """Split the hashes of a message."""
     starts = range(0, len(hashes), DIGEST_BYTES)
     return tuple(hashes[start : start + DIGEST_BYTES] for start in starts)
 
@@ -234,9 +236,9 @@ def split_hashes(hashes: bytes) -> tuple[bytes, ...]:
 def _check_seed_shares(
     dealer: str, given: SeedShares, holder: int, sums: int, parties: int
 ) -> None:
-    """Hold a dealer's shares to its root, so that nobody else answers for them later."""
+    """Check a dealer's shares against its root, so that nobody else is blamed for them later."""
     if {len(field) for field in given.fields() if isinstance(field, tuple)} != {sums}:
-        raise ProtocolViolation(dealer, "shared seeds for another number of sums than are due")
+        raise ProtocolViolation(dealer, "shared seeds for the wrong number of sums")
     for number, root in enumerate(given.roots):
         held = _held(given, number)
         branches = [held.branch(seed) for seed in range(SEEDS)]
@@ -270,7 +272,7 @@ def seeds_cost(parties: int, *, sums: int = 1, lost: int = 0) -> Traffic:
     Args:
         parties: The number of parties, n.
         sums: The number of sums.
-        lost: The number of parties that are lost later, whose messages are not counted.
+        lost: The number of parties lost later, whose messages are not counted.
     """
     seeds, above = (bytes(SEED_BYTES),) * sums, bytes(DIGEST_BYTES * (tree_depth(parties) - 1))
     message = SeedShares(

@@ -1,12 +1,12 @@
-"""Shamir's sharing of seeds, of which each share can be held to what its dealer has committed to.
+"""Shamir's secret sharing of seeds, with shares that can be checked against a commitment.
 
 A seed is an element of the field of 2^255 - 19 elements: as 32 bytes it is a private key of X25519
-or a key of masks. Party i of n, from 0, holds the value at i + 1 of a random polynomial of degree
-t - 1 whose value at 0 is the seed: t shares make it, and t - 1 are independent of it.
+or a key of masks. Party i of n, from 0, holds the value at i + 1 of a random polynomial of degree t
+- 1 whose value at 0 is the seed: t shares reconstruct it, and t - 1 are independent of it.
 
-A dealer shares two seeds and tells all the root of one hash tree over all 2n shares. So a wrong
-share is known from a right one, and it is known whether its dealer or its teller is at fault. What
-the tree shows of other shares is their hashes, and a share is as hard to guess as a seed.
+A dealer shares two seeds and sends all parties the root of one hash tree over all 2n shares. A
+wrong share can therefore be detected, and attributed to its dealer or its sender. The tree reveals
+only the hashes of other shares, and a share is as hard to guess as a seed.
 
 Source: Shamir, "How to share a secret", CACM 1979; Merkle, CRYPTO 1987, for the tree. (The sharing
 in `veilring.protocols.ranksearch.algorithm.shares` is for arrays of small numbers.)
@@ -41,11 +41,11 @@ def seed_bytes(seed: int) -> bytes:
 def share_seed(
     seed: int, threshold: int, parties: int, rng: Generator, *, prime: int = PRIME
 ) -> list[int]:
-    """Share a seed, so that any `threshold` shares make it and fewer tell nothing of it.
+    """Share a seed, so that any `threshold` shares reconstruct it and fewer reveal nothing.
 
     Args:
         seed: An element of the field.
-        threshold: The number t of shares that make it, from 1 to `parties`.
+        threshold: The number t of shares that reconstruct it, from 1 to `parties`.
         parties: The number of parties, n, below the prime.
         rng: The dealer's own randomness.
         prime: The size of the field.
@@ -64,7 +64,7 @@ def share_seed(
 
 
 def weights_at_zero(points: Sequence[int], p: int) -> list[int]:
-    """Return the weights that make of a polynomial's values at points its value at 0.
+    """Return the weights of a polynomial's values at points that give its value at 0.
 
     Args:
         points: Different numbers from 1 to p - 1; one more than the polynomial's degree.
@@ -79,10 +79,10 @@ def weights_at_zero(points: Sequence[int], p: int) -> list[int]:
 
 
 def join_shares(shares: Mapping[int, Sequence[int]], *, prime: int = PRIME) -> list[int]:
-    """Return seeds from as many shares of each as make it.
+    """Return seeds from enough shares of each.
 
     Args:
-        shares: For each teller, by its place from 0, its shares of the seeds in the same order.
+        shares: For each sender, by its place from 0, its shares of the seeds in the same order.
         prime: The size of the field.
     """
     weights = weights_at_zero([place + 1 for place in shares], prime)
@@ -135,7 +135,7 @@ def hash_tree(shares: Sequence[Sequence[int]]) -> list[list[bytes]]:
 
 
 def siblings_above(levels: Sequence[Sequence[bytes]], holder: int) -> tuple[bytes, ...]:
-    """Return the hashes beside the way from a holder's pair of leaves to the root."""
+    """Return the hashes on the path from a holder's pair of leaves to the root."""
     place, siblings = holder, []
     for level in levels[1:-1]:
         siblings.append(level[place ^ 1])
@@ -144,12 +144,12 @@ def siblings_above(levels: Sequence[Sequence[bytes]], holder: int) -> tuple[byte
 
 
 class HeldShares(NamedTuple):
-    """A holder's shares of a dealer's two seeds, with what shows that they are right."""
+    """A holder's shares of a dealer's two seeds, with the proof that they are right."""
 
     shares: tuple[bytes, bytes]
     above: tuple[bytes, ...]
-    """The hashes beside the way from the pair to the root."""
+    """The hashes on the path from the pair to the root."""
 
     def branch(self, seed: int) -> Branch:
-        """Return one of the shares, as it is told: it does not show the other."""
+        """Return one of the shares in the form in which it is revealed, without the other."""
         return Branch(self.shares[seed], (digest_of(self.shares[1 - seed]), *self.above))

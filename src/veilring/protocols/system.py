@@ -1,13 +1,12 @@
-"""A system: its parameters, its promise, its cost before it is run, and how its parties play it.
+"""A system: its parameters, its guarantee, the forecast of its cost, and its parties.
 
-A `System` is what a family of protocols gives to all tools above it. It is one model of
-parameters: names, defaults, ranges and help texts are written there and nowhere else. It says what
-it promises (`promise`) and costs (`forecast`), and `setup` hands rows to its parties. A `Setup`
-plays batches of queries: over a network with `play`, or in one process, by the same vectorised
-steps, with `label`.
+A `System` is the interface between a family of protocols and all tools above it. It is one model of
+parameters: names, defaults, ranges and help texts are defined only there. It states its guarantee
+(`promise`) and cost (`forecast`), and `setup` gives rows to its parties. A `Setup` plays batches of
+queries: over a network with `play`, or in one process, by the same vectorised steps, with `label`.
 
-Scenarios, sweeps, reports, the comparison, the estimators and `veilring.run` know no more of a
-system than this.
+Scenarios, sweeps, reports, the comparison, the estimators and `veilring.run` use nothing else of a
+system.
 """
 
 from abc import ABC, abstractmethod
@@ -43,16 +42,13 @@ from veilring.protocols.claims import (
 from veilring.protocols.forecast import Forecast
 
 PARTIES: Final = 8
-"""How many parties there are unless something else is said."""
+"""The default number of parties."""
 SERVER: Final = "server"
-"""The name of the party that does what no holder of rows does: it collects, or holds all rows."""
+"""The name of a party that holds no share of the rows: a collector, or an owner of all rows."""
 NEIGHBOURS: Final = 5
-"""How many neighbours vote in the pooled classifier that a system without its own k is compared
-with."""
-SEED_TELLS: Final = (
-    "The noise is that of a seed, so that no ε holds against a reader who knows the seed."
-)
-"""A sentence of a note, where an ε would rest on seeded noise."""
+"""The number of neighbours in the pooled classifier for systems without their own k."""
+SEED_TELLS: Final = "The noise was drawn from a seed; no ε holds against anyone who knows the seed."
+"""The sentence of a note for an ε that would rest on seeded noise."""
 
 _WIDTH: Final = 14
 _PLURALS: Final = {"batch": "batches", "query": "queries", "report": "reports", "stream": "streams"}
@@ -60,15 +56,15 @@ _PLURALS: Final = {"batch": "batches", "query": "queries", "report": "reports", 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is public of the data and of those who hold them.
+    """The public facts about the data and the parties.
 
     Attributes:
         parties: The number of parties that hold rows.
         features: The number of features of a row, each scaled into [0, 1] by public ranges.
         classes: The number of classes.
-        rows: The number of rows of all parties together, if that is public.
-        queries: The number of queries that will be asked in all, if that is known.
-        schema: The public schema of the rows, if there is one beyond these numbers.
+        rows: The total number of rows of all parties, if public.
+        queries: The total number of queries, if known.
+        schema: The public schema of the rows, if there is one.
     """
 
     parties: int
@@ -86,22 +82,22 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a system promises, to whom, and under which assumptions.
+    """The guarantee of a system: what is protected, from whom, and in which threat model.
 
-    Two promises are comparable only where `protects`, `against`, `adjacency` and `unit` agree.
+    Two guarantees are comparable only if `protects`, `against`, `adjacency` and `unit` agree.
 
     Attributes:
         protects: The secrets that are protected.
-        against: The parties and observers that they are protected from.
-        threat_model: What is assumed of the parties.
-        adjacency: The pairs of inputs that ε speaks of; empty where no ε holds.
-        epsilon: The bound; none where nothing bounds what is learned.
-        delta: The probability that comes with it; 0 where the promise is pure.
-        unit: What ε is for: batch, report, stream or query; or several of them together, such as
-            `2 batches`.
-        measure: The kind of promise.
-        learned: What all parties, or the client, learn.
-        note: What else has to be known.
+        against: The parties and observers from whom they are protected.
+        threat_model: The threat model.
+        adjacency: The adjacency relation of ε; empty if no ε holds.
+        epsilon: The bound ε; none if nothing bounds the leakage.
+        delta: The δ; 0 for a pure guarantee.
+        unit: The unit of ε: batch, report, stream or query, or several of them, such as `2
+            batches`.
+        measure: The kind of guarantee.
+        learned: The outputs for all parties, or for the client.
+        note: Further facts to know.
     """
 
     protects: str
@@ -132,10 +128,10 @@ class Promise:
         return f"ε, δ = {self.delta:g} a {self.unit}" if self.delta else f"ε a {self.unit}"
 
     def broken_by(self, told: Mapping[str, str]) -> "Promise":
-        """Return what is left of the promise where something reveals more than any ε allows.
+        """Return the remaining guarantee if something reveals more than any ε allows.
 
         Args:
-            told: What does, in a few words, and a sentence on each; perhaps nothing.
+            told: The causes in a few words, with a sentence on each; may be empty.
         """
         note = " ".join([self.note, *told.values()]).strip()
         if not told or self.epsilon in {None, inf}:
@@ -158,13 +154,13 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What has been spent of a promise.
+    """The spent part of a guarantee.
 
     Attributes:
-        epsilon: The bound on all that was answered so far together; none where there is no bound.
-        delta: The probability that comes with it.
-        times: How often the promise's unit was spent.
-        unit: That unit.
+        epsilon: The bound on all answers so far together; none if there is no bound.
+        delta: The δ.
+        times: The number of units spent.
+        unit: The unit of the guarantee.
     """
 
     epsilon: float | None
@@ -174,7 +170,7 @@ class Spent:
 
     @property
     def what(self) -> str:
-        """What it was spent for, in a few words."""
+        """The units that were paid for, in a few words."""
         many = f"{self.times} {_PLURALS.get(self.unit, self.unit)}"
         return f"for {f'one {self.unit}' if self.times == 1 else many}"
 
@@ -198,13 +194,13 @@ RowsLike: TypeAlias = Table | ArrayLike | Path | str
 
 
 class PublicModel(Protocol):
-    """A classifier that a run leaves and anybody may use, for any number of queries."""
+    """A classifier released by a run, which anyone may use for any number of queries."""
 
     def predict(self, rows: RowsLike) -> NDArray[np.str_]:
         """Return the name of the class of each row, shape (rows,)."""
 
     def save(self, path: Path | str) -> None:
-        """Write the model to a file that does not exist."""
+        """Write the model to a new file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -212,13 +208,13 @@ class Play:
     """One batch, ready for a cluster, with the forecast of its cost.
 
     Attributes:
-        forecast: The closed form of the cost. It is given the run, since what clients draw in
-            secret may decide how their reports are bundled.
-        labels: Returns the class numbers of the queries, shape (queries,), from the result of a
-            party that learns them.
-        learners: The parties that learn the labels; the client first.
+        forecast: The closed form of the cost. Its argument is the run, because secret draws of
+            clients may decide how their reports are bundled.
+        labels: A function that returns the class numbers of the queries, shape (queries,), from the
+            result of a party that learns them.
+        learners: The parties that learn the labels, the client first.
         public: The arguments of every party's role.
-        only: The arguments of one party alone, by its name.
+        only: Additional arguments of single parties, by name.
         watch: The parties whose views the forecast needs.
     """
 
@@ -234,12 +230,12 @@ class Setup(ABC):
     """A system whose parties hold their rows, ready to answer.
 
     Attributes:
-        is_exact: Whether labels are those of `reference`, always.
+        is_exact: Whether labels always equal those of `reference`.
 
     Args:
-        system: The system that this is of.
+        system: The system.
         parts: The rows of each party, by its name.
-        facts: What is public.
+        facts: The public facts.
     """
 
     is_exact: ClassVar[bool] = False
@@ -251,7 +247,7 @@ class Setup(ABC):
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """The names of all parties that take part: those that hold rows unless overridden."""
+        """The names of all parties: those that hold rows unless overridden."""
         return tuple(self.parts)
 
     @property
@@ -272,15 +268,15 @@ class Setup(ABC):
     @property
     @abstractmethod
     def batch_max(self) -> int:
-        """The number of queries that one batch can hold."""
+        """The maximum number of queries in one batch."""
 
     @property
     def rounds(self) -> int | None:
-        """How often a vector goes round for a batch, in systems that send one round."""
+        """The number of rounds of the vector for a batch, in systems with a circulating vector."""
         return None
 
     def batches(self, queries: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Return queries in batches of what is answered at once."""
+        """Return queries in batches that are answered at once."""
         size = self.batch_max
         return [queries[first : first + size] for first in range(0, len(queries), size)]
 
@@ -297,12 +293,12 @@ class Setup(ABC):
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
             among: The parties that take part; all unless some were lost.
-            ring: The order of the parties, if it was dealt and not drawn by them.
+            ring: The order of the parties, if it was dealt rather than drawn by them.
         """
 
     @abstractmethod
     def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
-        """Label a batch in this process, without messages, by the very steps that parties run.
+        """Label a batch in this process, without messages, with the same steps that parties run.
 
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
@@ -314,7 +310,7 @@ class Setup(ABC):
 
     @abstractmethod
     def spent(self, batches: int) -> Spent:
-        """Return what the given number of batches spends together."""
+        """Return the total spending of the given number of batches."""
 
     def model(
         self,
@@ -323,23 +319,24 @@ class Setup(ABC):
         *,
         seeded: bool,  # noqa: ARG002  (likewise)
     ) -> PublicModel | None:
-        """Return the public model that the answer to a batch holds; none in most systems.
+        """Return the public model contained in the answer to a batch; none in most systems.
 
         Args:
             answer: The result of a party that learns the labels.
             among: The parties that took part.
-            seeded: Whether a seed made all noise, so that no ε holds against those who know it.
+            seeded: Whether all noise was drawn from a seed, so that no ε holds against anyone who
+                knows it.
         """
         return None
 
     def reference(
         self, queries: NDArray[np.float64], among: Sequence[str] | None = None
     ) -> NDArray[np.int64]:
-        """Label queries without any privacy, by a classifier that has all rows in one place.
+        """Label queries without any privacy, with a classifier that has all rows in one place.
 
         Args:
             queries: Shape (queries, features).
-            among: The parties whose rows count; all unless given.
+            among: The parties whose rows are used; all by default.
         """
         from veilring.protocols.ring.algorithm.classify import pooled_knn  # noqa: PLC0415  (one system of many)
 
@@ -348,7 +345,7 @@ class Setup(ABC):
         return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, k)
 
     def can_do_with(self, parties: Sequence[str]) -> bool:
-        """Say whether a batch can be played by some of the parties, after others were lost."""
+        """Return whether a batch can be played by these parties, after others were lost."""
         return len(parties) >= PARTIES_MIN
 
     def find_wrong(
@@ -357,26 +354,26 @@ class Setup(ABC):
         labels: Mapping[str, NDArray[np.int64]],
         among: Sequence[str],
     ) -> list[str]:
-        """Return what no run may end with, one sentence each.
+        """Return the violated invariants of a run, one sentence each.
 
         Args:
-            queries: The queries that were asked, shape (queries, features).
-            labels: What each party learned whose role ended without an error, by its name.
+            queries: The queries, shape (queries, features).
+            labels: The labels learned by each party whose role ended without an error, by name.
             among: The parties that took part.
         """
         if self.is_exact:
             expected = self.reference(queries, among)
             return [
-                f"{party} has other labels than the pooled classifier"
+                f"the labels of {party} differ from the pooled classifier's"
                 for party, found in labels.items()
                 if not np.array_equal(found, expected)
             ]
         wrong, classes = [], range(self.facts.classes)
         for party, found in labels.items():
             if found.shape != (len(queries),) or not np.isin(found, classes).all():
-                wrong.append(f"{party} has labels that are none")
+                wrong.append(f"{party} has invalid labels")
             elif not np.array_equal(found, next(iter(labels.values()))):
-                wrong.append(f"{party} has other labels than another party")
+                wrong.append(f"the labels of {party} differ from another party's")
         return wrong
 
     def leakage(
@@ -385,38 +382,39 @@ class Setup(ABC):
         trials: int,  # noqa: ARG002  (likewise)
         rng: Generator,  # noqa: ARG002  (likewise)
     ) -> "Leakage | None":
-        """Estimate what a run leaks, where no ε bounds it.
+        """Estimate the leakage of a run, if no ε bounds it.
 
         Args:
-            queries: The queries that are asked, shape (queries, features).
-            trials: The number of simulated runs, at most.
-            rng: Source of their randomness.
+            queries: The queries, shape (queries, features).
+            trials: The maximum number of simulated runs.
+            rng: The source of their randomness.
         """
         return None
 
 
 def _of_parameter(mistake: InputError) -> InputError:
-    """Return a mistake in a file as one in a parameter: its sentence stands without a key."""
+    """Return a mistake in a file as a mistake in a parameter, without the key of the file."""
     if mistake.message:
         return InputError.because(mistake.sentence, field=mistake.field)
     return InputError.of(mistake, mistake.field)
 
 
 def rows_alone(rows: Rows) -> object:
-    """Keep nothing from batch to batch but the rows."""
+    """Keep only the rows from batch to batch."""
     return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Once:
-    """How a result that answers all queries is kept: parties that have it never make it again.
+    """How to keep a result that answers all queries: parties that have it never make it again.
 
     Attributes:
         size: The number of bytes of a result.
-        write: Returns a result as that many bytes, with all that they depend on which is public.
-        read: Returns the result of such bytes. Raises an `InputError` if they are no result, or one
-            of other parameters.
-        model: Returns the model of a result that anybody may use, if the system has one.
+        write: A function that returns a result as that many bytes, with all the public values that
+            they depend on.
+        read: A function that returns the result of such bytes. It raises an `InputError` if they
+            are invalid, or have other parameters.
+        model: A function that returns the public model of a result, if the system has one.
     """
 
     size: int
@@ -427,28 +425,28 @@ class Once:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Membership:
-    """How a party takes part among peers that all hold rows: all that is public of its role.
+    """How a party takes part in a deployment in which all parties hold rows.
 
-    One of them asks, for itself or for a client, and the others join it.
+    One party asks, for itself or for a client, and the others join it.
 
     Attributes:
-        role: The coroutine function that all of them play, from the top level of a module:
-            ``await role(party, rows, client=name, queries=array, **public)``. Only the client is
-            given queries, of shape (queries, features); elsewhere they default to none, and
-            with `once` no party is given any. Where an ε is spent it is also given ``charge``, to
-            call with one argument after all parties have agreed to take part, and before this one
-            sends what tells of its rows. If that raises, nothing more may be sent.
-        batch_max: The number of queries that one batch can hold.
-        labels: Returns the class numbers of the queries, shape (queries,), from the result of the
-            party that asked; with `once` it is given the queries as well.
-        public: The other arguments of the role, equal at all parties.
-        all_learn: Whether all parties learn the labels, and not only the one that asked.
-        check: Raises an `InputError` for queries that the role would refuse although they are
-            numbers from 0 to 1, of the right shape and no more than `batch_max`.
-        keep: Makes of a party's rows, once, what it keeps from batch to batch; the role is given
-            that.
-        once: How the result is kept, if one result answers all queries; if none, each batch is
-            asked by itself.
+        role: The coroutine function that all of them play, from the top level of a module: ``await
+            role(party, rows, client=name, queries=array, **public)``. Only the client gets queries,
+            of shape (queries, features); for others they default to none, and with `once` no party
+            gets any. If an ε is spent, the role also gets ``charge``, which it must call with one
+            argument after all parties have agreed to take part and before this one sends anything
+            that depends on its rows. If that call raises an error, nothing more may be sent.
+        batch_max: The maximum number of queries in one batch.
+        labels: A function that returns the class numbers of the queries, shape (queries,), from the
+            result of the party that asked; with `once` it also gets the queries.
+        public: The other arguments of the role, equal for all parties.
+        all_learn: Whether all parties learn the labels, not only the one that asked.
+        check: A function that raises an `InputError` for queries that the role would refuse
+            although they are numbers from 0 to 1, of the right shape and at most `batch_max`.
+        keep: A function, called once, from a party's rows to the value that it keeps from batch to
+            batch and passes to the role.
+        once: How to keep the result, if one result answers all queries; if none, each batch is
+            asked separately.
     """
 
     role: Callable[..., Awaitable[Any]]
@@ -462,17 +460,17 @@ class Membership:
 
 
 class PeerSetup(Setup):
-    """A setup of peers: a subclass adds how a batch is labelled in one process, and what it spends.
+    """A setup in which all parties hold rows; a subclass adds local labelling and spending.
 
-    The client is the first party; the forecast of a batch is the system's.
+    The client is the first party. The forecast of a batch is the system's.
 
     Args:
-        system: A system whose `membership` says how its parties take part.
+        system: A system whose `membership` defines how its parties take part.
         parts: The rows of each party, by its name.
-        facts: What is public.
+        facts: The public facts.
 
     Raises:
-        InputError: As `System.membership` does.
+        InputError: As raised by `System.membership`.
     """
 
     def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
@@ -480,7 +478,8 @@ class PeerSetup(Setup):
         membership = system.membership(facts)
         if membership is None:
             raise InputError.because(
-                f"{system.name} is not a system of peers that all hold rows", field="protocol.name"
+                f"{system.name} is not a system in which all parties hold rows",
+                field="protocol.name",
             )
         self.membership = membership
 
@@ -526,15 +525,15 @@ class PeerSetup(Setup):
 
 
 class ServerSetup(Setup):
-    """A setup of a server, which has all rows, and of one client: the first that held some of them.
+    """A setup with a server that has all rows and one client: the first party that held rows.
 
-    A subclass adds their role, the private input of the server and then of the client (`resident`),
-    and how a batch is played, labelled in one process and paid for.
+    A subclass adds their role, the private inputs of the server and the client (`resident`), and
+    how to play, label and charge a batch.
     """
 
     @property
     def client(self) -> str:
-        """The name of the party that asks."""
+        """The name of the client."""
         return next(iter(self.parts))
 
     @property
@@ -553,22 +552,22 @@ class ServerSetup(Setup):
 
 
 class Measure(NamedTuple):
-    """A share that says what a run leaks."""
+    """A share that measures the leakage of a run."""
 
     label: str
     meaning: str
     argument: str = ""
-    """Why it is 0, where that follows from an argument and nothing is estimated."""
+    """The argument for a value of 0, if it is not estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """What a run leaks, as simulated runs on the same rows have it.
+    """The leakage of a run, from simulated runs on the same rows.
 
     Attributes:
         trials: The number of runs.
-        estimates: The measures of what is learned of a party, beyond the result, by name.
-        published: The measures of what the published result tells, by name.
+        estimates: The measures of leakage about a party, beyond the result, by name.
+        published: The measures of leakage by the published result, by name.
     """
 
     trials: int
@@ -578,19 +577,19 @@ class Leakage:
 
 @dataclass(frozen=True, slots=True)
 class Tunable:
-    """The values of a parameter that are worth trying on public rows.
+    """The values of a parameter worth trying on public rows.
 
-    It stands in the annotation of the parameter: ``tau: Annotated[float, Tunable.of(0.5, 0.7)]``.
+    It is part of the annotation of the parameter: ``tau: Annotated[float, Tunable.of(0.5, 0.7)]``.
 
     Attributes:
-        values: Returns the values, from the public facts of the data.
+        values: A function that returns the values, from the public facts of the data.
     """
 
     values: Callable[[Facts], Sequence[object]]
 
     @classmethod
     def of(cls, *values: object) -> Self:
-        """Return a parameter's values that are the same for all data."""
+        """Return values that are equal for all data."""
         return cls(lambda _facts: values)
 
 
@@ -598,31 +597,31 @@ class System(Section, ABC):
     """A private system with its public parameters.
 
     A subclass adds its parameters as fields, each with its default, its range and a description of
-    what is allowed.
+    the allowed values.
 
     Attributes:
-        name: The name of the system, as `--protocol` takes it.
+        name: The name of the system, as for `--protocol`.
 
     Raises:
-        InputError: If a parameter is not allowed; it has a line for each that is not.
+        InputError: If a parameter is not allowed, with a line for each one.
     """
 
     title: ClassVar[str]
     """The name of the system in a table or a heading."""
     summary: ClassVar[str]
-    """One sentence on what it does."""
+    """One sentence that describes the system."""
     hides_rows: ClassVar[bool] = True
     """Whether rows are private; otherwise only queries are."""
     is_lasting: ClassVar[bool] = False
-    """Whether an ε that is spent once covers the labels of any number of queries."""
+    """Whether an ε spent once covers the labels of any number of queries."""
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Where errors of the code below have another name for a parameter: the parameter by it."""
+    """The parameters that have another name in errors of the code below, by that name."""
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
-    """What `Setup.leakage` returns, by name."""
+    """The measures returned by `Setup.leakage`, by name."""
     notices_liars: ClassVar[bool] = False
-    """Whether it promises that no malicious party changes a result unnoticed."""
+    """Whether it guarantees that no malicious party changes a result unnoticed."""
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
-    """Claims of the promise that no audit tests, by name, with the reason for each."""
+    """The claims of the guarantee that no audit tests, by name, with the reason for each."""
 
     name: str
 
@@ -634,18 +633,18 @@ class System(Section, ABC):
             first, *others = map(_of_parameter, (found, *found.others))
             raise first.with_others(others) from None
 
-    # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
-    # reported all together with their place in that file. This says that ours adds nothing to them.
+    # Pydantic also calls a custom `__init__` for the tables of a file, whose mistakes are reported
+    # all together with their places in that file. This marks ours as one that adds nothing to them.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # which pydantic reads
 
     @property
     def has_owner(self) -> bool:
-        """Whether one party has to be trusted with all rows."""
+        """Whether one party must be trusted with all rows."""
         return False
 
     @property
     def trust(self) -> str:
-        """Which parties are trusted, in a few words that may hold `{parties}` and `{honest}`."""
+        """The trusted parties, in a few words that may contain `{parties}` and `{honest}`."""
         return "all {parties}"
 
     @property
@@ -660,7 +659,7 @@ class System(Section, ABC):
 
     @abstractmethod
     def promise(self, *, parties: int = PARTIES) -> Promise:
-        """Return what is promised among the given number of parties."""
+        """Return the guarantee among the given number of parties."""
 
     @abstractmethod
     def forecast(
@@ -672,26 +671,26 @@ class System(Section, ABC):
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:
-        """Return what it costs to have queries labelled, before anything is run.
+        """Return the cost of labelling queries, before anything is run.
 
         Args:
             parties: The number of parties that hold rows.
             queries: The number of queries.
             features: The number of features of a row, or the public schema of a table.
-            classes: The number of classes, unless `features` is a schema, which has it.
-            rows: The number of rows of all parties together, where the cost depends on it.
+            classes: The number of classes, unless `features` is a schema, which includes it.
+            rows: The total number of rows of all parties, if the cost depends on it.
         """
 
     @abstractmethod
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
-        """Hand rows to their parties.
+        """Give rows to the parties.
 
         Args:
             parts: The rows of each party, by its name.
-            facts: What is public.
+            facts: The public facts.
 
         Raises:
-            InputError: If a parameter does not go with the parties or the rows.
+            InputError: If a parameter does not fit the parties or the rows.
         """
 
     def pooling(self, parties: int) -> int:  # noqa: ARG002  (a subclass's own)
@@ -723,50 +722,51 @@ class System(Section, ABC):
         return (remove_row(example, epsilon=promise.epsilon, delta=promise.delta),)
 
     def membership(self, facts: Facts) -> Membership | None:  # noqa: ARG002  (a subclass's own)
-        """Return how a party takes part in a deployment among peers that all hold rows.
+        """Return how a party takes part in a deployment in which all parties hold rows.
 
-        None says that a deployment of this system needs more than such parties, such as a server.
-        Where an ε is spent, each party pays the promise's ε from a ledger of its own: for each
-        batch, or for the one result that answers all.
+        None means that a deployment of this system needs another kind of party, such as a server.
+        If an ε is spent, each party charges it to its own ledger: for each batch, or for the one
+        result that answers all queries.
 
         Args:
-            facts: What is public; a deployment knows neither the rows nor how often it is asked.
+            facts: The public facts; a deployment knows neither the number of rows nor that of
+                queries.
 
         Raises:
-            InputError: If a parameter does not go with what is public.
+            InputError: If a parameter does not fit the public facts.
         """
         return None
 
     def declaring(self, rows: int) -> Self:  # noqa: ARG002  (a subclass's own)
-        """Return the system with a declared number of rows of all parties, if it takes one."""
+        """Return the system with a declared total number of rows, if it has such a parameter."""
         return self
 
     @classmethod
     def is_bounded(cls) -> bool:
-        """Say whether an ε bounds what is learned: whether there is a parameter `epsilon`."""
+        """Return whether an ε bounds the leakage: whether there is a parameter `epsilon`."""
         return "epsilon" in cls.model_fields
 
     @classmethod
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:  # noqa: ARG003  (a subclass's own)
-        """Return the system with what a comparison sets for all systems alike.
+        """Return the system with the settings that a comparison applies to all systems.
 
         Args:
             epsilon: The ε of one batch, or None for a system without one.
-            k: The number of neighbours that vote where there is no ε.
+            k: The number of neighbours that vote in systems without an ε.
             tolerated: The number of parties that may collude.
         """
         return cls() if epsilon is None else cls(epsilon=epsilon)
 
     @classmethod
     def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:
-        """Return the forms of the system that a comparison puts side by side, by what tells them.
+        """Return the forms of the system that a comparison shows side by side, by name.
 
-        A system that is the same for all promises has one form, without a name.
+        A system with the same guarantee in all forms has one form, without a name.
 
         Args:
-            epsilon: As `suited`.
-            k: As `suited`.
-            tolerated: As `suited`.
+            epsilon: As in `suited`.
+            k: As in `suited`.
+            tolerated: As in `suited`.
         """
         return {"": cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)}
 
@@ -781,12 +781,12 @@ class System(Section, ABC):
         }
 
     def rule(self, facts: Facts) -> str:
-        """Return in words what the tunable parameters are for these data.
+        """Describe the values of the tunable parameters for these data.
 
         Args:
-            facts: What is public.
+            facts: The public facts.
         """
-        del facts  # a subclass's own, where values follow from them
+        del facts  # a subclass's own, if values follow from them
         return ", ".join(f"{name} = {getattr(self, name)}" for name in self.tunable())
 
     def replaced(self, **parameters: object) -> Self:
@@ -799,12 +799,12 @@ class System(Section, ABC):
         return type(self)(**{**kept, **parameters})
 
     def adversaries(self) -> Mapping[str, type[Adversary]]:
-        """Return the kinds of malicious party that are known for this system, by name."""
+        """Return the built-in adversaries of this system, by name."""
         return {}
 
 
 def together(parts: Mapping[str, Rows], among: Sequence[str] | None = None) -> Rows:
-    """Return the rows of all parties, or of some, in one table."""
+    """Return the rows of all parties, or of some of them, in one table."""
     held = [parts[name] for name in (parts if among is None else among) if name in parts]
     return Rows(
         np.concatenate([rows.features for rows in held]),
@@ -813,11 +813,11 @@ def together(parts: Mapping[str, Rows], among: Sequence[str] | None = None) -> R
 
 
 def public_rows(rows: int | None, parameter: str) -> int:
-    """Return the number of rows of all parties, which a rule needs, at least 1.
+    """Return the total number of rows, at least 1, as needed by a rule.
 
     Args:
-        rows: Their number, if that is public.
-        parameter: The name of the parameter that is left to the rule.
+        rows: The number, if it is public.
+        parameter: The name of the parameter set by the rule.
 
     Raises:
         InputError: If the number is not public.

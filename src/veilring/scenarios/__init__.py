@@ -26,7 +26,7 @@ __all__ = (
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
-    """Import the runner when it is first used: it needs SciPy, and listing scenarios does not."""
+    """Import the runner on first use: it needs SciPy, and listing scenarios does not."""
     if name in {"Report", "run_scenario"}:
         from veilring.scenarios import runner  # noqa: PLC0415  (the reason of this function)
 

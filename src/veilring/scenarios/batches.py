@@ -1,4 +1,4 @@
-"""Batches of queries: the conditions under which they are played, and what a played one leaves."""
+"""Batches of queries: the conditions under which they are played, and their results."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -22,16 +22,16 @@ Deal = Callable[[tuple[str, ...]], Ring | None]
 """Returns the ring of the parties that take part, or none if they draw it themselves."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much."""
+"""A callback with the current step, the amount done, and the total amount."""
 
 
 def drawn_by_parties(_parties: tuple[str, ...]) -> Ring | None:
-    """Leave it to the parties to draw their ring."""
+    """Leave the ring to the parties."""
     return None
 
 
 def ignore_progress(doing: str, done: int, total: int) -> None:
-    """Take the place of a progress that is not shown."""
+    """Ignore all progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Conditions:
     """The conditions under which batches are played.
 
     Attributes:
-        retries: How often a batch is asked again without the parties that were lost.
-        session_seconds: The limit on one attempt; the runtime's own unless given.
-        watch: The parties whose views are kept: those that collude, in an experiment.
-        adversaries: Who controls a party, by its name.
-        deal: Deals the ring, if anybody does.
-        journal: Where to record which messages pass when, if anywhere.
+        retries: The number of retries of a batch without lost parties.
+        session_seconds: The time limit of one attempt; by default the runtime's.
+        watch: The parties whose views are kept: in an experiment, those that collude.
+        adversaries: The adversary of each malicious party, by name.
+        deal: A function that deals the ring, if the parties do not draw it.
+        journal: The journal of messages, if they are recorded.
     """
 
     retries: int = 0
@@ -57,11 +57,11 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the watched parties saw of one attempt at a batch.
+    """The views of the watched parties in one attempt at a batch.
 
     Attributes:
-        ring: The order of the parties; `None` if no watched party came to know it.
-        views: What each of them saw, by its name; of one that was lost it may be missing.
+        ring: The order of the parties; `None` if no watched party learned it.
+        views: The view of each watched party, by name; that of a lost party may be missing.
     """
 
     ring: Ring | None
@@ -75,13 +75,13 @@ class Attempt:
         sessions: Iterable[str],
         deal: Deal,
     ) -> Self:
-        """Return what was seen of an attempt, with the ring as far as the views show it.
+        """Return the views of an attempt, with the ring as far as the views reveal it.
 
         Args:
-            parties: Those that took part.
-            views: What the watched ones saw, by name.
-            sessions: The names of the attempt's session, one of each party; none if not traced.
-            deal: Deals the ring, if anybody did.
+            parties: The parties that took part.
+            views: The views of the watched parties, by name.
+            sessions: The session names of the attempt, one for each party; none if not traced.
+            deal: The function that dealt the ring, if there was one.
         """
         parties = Parties(parties)
         session = next(iter(sessions), None)
@@ -93,17 +93,17 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that was labelled.
+    """A labelled batch.
 
     Attributes:
-        queries: Shape (Q, features).
+        queries: The queries, shape (Q, features).
         run: The attempt that succeeded.
         answer: The result of the first honest party that learns the labels.
         labels: The class numbers of the queries, from that result.
         forecast: The closed form of the cost of that attempt.
-        seen: What the watched parties saw of that attempt.
-        failed: What they saw of those that failed before.
-        wasted: The cost of those.
+        seen: The views of the watched parties in that attempt.
+        failed: Their views in the failed attempts before it.
+        wasted: The cost of the failed attempts.
         seconds: The time of all attempts, on the cluster's clock.
     """
 
@@ -128,9 +128,9 @@ class Labelled:
     """All batches of a run.
 
     Attributes:
-        batches: At least one.
-        seconds: Wall time from the first batch's start to the last one's end.
-        start_seconds: Wall time to start the parties and connect them.
+        batches: The batches, at least one.
+        seconds: Wall-clock time from the start of the first batch to the end of the last.
+        start_seconds: Wall-clock time to start the parties and connect them.
     """
 
     batches: tuple[Batch, ...]
@@ -139,20 +139,20 @@ class Labelled:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """The class of each query, as the first honest party learned it."""
+        """The class of each query, as learned by the first honest party."""
         return np.concatenate([batch.labels for batch in self.batches])
 
     @property
     def attempts(self) -> int:
-        """The number of attempts at all batches: one that failed may have released its answer."""
+        """The number of attempts at all batches; a failed one may have released its answer."""
         return sum(1 + len(batch.wasted) for batch in self.batches)
 
     def model_of(self, setup: Setup, *, seeded: bool) -> PublicModel | None:
-        """Return the public model that the last batch left, if the system makes one.
+        """Return the public model released by the last batch, if the system makes one.
 
         Args:
-            setup: What was played.
-            seeded: Whether a seed made all noise.
+            setup: The setup that was played.
+            seeded: Whether all noise was drawn from a seed.
         """
         last = self.batches[-1]
         return setup.model(last.answer, last.parties, seeded=seeded)
@@ -165,7 +165,7 @@ class Labelled:
 
 
 def _drawn_ring(parties: Parties, views: Mapping[str, View], session: bytes) -> Ring | None:
-    """Return the ring as the watched parties know it: from the nonces that all revealed."""
+    """Return the ring known to the watched parties, from the nonces that all revealed."""
     nonces: dict[str, bytes] = {}
     for member, view in views.items():
         said = ((member, seen.message) for seen in view.sent)

@@ -1,7 +1,7 @@
-"""Charts as files, PNG or SVG: the one module that calls Matplotlib.
+"""Charts as PNG or SVG files: the only module that calls Matplotlib.
 
-Matplotlib is imported when something is drawn: it takes half a second, and most runs draw nothing.
-Equal charts are equal files.
+Matplotlib is imported on first use: it takes half a second, and most runs draw nothing. Equal
+charts give equal files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
 FORMATS: Final = ("png", "svg")
-"""Suffixes of the files that can be drawn."""
+"""The supported file suffixes."""
 _DOTS_AN_INCH: Final = 160
 _BAND_ALPHA: Final = 0.18
 
 
 class CurveStyle(NamedTuple):
-    """How one curve is told from the others."""
+    """The style that distinguishes one curve from the others."""
 
     color: str
     marker: str
     line: str
 
 
-# Okabe and Ito's palette, which people with any colour vision can tell apart; markers and dashes
-# say the same in print without colour.
+# Okabe and Ito's palette, which works for all kinds of colour vision; markers and dashes
+# distinguish the curves in print without colour.
 STYLES: Final = (
     CurveStyle("#0072B2", "o", "-"),
     CurveStyle("#D55E00", "s", "--"),
@@ -47,7 +47,7 @@ STYLES: Final = (
 )
 _SETTINGS: "Final[dict[RcKeyType, Any]]" = {
     "svg.hashsalt": "veilring",  # equal charts give equal files
-    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
+    "svg.fonttype": "none",  # text stays text, so that it can be searched and read aloud
 }
 _LINES: "Final[dict[RcKeyType, Any]]" = {
     "font.size": 9.5,
@@ -68,16 +68,16 @@ def chart_files(
     layout: "LayoutEngine | None" = None,
     is_map: bool = False,
 ) -> "Iterator[Figure]":
-    """Give an empty figure, and write it to all files at the end.
+    """Yield an empty figure, and write it to all files at the end.
 
     Args:
-        paths: Where to; each suffix is one of `FORMATS`.
+        paths: The files to write; each suffix is one of `FORMATS`.
         size: Width and height in inches.
-        layout: How panels share the room; Matplotlib's constrained layout by default.
-        is_map: Whether panels are framed and have no grid.
+        layout: The layout of the panels; by default Matplotlib's constrained layout.
+        is_map: Whether panels have a frame and no grid.
 
     Raises:
-        InputError: If there is no such format.
+        InputError: If the format is unknown.
         MissingExtra: If Matplotlib is not installed.
     """
     for path in paths:
@@ -93,7 +93,7 @@ def chart_files(
         FigureCanvasAgg(figure)
         yield figure
         for path in paths:
-            # No date: equal charts give equal files.
+            # no date, so that equal charts give equal files
             dated = {"Date": None} if path.suffix == ".svg" else {}
             figure.savefig(path, dpi=_DOTS_AN_INCH, metadata=dated)
 
@@ -112,13 +112,13 @@ def draw_curve(
     """Draw a curve with marks at its points.
 
     Args:
-        axes: Where.
-        x: Ascending.
-        y: As many.
-        style: How.
-        label: Its name in the legend; none if it has no place there.
-        marks: Whether its points are marked.
-        line: Whether they are joined.
+        axes: The panel.
+        x: The ascending positions.
+        y: The values, one for each position.
+        style: The style of the curve.
+        label: The name in the legend; none for no entry.
+        marks: Whether to mark the points.
+        line: Whether to join the points.
         band: The low and the high ends of an interval at each point.
     """
     if band is not None:
@@ -152,13 +152,13 @@ def _plain(value: float, _place: object) -> str:
 def legend_below(
     figure: "Figure", axes: "Axes", *, columns: int = 0, at: tuple[float, float] | None = None
 ) -> None:
-    """Write the legend of one panel below all panels.
+    """Draw the legend of one panel below all panels.
 
     Args:
-        figure: Of all panels.
-        axes: The panel that has the curves.
-        columns: Of the legend; one line by default.
-        at: The middle of its lower edge, in shares of the figure; outside of the panels by default.
+        figure: The figure of all panels.
+        axes: The panel with the curves.
+        columns: The number of columns; by default all entries are on one line.
+        at: The middle of its lower edge, in shares of the figure; by default outside of the panels.
     """
     handles, labels = axes.get_legend_handles_labels()
     columns = columns or len(labels)

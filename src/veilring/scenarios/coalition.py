@@ -1,8 +1,7 @@
-"""What a scenario's coalition finds by the attacks on the ring, held against the truth.
+"""Attacks of a scenario's coalition on the ring, compared with the truth.
 
-Only the runner of an experiment has all parties' rows and can say which findings are right. The
-attacks themselves get no more than the coalition has: its members' views, rows and names, and what
-is public.
+Only the runner of an experiment has the rows of all parties and can check the findings. The attacks
+use only what the coalition has: its members' views, rows and names, and public values.
 """
 
 import math
@@ -42,12 +41,12 @@ from veilring.scenarios.report import Attack, Findings, Named, Victim
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Truth:
-    """What went into a batch, by party.
+    """The true inputs to a batch, by party.
 
     Attributes:
-        own: The k smallest distances, shape (Q, k), filled up with `+inf`.
-        votes: As the secure sum adds them up, shape (Q, classes).
-        fixed: How the sum writes them.
+        own: The k smallest distances, shape (Q, k), padded with `+inf`.
+        votes: The votes as the secure sum adds them up, shape (Q, classes).
+        fixed: The fixed-point encoding of the sum.
     """
 
     own: Mapping[str, NDArray[np.float64]]
@@ -57,12 +56,12 @@ class Truth:
 
 def parameters_of(prepared: Prepared) -> KNNParameters:
     """Return the parameters of the ring that was run."""
-    setup = cast("RingSetup", prepared.setup)  # a coalition is refused of other systems
+    setup = cast("RingSetup", prepared.setup)  # other systems refuse a coalition
     return setup.parameters
 
 
 def truth_of(batch: Batch, prepared: Prepared) -> Truth:
-    """Return what each party put into a batch, if all follow the protocol."""
+    """Return the input of each party to a batch, if all follow the protocol."""
     parameters, fixed = parameters_of(prepared), FixedPoint(SCALE_BITS, len(batch.parties))
     own, votes = {}, {}
     for party, rows in prepared.setup.parts.items():
@@ -80,12 +79,13 @@ def truth_of(batch: Batch, prepared: Prepared) -> Truth:
     return Truth(own, votes, fixed)
 
 
-# Entries of the vectors that a coalition simulates to prepare itself for one batch: a second or
-# two. Of 1,000 parties, 100 of which collude, each victim is left with 100 runs.
+# The number of vector entries that a coalition simulates for one batch: a second or two. With 1,000
+# parties, 100 of which collude, that leaves 100 runs for each victim.
 SIMULATED_ENTRIES_MAX: Final = 2**22
-# With fewer runs than this a cell of the posterior is mostly its prior: no attack worth the name.
+# With fewer runs, a cell of the posterior is mostly its prior, which is hardly an attack.
 SIMULATED_MIN: Final = 100
-# Integrals of the exact posterior for one batch, one a victim, query and round: a few seconds.
+# Integrals of the exact posterior for one batch, one for each victim, query and round: a few
+# seconds.
 INTEGRALS_MAX: Final = 2**15
 
 
@@ -102,16 +102,16 @@ def beside(view: TopKView) -> dict[str, bool]:
 def fit_prior(
     nearest: NDArray[np.float64], parties: int, rows: int, parameters: TopKParameters
 ) -> UniformPrior:
-    """Return what a coalition believes of others' distances, from what it knows.
+    """Return the coalition's prior on others' distances, fitted to what it knows.
 
-    Each party is taken to hold as many rows as a member does on average, and distances to be
-    uniform from 0 on, as dense as the public result is: k of all rows lie within its last entry.
+    Each party is assumed to hold as many rows as the average member. Distances are assumed uniform
+    from 0, with the density of the public result: k of all rows are within its last entry.
 
     Args:
         nearest: The public result, shape (Q, k).
-        parties: How many take part.
-        rows: How many rows a member holds, on average.
-        parameters: Public.
+        parties: The number of parties.
+        rows: The average number of rows of a member.
+        parameters: The public parameters.
     """
     rows = max(1, rows)
     upper = float(np.median(nearest[:, -1])) * parties * rows / parameters.k
@@ -124,13 +124,13 @@ def attack_distances(
     own: NDArray[np.float64],
     decided: NDArray[np.bool_] | None,
 ) -> Attack:
-    """Return how good claims are.
+    """Return the accuracy of claims about a victim's distances.
 
     Args:
-        view: What the coalition saw.
+        view: The coalition's view.
         victim: An honest party.
         own: Its k smallest distances, shape (Q, k).
-        decided: Which new entries are claimed; all of them if left out.
+        decided: The new entries to claim; all by default.
     """
     success = judge_claims(claim_new(view, victim), own, decided)
     claims = round(success.claims * view.runs)
@@ -143,15 +143,15 @@ def decide(
 ) -> NDArray[np.bool_] | None:
     """Return which new entries are more likely the victim's own than not.
 
-    Between two members that is exact for the prior; else it is simulated, with the coalition where
-    it sits. `None` where that would take too long.
+    For a victim between two members that is exact under the prior; otherwise it is simulated, with
+    the coalition at its positions. `None` if that would take too long.
 
     Args:
-        view: What the coalition saw.
+        view: The coalition's view.
         victim: A neighbour of a member.
-        prior: What the coalition believes.
-        trials: How many runs to simulate, at most.
-        rng: Source of those runs.
+        prior: The coalition's prior.
+        trials: The maximum number of runs to simulate.
+        rng: The source of randomness of these runs.
     """
     victims, parameters = beside(view), view.parameters
     if victims[victim]:
@@ -170,9 +170,10 @@ def decide(
 
 
 def pinned(view: TopKView, victim: str, own: NDArray[np.float64]) -> int:
-    """Return for how many queries a distance was seen to come from a party and nobody else.
+    """Return the number of queries for which a distance provably came from a party.
 
-    That is where the coalition saw the vector right before the party's turn and right after it.
+    That is the case if the coalition saw the vector directly before and directly after the party's
+    turn.
     """
     mine = np.any(owned(claim_new(view, victim), own), axis=-1, keepdims=True)
     hops = enumerate(view.hops_of(victim))
@@ -183,15 +184,15 @@ def pinned(view: TopKView, victim: str, own: NDArray[np.float64]) -> int:
 def expected_pinned(
     view: TopKView, own: Mapping[str, NDArray[np.float64]], trials: int, rng: Generator
 ) -> dict[str, Estimate]:
-    """Return what `pinned` is on average over coins and noise, for each honest party.
+    """Return the expectation of `pinned` over coins and noise, for each honest party.
 
-    The standard error is that of independent runs; queries that differ make it less.
+    The standard error is that of independent runs; different queries make it smaller.
 
     Args:
-        view: Where the coalition sits.
+        view: A view, for the positions of the coalition.
         own: The k smallest distances of all parties, shape (Q, k).
-        trials: How many runs to simulate, at least 1; each query has equally many.
-        rng: Source of coins and noise.
+        trials: The minimum number of simulated runs, at least 1; each query has the same number.
+        rng: The source of coins and noise.
     """
     values = np.stack([own[party] for party in view.order], axis=1)
     entries = values.size * view.parameters.rounds
@@ -208,25 +209,25 @@ def expected_pinned(
 
 
 class Votes(NamedTuple):
-    """What came of the attack on one secure sum."""
+    """The result of the attack on one secure sum."""
 
     exposed: frozenset[str]
-    """The parties whose votes were recovered, each alone, exactly."""
+    """The parties whose individual votes were recovered exactly."""
     groups: int
     recovered: int
-    """Of the groups, those whose sum was found exactly."""
+    """The number of groups whose sum was recovered exactly."""
 
 
 def recover_votes(
     view: CoalitionView, truth: Truth, method: SumMethod, liars: Collection[str]
 ) -> Votes:
-    """Recover the votes of all groups of honest parties and hold them against the truth.
+    """Recover the votes of all groups of honest parties and compare them with the truth.
 
     Args:
         view: The joint view, with the members' own votes.
-        truth: What all put in.
-        method: How the votes were added up.
-        liars: Malicious parties. What they put in is not known, nor is a group with one judged.
+        truth: The inputs of all parties.
+        method: The method of the secure sum.
+        liars: Malicious parties. Their inputs are unknown, so groups with one are not counted.
     """
     found = {
         group: values
@@ -252,11 +253,12 @@ def exposure(parties: int, members: int, method: SumMethod) -> float:
 def name_owners(
     view: TopKView, failed: Sequence[TopKView], own: Mapping[str, NDArray[np.float64]]
 ) -> Named:
-    """Name the likeliest owner of each distance in the result, and any if several are as likely.
+    """Name the likeliest owner of each distance in the result, or any of them in a tie.
 
     Args:
-        view: What the coalition saw of the session that succeeded.
-        failed: What it saw of those that failed before, in which more parties may have taken part.
+        view: The coalition's view of the session that succeeded.
+        failed: Its views of earlier sessions that failed, in which more parties may have taken
+            part.
         own: The k smallest distances of the parties outside the coalition, shape (Q, k).
     """
     candidates = tuple(sorted(own))
@@ -270,8 +272,9 @@ def name_owners(
     alone = _posterior(view, result, candidates)
     with_failed = alone.copy()
     for session in failed:
-        # All are equally likely beforehand, so the posteriors of single sessions multiply. What
-        # was not seen there says nothing: a row of a party that is lost may have displaced it.
+        # All owners are equally likely a priori, so the posteriors of single sessions multiply. A
+        # session that did not show a distance says nothing about it: a row of a lost party may have
+        # displaced it.
         told = _held_anywhere(session, result)[..., None]
         with_failed *= np.where(told, _posterior(session, result, candidates), 1.0)
     mine = np.concatenate([own[party] for party in candidates], axis=1)
@@ -290,7 +293,7 @@ def name_owners(
 def _posterior(
     session: TopKView, values: NDArray[np.float64], candidates: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return the posterior over those who are still there, up to a factor, (Q, k, candidates)."""
+    """Return the posterior over the remaining parties, up to a factor, (Q, k, candidates)."""
     owners = find_owners([session], values)
     places = [owners.candidates.index(party) for party in candidates]
     return owners.posterior[..., places]
@@ -303,9 +306,9 @@ def _held_anywhere(session: TopKView, values: NDArray[np.float64]) -> NDArray[np
 
 
 def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[NDArray[np.float64], ...]:
-    """Return the values that were seen in several sessions, for each query.
+    """Return the values seen in several sessions, for each query.
 
-    Where somebody sat does not matter for it, so that the ring that succeeded stands for all.
+    Positions do not matter for this, so the ring that succeeded is used for all sessions.
     """
     alike = [replace(session, order=view.order, members=view.members) for session in failed]
     return recurring([*alike, view])
@@ -313,7 +316,7 @@ def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found in one batch."""
+    """The findings in one batch."""
 
     victims: tuple[Victim, ...]
     exposure: float
@@ -330,18 +333,18 @@ def find(
     """Attack all batches of a run with the joint view of its coalition.
 
     Args:
-        prepared: The run, and who colludes.
-        batches: What came of it.
-        trials: How many runs a coalition simulates at most; with 0 it does without.
-        streams: Where those runs come from.
+        prepared: The run, with the coalition.
+        batches: The labelled batches.
+        trials: The maximum number of runs that a coalition simulates; 0 for none.
+        streams: The source of randomness of these runs.
 
     Returns:
-        What was found; `None` if nobody colludes, or no batch had both members and others left.
+        The findings; `None` if nobody colludes, or if no batch had both members and other parties.
     """
     found = [
         _find_in(batch, number, prepared, trials, streams)
         for number, batch in enumerate(batches)
-        if 0 < len(batch.seen.views) < len(batch.parties)  # somebody is left to be attacked
+        if 0 < len(batch.seen.views) < len(batch.parties)  # some party is left to attack
     ]
     if not found:
         return None
@@ -395,7 +398,7 @@ def _find_in(
 
 
 def _failed_view(attempt: Attempt, prepared: Prepared) -> TopKView | None:
-    """Return what was seen of an attempt that failed; `None` if that was no vector."""
+    """Return the view of a failed attempt; `None` if it contains no vector."""
     if attempt.ring is None or not attempt.views:
         return None
     try:
@@ -445,7 +448,7 @@ def _victims(
 
 
 def _together(party: str, found: Iterable[_Found]) -> Victim | None:
-    """Return what all batches tell of a party, if it ever sat beside a member."""
+    """Return the findings of all batches about a party, if it was ever next to a member."""
     of = [victim for each in found for victim in each.victims if victim.party == party]
     if not of:
         return None

@@ -1,8 +1,8 @@
-"""Running a system, or a role of one's own, from Python in one call.
+"""Running a system, or a custom role, from Python in one call.
 
-`run` picks the event loop that a runtime needs. Where a loop runs already, as in a notebook, it
+`run` picks the event loop that a runtime needs. If a loop is already running, as in a notebook, it
 works in a thread of its own and waits for it; `run_async` waits without blocking the loop. A run
-ends with the cell that waits for it: interrupted or cancelled, it leaves no thread and no process.
+ends with its caller: if interrupted or cancelled, it leaves no thread and no process behind.
 """
 
 import asyncio
@@ -38,21 +38,21 @@ _SIMULATED = "simulated"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SystemRun:
-    """The labels that a system gave, what it cost and what it promises.
+    """The result of running a system: labels, cost and guarantee.
 
     Attributes:
         system: The system that was run.
         labels: The name of the class of each query.
-        accuracy: The share of queries with their true class; none if that is not known.
+        accuracy: The share of queries that got their true class; none if that is unknown.
         reference: The labels of a classifier that has all rows in one place.
-        cost: Rounds, messages and bytes, as they were measured.
-        forecast: The same from the closed forms.
-        promise: What is promised.
-        spent: What this run has spent of it.
-        transcript: One hash over all messages: equal transcripts mean equal runs.
-        views: All that each watched party saw, batch by batch.
-        seconds: Wall time from the first batch's start to the last one's end.
-        model: The public model that the run leaves, if its system makes one.
+        cost: The measured rounds, messages and bytes.
+        forecast: The cost from the closed forms.
+        promise: The guarantee.
+        spent: The part of the guarantee that this run spent.
+        transcript: A hash over all messages: equal transcripts mean equal runs.
+        views: The view of each watched party, batch by batch.
+        seconds: Wall-clock time from the start of the first batch to the end of the last.
+        model: The public model that the run released, if its system makes one.
     """
 
     system: System
@@ -135,27 +135,27 @@ def run(
     watch: Sequence[str] = (),
     **public: Any,
 ) -> SystemRun | Run[R]:
-    """Run a system or a role of one's own, and wait for the result.
+    """Run a system or a custom role, and return the result.
 
     Args:
         what: A system, or a coroutine function that each party plays:
             ``role(party, own, **public)``.
-        parts: What each party holds, in order or by its name. For a system they are tables, which
+        parts: The input of each party, in order or by name. For a system these are tables, which
             are scaled by their public ranges, or `Rows`.
-        queries: For a system: a table with true labels, or an array of shape (queries, features) in
+        queries: For a system, a table with true labels, or an array of shape (queries, features) in
             the units of the parts.
-        runtime: Where the parties live: `memory`, `tls`, `processes` or `simulated`.
-        seed: Makes every draw, and so every transcript, the same again. Without it all randomness
-            is cryptographic.
-        watch: The parties whose views are returned.
-        **public: Arguments of a role that all parties are given by name.
+        runtime: The runtime of the parties: `memory`, `tls`, `processes` or `simulated`.
+        seed: The random seed, which makes every draw and transcript reproducible. By default all
+            randomness is cryptographic.
+        watch: The parties whose views to return.
+        **public: For a role, keyword arguments given to all parties.
 
     Returns:
-        A `SystemRun`; of a role a `Run` with the result of each party.
+        A `SystemRun`; for a role a `Run` with the result of each party.
 
     Raises:
         InputError: If the parts, the queries or the runtime do not fit.
-        RunFailed: If it failed at any party. There is no partial result.
+        RunFailed: If the run failed at any party. There is no partial result.
     """
     return cast(
         "SystemRun | Run[R]",
@@ -173,9 +173,9 @@ async def run_async(
     watch: Sequence[str] = (),
     **public: Any,
 ) -> Any:  # noqa: ANN401  (what `run` returns)
-    """Do as `run`, in a thread of its own, while the running event loop goes on.
+    """Like `run`, but in a thread of its own, without blocking the running event loop.
 
-    Cancelled, it stops the run and waits for its end.
+    If cancelled, it stops the run and waits for its end.
     """
 
     async def all_of_it() -> Any:  # noqa: ANN401  (as above)
@@ -200,7 +200,7 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
     watch: Sequence[str],
     public: Mapping[str, Any],
 ) -> Start[Any]:
-    """Return what starts the run that was asked for, once all has been checked."""
+    """Return a function that starts the requested run, after checking all arguments."""
     if isinstance(what, System):
         if public:
             raise InputError.because(
@@ -217,7 +217,7 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
 
 
 def _runner(runtime: str) -> Runner:
-    """Return what runs a coroutine to its end, on the loop that the runtime needs."""
+    """Return a function that runs a coroutine to its end, on the loop that the runtime needs."""
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
     return simulation.simulate if runtime == _SIMULATED else asyncio.run
@@ -244,7 +244,7 @@ def _named(parts: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """A system whose parties hold their rows, and what it is asked."""
+    """A system whose parties hold their rows, with its queries."""
 
     setup: Setup
     queries: NDArray[np.float64]
@@ -302,7 +302,7 @@ async def _play_system(
 
 
 def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)
-    """Return the public schema that all tables share; none if there are scaled rows only."""
+    """Return the public schema shared by all tables; none if there are only scaled rows."""
     schemas = [part.features for part in parts if isinstance(part, Table)]
     if not schemas:
         return None
@@ -323,7 +323,7 @@ def _rows(part: Table | Rows) -> Rows:
 def _asked(
     queries: Table | NDArray[np.float64], features: Features | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
-    """Return the queries, scaled into [0, 1], with their true labels if they have them."""
+    """Return the queries, scaled into [0, 1], with their true labels if known."""
     if isinstance(queries, Table):
         ranges = (features or queries.features).ranges
         return ranges.to_unit(queries.X, constant=0.0), queries.y

@@ -1,4 +1,4 @@
-"""Means over random splits of one table, and how far they can be trusted."""
+"""Means over random splits of one table, with confidence intervals."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -13,17 +13,17 @@ from veilring.protocols.ring.leakage import proportion_interval
 CONFIDENCE: Final = 0.95
 _SPLITS_MIN: Final = 2
 INTERVAL: Final = (
-    "the mean over the splits with a 95% interval of Student's law whose variance is"
-    " s² (1/J + q/n), for J splits with q queries and n training rows (the corrected resampled t"
-    " of Nadeau and Bengio, 2003): splits of one table share most of their rows, and without the"
-    " second term intervals would be too narrow. Where splits happen to agree, it reaches as far as"
-    " the exact (Clopper-Pearson) interval of as many independent queries."
+    "the mean over the splits with a 95% interval of Student's law whose variance is s² (1/J +"
+    " q/n), for J splits with q queries and n training rows (the corrected resampled t of Nadeau"
+    " and Bengio, 2003): splits of one table share most of their rows, and without the second term"
+    " intervals would be too narrow. If the splits happen to agree, it reaches as far as the exact"
+    " (Clopper-Pearson) interval of as many independent queries."
 )
-"""What the intervals are, in words."""
+"""A description of the intervals."""
 
 
 class Interval(NamedTuple):
-    """A mean over splits, and where it is with the stated confidence."""
+    """A mean over splits with its confidence interval."""
 
     mean: float
     low: float
@@ -31,14 +31,14 @@ class Interval(NamedTuple):
 
 
 def over_splits(values: Sequence[float], overlap: float) -> Interval:
-    """Return the mean of one number a split with its corrected resampled t interval.
+    """Return the mean of one number per split with its corrected resampled t interval.
 
     Source: Nadeau and Bengio, "Inference for the generalization error", Machine Learning 52 (2003),
-    Section 3: the variance `s² (1/J + n2/n1)` stands for what the splits have in common.
+    Section 3: the variance `s² (1/J + n2/n1)` accounts for the overlap of the splits.
 
     Args:
-        values: One a split, at least two.
-        overlap: The queries of a split over its training rows, `n2/n1`.
+        values: One value per split, at least two.
+        overlap: The number of queries of a split divided by that of its training rows, `n2/n1`.
     """
     from scipy.special import stdtrit
 
@@ -50,12 +50,12 @@ def over_splits(values: Sequence[float], overlap: float) -> Interval:
 
 
 def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> Interval:
-    """Return the mean of one share a split with its interval: see `INTERVAL`.
+    """Return the mean of one share per split with its interval: see `INTERVAL`.
 
     Args:
-        shares: Each of as many queries, at least two.
-        overlap: As `over_splits` takes it.
-        queries: Of each split.
+        shares: The shares of equally many queries, at least two.
+        overlap: As in `over_splits`.
+        queries: The number of queries of each split.
     """
     mean, low, high = over_splits(shares, overlap)
     exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
@@ -66,11 +66,12 @@ def mean_intervals(values: NDArray[np.float64], *, simultaneous: bool = True) ->
     """Return the mean of each column with its Student interval.
 
     Args:
-        values: Shape (splits, columns), of at least two splits.
-        simultaneous: Whether all intervals hold together with `CONFIDENCE`, or each by itself.
+        values: The values, shape (splits, columns), of at least two splits.
+        simultaneous: Whether the intervals have the confidence `CONFIDENCE` jointly or
+            individually.
 
     Raises:
-        InputError: If there is one split only.
+        InputError: If there is only one split.
     """
     from scipy import stats
 

@@ -1,4 +1,4 @@
-"""Charts of exact laws: frequency oracles, and what a walk lets a server believe."""
+"""Charts of exact laws: frequency oracles, and a server's beliefs after a walk."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 _DOMAINS: Final = tuple(1 << bits for bits in range(1, 13))
 _EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 _SIZE: Final = (8.6, 6.4)  # inches
-_RATIOS: Final = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # an oracle beyond is not worth a look
+_RATIOS: Final = (
+    1.0,
+    1.25,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    10.0,
+)  # an oracle with more variance is not worth showing
 
 
 class _Axis(NamedTuple):
@@ -37,17 +45,17 @@ class _Axis(NamedTuple):
 
 
 def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
-    """Draw variance and bytes of all oracles, by domain at one epsilon and the other way round.
+    """Chart variance and bytes of all oracles, by domain and by epsilon.
 
-    The variance is drawn beside the least that any of them has there.
+    The variance is shown relative to the lowest of all oracles.
 
     Args:
-        path: Where to; the suffix is `.svg` or `.png`.
-        domain: Of the plots by epsilon.
-        epsilon: Of the plots by domain.
+        path: The file to write; the suffix is `.svg` or `.png`.
+        domain: The domain of the plots by epsilon.
+        epsilon: The epsilon of the plots by domain.
 
     Raises:
-        InputError: If an argument is outside the oracles' range, or there is no such format.
+        InputError: If an argument is outside the oracles' range, or the format is unknown.
     """
     by_domain = [oracle_options(each, epsilon) for each in _DOMAINS]
     by_epsilon = [oracle_options(domain, each) for each in _EPSILONS]
@@ -63,8 +71,8 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
             column[1].set_xlabel(axis.label)
         panels[0][0].set_ylim(0.95, _RATIOS[-1])
         label_log_axis(panels[0][0].yaxis, _RATIOS)
-        panels[0][0].set_ylabel("variance / the least of all oracles")
-        panels[1][0].set_ylabel("bytes a report")
+        panels[0][0].set_ylabel("variance / lowest of all oracles")
+        panels[1][0].set_ylabel("bytes per report")
         legend_below(canvas, panels[0][0])
 
 
@@ -81,23 +89,23 @@ def _draw(panel: "Axes", axis: _Axis, of: Callable[[OracleOption, float], float]
 
 
 CELLS: Final = 160
-"""How many cells there are along each side of a map."""
+"""The number of cells along each side of a map."""
 _PLANE: Final = 2
 _PANEL: Final = 3.8  # the longer side of a map, in inches
-_PANEL_MIN: Final = 2.0  # so that its title fits
+_PANEL_MIN: Final = 2.0  # wide enough for its title
 _BAR: Final = 1.0
 _HEAD: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beliefs:
-    """A server's beliefs about where a query was, after one question.
+    """A server's beliefs about the location of a query, after one question.
 
     Attributes:
-        cells: The middles of the cells of a map, row by row from the south, shape (cells, 2).
-        shares: The probability of each, for each kind of question, shape (cells,); the query was
-            equally likely to be in any cell beforehand.
-        query: Where it was.
+        cells: The centres of the cells of a map, row by row from the south, shape (cells, 2).
+        shares: The probability of each cell, by kind of question, shape (cells,); a priori all
+            cells were equally likely.
+        query: The location of the query.
     """
 
     cells: NDArray[np.float64]
@@ -111,12 +119,12 @@ def beliefs_after(
     query: NDArray[np.float64],
     rng: Generator,
 ) -> Beliefs:
-    """Ask once by each kind of question, and return what the server believes then.
+    """Ask once with each kind of question, and return the server's beliefs afterwards.
 
     Args:
-        questions: By their names.
-        points: The server's, shape (points, 2); the map is what they cover.
-        query: Shape (2,).
+        questions: The kinds of question, by name.
+        points: The server's points, shape (points, 2); the map covers them.
+        query: The location of the query, shape (2,).
         rng: The client's randomness.
 
     Raises:
@@ -137,14 +145,14 @@ def beliefs_after(
 def draw_beliefs(
     beliefs: Beliefs, points: NDArray[np.float64], paths: Sequence[Path], *, title: str = ""
 ) -> None:
-    """Draw a map for each kind of question, darker where the query is likelier.
+    """Draw a map for each kind of question, darker where the query is more likely.
 
     Args:
-        beliefs: What to draw. A colour means the same in all maps: how many times as likely a place
-            is as it was beforehand.
-        points: The server's, drawn as dots.
-        paths: Where to, by suffix `.png` or `.svg`.
-        title: Above all maps.
+        beliefs: The beliefs. A colour means the same in all maps: the ratio of a place's
+            probability to its prior.
+        points: The server's points, drawn as dots.
+        paths: The files to write, with suffix `.png` or `.svg`.
+        title: The title above all maps.
     """
     require_extra("matplotlib")
     from matplotlib.colors import LogNorm

@@ -1,8 +1,9 @@
-"""What PP-TopK and rank search leak over a grid of parties and k.
+"""Leakage of PP-TopK and rank search over a grid of parties and k.
 
-Values are independent and uniform on [0, 1], and each party has equally many. The runs are those
-that `veilring.protocols.ring.leakage` and `veilring.protocols.ranksearch.leakage` estimate from;
-nothing is networked. What is known of PP-TopK in closed form stands beside the estimates.
+Values are independent and uniform on [0, 1], and each party has the same number of them. The
+estimates use the simulated runs of `veilring.protocols.ring.leakage` and
+`veilring.protocols.ranksearch.leakage`, without a network. Known closed forms for PP-TopK are
+included.
 """
 
 import csv
@@ -36,26 +37,26 @@ from veilring.scenarios.batches import Progress
 RING: Final = "ring/pp-topk"
 SEARCH: Final = "rank-search"
 SUBJECTS: Final = (RING, SEARCH)
-"""The protocols that have such a table."""
+"""The protocols with a leakage grid."""
 
 _TRIALS_MIN: Final = 2
-# Counts of all parties at once: 32 MB.
+# counts of all parties at once: 32 MB
 _COUNTS_AT_ONCE: Final = 2**22
 
 
 @dataclass(frozen=True, slots=True)
 class LeakageGrid:
-    """What is to be estimated.
+    """The points at which to estimate PP-TopK.
 
     Attributes:
         parties: The numbers of parties, each at least 3.
         ks: The values of k, each at least 1.
-        rounds: Of PP-TopK.
-        P0: Of PP-TopK.
-        d: Of PP-TopK.
-        delta: Of PP-TopK, for values from 0 to 1.
-        rows: How many values each party has.
-        trials: Independent runs at each point, at least 2.
+        rounds: The rounds of PP-TopK.
+        P0: The noise probability of round 1 of PP-TopK.
+        d: The factor by which that probability falls each round.
+        delta: The smallest noise range of PP-TopK, for values from 0 to 1.
+        rows: The number of values of each party.
+        trials: The number of independent runs at each point, at least 2.
 
     Raises:
         InputError: If a value is not allowed, before anything is estimated.
@@ -71,7 +72,7 @@ class LeakageGrid:
     trials: int = 100_000
 
     def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
+        """Refuse values outside the documented ranges."""
         _check(self.parties, self.rows, self.trials)
         for k in self.ks:
             self.parameters(k)
@@ -82,19 +83,19 @@ class LeakageGrid:
 
     @property
     def party_steps(self) -> int:
-        """How many steps of a party all runs take together."""
+        """The number of party-steps of all runs together."""
         return len(self.ks) * sum(self.parties) * self.rounds * self.trials
 
 
 @dataclass(frozen=True, slots=True)
 class SearchGrid:
-    """What is to be estimated of rank search.
+    """The points at which to estimate rank search.
 
     Attributes:
         parties: The numbers of parties, each at least 3.
         ks: The values of k, each at least 1.
         rows: The number of values of each party.
-        trials: Independent searches at each point, at least 2.
+        trials: The number of independent searches at each point, at least 2.
 
     Raises:
         InputError: If a value is not allowed, before anything is estimated.
@@ -106,7 +107,7 @@ class SearchGrid:
     trials: int = 100_000
 
     def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
+        """Refuse values outside the documented ranges."""
         _check(self.parties, self.rows, self.trials)
         for k in self.ks:
             RankSearch(k=k)
@@ -114,21 +115,21 @@ class SearchGrid:
 
 @dataclass(frozen=True, slots=True)
 class GridPoint:
-    """What was found at one point; `veilring.protocols.ring.leakage` defines the estimators.
+    """The estimates at one point; `veilring.protocols.ring.leakage` defines the estimators.
 
     Attributes:
-        parties: n.
-        k: The values sought.
-        exposure: Of a message.
-        exposure_at_most: A bound in closed form on the exposure of a message.
-        exposure_exact: Its closed form, where one is known: without noise, and where no real
-            value can ever be passed on.
-        claim: Of a claim.
-        lop: The mean over parties.
-        lop_peak: The greatest over parties.
+        parties: The number of parties, n.
+        k: The number of values sought.
+        exposure: The exposure of a message.
+        exposure_at_most: A closed-form bound on the exposure of a message.
+        exposure_exact: Its closed form, if known: without noise, and if no real value can ever be
+            passed on.
+        claim: The probability that a claim is right.
+        lop: The loss of privacy, averaged over parties.
+        lop_peak: The loss of privacy, maximum over parties.
         result_exact_at_least: The paper's bound on the probability that the result is exact.
-        party_steps: How many steps of a party the estimates rest on.
-        seconds: How long they took a core, the drawing of values included.
+        party_steps: The number of party-steps behind the estimates.
+        seconds: The time on one core, including drawing the values.
     """
 
     parties: int
@@ -145,29 +146,29 @@ class GridPoint:
 
     @property
     def party_steps_a_second(self) -> float:
-        """How fast it went."""
+        """The number of party-steps per second."""
         return self.party_steps / self.seconds
 
     def as_row(self) -> dict[str, Any]:
-        """Return one flat row; an estimate becomes two columns, the second its standard error."""
+        """Return one flat row, with two columns per estimate: the value and its standard error."""
         return {**_flat(asdict(self)), "party_steps_a_second": self.party_steps_a_second}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPoint:
-    """What was found of rank search at one point.
+    """The estimates for rank search at one point.
 
     Attributes:
-        parties: n.
-        k: The rank that is sought.
-        exposure: 0 by argument, as are the next three: a view is simulated from the totals.
+        parties: The number of parties, n.
+        k: The rank sought.
+        exposure: 0 by argument, like the next three: a view can be simulated from the totals.
         claim: As for PP-TopK.
         lop: As for PP-TopK.
         lop_peak: As for PP-TopK.
-        radius: The width of what is known of the k-th smallest value.
+        radius: The width of the published interval of the k-th smallest value.
         above: The share of opened totals above k.
         thresholds: The mean number of thresholds that a search asks.
-        seconds: How long the estimates took a core, the drawing of values included.
+        seconds: The time on one core, including drawing the values.
     """
 
     parties: int
@@ -182,7 +183,7 @@ class SearchPoint:
     seconds: float
 
     def as_row(self) -> dict[str, Any]:
-        """Return one flat row; an estimate becomes two columns, the second its standard error."""
+        """Return one flat row, with two columns per estimate: the value and its standard error."""
         return _flat(asdict(self))
 
 
@@ -215,13 +216,13 @@ def leakage_grid(
 ) -> Iterator[GridPoint]:
     """Estimate at each point of the grid, all k for one number of parties after the other.
 
-    A point's estimates depend on the seed and the point only, not on the rest of the grid.
+    The estimates of a point depend only on the seed and the point, not on the rest of the grid.
 
     Args:
-        grid: What is to be estimated.
-        seed: Of values, coins and noise.
-        progress: Told how many party-steps are done.
-        clock: Gives the seconds that are counted; by default those of this process on a core.
+        grid: The grid.
+        seed: The seed of values, coins and noise.
+        progress: A callback with the number of party-steps done.
+        clock: A clock in seconds; by default this process's CPU time on one core.
     """
     done = 0
     for n in grid.parties:
@@ -240,13 +241,13 @@ def search_grid(
     progress: Progress | None = None,
     clock: Callable[[], float] = time.process_time,
 ) -> Iterator[SearchPoint]:
-    """Estimate what rank search tells at each point of the grid, as `leakage_grid` does.
+    """Estimate the leakage of rank search at each point of the grid, like `leakage_grid`.
 
     Args:
-        grid: What is to be estimated.
-        seed: Of values.
-        progress: Told how many searches are done.
-        clock: Gives the seconds that are counted; by default those of this process on a core.
+        grid: The grid.
+        seed: The seed of the values.
+        progress: A callback with the number of searches done.
+        clock: A clock in seconds; by default this process's CPU time on one core.
     """
     points = [(n, k) for n in grid.parties for k in grid.ks]
     for done, (n, k) in enumerate(points):
@@ -289,19 +290,19 @@ def _mean(values: NDArray[np.float64]) -> Estimate:
 def exposure_at_most(P0: float, d: float, rounds: int) -> float:
     """Return a bound on the exposure of a message, averaged over all messages of a run.
 
-    A party inserts at most once, and not at all if each of its coins says noise:
-    `(1 - P0**r * d**(r(r-1)/2)) / r`, with r = `rounds`.
+    A party inserts at most once, and not at all if each of its coins shows noise: `(1 - P0**r *
+    d**(r(r-1)/2)) / r`, with r = `rounds`.
     """
     always_noise = math.pow(P0, rounds) * math.pow(d, rounds * (rounds - 1) / 2)
     return (1.0 - always_noise) / rounds
 
 
 def exposure_without_noise(parties: int, rows: int, k: int, rounds: int) -> float:
-    """Return the exposure of a message if P0 = 0, exactly, averaged over all messages of a run.
+    """Return the exact exposure of a message if P0 = 0, averaged over all messages of a run.
 
     The party at position p (from 1) inserts in round 1 if any of the k smallest of the first p
     parties' values is its own. With N = `rows` values each, without ties, it has none of them with
-    the hypergeometric probability `C((p-1)N, k) / C(pN, k)`; and it has one if p N <= k. For k = 1
+    the hypergeometric probability `C((p-1)N, k) / C(pN, k)`, and it has one if p N <= k. For k = 1
     the sum over p is the harmonic number of n.
     """
     none = (
@@ -312,10 +313,10 @@ def exposure_without_noise(parties: int, rows: int, k: int, rounds: int) -> floa
 
 
 def write_grid(points: Sequence[GridPoint] | Sequence[SearchPoint], path: Path) -> None:
-    """Write a CSV file with one row for each point; an estimate has its standard error beside it.
+    """Write a CSV file with one row for each point; estimates have a column for the standard error.
 
     Raises:
-        InputError: If the file is there already, or cannot be written.
+        InputError: If the file exists, or cannot be written.
     """
     try:
         with path.open("x", encoding="utf-8", newline="") as file:
@@ -330,7 +331,7 @@ def write_grid(points: Sequence[GridPoint] | Sequence[SearchPoint], path: Path) 
 def _teller(
     progress: Progress | None, grid: LeakageGrid, n: int, k: int, done: int
 ) -> Callable[[int], None]:
-    """Return what tells of the trials that are about to be run at a point."""
+    """Return a callback that reports the trials run at a point."""
 
     def tell(trials: int) -> None:
         if progress is not None:

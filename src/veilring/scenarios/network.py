@@ -1,4 +1,4 @@
-"""The links of a scenario and the faults that strike them, for the simulated clock."""
+"""The simulated links of a scenario, and the faults that strike them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -44,12 +44,12 @@ _GRAPHML: Final = ".graphml"
 def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
     """Return the links between the parties.
 
-    In a GraphML file nodes are the parties' names, and edges may have the attributes
-    `latency_seconds`, `jitter_seconds` and `bandwidth_bytes_per_second`; what they lack is the
-    scenario's.
+    In a GraphML file the nodes are the names of parties, and edges may have the attributes
+    `latency_seconds`, `jitter_seconds` and `bandwidth_bytes_per_second`; missing attributes are
+    taken from the scenario.
 
     Raises:
-        ScenarioError: If a law or the graph is not one, or leaves a party without a way to another.
+        ScenarioError: If a law or the graph is invalid, or a party cannot be reached.
     """
     model = make_links(network)
     with as_scenario_errors({"graph": "network.graph"}, "network.graph"):
@@ -59,10 +59,10 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
 
 
 def make_links(network: NetworkSection) -> LinkModel:
-    """Return the properties that all links have unless the graph says otherwise.
+    """Return the properties of all links for which the graph sets none.
 
     Raises:
-        ScenarioError: If a law is not one.
+        ScenarioError: If a law is invalid.
     """
     limit = network.bandwidth_bytes_per_second
     return LinkModel(
@@ -104,12 +104,12 @@ def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":
 
 @dataclass(frozen=True, kw_only=True)
 class _Struck:
-    """What strikes from an instant on; seconds are simulated, from the start of the parties."""
+    """The base of faults; times are simulated seconds from the start of the parties."""
 
     start_seconds: float
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be, whoever takes part."""
+        """Refuse invalid values that do not depend on the parties."""
         given = asdict(self)
         start, end = self.start_seconds, given.get("end_seconds")
         _require(0 <= start < math.inf, "start_seconds", start, "a finite number of at least 0")
@@ -149,7 +149,7 @@ class _Side(_Struck):
 
 @dataclass(frozen=True, kw_only=True)
 class _Connection(_Struck):
-    """Both ends of a connection: `party` notices first."""
+    """Both ends of a connection: `party` notices the fault first."""
 
     party: str
     other: str
@@ -158,7 +158,7 @@ class _Connection(_Struck):
 
 @dataclass(frozen=True, kw_only=True)
 class _Link(_Struck):
-    """What one party sends to another."""
+    """All messages of one party to another."""
 
     source: str
     target: str
@@ -202,16 +202,16 @@ _KINDS: Final[Mapping[str, type[_Struck]]] = {
 def make_faults(
     scenario: Scenario, parties: tuple[str, ...], streams: Streams
 ) -> tuple[Fault, ...]:
-    """Return the schedule of a scenario's faults: its own, then those drawn from the seed.
+    """Return the fault schedule of a scenario: its own faults, and those drawn from the seed.
 
     Args:
-        scenario: Its `faults`, and `run.fault_seconds`.
-        parties: The names of all that take part.
-        streams: Where drawn faults come from.
+        scenario: The scenario, with its `faults` and `run.fault_seconds`.
+        parties: The names of all parties.
+        streams: The source of drawn faults.
 
     Raises:
-        ScenarioError: If a fault cannot be, strikes somebody who does not take part, or has no
-            simulated clock to strike on.
+        ScenarioError: If a fault is invalid, names an unknown party, or if the runtime is not
+            simulated.
     """
     runtime = scenario.network.runtime
     made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]

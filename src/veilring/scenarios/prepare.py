@@ -1,4 +1,4 @@
-"""From a scenario to what its parties are given; all of it is checked before any party starts."""
+"""Preparing a scenario: its inputs are made and checked before any party starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,17 +26,17 @@ _KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Prepared:
-    """All that a run needs.
+    """The inputs of a run.
 
     Attributes:
         setup: The system, with its parties and their rows.
-        pooled: All their rows together, which nobody has in a deployment.
+        pooled: The rows of all parties together, which nobody has in a deployment.
         held_out: The rows to label.
         reference: The labels of a classifier that has all rows in one place, shape (held-out
             rows,).
-        adversaries: Who controls a party, by its name.
-        coalition: The semi-honest parties that pool what they see, in the order of the parties.
-        faults: What goes wrong on the simulated clock.
+        adversaries: The adversary of each malicious party, by name.
+        coalition: The semi-honest parties that collude, in the order of the parties.
+        faults: The fault schedule of the simulation.
     """
 
     setup: Setup
@@ -54,17 +54,17 @@ class Prepared:
 
 
 def prepare(scenario: Scenario, streams: Streams) -> Prepared:
-    """Load, split, scale and deal a scenario's data.
+    """Load, split, scale and partition a scenario's data.
 
-    The features are scaled by the bounds of the whole table, held-out rows included: they count as
-    public schema.
+    The features are scaled by the ranges of the whole table, held-out rows included, which count as
+    public.
 
     Args:
-        scenario: What is run.
-        streams: Where the experiment's own choices come from: the split and the partition.
+        scenario: The scenario.
+        streams: The source of the experiment's own choices: the split and the partition.
 
     Raises:
-        ScenarioError: If the data or the protocol cannot be as the scenario says.
+        ScenarioError: If the data or the protocol do not fit the scenario.
     """
     from veilring.scenarios.network import make_faults  # noqa: PLC0415  (`load_rows` needs no clock)
 
@@ -106,7 +106,7 @@ def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
         require_key_that(
             bool(kinds),
             "adversaries",
-            f"{scenario.protocol.name} has no malicious parties of its own",
+            f"{scenario.protocol.name} has no built-in adversaries",
         )
         made[party] = make_kind(key, "kind", table, kinds)
         made[party].called = table["kind"]
@@ -119,14 +119,15 @@ def _coalition(scenario: Scenario) -> tuple[str, ...]:
     require_key_that(
         system.colludes or not members,
         key,
-        f"no attack on the views of {system.name} is known here; leave the coalition out",
+        f"there is no attack on the views of {system.name}; leave the coalition out",
     )
     for member in members:
         require_key(member in parties, key, member, f"some of the parties {', '.join(parties)}")
         require_key_that(
             member not in scenario.adversaries,
             key,
-            f"{member} is a malicious one of `adversaries`; name parties that follow the protocol",
+            f"{member} is malicious, as set in `adversaries`; name parties that follow the"
+            " protocol",
         )
     distinct = len(set(members)) == len(members) < len(parties)
     require_key_that(distinct, key, "name each party once, and not all of them")

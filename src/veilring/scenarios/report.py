@@ -1,4 +1,4 @@
-"""The report on a run: accuracy, promise, cost, and what leaked; no row of any party."""
+"""The report of a run: accuracy, guarantee, cost and leakage, without any party's rows."""
 
 import math
 from collections.abc import Iterable
@@ -20,12 +20,12 @@ from veilring.simulation.faults import Fault, FaultClass
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """How good claims are that an entry of PP-TopK's vector is the victim's own.
+    """The accuracy of claims that an entry of PP-TopK's vector is the victim's own.
 
     Attributes:
-        claims: How many were made.
-        right: How many of them are right.
-        located: How many of the victim's distances were claimed rightly, each counted once.
+        claims: The number of claims.
+        right: The number of correct claims.
+        located: The number of the victim's distances claimed correctly, each counted once.
     """
 
     claims: int = 0
@@ -33,7 +33,7 @@ class Attack:
     located: int = 0
 
     def plus(self, other: "Attack") -> "Attack":
-        """Return both together."""
+        """Return the sum of both."""
         return Attack(
             self.claims + other.claims, self.right + other.right, self.located + other.located
         )
@@ -41,19 +41,19 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """What a coalition found of a party beside one of its members, over all batches.
+    """A coalition's findings about a neighbour of one of its members, over all batches.
 
     Attributes:
-        party: Whose secrets they are.
-        queries: How many queries were asked while it sat beside a member.
-        between: For how many of them it sat between two.
-        votes: For how many of them its votes were recovered exactly.
-        distances: How many distances it brought to PP-TopK for those queries: at most k for each.
-        simple: The attack that claims whatever is new in what the victim passed on.
-        optimal: The attack that claims what is more likely the victim's own than not; `None` where
-            it was not tried.
-        pinned: For how many of those queries a distance was seen to come from it and nobody else.
-        pinned_expected: The same, as simulated runs on the same distances have it.
+        party: The name of the victim.
+        queries: The number of queries asked while the victim was next to a member.
+        between: The number of those queries for which it was between two members.
+        votes: The number of those queries for which its votes were recovered exactly.
+        distances: The number of distances that it contributed to PP-TopK for them: at most k each.
+        simple: The attack that claims every new value in the victim's messages.
+        optimal: The attack that claims values more likely the victim's own than not; `None` if it
+            was not tried.
+        pinned: The number of those queries for which a distance provably came from the victim.
+        pinned_expected: The expectation of `pinned`, from simulated runs on the same distances.
     """
 
     party: str
@@ -69,15 +69,16 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """How many of the nearest distances, which are public, were traced to their owners.
+    """The number of nearest distances, which are public, traced to their owners.
 
     Attributes:
-        values: How many distances of parties outside the coalition are in the results.
-        guessed: How many owners a guess names right, on average.
-        named: How many the coalition names right from the attempts that succeeded.
-        with_retries: The same, with what it saw of the attempts that failed.
-        recurred: How many distances it saw in a failed attempt and again, and so knows to be real.
-        recurred_hidden: How many of those are in no result.
+        values: The number of distances in the results that belong to parties outside the coalition.
+        guessed: The expected number of owners named correctly by guessing.
+        named: The number of owners named correctly from the attempts that succeeded.
+        with_retries: The number of owners named correctly using the failed attempts too.
+        recurred: The number of distances seen in a failed attempt and again, and thus known to be
+            real.
+        recurred_hidden: The number of those that are in no result.
     """
 
     values: int
@@ -90,20 +91,19 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a semi-honest coalition found, held against the truth.
+    """The findings of a semi-honest coalition, compared with the truth.
 
     Attributes:
-        members: Who pooled their views.
-        victims: Whom they sat beside; in the order of the parties.
-        exposure: The probability that all neighbours of an honest party are members, in closed
-            form, for the ring of the first batch.
-        honest: How many honest parties there were, added up over batches.
-        exposed: For how many of them the votes were recovered, exactly.
-        exposed_expected: The same, as the closed form has it.
-        groups: How many groups of honest parties the coalition could tell apart in the votes,
-            added up over batches.
-        groups_recovered: For how many of them it found the sum of the votes, exactly.
-        named: Whose the nearest distances are.
+        members: The parties that pooled their views.
+        victims: The neighbours of members, in the order of the parties.
+        exposure: The closed-form probability that all neighbours of an honest party are members,
+            for the ring of the first batch.
+        honest: The number of honest parties, summed over batches.
+        exposed: The number of those whose votes were recovered exactly.
+        exposed_expected: The expectation of `exposed`, in closed form.
+        groups: The number of groups of honest parties with separate vote sums, summed over batches.
+        groups_recovered: The number of groups whose vote sum was recovered exactly.
+        named: The owners of the nearest distances.
     """
 
     members: tuple[str, ...]
@@ -119,16 +119,16 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class TotalsFindings:
-    """What a semi-honest coalition read in the totals of a search, compared with the truth.
+    """The findings of a semi-honest coalition in the totals of a search, compared with the truth.
 
     Attributes:
         members: The parties that pooled their views.
         outside: The number of parties outside, in the first batch.
-        totals: How many totals over the parties outside it knows, over all batches.
-        right: How many of them are exact.
-        alone: How many of them are counts of one party.
-        nearest: How many queries have their nearest row outside.
-        guessed: How many of its holders a guess names right, on average. No view tells more.
+        totals: The number of totals over the parties outside that it knows, over all batches.
+        right: The number of exact ones among them.
+        alone: The number of those that are counts of one party.
+        nearest: The number of queries whose nearest row is outside.
+        guessed: The expected number of owners named correctly by guessing; no view helps more.
     """
 
     members: tuple[str, ...]
@@ -142,14 +142,14 @@ class TotalsFindings:
 
 @dataclass(frozen=True, slots=True)
 class StruckFault:
-    """A fault of the schedule, and whether a message or a party met it.
+    """A fault of the schedule, and whether it had an effect.
 
     Attributes:
-        kind: What.
-        parties: Whom it strikes.
-        start_seconds: When, in simulated seconds from the start of the parties.
-        end_seconds: When it was over; `None` for never.
-        strength: Extra seconds, or how many times slower; 0 where there is no such thing.
+        kind: The kind of fault.
+        parties: The parties that it strikes.
+        start_seconds: The start, in simulated seconds from the start of the parties.
+        end_seconds: The end; `None` for never.
+        strength: The extra seconds or the slowdown factor; 0 for other kinds.
         struck: Whether it had an effect.
     """
 
@@ -163,14 +163,14 @@ class StruckFault:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What it took to get a result without the parties that were lost.
+    """The losses until the remaining parties had a result.
 
     Attributes:
-        without: The parties that were left out, in the order of the parties.
-        attempts: How many attempts failed.
-        rows_lost: How many rows those parties held.
-        messages: What the failed attempts sent in all, set-up included.
-        bytes: Of those.
+        without: The parties left out, in the order of the parties.
+        attempts: The number of failed attempts.
+        rows_lost: The number of rows held by these parties.
+        messages: The messages of the failed attempts, including set-up.
+        bytes: The bytes of those messages.
     """
 
     without: tuple[str, ...]
@@ -180,7 +180,7 @@ class Recovery:
     bytes: int
 
 
-RingOrigin = Literal["drawn by all", "drawn by a committee", "dealt from the seed"]
+RingOrigin = Literal["drawn by all parties", "drawn by a committee", "dealt from the seed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +188,12 @@ class CostSummary:
     """The cost of all batches together.
 
     Attributes:
-        batches: How many there were.
-        rounds: Communication rounds, one batch after the other.
-        messages: Of the protocol.
-        bytes: Of its frames, as any transport carries them.
-        setup_messages: To draw the rings and hand out the queries.
-        setup_bytes: Of those.
+        batches: The number of batches.
+        rounds: Communication rounds, over successive batches.
+        messages: Messages of the protocol.
+        bytes: Bytes of its frames, equal on all transports.
+        setup_messages: Messages that draw the rings and distribute the queries.
+        setup_bytes: Bytes of those messages.
     """
 
     batches: int
@@ -209,12 +209,12 @@ class CostSummary:
 
     @classmethod
     def measured(cls, costs: Iterable[Cost]) -> "CostSummary":
-        """Add up what batches cost."""
+        """Add up the measured cost of batches."""
         return cls._sum((c.rounds, c.messages, c.bytes, *c.setup) for c in costs)
 
     @classmethod
     def forecast(cls, forecasts: Iterable[Forecast]) -> "CostSummary":
-        """Add up what batches will cost."""
+        """Add up the forecast cost of batches."""
         return cls._sum((f.rounds, *f.traffic, *f.setup) for f in forecasts)
 
     @classmethod
@@ -225,38 +225,38 @@ class CostSummary:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that is to be said of one run of a scenario.
+    """The report of one run of a scenario.
 
     Attributes:
-        scenario: What was run, with the runtime and the seed that were used.
-        runtime: Where the parties lived.
-        parties: How many.
-        rows: How many rows they held together.
-        queries: How many held-out rows were labelled.
-        rounds: How often a vector went round for each batch, in systems that send one round.
-        accuracy: The share of them that got their true class.
-        reference_accuracy: The same for the non-private classifier on the rows of those who took
-            part, pooled.
-        majority_accuracy: The same for always answering the class that most rows have.
+        scenario: The scenario, with the runtime and the seed that were used.
+        runtime: The runtime of the parties.
+        parties: The number of parties.
+        rows: The total number of their rows.
+        queries: The number of labelled held-out rows.
+        rounds: The number of rounds of the vector for each batch, in systems with a circulating
+            vector.
+        accuracy: The share of queries that got their true class.
+        reference_accuracy: The accuracy of the non-private classifier on the pooled rows of the
+            parties that took part.
+        majority_accuracy: The accuracy of always answering the most frequent class of the rows.
         agreement: The share of queries on which the private and the pooled classifier agree.
-        labels: The class that each query got.
-        cost: Measured, of the attempts that succeeded.
-        forecast: From the closed forms.
-        ring: How the order of the parties came about, if they are a ring.
-        promise: What the system promises.
-        spent: What all attempts at all batches have spent of it together: one that failed may have
-            released its answer, and another draws its noise anew.
-        seconds: Wall time from the first batch's start to the last one's end.
-        start_seconds: Wall time to bring the parties up and connect them.
-        simulated_seconds: The same as `seconds` on the simulated clock, if there was one.
-        leakage: Estimated, unless it was not asked for.
+        labels: The class of each query.
+        cost: The measured cost of the attempts that succeeded.
+        forecast: The cost from the closed forms.
+        ring: The origin of the order of the parties, if they form a ring.
+        promise: The guarantee of the system.
+        spent: The part of the guarantee spent by all attempts at all batches: a failed attempt may
+            have released its answer, and the next one draws new noise.
+        seconds: Wall-clock time from the start of the first batch to the end of the last.
+        start_seconds: Wall-clock time to start the parties and connect them.
+        simulated_seconds: The simulated counterpart of `seconds`, in the simulation.
+        leakage: The estimated leakage, if requested.
         transcript: A hash over all messages of all batches, of the attempts that succeeded.
-        seed: Of the split and the partition; give it to a run to repeat them.
-        secrets: Whether the parties' own randomness came from the seed or from a cryptographic
-            generator.
-        coalition: What the parties that collude found, if there are some.
-        faults: What went wrong on the simulated clock, in order of time.
-        recovery: What it took to get a result without parties that were lost, if any was lost.
+        seed: The seed of the split and the partition; pass it to a run to repeat them.
+        secrets: Whether the parties' own randomness was seeded or cryptographic.
+        coalition: The findings of colluding parties, if there are any.
+        faults: The faults of the simulation, in order of time.
+        recovery: The losses until there was a result, if any party was lost.
     """
 
     scenario: Scenario
@@ -287,7 +287,7 @@ class Report:
     recovery: Recovery | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as what JSON can say; `scenario` is the name, `settings` the rest."""
+        """Return everything as JSON values; `scenario` is the name, `settings` the rest."""
         tables = self.scenario.model_dump(mode="json", exclude_none=True)
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain = {name: _plain(value) for name, value in fields.items() if name != "scenario"}
@@ -297,10 +297,10 @@ class Report:
 
     @classmethod
     def from_json(cls, plain: object) -> "Report":
-        """Return the report that `as_json` made this of.
+        """Return the report from the output of `as_json`.
 
         Raises:
-            ValueError: If it is not one; pydantic says where.
+            ValueError: If the value is not a report; pydantic's message names the place.
         """
         tables = TypeAdapter(dict[str, Any]).validate_python(plain)
         fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
@@ -309,7 +309,7 @@ class Report:
 
 
 def leakage_as_json(leakage: Leakage) -> dict[str, Any]:
-    """Return the trials and each estimate as what JSON can say."""
+    """Return the number of trials and each estimate as values that JSON can express."""
     plain = {name: asdict(each) for name, each in leakage.estimates.items()}
     if leakage.published:
         plain["published"] = {name: asdict(each) for name, each in leakage.published.items()}
@@ -317,10 +317,10 @@ def leakage_as_json(leakage: Leakage) -> dict[str, Any]:
 
 
 def leakage_from_json(plain: object) -> Leakage | None:
-    """Return what `leakage_as_json` made this of.
+    """Return the leakage from the output of `leakage_as_json`.
 
     Raises:
-        ValueError: If it is not that; pydantic says where.
+        ValueError: If the value is invalid; pydantic's message names the place.
     """
     if plain is None:
         return None
@@ -348,17 +348,17 @@ def assemble(
     origin: RingOrigin | None,
     seed: int,
 ) -> Report:
-    """Return the report on a run.
+    """Return the report of a run.
 
     Args:
-        scenario: What was run.
-        prepared: What the parties were given.
-        labelled: The batches that were labelled.
+        scenario: The scenario.
+        prepared: The inputs of the parties.
+        labelled: The labelled batches.
         struck: The faults that had an effect.
-        leakage: What a hop leaks, if that was estimated.
-        findings: What a coalition found, if there was one.
-        origin: How the ring came about.
-        seed: Of the split and the partition.
+        leakage: The estimated leakage, if requested.
+        findings: The findings of a coalition, if there was one.
+        origin: The origin of the ring.
+        seed: The seed of the split and the partition.
     """
     pooled, truth = prepared.pooled, prepared.held_out.y
     system, setup = scenario.protocol, prepared.setup
@@ -396,7 +396,7 @@ def assemble(
 
 
 def _reference(prepared: Prepared, labelled: Labelled) -> NDArray[np.int64]:
-    """Return the pooled classifier's labels, for each batch on the rows of those who took part."""
+    """Return the pooled classifier's labels, for each batch with the rows of its parties."""
     if all(batch.parties == prepared.parties for batch in labelled.batches):
         return prepared.reference
     return np.concatenate(
@@ -419,7 +419,7 @@ def _faults(faults: Iterable[Fault], struck: tuple[Fault, ...]) -> tuple[StruckF
 
 
 def _recovery(prepared: Prepared, labelled: Labelled) -> Recovery | None:
-    """Return what it took to get a result; `None` if the first attempts did."""
+    """Return the losses until there was a result; `None` if the first attempts succeeded."""
     wasted = [cost for batch in labelled.batches for cost in batch.wasted]
     if not wasted:
         return None

@@ -1,4 +1,4 @@
-"""Running a scenario: the same from data to report for every system, on every runtime."""
+"""Running a scenario, from data to report, for every system on every runtime."""
 
 import asyncio
 import secrets
@@ -39,8 +39,8 @@ from veilring.scenarios.schema import Scenario, make_scenario
 from veilring.scenarios.search_coalition import find_in_totals
 from veilring.simulation.faults import Fault
 
-# Drawing a ring takes 128 messages a party, and each is simulated one by one: above this many
-# parties that would take longer than all that the simulation is about.
+# Drawing a ring takes 128 messages per party, each simulated one by one: with more parties than
+# this, that would take longer than the rest of the simulation.
 DRAWN_MAX: Final = 300
 _SEED_BITS: Final = 32
 _DRAWN: Final = "split, partition and drawn faults"
@@ -48,7 +48,7 @@ _DRAWN: Final = "split, partition and drawn faults"
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """Who is told how far the run is, by which clock it is timed, and where it is recorded."""
+    """The progress callback, the clock and the journal of a run."""
 
     tell: Progress
     clock: Callable[[], float]
@@ -65,36 +65,34 @@ def run_scenario(
     journal: Journal | None = None,
     keep: Callable[[PublicModel], object] | None = None,
 ) -> Report:
-    """Run a scenario from data to report. No event loop may run in this thread.
+    """Run a scenario from data to report. No event loop may be running in this thread.
 
-    The first party asks. All is checked before any party starts. With a seed the report is the same
-    on every runtime, but for what it says of time and of faults; without one the parties'
-    randomness is cryptographic, and the split and the partition come from a fresh seed that the
-    report names.
+    The first party asks. Everything is checked before any party starts. With a seed the report is
+    the same on every runtime, except for times and faults; without one the parties' randomness is
+    cryptographic, and the report contains the fresh seed of the split and the partition.
 
-    Where parties may be lost (`run.retries`), a batch is asked again without them, and they are
-    left out of all that follows. Labels are those that the first honest party learned. What a
-    coalition saw is attacked after the run, when it costs nobody anything.
+    If parties may be lost (`run.retries`), a batch is repeated without the lost ones, which are
+    also left out of all later batches. Labels are those learned by the first honest party. The
+    coalition's views are attacked after the run, outside of its cost.
 
     Args:
-        scenario: What to run.
-        runtime: In place of `network.runtime`.
-        seed: In place of `run.seed`.
-        progress: Told how far the run is.
-        clock: Gives wall seconds.
-        journal: Where to record which messages pass when, and what happens to parties; also if the
-            run fails.
-        keep: Called with the public model that the run leaves, if its system makes one.
+        scenario: The scenario.
+        runtime: The runtime, instead of `network.runtime`.
+        seed: The seed, instead of `run.seed`.
+        progress: A callback for progress.
+        clock: A wall clock in seconds.
+        journal: The journal of messages and of events at parties, also written if the run fails.
+        keep: A callback for the public model of the run, if its system makes one.
 
     Raises:
-        ScenarioError: If the data or the protocol cannot be as the scenario says.
-        RunFailed: If the run failed at any party. There is no partial result. If there was no seed,
-            a note of the error names that of the split.
+        ScenarioError: If the data or the protocol do not fit the scenario.
+        RunFailed: If the run failed at any party. There is no partial result. Without a seed, a
+            note of the error contains that of the split.
     """
     require_key_that(
         scenario.world is None,
         "world",
-        "this is a world that was explored; play it with `veilring run`, or with"
+        "this scenario is an explored world; replay it with `veilring run`, or with"
         " veilring.testing.exploring.replay",
     )
     scenario = _with(scenario, runtime, seed)
@@ -109,9 +107,9 @@ def run_scenario(
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
-        if own_seed is None:  # no report will name it
+        if own_seed is None:  # there will be no report to contain it
             drawn = "split and partition" if scenario.run.fault_seconds is None else _DRAWN
-            error.add_note(f"The same {drawn}: --seed {known_seed}.")
+            error.add_note(f"To repeat the {drawn}: --seed {known_seed}.")
         raise
     model = labelled.model_of(prepared.setup, seeded=own_seed is not None)
     if keep is not None and model is not None:
@@ -119,7 +117,7 @@ def run_scenario(
     leakage = _leakage(scenario, prepared, streams, tell)
     found = None
     if prepared.coalition:
-        tell("Attacking what the coalition saw", 0, 1)
+        tell("Attacking the views of the coalition", 0, 1)
         found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
     return assemble(
         scenario=scenario,
@@ -146,7 +144,7 @@ def _label(
     scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch
 ) -> tuple[Labelled, tuple[Fault, ...]]:
     """Return the labelled batches, and the faults that had an effect."""
-    topology = make_topology(scenario.network, prepared.parties)  # refused on any runtime
+    topology = make_topology(scenario.network, prepared.parties)  # refused on any other runtime
     dealt = _origin(scenario) == "dealt from the seed"
     conditions = Conditions(
         retries=scenario.run.retries,
@@ -172,7 +170,7 @@ def _label(
 
 
 def _dealer(streams: Streams) -> Deal:
-    """Return what deals the parties a ring, each time the same one to the same parties."""
+    """Return a function that deals a ring, always the same one to the same parties."""
     rng, dealt = streams.generator("ring"), dict[tuple[str, ...], Ring]()
 
     def deal(parties: tuple[str, ...]) -> Ring:
@@ -189,13 +187,13 @@ def _origin(scenario: Scenario) -> RingOrigin | None:
         return None
     if scenario.network.runtime == "simulated" and parties > DRAWN_MAX:
         return "dealt from the seed"
-    return "drawn by all" if parties <= COMMITTEE_SIZE else "drawn by a committee"
+    return "drawn by all parties" if parties <= COMMITTEE_SIZE else "drawn by a committee"
 
 
 def _attack(
     prepared: Prepared, labelled: Labelled, trials: int, streams: Streams
 ) -> Findings | TotalsFindings | None:
-    """Return what the coalition found, by the attacks that are known for its system."""
+    """Return the findings of the coalition, by the attacks on its system."""
     if isinstance(prepared.setup, SearchSetup):
         return find_in_totals(prepared, labelled.batches)
     return find(prepared, labelled.batches, trials, streams)
@@ -206,7 +204,7 @@ def _leakage(
 ) -> Leakage | None:
     if not scenario.run.leakage_trials:
         return None
-    tell("Estimating what a run leaks", 0, 1)
+    tell("Estimating the leakage", 0, 1)
     queries, trials = prepared.held_out.X, scenario.run.leakage_trials
     return prepared.setup.leakage(queries, trials, streams.generator("leakage"))
 
@@ -221,16 +219,16 @@ async def play_queries(
     progress: Progress = ignore_progress,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Labelled:
-    """Start the parties of a system and have queries labelled, in as many batches as it takes.
+    """Start the parties of a system and label queries, in as many batches as necessary.
 
     Args:
         setup: The parties with their rows.
-        queries: Shape (Q, features), scaled into [0, 1].
-        runtime: Where the parties live.
-        seed: Of all their randomness; cryptographic without it.
-        conditions: How batches are played.
-        progress: Told how far it is.
-        clock: Gives wall seconds.
+        queries: The queries, shape (Q, features), scaled into [0, 1].
+        runtime: The runtime of the parties.
+        seed: The seed of all their randomness, which is cryptographic without one.
+        conditions: The conditions of the batches.
+        progress: A callback for progress.
+        clock: A wall clock in seconds.
 
     Raises:
         RunFailed: If the last attempt at a batch failed.
@@ -259,20 +257,20 @@ async def label_batch(
     setup: Setup,
     conditions: Conditions,
 ) -> Batch:
-    """Label a batch; the first of the parties that take part asks.
+    """Label a batch, queried by the first party that takes part.
 
     Args:
-        queries: Shape (Q, features).
-        cluster: Where the parties are.
-        among: The parties that take part, as long as none is lost.
+        queries: The queries, shape (Q, features).
+        cluster: The cluster of the parties.
+        among: The parties that take part until one is lost.
         setup: The parties with their rows.
-        conditions: How it is played.
+        conditions: The conditions of the batch.
 
     Raises:
         RunFailed: If the last attempt failed.
     """
     clock, journal = asyncio.get_running_loop().time, conditions.journal
-    # A ring that was drawn is told from the session's name, which is in the traces.
+    # The ring follows from the name of the session, which is in the traces.
     trace: bool | Journal = bool(conditions.watch) if journal is None else journal
     played: list[Play] = []
 
@@ -334,5 +332,5 @@ def _left_out(parties: Iterable[str], now: float, journal: Journal) -> Iterator[
 
 
 def _first_honest(learners: Sequence[str], liars: Mapping[str, object]) -> str:
-    """Return whose answer counts: what a malicious party says it learned is only its word."""
+    """Return the party whose answer is used: a malicious party may misreport its own."""
     return next((party for party in learners if party not in liars), learners[0])

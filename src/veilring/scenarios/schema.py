@@ -1,6 +1,6 @@
-"""Scenarios: their tables and keys, the built-in ones, files, and keys set on a command line.
+"""Scenarios: their tables and keys, the built-in ones, files, and command-line overrides.
 
-The description of a field is the text of what is allowed, as errors show it.
+The description of a field lists its allowed values, as errors show them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,15 +37,15 @@ _Whole = Annotated[int, Field(ge=1)]
 
 
 class DataSection(Section):
-    """Which rows there are, and which of them are held out and labelled.
+    """The data set, and the rows held out for labelling.
 
     Attributes:
         source: A data set: see `veilring.data.sources.load`. In a scenario file, a relative path is
             relative to that file.
-        label: In a CSV file: the column with the class of each row; the last one if empty.
-        separator: In a CSV file: what stands between the cells of a line.
-        test_share: The share of the rows that is held out.
-        queries: At most how many of the held-out rows are labelled.
+        label: For a CSV file: the column with the class of each row; the last one if empty.
+        separator: For a CSV file: the separator between cells.
+        test_share: The share of the rows to hold out.
+        queries: The maximum number of held-out rows to label.
     """
 
     source: str = Field(
@@ -60,12 +60,12 @@ class DataSection(Section):
 
 
 class PartitionSection(Section):
-    """Who holds which of the other rows: see `veilring.data.table`.
+    """The partition of the other rows among the parties: see `veilring.data.table`.
 
     Attributes:
-        kind: How they are dealt.
-        alpha: For `dirichlet`: the smaller, the more uneven.
-        sizes: For `sizes`: the rows of each party.
+        kind: The method of the partition.
+        alpha: For `dirichlet`: the smaller the value, the more uneven.
+        sizes: For `sizes`: the number of rows of each party.
     """
 
     kind: PartitionKind = Field("iid", description="iid, dirichlet, by-label or sizes")
@@ -81,13 +81,13 @@ class PartitionSection(Section):
 
 
 class PartiesSection(Section):
-    """Who takes part: a number of parties, or their names; and who of them colludes.
+    """The parties, by number or by name, and the coalition.
 
     Attributes:
-        count: `party-0`, `party-1`, … this many.
-        names: Instead of a count.
-        coalition: Parties that follow the protocol and pool what they see. The attacks that they
-            make of it are run, and held against the truth.
+        count: The number of parties, named `party-0`, `party-1` and so on.
+        names: The names of the parties, instead of a count.
+        coalition: Parties that follow the protocol but pool their views. The known attacks on these
+            are run and compared with the truth.
     """
 
     count: int | None = Field(
@@ -107,14 +107,15 @@ class PartiesSection(Section):
 
 
 class NetworkSection(Section):
-    """Where the parties live, and what the links between them are like on the simulated clock.
+    """The runtime of the parties, and their simulated links.
 
     Attributes:
-        runtime: `processes` and `tls` use real sockets; `memory` and `simulated` none.
+        runtime: `processes` and `tls` use real sockets; `memory` and `simulated` do not.
         latency: A law of durations, such as `{ law = "constant", seconds = 0.02 }`.
         jitter: A law of durations that are added to the latency.
-        bandwidth_bytes_per_second: Of each link, each way; without it bytes take no time.
-        graph: Which parties have a link; others' messages are forwarded.
+        bandwidth_bytes_per_second: The bandwidth of each link in each direction; by default
+            unlimited.
+        graph: The pairs of parties with a link; messages between others are forwarded.
     """
 
     runtime: Literal["memory", "tls", "processes", "simulated"] = Field(
@@ -137,17 +138,17 @@ class NetworkSection(Section):
 
 
 class RunSection(Section):
-    """How the run is repeated and what is estimated beside it.
+    """The seed of the run, its retries, and the estimates made with it.
 
     Attributes:
-        seed: Makes every draw the same again, the parties' secrets among them: for experiments.
-        leakage_trials: How many runs the estimate of what a hop leaks is made of; 0 for none. A
-            coalition simulates as many at most.
-        retries: How often a batch is run again without the parties that were lost; with 0, a
-            party that is lost ends the run.
-        session_seconds: The limit on one attempt at a batch; the runtime's own unless given.
-        fault_seconds: On the simulated clock, faults of all classes are drawn from the seed and
-            strike in this time from the start; none unless given.
+        seed: For experiments: makes every draw reproducible, including the parties' secrets.
+        leakage_trials: The number of simulated runs for the estimate of leakage per hop; 0 for
+            none. A coalition simulates at most this number.
+        retries: The number of retries of a batch without lost parties; with 0, a lost party ends
+            the run.
+        session_seconds: The time limit of one attempt at a batch; by default the runtime's.
+        fault_seconds: In the simulation, the time from the start within which faults of all
+            classes, drawn from the seed, strike; by default there are none.
     """
 
     seed: int | None = Field(None, ge=0, description="a whole number of at least 0")
@@ -164,11 +165,11 @@ class RunSection(Section):
 
 
 class WorldRun(Section):
-    """A run of a world.
+    """One run in a world.
 
     Attributes:
-        number: Decides what is drawn for it.
-        start_seconds: When it starts, or later if the one before has not ended.
+        number: The number from which its randomness is derived.
+        start_seconds: The start, or later if the previous run has not ended.
     """
 
     number: int = Field(ge=0, description="a whole number of at least 0")
@@ -176,18 +177,18 @@ class WorldRun(Section):
 
 
 class WorldSection(Section):
-    """A world with faults that `veilring explore` has found, to be played and judged again.
+    """A world with faults that `veilring explore` found, to be replayed and judged again.
 
     Attributes:
-        seed: Decides all that is drawn in it.
-        order: The seed of the order in which ready tasks take turns; that in which they became
-            ready unless given.
-        runs: The runs that follow each other.
+        seed: The seed of everything drawn in the world.
+        order: The seed of the order in which ready tasks take turns; by default tasks run in the
+            order in which they became ready.
+        runs: The runs, one after the other.
     """
 
     seed: int = Field(ge=0, description="a whole number of at least 0")
     order: int | None = Field(
-        None, ge=0, description="a whole number of at least 0; leave it out for no other order"
+        None, ge=0, description="a whole number of at least 0; leave it out for the usual order"
     )
     runs: Annotated[tuple[WorldRun, ...], Field(strict=False, min_length=1)] = Field(
         description="a list of tables, such as { number = 0, start_seconds = 0.0 }"
@@ -195,21 +196,21 @@ class WorldSection(Section):
 
 
 class Scenario(Section):
-    """An experiment, completely described.
+    """The complete description of an experiment.
 
     Attributes:
-        name: What it is called; that of its file unless it says otherwise.
-        description: One line on what it shows.
-        data: Which rows.
-        partition: Who holds them.
+        name: The name of the scenario; by default that of its file.
+        description: A one-line description.
+        data: The data set.
+        partition: The partition of the rows.
         parties: Who takes part.
-        protocol: What they run.
-        network: Where they live.
-        run: How it is repeated.
-        adversaries: Which parties are malicious, and how: see
+        protocol: The system and its parameters.
+        network: The runtime and the links.
+        run: The seed, the retries and the estimates.
+        adversaries: The malicious parties and their behaviour: see
             `veilring.protocols.ring.adversaries`.
-        faults: What goes wrong on the simulated clock, and when: see `veilring.scenarios.network`.
-        world: In place of one labelling of all queries: the runs of a world that was explored.
+        faults: The faults of the simulation: see `veilring.scenarios.network`.
+        world: The runs of an explored world, instead of one labelling of all queries.
     """
 
     name: str = Field("scenario", description="a name")
@@ -235,9 +236,9 @@ class Scenario(Section):
 
 _SUFFIX: Final = ".toml"
 _TABLES: Final = (".csv", ".npz")
-_FOR_TABLES: Final = "wine"  # the scenario whose settings a table of one's own is run with
+_FOR_TABLES: Final = "wine"  # the scenario whose settings are used for a table given by its path
 _LIBRARY: Final = resources.files("veilring.scenarios") / "library"
-# Keys that may hold a path, and how such a path ends.
+# keys that may contain a path, with the suffixes of such a path
 _PATHS: Final = {("data", "source"): ".csv", ("network", "graph"): ".graphml"}
 
 
@@ -251,7 +252,7 @@ def scenario_text(name: str) -> str:
     """Return the file of a built-in scenario.
 
     Raises:
-        ScenarioError: If there is none of this name.
+        ScenarioError: If there is no scenario of this name.
     """
     names = scenario_names()
     require_key(name in names, "scenario", name, ", ".join(names))
@@ -264,13 +265,13 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
     Args:
         name_or_path: A built-in scenario, or a path that ends in `.toml`. Relative paths of data
             and graphs in that file are relative to it. A path that ends in `.csv` or `.npz` is a
-            table that is run with the settings of the built-in `wine`.
-        overrides: Keys to set in place of the file's, each as `table.key=value`. The value is read
+            table to run with the settings of the built-in `wine`.
+        overrides: Keys to set instead of the file's, each as `table.key=value`. The value is read
             as TOML, or as a string if it is not TOML. Paths are relative to the current directory.
 
     Raises:
-        ScenarioError: With all mistakes of the scenario, one a line: the key, its value, and what
-            is allowed.
+        ScenarioError: With all mistakes of the scenario, one on each line: the key, its value, and
+            the allowed values.
     """
     if name_or_path.endswith(_SUFFIX):
         path = Path(name_or_path)
@@ -293,10 +294,10 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
 
 
 def make_scenario(tables: Mapping[str, Any]) -> Scenario:
-    """Check what a scenario's file holds.
+    """Validate the content of a scenario file.
 
     Raises:
-        ScenarioError: As `load_scenario` does.
+        ScenarioError: As in `load_scenario`.
     """
     model = model_naming(Scenario, tables)
     try:
@@ -352,14 +353,14 @@ def _resolve_paths(raw: dict[str, Any], folder: Path) -> None:
 
 
 def _forget_count(raw: dict[str, Any]) -> None:
-    """Forget the file's number of parties: names that are set say how many there are."""
+    """Drop the file's number of parties if names are set, which determine it."""
     section = raw.get("parties")
     if isinstance(section, dict):
         raw["parties"] = {key: value for key, value in section.items() if key != "count"}
 
 
 def _forget_protocol(raw: dict[str, Any], name: object) -> None:
-    """Forget the file's parameters of another system."""
+    """Drop the file's parameters of another system."""
     section = raw.get("protocol", {})
     if isinstance(section, dict) and section.get("name", PROTOCOL_DEFAULT) != name:
         raw["protocol"] = {}

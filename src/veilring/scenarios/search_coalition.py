@@ -1,8 +1,9 @@
-"""What a scenario's coalition reads in the totals of rank search, compared with the truth.
+"""Attack of a scenario's coalition on the totals of rank search, compared with the truth.
 
-A coalition knows every total, and takes its members' own counts away. The rest is the sum over the
-parties outside it: of one party, if only one is left. Nothing that it sees depends on which of them
-holds what, so that it names the holder of a row no better than a guess does.
+A coalition knows every total and subtracts its members' own counts. The rest is the sum over the
+parties outside it, which is the count of one party if only one is left. The view does not depend on
+how rows are divided among the parties outside, so the owner of a row cannot be named better than by
+guessing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,14 +27,14 @@ _Counts = NDArray[np.int64]
 
 
 def find_in_totals(prepared: Prepared, batches: Sequence[Batch]) -> TotalsFindings | None:
-    """Read the totals of all batches of a run in the views of its coalition.
+    """Compute the totals of the parties outside from the coalition's views of all batches.
 
     Args:
-        prepared: The run, and who colludes.
+        prepared: The run, with the coalition.
         batches: Its batches.
 
     Returns:
-        The findings; `None` if no batch had both members and others.
+        The findings; `None` if no batch had both members and other parties.
     """
     found = [
         _find_in(batch, prepared)
@@ -57,7 +58,7 @@ def _find_in(batch: Batch, prepared: Prepared) -> TotalsFindings:
     parts = prepared.setup.parts
     members = [parts[name] for name in batch.seen.views]
     others = [parts[name] for name in batch.parties if name not in batch.seen.views]
-    public = cast("SearchSetup", prepared.setup).parameters  # a coalition is refused of others
+    public = cast("SearchSetup", prepared.setup).parameters  # other systems refuse a coalition
     view = next(iter(batch.seen.views.values()))
     known = read_others(view, batch.queries, members, public, len(batch.parties))
     near = [nearest_rows(batch.queries, rows, public.k) for rows in others]
@@ -84,10 +85,10 @@ def read_others(
     public: SearchParameters,
     parties: int,
 ) -> Iterator[tuple[Asked, _Counts]]:
-    """Yield the thresholds of each step, and the total of the counts of parties outside.
+    """Yield the thresholds of each step, with the totals of the counts of parties outside.
 
     Args:
-        view: What a member saw.
+        view: The view of a member.
         queries: The batch, shape (Q, features).
         members: The rows of all members.
         public: The public parameters.
@@ -104,11 +105,11 @@ def read_others(
 def read_totals(view: View) -> Iterator[tuple[NDArray[Any], ...]]:
     """Yield the totals of the masked sums that a party took part in, one after the other.
 
-    Where one party adds up, it tells them. Otherwise they are the sums of the words of all: those
-    that the party received, and its own, which it sent to each other.
+    If one party adds up, it announces the totals. Otherwise they are the sums of the words of all
+    parties: the received ones, and the party's own, which it sent to every other.
 
     Args:
-        view: What the party saw.
+        view: The view of the party.
     """
     told: dict[int, tuple[NDArray[Any], ...]] = {}
     words: dict[int, dict[str, tuple[NDArray[Any], ...]]] = {}

@@ -1,4 +1,4 @@
-"""The simulated clock, deterministic to the bit, and the simulated links between parties."""
+"""The simulation: a deterministic clock, and the links between parties."""
 
 from veilring.extras import name_missing_extras
 

@@ -1,6 +1,6 @@
-"""Run a coroutine to its end from code that is not async, also where an event loop runs already.
+"""Running a coroutine from synchronous code, even if an event loop is already running.
 
-In a notebook a loop runs in the thread of the cells, and asyncio allows one loop a thread. The
+In a notebook a loop runs in the thread of the cells, and asyncio allows one loop per thread. The
 coroutine then runs on a loop of its own in another thread.
 """
 
@@ -72,7 +72,7 @@ def begin(start: Start[_T], runner: Runner) -> tuple[Future[_T], Callable[[], No
 def _cancel(task: asyncio.Task[Any]) -> None:
     """Cancel a task of another thread's loop."""
     loop = task.get_loop()
-    with suppress(RuntimeError):  # it has ended meanwhile, and its loop is closed
+    with suppress(RuntimeError):  # the task has ended meanwhile, and its loop is closed
         if isinstance(loop, SimulatedLoop):
             loop.cancel_from_outside(task)
         else:

@@ -1,7 +1,7 @@
-"""Faults on the simulated clock, and schedules of them drawn from a seed.
+"""Faults of the simulation, and schedules of them drawn from a seed.
 
-A schedule first draws how often each class of fault strikes and then the faults, so that some seeds
-have none of a class and others have many: that finds more than always a few of each.
+A schedule first draws the rate of each class of fault and then the faults, so some seeds have none
+of a class and others have many: that finds more than always a few of each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,16 +30,16 @@ FaultClass = Literal[
     "slow",
     "skew",
 ]
-"""The kinds of faults. `restart` comes back with its data, `amnesia` without."""
+"""The kinds of faults. After `restart` a party returns with its data, after `amnesia` without."""
 
 FAULT_CLASSES: Final[tuple[FaultClass, ...]] = get_args(FaultClass)
 
-# When one end of a half-open connection finds out: TCP's keepalive as the TLS transport sets it.
+# When one end of a half-open connection notices: TCP's keepalive as set by the TLS transport.
 KEEPALIVE_SECONDS: Final = float(UNACKNOWLEDGED_SECONDS)
 
-_RATE_MEAN: Final = 1.5  # of each class that strikes at all, in faults a schedule
+_RATE_MEAN: Final = 1.5  # faults per schedule, of each class that occurs at all
 _DURATION_MEAN_SECONDS: Final = 3.0
-_BACK_MIN_SECONDS: Final = 1.0  # before it is back, its peers have heard of its loss
+_BACK_MIN_SECONDS: Final = 1.0  # until it returns, so that its peers have heard of its loss
 _EXTRA_MAX_SECONDS: Final = 2.0
 _JITTERS: Final = 20  # pieces of a fault of jitter, each with its own delay
 _SLOWDOWN_MAX: Final = 1000.0
@@ -48,16 +48,16 @@ _SKEW_MAX: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault.
 
     Attributes:
         kind: The class of the fault.
         start: The start, in simulated seconds.
         end: The end; a crash has none.
-        parties: The parties that it strikes: one party; both ends of a connection, the one that
-            notices first in front; or one side of a partition.
-        strength: Extra seconds, how many times slower, or how many times longer a skewed clock
-            waits; 0 where there is no such thing.
+        parties: The affected parties: one party; both ends of a connection, the one that notices
+            first in front; or one side of a partition.
+        strength: Extra seconds, the slowdown factor, or the factor by which a skewed clock waits
+            longer; 0 for other kinds.
     """
 
     kind: FaultClass
@@ -73,9 +73,9 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
     At most one party crashes for good, so that the others are still enough for a ring.
 
     Args:
-        parties: At least two.
+        parties: The parties, at least two.
         seconds: The time in which faults strike.
-        rng: Source of the rates and of the faults.
+        rng: The source of the rates and of the faults.
     """
     faults: list[Fault] = []
     for kind in FAULT_CLASSES:
@@ -118,12 +118,12 @@ def _strength(kind: FaultClass, rng: Generator) -> float:
 def conditions_of(
     faults: Sequence[Fault], parties: Sequence[str], rng: Generator
 ) -> NetworkConditions:
-    """Return a schedule's effects on links; a condition's cause is its fault's position.
+    """Return the effects of a schedule on links; a condition's cause is its fault's position.
 
     Args:
-        faults: The schedule; those that strike no link are passed over.
+        faults: The schedule; faults that affect no link are ignored.
         parties: All parties.
-        rng: Source of jitter.
+        rng: The source of jitter.
     """
     links: dict[tuple[str, str], list[Condition]] = {}
     for cause, fault in enumerate(faults):

@@ -1,4 +1,4 @@
-"""Simulated links: the laws of their delays, what happens to them, and when a message arrives."""
+"""Simulated links: laws of their delays, temporary conditions, and times of arrival."""
 
 import functools
 import math
@@ -18,7 +18,7 @@ from veilring.simulation.loop import timeout_at
 
 
 class DelayLaw(ABC):
-    """A law that durations follow, independently of each other."""
+    """A law of independent durations."""
 
     @property
     @abstractmethod
@@ -30,13 +30,14 @@ class DelayLaw(ABC):
         """Return a function that draws one duration in seconds.
 
         Args:
-            generator: Gives the stream to draw from; called once if the law is random, else never.
+            generator: A function that returns the stream to draw from; called once if the law is
+                random, otherwise never.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(DelayLaw):
-    """Always the same duration.
+    """A constant duration.
 
     Raises:
         InputError: If it is negative or not finite.
@@ -59,7 +60,7 @@ class Constant(DelayLaw):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(DelayLaw):
-    """Any duration from `low_seconds` to `high_seconds`, all equally likely.
+    """A uniform duration from `low_seconds` to `high_seconds`.
 
     Raises:
         InputError: If a bound is negative or not finite, or the high one is below the low one.
@@ -84,12 +85,12 @@ class Uniform(DelayLaw):
 
 @dataclass(frozen=True, slots=True)
 class Normal(DelayLaw):
-    """A normal law, given that it is not below `floor_seconds` (truncated, not clipped).
+    """A normal duration, conditioned on at least `floor_seconds` (truncated, not clipped).
 
     Args:
         centre_seconds: The mean, and the mode, before truncation.
         deviation_seconds: The standard deviation before truncation.
-        floor_seconds: The least duration, at most the centre.
+        floor_seconds: The minimum duration, at most the centre.
 
     Raises:
         InputError: If a number is negative or not finite, or the floor is above the centre.
@@ -118,7 +119,7 @@ class Normal(DelayLaw):
         normal = functools.partial(generator().normal, self.centre_seconds, self.deviation_seconds)
 
         def draw() -> float:
-            # The floor is at most the centre, so half of the draws or more are kept.
+            # the floor is at most the centre, so at least half of the draws are kept
             while (seconds := normal()) < self.floor_seconds:
                 pass
             return seconds
@@ -128,10 +129,10 @@ class Normal(DelayLaw):
 
 @dataclass(frozen=True, slots=True)
 class LogNormal(DelayLaw):
-    """A duration whose logarithm is normal: a long tail, as measured on the Internet.
+    """A log-normal duration, with a long tail as measured on the Internet.
 
     Args:
-        median_seconds: Half of the durations are below it; above 0.
+        median_seconds: The median duration, above 0.
         sigma: The standard deviation of the logarithm.
 
     Raises:
@@ -159,7 +160,7 @@ class LogNormal(DelayLaw):
 
 @dataclass(frozen=True, slots=True)
 class Exponential(DelayLaw):
-    """A memoryless duration, as of queueing behind other traffic.
+    """A memoryless duration, like that of queueing behind other traffic.
 
     Raises:
         InputError: If the mean is negative or not finite.
@@ -188,15 +189,15 @@ def _check(field: str, value: float, *, at_least: float = 0.0) -> None:
 class Condition(NamedTuple):
     """A state of a link from `start` to `end`, in simulated seconds.
 
-    A stalled link carries nothing until the end, as TCP does when its packets are lost: what was to
-    depart or to arrive waits. Otherwise each message takes `extra_seconds` longer, and bytes
-    depart `slowdown` times slower.
+    A stalled link carries nothing until the end, like TCP when its packets are lost: departures and
+    arrivals wait. Otherwise each message takes `extra_seconds` longer, and bytes depart `slowdown`
+    times slower.
     """
 
     start: float
     end: float
     cause: int
-    """Which fault this is part of; it is noted when a message meets it."""
+    """The fault that causes this condition, recorded when a message meets it."""
     stalled: bool = False
     extra_seconds: float = 0.0
     slowdown: float = 1.0
@@ -208,14 +209,14 @@ class NetworkConditions:
 
     Attributes:
         links: The conditions by (source, target), in any order; they may overlap.
-        met: The causes of those that a message has met so far.
+        met: The causes that a message has met so far.
     """
 
     links: Mapping[tuple[str, str], Iterable[Condition]] = field(default_factory=dict)
     met: set[int] = field(default_factory=set)
 
     def of(self, source: str, target: str) -> "LinkConditions | None":
-        """Return those of one link, if it has any."""
+        """Return the conditions of one link, if it has any."""
         conditions = tuple(self.links.get((source, target), ()))
         return LinkConditions(conditions, self.met) if conditions else None
 
@@ -229,7 +230,7 @@ class LinkConditions:
         self._met = met
 
     def resume(self, instant: float) -> float:
-        """Return when the link next carries something, from an instant on."""
+        """Return the next time at which the link carries something, from a given time on."""
         moved = True
         while moved:
             moved = False
@@ -240,7 +241,7 @@ class LinkConditions:
         return instant
 
     def slowdown(self, instant: float) -> float:
-        """Return how many times slower bytes depart."""
+        """Return the factor by which bytes depart slower."""
         factor = 1.0
         for condition in self._now(instant):
             if condition.slowdown != 1.0:
@@ -249,7 +250,7 @@ class LinkConditions:
         return factor
 
     def extra_seconds(self, instant: float) -> float:
-        """Return how much longer a message takes."""
+        """Return the extra time of a message."""
         extra = 0.0
         for condition in self._now(instant):
             if condition.extra_seconds:
@@ -271,7 +272,7 @@ class LinkModel:
     Attributes:
         latency: The time from the departure of a message's last byte to its arrival.
         jitter: A second delay added to the latency.
-        bandwidth_bytes_per_second: The rate at which bytes depart; infinity takes no time.
+        bandwidth_bytes_per_second: The rate at which bytes depart; at infinity they take no time.
 
     Raises:
         InputError: If the bandwidth is not above 0.
@@ -288,7 +289,7 @@ class LinkModel:
 
     @property
     def expected_seconds(self) -> float:
-        """The expected time that an empty message takes on an idle link."""
+        """The expected time of an empty message on an idle link."""
         return self.latency.expected_seconds + self.jitter.expected_seconds
 
 
@@ -303,8 +304,8 @@ class Link:
     Args:
         environment: The SimPy environment.
         model: The properties of the link.
-        generator: Gives the link's own stream of randomness, so that no other link's draws depend
-            on it. Not called if the model is not random.
+        generator: A function that returns the link's own stream of randomness, so that no other
+            link's draws depend on it. Not called if the model is not random.
         conditions: Temporary conditions of the link, if any.
     """
 

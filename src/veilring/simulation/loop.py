@@ -2,12 +2,12 @@
 
 When a callback is ready, the loop runs it; callbacks take no simulated time. When none is, the
 loop's selector does not sleep: it processes the next event of SimPy. Timers are events of SimPy, so
-that all that is due at one instant, timers and messages alike, happens in the order in which it was
+everything due at one instant, timers and messages alike, happens in the order in which it was
 scheduled. Nothing depends on memory addresses, hash seeds or real time.
 
-Two things stay outside: asynchronous generators that are still alive at the end are closed by
+There are two exceptions: asynchronous generators that are still alive at the end are closed by
 asyncio in no fixed order (close them with `contextlib.aclosing`), and finalizers of objects in
-reference cycles run when the garbage collector likes.
+reference cycles run at any time chosen by the garbage collector.
 """
 
 import asyncio
@@ -72,11 +72,11 @@ REFUSED: Mapping[str, str] = {
     "run_in_executor": _DIRECT,
     "set_default_executor": _DIRECT,
 }
-"""The refused methods of an event loop, each with what to do instead."""
+"""The refused methods of an event loop, each with an alternative."""
 
 
 def _refused(tried: str, instead: str) -> SimulationError:
-    """Return the error for something real that was tried on a simulated clock."""
+    """Return the error for an attempt to use the real world in the simulation."""
     return SimulationError(f"{tried} would leave the simulated clock; {instead}")
 
 
@@ -100,14 +100,15 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop on the clock of a SimPy environment, deterministic to the bit.
 
-    Sockets, threads, subprocesses and signal handlers raise `SimulationError`. When every task
-    waits and SimPy has no event left, `run_until_complete` raises `Deadlock`; the tasks can still
-    be cancelled afterwards, as `asyncio.Runner` does. An error in a process of SimPy that nobody
+    Sockets, threads, subprocesses and signal handlers raise `SimulationError`. When every task is
+    waiting and SimPy has no event left, `run_until_complete` raises `Deadlock`; the tasks can still
+    be cancelled afterwards, as by `asyncio.Runner`. An error in a process of SimPy that nobody
     waits for ends the run.
 
     Args:
         environment: The SimPy environment; by default a new one.
-        order: The order in which ready tasks take turns; as they became ready unless given.
+        order: The order in which ready tasks take turns; by default that in which they became
+            ready.
     """
 
     def __init__(
@@ -122,11 +123,13 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._thread = threading.get_ident()
         selector = SteppingSelector(self.environment, self._step, self._deadlock)
         super().__init__(selector)
-        selector.sealed = True  # what was registered until now is asyncio's own wake-up pipe
+        selector.sealed = True  # everything registered until now is asyncio's own wake-up pipe
 
     def _step(self) -> None:
         self.environment.step()
-        if self._order is not None:  # what comes at one instant is ready at one instant
+        if (
+            self._order is not None
+        ):  # everything that arrives at one instant is ready at one instant
             while self.environment.peek() == self.environment.now:
                 self.environment.step()
 
@@ -163,7 +166,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call `callback` at a simulated instant, after all else that is scheduled for it.
+        """Call `callback` at a simulated time, after everything already scheduled for it.
 
         Raises:
             InputError: If `when` is not a number.
@@ -185,17 +188,17 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Call `callback` soon; only from the loop's own thread, say in a signal handler.
+        """Call `callback` soon; only from the loop's own thread, such as in a signal handler.
 
         Raises:
-            SimulationError: If called from another thread, whose timing nothing can replay.
+            SimulationError: If called from another thread, whose timing cannot be replayed.
         """
         if threading.get_ident() != self._thread:
             raise _refused("loop.call_soon_threadsafe from another thread", "use one thread")
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def cancel_from_outside(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task from another thread, as Ctrl-C does from the loop's own: no replay has it.
+        """Cancel a task from another thread, like Ctrl-C in the loop's own; it cannot be replayed.
 
         Raises:
             RuntimeError: If the loop is closed.
@@ -217,7 +220,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         context: contextvars.Context | None = None,
         **options: Any,
     ) -> asyncio.Task[Any]:
-        """Start a task; its default name counts the tasks of this loop.
+        """Start a task; its default name is its number among the tasks of this loop.
 
         Raises:
             SimulationError: If called by `asyncio.as_completed`, which starts bare coroutines in
@@ -244,9 +247,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """Ask `describe` when there is a deadlock.
 
         Args:
-            describe: Returns one sentence for each actor it knows that waits: who waits for what
-                from whom. None if nobody does.
-            judge: Returns the actor at fault, or an empty string, and a sentence that says why.
+            describe: A function that returns one sentence for each waiting actor that it knows:
+                which message it is waiting for, and from whom; or none.
+            judge: A function that returns the actor at fault, or an empty string, and a sentence
+                with the reason.
         """
         self._waits.append(describe)
         self._judge = judge or self._judge
@@ -254,9 +258,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def _deadlock(self) -> Deadlock:
         waits = tuple(sentence for describe in self._waits for sentence in describe())
         if not waits:
-            waits = tuple(f"{task.get_name()} ({_work(task)}) waits" for task in self._pending())
+            waits = tuple(
+                f"{task.get_name()} ({_work(task)}) is waiting" for task in self._pending()
+            )
         culprit, verdict = self._judge() if self._judge is not None and waits else ("", "")
-        return Deadlock(waits or ("the loop runs without any task",), culprit, verdict)
+        return Deadlock(waits or ("the loop is running without any task",), culprit, verdict)
 
     def _pending(self) -> list[asyncio.Task[Any]]:
         return sorted(asyncio.all_tasks(self), key=hash)
@@ -264,8 +270,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     async def shutdown_tasks(self) -> None:
         """Cancel all other tasks, oldest first, and wait for them to end.
 
-        `asyncio.Runner` cancels what is left in the order of a set, which depends on what ran in
-        the process before.
+        `asyncio.Runner` cancels the remaining tasks in the order of a set, which depends on what
+        ran in the process before.
         """
         tasks = [task for task in self._pending() if task is not asyncio.current_task()]
         for task in tasks:
@@ -282,7 +288,7 @@ class LoopTrace:
     """A running hash (BLAKE2b) over `(time, what)`.
 
     Args:
-        keep: Whether to keep the entries too, to find where two runs part.
+        keep: Whether to keep the entries, to find where two runs diverge.
 
     Attributes:
         count: The number of recorded entries.
@@ -296,7 +302,7 @@ class LoopTrace:
         self._hash = hashlib.blake2b(digest_size=16)
 
     def record(self, seconds: float, what: str) -> None:
-        """Add an entry; the time counts to the last bit."""
+        """Add an entry; the time is hashed to the last bit."""
         self.count += 1
         text = what.encode()
         self._hash.update(struct.pack("<dI", seconds, len(text)) + text)
@@ -314,7 +320,7 @@ class TracedLoop(SimulatedLoop):
 
     Args:
         environment: The SimPy environment; by default a new one.
-        trace: The record; programs may add entries of their own.
+        trace: The record; programs may add their own entries.
         order: As in a `SimulatedLoop`.
     """
 
@@ -359,25 +365,26 @@ def simulate(
     trace: LoopTrace | None = None,
     order: Order | None = None,
 ) -> _T:
-    """Run `main` on a simulated clock and return its result.
+    """Run `main` in the simulation and return its result.
 
-    Tasks that are left when it ends are cancelled, oldest first. Events of SimPy that lie beyond
+    Tasks that are left when it ends are cancelled, oldest first. Events of SimPy scheduled after
     its end stay in `env` and do not happen.
 
     Args:
         main: The coroutine to run.
-        env: The SimPy environment to run in; a new one, at 0 s, if none is given.
-        debug: Whether to set asyncio's debug mode.
+        env: The SimPy environment to run in; by default a new one, at 0 s.
+        debug: Whether to enable asyncio's debug mode.
         trace: The record of events, if wanted.
-        order: The order in which ready tasks take turns; as they became ready unless given.
+        order: The order in which ready tasks take turns; by default that in which they became
+            ready.
 
     Raises:
-        SimulationError: If an event loop already runs in this thread.
-        Deadlock: If all tasks wait for what will never come.
+        SimulationError: If an event loop is already running in this thread.
+        Deadlock: If all tasks are waiting for something that will never happen.
     """
     if _current_loop() is not None:
         main.close()
-        raise SimulationError("an event loop runs here already; await the coroutine instead")
+        raise SimulationError("an event loop is already running here; await the coroutine instead")
     loop = (
         SimulatedLoop(env, order=order)
         if trace is None
@@ -386,8 +393,9 @@ def simulate(
     results = list[_T]()
 
     async def keep_result() -> None:
-        # Restoring SIGINT's handler, Python formats the main task with its result (`signal.signal`
-        # words an error that it drops): of a large run that would take as long as the run.
+        # When it restores SIGINT's handler, Python formats the main task with its result
+        # (`signal.signal` words an error that it drops): for a large run that would take as long as
+        # the run.
         results.append(await main)
 
     keep_result.__qualname__ = getattr(main, "__qualname__", "main")  # `Deadlock` names it
@@ -409,14 +417,15 @@ def running_environment() -> Environment:
 
 
 def wait_event(event: Event) -> asyncio.Future[Any]:
-    """Return a future with the outcome of an event of SimPy, to be awaited by a task.
+    """Return a future for the outcome of an event of SimPy, which a task can await.
 
-    An event's failure counts as handled once it is handed to the future. If the future was
-    cancelled before, the failure ends the run, as it does in SimPy when no process waits for it.
+    An event's failure counts as handled once it is passed to the future. If the future was
+    cancelled before, the failure ends the run, as in SimPy when no process waits for it.
 
     Raises:
         SimulationError: If the running loop, if any, is not simulated.
-        InputError: If the event belongs to another environment and so would never happen here.
+        InputError: If the event belongs to another environment and would therefore never happen
+            here.
     """
     loop = _running_loop()
     if event.env is not loop.environment:
@@ -447,7 +456,7 @@ def _running_loop() -> SimulatedLoop:
     loop = _current_loop()
     if not isinstance(loop, SimulatedLoop):
         raise SimulationError(
-            "no simulated clock runs here; start with veilring.simulation.simulate"
+            "no simulated clock is running here; start one with veilring.simulation.simulate"
         )
     return loop
 
@@ -460,14 +469,14 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def timeout_at(environment: Environment, instant: float, value: object = None) -> Timeout:
-    """Return an event that happens exactly at `instant`, after all that was scheduled for it.
+    """Return an event that happens exactly at `instant`, after everything scheduled for it.
 
     SimPy computes `now + (instant - now)`, which floating point may round away from `instant`. Two
-    events for one instant would then happen at two, and the later one perhaps first.
+    events for one instant would then happen at different times, possibly in the wrong order.
 
     Args:
         environment: The environment with the clock.
-        instant: Seconds on that clock. The past means now; infinity means never.
+        instant: The time in seconds on that clock. The past means now; infinity means never.
         value: The event's value.
 
     Raises:
@@ -486,7 +495,7 @@ def timeout_at(environment: Environment, instant: float, value: object = None) -
 
 
 class _Until(float):
-    """A delay that SimPy adds to the present to get one exact instant, whatever the rounding."""
+    """A delay that SimPy adds to the current time to get an exact time, whatever the rounding."""
 
     __slots__ = ("instant",)
     instant: float
@@ -497,12 +506,12 @@ class _Until(float):
 
 
 class SteppingSelector(selectors.BaseSelector):
-    """A selector that makes time pass instead of waiting for files.
+    """A selector that advances the simulated time instead of waiting for files.
 
     Args:
         environment: The environment whose events are processed.
-        step: Processes the next of them.
-        deadlock: Builds the error for when there is none.
+        step: A function that processes the next event.
+        deadlock: A function that builds the error for when there is none.
     """
 
     def __init__(
@@ -514,7 +523,7 @@ class SteppingSelector(selectors.BaseSelector):
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # One event at a time: a signal's callback must not wait for a long row of silent ones.
+        # One event at a time: a signal's callback must not wait for a long series of silent ones.
         if timeout != 0:
             if self._peek() == math.inf:
                 raise self._deadlock()
@@ -564,13 +573,13 @@ class Timer(asyncio.TimerHandle):
 
 
 class NumberedTask(asyncio.Task[_T]):
-    """A task that hashes to the number that its loop gave it."""
+    """A task whose hash is the number that its loop gave it."""
 
     __slots__ = ("_number",)
 
     @override
     def __init__(self, *args: Any, number: int, **options: Any) -> None:
-        self._number = number  # first, for asyncio hashes a task while it is being made
+        self._number = number  # first, because asyncio hashes a task while it is being created
         super().__init__(*args, **options)
 
     @override
@@ -579,7 +588,7 @@ class NumberedTask(asyncio.Task[_T]):
 
 
 class NumberedFuture(asyncio.Future[_T]):
-    """A future that takes its number when first hashed: few ever are, and all are created often."""
+    """A future that takes its number when it is first hashed, which is rare."""
 
     __slots__ = ("_number", "numbers")
     numbers: "itertools.count[int]"
@@ -594,10 +603,10 @@ class NumberedFuture(asyncio.Future[_T]):
 
 
 def _started_by_as_completed() -> bool:
-    """Say whether the caller's caller works for `asyncio.as_completed`.
+    """Return whether the caller's caller works for `asyncio.as_completed`.
 
-    It puts bare coroutines into a set and starts them in the order of their addresses, which
-    nothing outside can mend.
+    That function puts bare coroutines into a set and starts them in the order of their addresses,
+    which cannot be changed from outside.
     """
     frame = inspect.currentframe()
     for _ in range(2):

@@ -1,9 +1,9 @@
-"""The simulated network: which links there are, the ways of messages, and endpoints on them.
+"""The simulated network: its links, the paths of messages, and endpoints on it.
 
-Endpoints keep the contract of `transport.Endpoint` on the simulated clock. A frame occupies its
-links for as many bytes as on a stream (its prefix and its body, without what TLS adds). Between
-each two parties at most `QUEUED_FRAMES_MAX` frames are under way or unread; news that there is room
-takes no time.
+Endpoints fulfil the contract of `transport.Endpoint` on the simulated clock. A frame occupies its
+links for its size on a stream (its prefix and its body, without the overhead of TLS). Between each
+two parties at most `QUEUED_FRAMES_MAX` frames are in flight or unread; the news that there is room
+again takes no time.
 """
 
 import asyncio
@@ -41,18 +41,19 @@ _INSTANT: Final = LinkModel()
 
 
 class Topology:
-    """Links between parties: the same for every pair, or those of a graph.
+    """Links between parties: equal for every pair, or those of a graph.
 
     Args:
-        default: The properties of links that the graph does not describe; without a graph, of all
+        default: The properties of links that the graph does not define; without a graph, of all
             links.
         graph: A graph of networkx with the parties' names as nodes. An undirected edge is a link
             each way. Edge attributes, each optional, override the default: `latency` and `jitter`
-            (a `DelayLaw`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform from
-            0), and `bandwidth_bytes_per_second`. Others are ignored. The graph is read once, now.
+            (a `DelayLaw`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform from 0),
+            and `bandwidth_bytes_per_second`. Others are ignored. The graph is read once, at
+            construction.
 
     Raises:
-        InputError: If an edge is described twice or wrongly.
+        InputError: If an edge is described twice or is invalid.
     """
 
     def __init__(self, default: LinkModel = _INSTANT, graph: "nx.Graph[str] | None" = None) -> None:
@@ -60,10 +61,10 @@ class Topology:
         self._graph: nx.DiGraph[str] | None = None if graph is None else _directed(graph, default)
 
     def check_connects(self, names: Iterable[str]) -> None:
-        """Check that there is a way from each of these parties to each other.
+        """Check that there is a path from each of these parties to every other.
 
         Raises:
-            InputError: If one is not in the graph, or the graph is not connected.
+            InputError: If a party is not in the graph, or the graph is not connected.
         """
         if self._graph is None:
             return
@@ -94,12 +95,12 @@ class Topology:
         return model
 
     def path(self, source: str, target: str) -> tuple[str, ...]:
-        """Return the parties that a message passes, with both ends.
+        """Return the parties on the path of a message, including both ends.
 
-        Direct if there is a link, else the way of the least expected latency.
+        The path is direct if there is a link, otherwise the one with the lowest expected latency.
 
         Raises:
-            InputError: If there is no way, or a party is not in the graph.
+            InputError: If there is no path, or a party is not in the graph.
         """
         if self._graph is None or self._graph.has_edge(source, target):
             return (source, target)
@@ -109,11 +110,11 @@ class Topology:
             _, nodes = nx.bidirectional_dijkstra(self._graph, source, target, weight="seconds")
         except (nx.NetworkXNoPath, nx.NodeNotFound):
             pair = f"{source} to {target}"
-            raise InputError.because(f"the graph has no way from {pair}", field="graph") from None
+            raise InputError.because(f"the graph has no path from {pair}", field="graph") from None
         return tuple(nodes)
 
     def expected_seconds(self, source: str) -> Callable[[str], float]:
-        """Return a function that gives the expected time of an empty message to a target."""
+        """Return a function from a target to the expected time of an empty message to it."""
         if self._graph is None:
             return lambda _target: self._default.expected_seconds
         import networkx as nx
@@ -124,16 +125,16 @@ class Topology:
 
 
 class Routes:
-    """The links of a topology, each made when first used: most pairs of many parties never talk.
+    """The links of a topology, each created on first use: most pairs never communicate.
 
-    A message without a direct link is stored and forwarded: it enters each link of its path when
-    it has left the one before, and shares them with all other traffic.
+    A message without a direct link is stored and forwarded: it enters each link of its path after
+    it has left the previous one, and shares them with all other traffic.
 
     Args:
         environment: The SimPy environment.
-        topology: Which links there are.
-        generator: Gives the stream of randomness for a name; called with
-            `("link", source, target)`, as `veilring.randomness.Streams.generator` can be.
+        topology: The topology.
+        generator: A function that returns the stream of randomness for a name; called with
+            `("link", source, target)`, like `veilring.randomness.Streams.generator`.
         conditions: Temporary conditions of links.
     """
 
@@ -153,7 +154,7 @@ class Routes:
         """Send a message; the event that is its arrival carries it as its value.
 
         Raises:
-            InputError: If the size is negative or there is no way. Nothing was sent.
+            InputError: If the size is negative or there is no path. Nothing was sent.
         """
         links = self._paths.get((source, target)) or self._find(source, target)
         if len(links) == 1:
@@ -173,13 +174,14 @@ class Routes:
     def announce(
         self, source: str, targets: Iterable[str], size_bytes: int, tell: Callable[[str], None]
     ) -> None:
-        """Send news to many parties; `tell(target)` is called when it arrives there.
+        """Send news to many parties; `tell(target)` is called when it arrives at each.
 
-        It travels behind what was sent on links in use. To parties that `source` never sent to, it
-        takes the expected latency, so that no link is made for it: that of all parties to all.
+        On links in use it travels behind earlier messages. To parties that `source` never sent to,
+        it takes the expected latency, without creating a link: the news may go from all parties to
+        all.
 
         Raises:
-            InputError: If there is no way to one of them.
+            InputError: If there is no path to one of them.
         """
         expected = self._topology.expected_seconds(source)
         others: dict[float, list[str]] = {}
@@ -268,14 +270,14 @@ class SimulatedNetwork:
     """All endpoints of a set of parties on one simulated clock.
 
     Args:
-        names: The parties, each named once.
+        names: The parties, once each.
         streams: The randomness of latency and jitter, under `("link", source, target)`.
-        topology: The links; by default one between every two parties that takes no time.
+        topology: The links; by default one without delay between every two parties.
         environment: The SimPy environment; by default the running loop's.
         conditions: Temporary conditions of links.
 
     Raises:
-        InputError: If a name occurs twice, or the topology has no way between two parties.
+        InputError: If a name occurs twice, or the topology has no path between two parties.
         SimulationError: If no environment is given and the running loop, if any, is not simulated.
     """
 
@@ -307,9 +309,9 @@ class SimulatedNetwork:
         return self._endpoints[name]
 
     def revive(self, name: str) -> "SimulatedEndpoint":
-        """Let a party that has crashed come back with a new endpoint, connected with all others.
+        """Let a party that crashed return with a new endpoint, connected to all others.
 
-        Its peers reach it once the news has arrived, behind that of its loss.
+        Its peers can reach it once they received the news of its return, after that of its loss.
 
         Raises:
             InputError: If there is no such party, or it has not crashed.
@@ -326,16 +328,16 @@ class SimulatedNetwork:
         return revived
 
     def breaks(self, one: str, other: str) -> int:
-        """Return how often the connection of two parties has broken."""
+        """Return the number of times that the connection of two parties broke."""
         if not self._breaks:
             return 0
         return self._breaks[frozenset({one, other})]
 
     def break_connection(self, noticed_by: str, other: str) -> None:
-        """Break the connection of two parties; messages under way on it are lost.
+        """Break the connection of two parties; messages in flight on it are lost.
 
         Only one of them notices now: the other's messages vanish until it is told by `lose`, as on
-        a connection that is half open.
+        a half-open connection.
 
         Raises:
             InputError: If there is no such party.
@@ -345,7 +347,7 @@ class SimulatedNetwork:
         victim.lose(PeerLost(other))
 
     def mend_connection(self, one: str, other: str) -> None:
-        """Connect two parties again, if both are still there.
+        """Connect two parties again, if both still exist.
 
         Raises:
             InputError: If there is no such party.
@@ -356,12 +358,12 @@ class SimulatedNetwork:
             ends[1].welcome(one)
 
     def shut_down(self) -> None:
-        """End all endpoints at once, without goodbyes: no party is left to hear them."""
+        """End all endpoints at once, without goodbyes, because no party is left to receive them."""
         for endpoint in self._endpoints.values():
             endpoint.inbox.close()
 
     def announce_loss(self, gone: str, *, orderly: bool) -> None:
-        """Send the news of a party's loss to all others, behind its own messages."""
+        """Send the news of a party's loss to all others, after its own messages."""
 
         def tell(name: str) -> None:
             self._endpoints[name].lose(PeerLost(gone, orderly=orderly))
@@ -376,8 +378,8 @@ class SimulatedEndpoint(InProcessEndpoint):
     def __init__(self, name: str, network: SimulatedNetwork) -> None:
         super().__init__(name, network.names, on_room=lambda: None)
         self._network = network
-        self._window: Counter[str] = Counter()  # frames by sender, under way to us or unread
-        self._blocked: dict[str, asyncio.Event] = {}  # our own sends that wait, by receiver
+        self._window: Counter[str] = Counter()  # frames by sender, in flight to us or unread
+        self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -392,7 +394,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         receiver.expect(self.name, bytes(frame))
 
     def has_no_room_for(self, sender: str) -> bool:
-        """Whether a sender has to wait."""
+        """Whether a sender must wait."""
         return self._window[sender] >= QUEUED_FRAMES_MAX
 
     def expect(self, sender: str, frame: bytes) -> None:
@@ -411,7 +413,7 @@ class SimulatedEndpoint(InProcessEndpoint):
             self._make_room(sender)
 
     def lose(self, loss: PeerLost) -> None:
-        """Learn that a peer is gone, unless that is known."""
+        """Record that a peer is gone, unless that is known."""
         if loss.peer in self.gone:
             return
         self.gone[loss.peer] = loss
@@ -419,11 +421,11 @@ class SimulatedEndpoint(InProcessEndpoint):
         self.unblock(loss.peer)
 
     def welcome(self, peer: str) -> None:
-        """Learn that a peer that was gone is back."""
+        """Record that a lost peer has returned."""
         self.gone.pop(peer, None)
 
     def unblock(self, receiver: str) -> None:
-        """Let sends that wait for a receiver look again."""
+        """Let sends that wait for a receiver try again."""
         if (blocked := self._blocked.pop(receiver, None)) is not None:
             blocked.set()
 

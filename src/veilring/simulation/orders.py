@@ -1,13 +1,13 @@
-"""Orders in which tasks that are ready at one instant take their turns, drawn from a seed.
+"""The order in which tasks that are ready at one instant take turns, drawn from a seed.
 
-A loop of asyncio runs them in the order in which they were made ready, and a program may rely on
-that without knowing it. Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and
-Nagarakatte, ASPLOS 2010) draws a priority for each task and always runs the highest; at a few
-points, drawn beforehand, the task that is about to run falls below all others. A mistake that needs
-d such orderings is found with probability of at least 1 / (n k^(d - 1)), n tasks and k turns.
+An asyncio loop runs them in the order in which they became ready, and a program may unknowingly
+rely on that. Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte,
+ASPLOS 2010) draws a priority for each task and always runs the highest; at a few points, drawn
+beforehand, the task about to run gets the lowest priority. A bug that needs d such orderings is
+found with probability of at least 1 / (n k^(d - 1)), for n tasks and k turns.
 
-Here the permutation is bounded: whoever is ready has had its turn before time goes on. Callbacks
-that are no task's keep their places, as a connection hands over its messages in order.
+Here the permutation is bounded: every ready task gets its turn before time advances. Callbacks that
+belong to no task keep their places, because a connection delivers its messages in order.
 """
 
 import asyncio
@@ -17,16 +17,18 @@ from typing import Final
 from numpy.random import Generator
 
 _CHANGES: Final = 3
-"""Points at which a priority falls: most known ordering mistakes need fewer (Burckhardt et al.)."""
+"""The number of points at which a priority drops: most known ordering bugs need fewer (Burckhardt
+et al.)."""
 _TURNS: Final = 2000
-"""Within this many turns of tasks the points lie: about those of a world with faults."""
+"""The number of turns of tasks among which these points are drawn: about that of a world with
+faults."""
 
 
 class Order:
     """Priorities of tasks.
 
     Args:
-        rng: Source of the priorities and of the points at which they fall.
+        rng: The source of the priorities and of the points at which they drop.
     """
 
     def __init__(self, rng: Generator) -> None:
@@ -36,7 +38,7 @@ class Order:
         self._turns = 0
 
     def arrange(self, ready: "deque[asyncio.Handle]") -> None:
-        """Put the tasks among what is ready into the order of their priorities."""
+        """Put the tasks among the ready callbacks into the order of their priorities."""
         if len(ready) < 2:  # noqa: PLR2004  (there is no other order)
             self._turns += len(ready)
             return

@@ -1,10 +1,10 @@
 """One TLS connection, from its greeting to its goodbye.
 
-TLS does not tell a stream that ended from one that was cut: asyncio shows both as a clean close.
-So an end on purpose is said and answered in our own frames (`frames.GOODBYE`), and any other end is
-a loss. The answer matters as much as the word: while a peer still sends, closing a socket resets
-the connection and takes our own last frames with it, so that the side that leaves first keeps
-reading until the other's goodbye says that all of it arrived.
+TLS does not distinguish a stream that ended from one that was cut: asyncio shows both as a clean
+close. A deliberate end is therefore announced and answered in our own frames (`frames.GOODBYE`),
+and any other end is a loss. The answer is as important as the announcement: while a peer is still
+sending, closing a socket resets the connection and discards our own last frames, so the side that
+leaves first keeps reading until the other's goodbye confirms that all of it arrived.
 """
 
 import asyncio
@@ -36,26 +36,27 @@ from veilring.transport.identity import fingerprint_of
 from veilring.transport.pacing import SparingLog, TokenBuckets, TurnOutcome, Turns, loop_time
 from veilring.transport.roster import Roster
 
-# A goodbye takes one round trip; a peer that does not read or is gone must not keep us longer.
+# A goodbye takes one round trip; a peer that does not read or is gone must not delay us longer.
 GOODBYE_SECONDS: Final = 2.0
-# What a send leaves in our memory while the network is slow; beyond it the next send waits.
+# The unsent bytes that a send may leave in our memory while the network is slow; beyond it the next
+# send waits.
 WRITE_BUFFER_BYTES: Final = 1 << 18
-# Every layer below copies what it is given, and large copies may each need fresh pages from the
-# system, which take longer than the copying: larger frames are written in slices of this size.
+# Every layer below copies its input, and large copies may each need fresh pages from the system,
+# which take longer than the copying: larger frames are written in slices of this size.
 SLICE_BYTES: Final = 1 << 18
-# A peer that broke the rules is not listened to for this long. It may have been a mistake, so that
-# it can come back; what it can do to us in an hour is 360 times what it can do once.
+# A peer that violated the protocol is ignored for this long. It may have been a mistake, so it can
+# return; the damage of an hour is at most 360 times that of one violation.
 CUT_SECONDS: Final = 10.0
-# Connections of one peer: a shell loop of short commands makes one or two in a second, and each
+# Connections of one peer: a shell loop of short commands makes one or two per second, and each
 # costs us a handshake of a millisecond or two.
 CONNECTS_MAX: Final = 32
 CONNECTS_PER_SECOND: Final = 2.0
-# A host that lost its power says nothing. After 10 s of silence it is asked, three times, 5 s
-# apart, so that it counts as lost after 25 s; an idle connection costs six packets a minute.
+# A host that lost its power sends nothing. After 10 s of silence it is probed three times, 5 s
+# apart, so it counts as lost after 25 s; an idle connection costs six packets a minute.
 KEEPALIVE_IDLE_SECONDS: Final = 10
 KEEPALIVE_INTERVAL_SECONDS: Final = 5
 KEEPALIVE_PROBES: Final = 3
-# While data are under way TCP asks nothing and repeats them for up to 15 minutes instead.
+# While data are in flight TCP does not probe, and would retransmit for up to 15 minutes instead.
 UNACKNOWLEDGED_SECONDS: Final = (
     KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES
 )
@@ -70,7 +71,7 @@ class Connection(asyncio.Protocol, ABC):
 
     Attributes:
         peer: The name of the member whose key the other side proved to have; empty before that.
-        greeted: Done once it is known whether the connection is open (`None`) or why not.
+        greeted: A future with `None` once the connection is open, or with the reason why it is not.
         is_open: Whether frames may be sent and are delivered.
     """
 
@@ -97,11 +98,11 @@ class Connection(asyncio.Protocol, ABC):
 
     @abstractmethod
     def secured(self) -> None:
-        """Start the greeting, once the peer is known."""
+        """Start the greeting, once the peer is authenticated."""
 
     @abstractmethod
     def heard(self, message: Hello | Welcome | Refuse) -> None:
-        """React to a greeting."""
+        """Handle a greeting."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -127,7 +128,7 @@ class Connection(asyncio.Protocol, ABC):
             self._transport.pause_reading()  # TCP will make the peer wait
 
     def step(self) -> TurnOutcome:
-        """Take one frame that has arrived, unless the node has enough to read."""
+        """Process one frame that has arrived, unless the node has enough to read."""
         if self._wake is not None:
             return TurnOutcome.NONE_LEFT
         try:
@@ -164,7 +165,7 @@ class Connection(asyncio.Protocol, ABC):
             self._transport.resume_reading()
 
     def _drop(self) -> None:
-        """Forget frames that have arrived and were not taken."""
+        """Forget frames that have arrived and were not processed."""
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
@@ -189,26 +190,26 @@ class Connection(asyncio.Protocol, ABC):
         self._transport = None
         self.is_open = False
         self._end = _End(orderly=False, cause=exc)
-        if not self._is_behind:  # what arrived before the end is taken before it
+        if not self._is_behind:  # frames that arrived before the end are processed before it
             self._leave(self._end)
         self._hub.ended(self)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a send has to wait for `room`."""
+        """Whether a send must wait for `room`."""
         return not self._writable.is_set()
 
     async def room(self) -> None:
-        """Wait until the peer has read enough for more to be sent, or the connection is over."""
+        """Wait until the peer has read enough for more to be sent, or the connection has ended."""
         await self._writable.wait()
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send bytes of the stream: all of them or, if the connection breaks, a loss follows."""
+        """Send bytes of the stream: all of them, unless the connection breaks and is lost."""
         if self._transport is not None:
             self._transport.write(data)
 
     def write_frame(self, frame: bytes) -> None:
-        """Send a frame, as `write`.
+        """Send a frame, like `write`.
 
         Raises:
             FrameError: If it is empty or too long; nothing was sent.
@@ -223,7 +224,7 @@ class Connection(asyncio.Protocol, ABC):
             self.write(view[start : start + SLICE_BYTES])
 
     def open(self) -> None:
-        """Begin to carry frames."""
+        """Start to carry frames."""
         self.is_open = self._is_in_use = True
         self._take = self._deliver
         self._hub.opened(self)
@@ -237,14 +238,14 @@ class Connection(asyncio.Protocol, ABC):
             self.turn_away(refusal)
 
     def turn_away(self, refusal: ConnectionRefusal) -> None:
-        """End a connection that never opened."""
+        """End a connection that was never open."""
         self._conclude(refusal)
         self._take = _ignore
         if self._transport is not None:
             self._transport.close()
 
     def say_goodbye(self) -> None:
-        """Leave in an orderly way: the connection ends when the peer has answered."""
+        """Leave in order: the connection ends when the peer has answered."""
         self.is_open = self._is_in_use = False
         self._writable.set()
         self._take = _ignore
@@ -261,7 +262,7 @@ class Connection(asyncio.Protocol, ABC):
             self._hub.turn(self)
 
     def cut(self, error: VeilringError) -> None:
-        """End a connection whose peer broke the rules; what it has sent is dropped."""
+        """End a connection whose peer violated the protocol, and drop its frames."""
         self._drop()
         self._leave(_End(orderly=False, cause=error))
         self.abort()
@@ -293,7 +294,7 @@ class Connection(asyncio.Protocol, ABC):
         if self.greeted.done():
             self._hub.cut(self.peer, error)
         else:
-            self.refuse(ConnectionRefusal(f"no greeting was understood: {error}"))
+            self.refuse(ConnectionRefusal(f"its greeting was invalid: {error}"))
 
     def _leave(self, end: "_End") -> None:
         self._writable.set()
@@ -304,14 +305,16 @@ class Connection(asyncio.Protocol, ABC):
             self._hub.lost(self, orderly=end.orderly, cause=end.cause)
 
     def _heard_goodbye(self) -> None:
-        self._conclude(ConnectionRefusal("it said goodbye instead of a greeting", again=True))
+        self._conclude(
+            ConnectionRefusal("it closed the connection instead of greeting", again=True)
+        )
         self._leave(_End(orderly=True, cause=None))
         if self._transport is None:
             return
         if self._said_goodbye:
             self._transport.close()
         else:
-            # whoever left first closes the socket, once it has our answer
+            # the side that left first closes the socket, once it has our answer
             self._write_goodbye()
             loop = asyncio.get_running_loop()
             self._deadline = loop.call_later(GOODBYE_SECONDS, self._transport.abort)
@@ -323,14 +326,14 @@ class Connection(asyncio.Protocol, ABC):
 
 
 class _End(NamedTuple):
-    """How a connection ended."""
+    """The way a connection ended."""
 
     orderly: bool
     cause: Exception | None
 
 
 def _ignore(_frame: bytes) -> None:
-    """Drop what comes after the end."""
+    """Ignore a frame after the end."""
 
 
 class Outgoing(Connection):
@@ -370,7 +373,7 @@ class Outgoing(Connection):
         if isinstance(message, Welcome):
             self.open()
         else:
-            self.refuse(ConnectionRefusal("a greeting was answered with another"))
+            self.refuse(ConnectionRefusal("its answer to our greeting does not match"))
 
 
 class Incoming(Connection):
@@ -378,12 +381,12 @@ class Incoming(Connection):
 
     @override
     def secured(self) -> None:
-        """The dialler speaks first."""
+        """Wait, because the dialler speaks first."""
 
     @override
     def heard(self, message: Hello | Welcome | Refuse) -> None:
         if not isinstance(message, Hello):
-            self.refuse(ConnectionRefusal("a welcome came before any greeting"))
+            self.refuse(ConnectionRefusal("its welcome came before any greeting"))
             return
         hub = self._hub
         refusal = check_hello(message, hub.roster, me=hub.me, peer=self.peer, terms=hub.terms)
@@ -396,16 +399,16 @@ class Incoming(Connection):
 
 
 class Links:
-    """The state of one endpoint's connections, and what each of them asks of the endpoint.
+    """The connections of one endpoint, and their interface to it.
 
-    A peer that was lost may come back, but not before its node was told that it was lost: until
-    then a message for the old process could reach the new one.
+    A peer that was lost may return, but only after its node was told of the loss: until then a
+    message for the old process could reach the new one.
 
     Args:
         me: The name of the endpoint's party.
         roster: All members.
-        terms: The terms, as a greeting carries them; empty if they are not compared.
-        clock: The time in seconds.
+        terms: The terms, as in a greeting; empty if they are not compared.
+        clock: A clock in seconds.
     """
 
     def __init__(
@@ -431,21 +434,21 @@ class Links:
 
     @property
     def connected(self) -> frozenset[str]:
-        """The names of the peers that are connected now."""
+        """The names of the currently connected peers."""
         return frozenset(self._open)
 
     @property
     def seen(self) -> frozenset[str]:
-        """The names of the peers that are or were connected since the node has this endpoint."""
+        """The names of the peers that are or were connected since the node uses this endpoint."""
         return frozenset((*self._open, *self._gone))
 
     def connection_to(self, peer: str) -> Connection:
-        """Return the open connection with a peer.
+        """Return the open connection to a peer.
 
         Raises:
-            InputError: If it is not a peer.
+            InputError: If there is no such peer.
             EndpointClosed: If the endpoint was closed.
-            PeerLost: If it is gone.
+            PeerLost: If the peer is gone.
         """
         connection = self._open.get(peer)
         if connection is not None and not self.inbox.closed:
@@ -455,24 +458,24 @@ class Links:
         raise self.loss_of(peer)
 
     def loss_of(self, peer: str) -> EndpointClosed | PeerLost:
-        """Return the error of a send that came too late."""
+        """Return the error of a send to a lost peer."""
         if self.inbox.closed:
             return EndpointClosed(f"the endpoint of {self.me} is closed")
         return PeerLost(peer, orderly=self._gone.get(peer, False))
 
     def objection(self, peer: str) -> ConnectionRefusal | None:
-        """Return why a connection with a peer cannot start now, or `None`."""
+        """Return the reason why a connection to a peer cannot start now, or `None`."""
         if peer == self.me:
             return ConnectionRefusal(f"{peer} reached itself")
         if self.inbox.closed:
-            return ConnectionRefusal(f"{self.me} is leaving", again=True)
+            return ConnectionRefusal(f"{self.me} is shutting down", again=True)
         if peer in self._open:
             return ConnectionRefusal(f"{peer} is connected already", again=True)
         if peer in self._unacknowledged:
             earlier = f"{self.me} has not yet dropped its earlier connection with {peer}"
             return ConnectionRefusal(earlier, again=True)
         if self._refused_until.get(peer, 0.0) > self._clock():
-            broke = f"{peer} broke the rules and is refused for {CUT_SECONDS:g} s"
+            broke = f"{peer} violated the protocol and is refused for {CUT_SECONDS:g} s"
             return ConnectionRefusal(broke, again=True)
         return None
 
@@ -484,20 +487,22 @@ class Links:
         return ConnectionRefusal(often, again=True)
 
     def track(self, connection: Connection) -> None:
-        """Take note that a connection has a socket."""
+        """Record that a connection has a socket."""
         self._alive.add(connection)
 
     def opened(self, connection: Connection) -> None:
-        """Take a connection whose greeting went well."""
+        """Accept a connection after its greeting."""
         peer = connection.peer
         self._open[peer] = connection
         was_gone = self._gone.pop(peer, None) is not None
         if was_gone and peer in self.roster.parties:  # clients come and go
-            self._lines.say(logging.INFO, peer, "again", "%s reaches %s again", self.me, peer)
+            self._lines.say(
+                logging.INFO, peer, "again", "%s is connected to %s again", self.me, peer
+            )
         self.pulse()
 
     def arrived(self, peer: str, frame: bytes) -> None:
-        """Take a frame."""
+        """Handle a frame."""
         self.inbox.put((peer, frame))
 
     @property
@@ -506,7 +511,7 @@ class Links:
         return self.inbox.is_full
 
     def turn(self, connection: Connection) -> None:
-        """Let a connection take the frames that it has, when it is its turn."""
+        """Let a connection process its frames, when it is its turn."""
         self._turns.join(connection)
 
     def cut(self, peer: str, why: VeilringError) -> None:
@@ -521,16 +526,16 @@ class Links:
         connection.cut(why)
 
     def rest(self, peer: str, seconds: float) -> None:
-        """Take nothing of a peer for a while, if it is connected."""
+        """Process nothing of a peer for a while, if it is connected."""
         if peer in self._open:
             self._open[peer].rest(seconds)
 
     def lost(self, connection: Connection, *, orderly: bool, cause: Exception | None) -> None:
-        """Take note that an open connection is not open any more, and tell the node."""
+        """Record that a connection is no longer open, and tell the node."""
         peer = connection.peer
         del self._open[peer]
         if not self._is_handed_out:
-            self.inbox.forget(peer)  # the node has never heard of it, and is to meet the next one
+            self.inbox.forget(peer)  # the node does not know of it yet, and will meet the next one
             self.pulse()
             return
         self._gone[peer] = orderly
@@ -541,21 +546,21 @@ class Links:
         self.pulse()
 
     def hand_out(self) -> None:
-        """Take note that the node has the endpoint: from now on it is told of losses."""
+        """Record that the node uses the endpoint: from now on it is told of losses."""
         self._is_handed_out = True
 
     def acknowledge_loss(self, peer: str) -> None:
-        """Take note that the node knows of a peer's loss: the peer may come back."""
+        """Record that the node knows of a peer's loss: the peer may return."""
         self._unacknowledged.discard(peer)
         self.pulse()
 
     def ended(self, connection: Connection) -> None:
-        """Take note that a connection's socket is gone."""
+        """Record that a connection's socket is gone."""
         self._alive.discard(connection)
         self.pulse()
 
     def pulse(self) -> None:
-        """Wake all that wait for a `change`."""
+        """Wake all tasks that wait for a `change`."""
         self._pulse.set()
         self._pulse.clear()
 
@@ -564,7 +569,7 @@ class Links:
         await self._pulse.wait()
 
     async def leave(self, seconds: float) -> None:
-        """Say goodbye to all and wait for their answers, but no longer than this."""
+        """Say goodbye to all peers and wait for their answers, up to a time limit."""
         for connection in self._open.values():
             connection.say_goodbye()
         try:
@@ -589,11 +594,11 @@ class Links:
 async def complete_handshake(
     connection: Connection, attempt: Awaitable[object], seconds: float
 ) -> ConnectionRefusal | None:
-    """Carry a connection through TLS and greeting, both within the given time."""
+    """Complete TLS and greeting of a connection, within the given time."""
     try:
         async with asyncio.timeout(seconds):
             await attempt
-            # unshielded, the end of our patience would look like an outcome
+            # unshielded, a timeout would look like an outcome
             return await asyncio.shield(connection.greeted)
     except OSError as error:
         refusal = ConnectionRefusal.by(error)
@@ -605,7 +610,7 @@ async def complete_handshake(
 
 
 def enable_keepalive(sock: socket.socket) -> None:
-    """Send small frames at once and notice a peer whose host has vanished."""
+    """Send small frames at once, and detect a peer whose host has vanished."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
@@ -614,5 +619,5 @@ def enable_keepalive(sock: socket.socket) -> None:
         ("TCP_KEEPCNT", KEEPALIVE_PROBES),
         ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_SECONDS * 1000),
     ):
-        if hasattr(socket, name):  # not every system has each
+        if hasattr(socket, name):  # not every system has all of them
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

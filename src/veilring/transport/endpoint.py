@@ -1,4 +1,4 @@
-"""Endpoints: whole frames to and from peers whose identity is proven."""
+"""Endpoints: exchange of whole frames with authenticated peers."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -9,52 +9,52 @@ from typing import Final
 from veilring.errors import EndpointClosed, PeerLost, VeilringError
 
 Sink = Callable[[str, bytes | PeerLost], None]
-"""Takes a frame and its sender, or a peer and its loss, at once and without an error."""
+"""A callback for a frame with its sender, or a peer with its loss; it returns at once, without an
+error."""
 
-# Frames that wait for a node that does not read. Then its peers' sends wait: with frames of 1 MiB
-# at most, a stalled node holds 256 MiB at the worst; in practice frames are a few hundred bytes.
+# Frames queued for a node that does not read; its peers' sends then wait. With frames of at most 1
+# MiB, a stalled node holds at most 256 MiB; in practice frames have a few hundred bytes.
 QUEUED_FRAMES_MAX: Final = 256
 
 
 class Endpoint(ABC):
-    """One party's door to its peers. This docstring is the contract of every transport.
+    """One party's connection to its peers. This docstring is the contract of every transport.
 
-    *Frames.* A frame is between 1 and `transport.frames.FRAME_BYTES_MAX` bytes. It arrives whole
-    or not at all, once, unaltered, and in the order in which its sender sent it; nothing is said
-    about the order of frames from different senders.
+    *Frames.* A frame is between 1 and `transport.frames.FRAME_BYTES_MAX` bytes. It arrives whole or
+    not at all, once, unaltered, and in the order in which its sender sent it; frames from different
+    senders have no defined order.
 
-    *Sender.* The sender that `receive` returns is the one that the transport authenticated, never
-    one that a message claims.
+    *Sender.* The sender that `receive` returns is authenticated by the transport, never claimed by
+    a message.
 
     *Backpressure.* `send` waits while the receiver has more than a bounded number of unread frames
-    and never drops one. A `send` that returned says that the frame is on its way, not that it was
-    read.
+    and never drops one. When `send` returns, the frame is on its way, but not necessarily read.
 
     *Loss.* When a peer is gone, every frame that arrived before is still delivered; then `receive`
-    raises `PeerLost` exactly once for that peer (`orderly` if it said goodbye) and goes on to serve
-    the others. `send` to it raises `PeerLost` each time.
+    raises `PeerLost` exactly once for that peer (`orderly` if it said goodbye) and continues to
+    serve the others. `send` to it raises `PeerLost` each time.
 
     *Close.* `close` says goodbye to every peer, may be called twice, and wakes a waiting `receive`
     with `EndpointClosed`. `abort` ends without a goodbye: peers see a crash.
 
-    *Cancellation.* A cancelled `receive` loses no frame. A cancelled `send` was either sent whole
-    or not at all.
+    *Cancellation.* A cancelled `receive` loses no frame. A cancelled `send` was sent completely or
+    not at all.
 
-    *Tasks.* One task receives at a time; any number may send at once.
+    *Tasks.* One task receives at a time; any number may send concurrently.
     """
 
     name: str
-    """The roster name of the party that this endpoint belongs to."""
+    """The roster name of the endpoint's party."""
 
     @property
     @abstractmethod
     def peers(self) -> tuple[str, ...]:
-        """The names of all parties that can be sent to, gone or not, without `name`."""
+        """The names of all other parties that can be addressed, connected or not."""
 
     @property
     @abstractmethod
     def connected(self) -> tuple[str, ...]:
-        """The names of those `peers` that can be reached now; one that was lost may come back."""
+        """The names of those `peers` that are reachable now; a lost one may return."""
 
     @abstractmethod
     async def send(self, to: str, frame: bytes) -> None:
@@ -80,21 +80,21 @@ class Endpoint(ABC):
     def attach(self, sink: Sink) -> None:
         """Pass arrivals to a callback instead of `receive`, from now on.
 
-        Earlier arrivals are handed over first. A sink is called from the event loop, in the
-        order of arrival, and costs no task of its own.
+        Earlier arrivals are handed over first. A sink is called from the event loop, in the order
+        of arrival, without a task of its own.
         """
 
     def rest(self, peer: str, seconds: float) -> None:  # noqa: B027  (not every one can)
         """Hand over nothing of a peer for a while: its frames wait, and are not lost.
 
-        Where peers are in one process this does nothing: their frames would wait in our memory.
+        If peers share one process this does nothing: their frames would wait in our memory.
         """
 
     def cut(self, peer: str, why: VeilringError) -> None:  # noqa: B027  (not every one can)
-        """End the connection with a peer that broke the rules, and refuse it for a while.
+        """End the connection to a peer that violated the protocol, and refuse it for a while.
 
-        Peers inside one process belong to one owner and have nothing to connect again: there this
-        does nothing, and neither does it where the peer is gone.
+        Peers inside one process belong to one owner and have no connection to restore: for them,
+        and for a peer that is gone, this does nothing.
         """
 
     @abstractmethod
@@ -121,12 +121,12 @@ def hand_over(item: Item, sink: Sink) -> None:
 class Inbox:
     """The queue behind an endpoint's `receive`, in the order of arrival.
 
-    It takes whatever it is given and says when it is full; to stop the senders then is for the
-    transport, since only the transport knows how.
+    It accepts every item and reports when it is full; stopping the senders is up to the transport,
+    the only one that can.
 
     Args:
         owner: The party's name.
-        on_room: Called whenever the inbox was full and is no longer.
+        on_room: Called whenever the inbox was full and no longer is.
     """
 
     def __init__(self, owner: str, on_room: Callable[[], None]) -> None:
@@ -138,7 +138,7 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether senders have to wait."""
+        """Whether senders must wait."""
         return len(self._arrived) >= QUEUED_FRAMES_MAX and not self.closed
 
     def put(self, item: Item) -> None:
@@ -165,7 +165,7 @@ class Inbox:
         self._on_room()
 
     def take_all(self) -> list[Item]:
-        """Take all items that are here, without waiting."""
+        """Take all available items, without waiting."""
         taken = list(self._arrived)
         self._arrived.clear()
         self._on_room()

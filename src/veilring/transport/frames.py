@@ -1,9 +1,9 @@
-"""Frames: how values become bytes, and how bytes on a stream become frames again. No I/O.
+"""Frames: encoding of values as bytes, and of bytes as frames on a stream. No I/O.
 
-On a stream a frame is a 4-byte big-endian length and a MessagePack body. Arrays travel as a
-MessagePack extension of dtype, shape and raw little-endian bytes; nothing is ever unpickled. Any
-bytes either parse or raise `FrameError`, never another error, a length is judged before the bytes
-that it announces are kept, and what is decoded takes at most a few times the frame's own size.
+On a stream a frame is a 4-byte big-endian length and a MessagePack body. Arrays are a MessagePack
+extension of dtype, shape and raw little-endian bytes; nothing is ever unpickled. Any bytes either
+parse or raise `FrameError`, never another error. A length is checked before the bytes that it
+announces are stored, and decoded values take at most a few times the frame's own size.
 """
 
 import struct
@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 
 from veilring.errors import FrameError
 
-# 1 MiB holds 26,000 queries' five nearest distances and is 64 times the largest TLS record. Larger
-# data are for the sender to divide; a larger limit only lets a peer make us hold more.
+# 1 MiB is enough for 26,000 queries' five nearest distances and is 64 times the largest TLS record.
+# Senders must divide larger data; a larger limit would only let a peer fill our memory.
 FRAME_BYTES_MAX: Final = 1 << 20
 PREFIX_BYTES: Final = 4
 GOODBYE: Final = bytes(PREFIX_BYTES)
-"""The last bytes of a stream that ends on purpose: the prefix of an empty frame, which no node may
-send. A connection that breaks ends without it, which TLS alone would not let us tell apart."""
+"""The last bytes of a stream that ends deliberately: the prefix of an empty frame, which no node
+may send. A connection that breaks ends without it, which TLS alone would not reveal."""
 # Runs, parties, rows, columns: no protocol sends more axes than these.
 ARRAY_DIMENSIONS_MAX: Final = 4
-# Entries of one list or map. A block of records names 15,900 at the most; numbers by the thousand
-# travel in arrays, which are not decoded item by item.
+# Entries of one list or map. A block of records names at most 15,900; numbers by the thousand are
+# sent in arrays, which are not decoded item by item.
 ITEMS_MAX: Final = 1 << 14
-# Lists and maps of one frame: a message is a list whose fields hold one each at the most. A byte is
-# enough to say "an empty map", which takes 64 here.
+# Lists and maps of one frame: a message is a list whose fields contain at most one each. One byte
+# can encode an empty map, which takes 64 bytes here.
 CONTAINERS_MAX: Final = 1 << 10
-# What is read of a frame to learn whose it is: a session and the kind of a message.
+# The bytes read from a frame to identify it: its session and the kind of its message.
 HEAD_BYTES_MAX: Final = 128
 
 DTYPES: Final = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")
@@ -42,8 +42,8 @@ _Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | No
 WireValue: TypeAlias = "_Scalar | tuple[WireValue, ...] | list[WireValue] | dict[str, WireValue]"
 
 _ARRAY_CODE: Final = 1  # our one MessagePack extension type
-_PIECE_BYTES: Final = 1 << 16  # a piece of this size is worth an object of its own
-_HARMLESS_BYTES: Final = CONTAINERS_MAX  # cannot hold more containers than are allowed
+_PIECE_BYTES: Final = 1 << 16  # a piece of this size justifies an object of its own
+_HARMLESS_BYTES: Final = CONTAINERS_MAX  # too small for more containers than are allowed
 _TIMESTAMP_AS_FLOAT: Final = 1  # one of msgpack's four ways to read its own extension
 _HEADER: Final = struct.Struct("<BB")
 _PREFIX: Final = struct.Struct(">I")
@@ -75,8 +75,8 @@ def unpack(body: bytes) -> WireValue:
         if len(body) > _HARMLESS_BYTES:
             _require_whole(body)
             counted = _Containers()
-        # A timestamp (an extension that msgpack knows by itself) is read as a number of seconds, so
-        # that nothing but a `WireValue` ever comes out.
+        # A timestamp (a built-in extension of msgpack) is read as a number of seconds, so the
+        # result is always a `WireValue`.
         value: WireValue = msgpack.unpackb(
             body,
             use_list=False,
@@ -95,11 +95,11 @@ def unpack(body: bytes) -> WireValue:
 
 
 def read_head(body: bytes) -> tuple[WireValue, WireValue]:
-    """Return the first two entries of the list that a body is, without decoding the others.
+    """Return the first two entries of a body's list, without decoding the others.
 
     Raises:
-        FrameError: If it does not begin like a list of two entries or more, or these take more than
-            `HEAD_BYTES_MAX` bytes.
+        FrameError: If it does not start like a list of at least two entries, or these take more
+            than `HEAD_BYTES_MAX` bytes.
     """
     reader = msgpack.Unpacker(max_buffer_size=HEAD_BYTES_MAX)
     reader.feed(body[:HEAD_BYTES_MAX])
@@ -115,9 +115,9 @@ def _no_body(error: Exception) -> FrameError:
 
 
 def _require_whole(body: bytes) -> None:
-    """Refuse a body that announces more than it holds, before anything is made for it.
+    """Refuse a body that announces more than it contains, before anything is allocated.
 
-    Lists within lists that are all announced as long as they may be would take 128 MiB.
+    Nested lists that all announce the maximum length would take 128 MiB.
     """
     reader = msgpack.Unpacker(max_buffer_size=len(body))
     reader.feed(body)
@@ -141,7 +141,7 @@ def _pack_array(value: object) -> msgpack.ExtType:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{type(value).__name__} is not data")
+        raise TypeError(f"{type(value).__name__} is not a data type")
     array = value.astype(value.dtype.newbyteorder("<"), copy=False)
     code = _CODES.get(array.dtype)
     if code is None or array.ndim > ARRAY_DIMENSIONS_MAX:
@@ -172,7 +172,7 @@ def _unpack_array(code: int, data: bytes) -> NDArray[np.generic]:
 
 
 class _PerThread(threading.local):
-    """A packer takes three times longer to make than to use, and serves one thread at a time."""
+    """Packers by thread: a packer is slow to make, and not thread-safe."""
 
     def __init__(self) -> None:
         self.packer = msgpack.Packer(default=_pack_array)
@@ -192,7 +192,7 @@ def check_frame(frame: bytes) -> None:
 
 
 def frame_size(frame: bytes) -> int:
-    """Return the bytes that a frame takes on a stream: its prefix and its body."""
+    """Return the size of a frame on a stream: its prefix and its body."""
     return PREFIX_BYTES + len(frame)
 
 
@@ -218,8 +218,9 @@ def prefix(frame: bytes) -> bytes:
 class FrameReader:
     """Cuts a stream of bytes, fed in pieces of any size, into frames.
 
-    At most one frame of `FRAME_BYTES_MAX` bytes and one piece are ever held. The pieces of a large
-    frame are joined once, when the last is there: a buffer that grows would copy them repeatedly.
+    At most one frame of `FRAME_BYTES_MAX` bytes and one piece are held at a time. The pieces of a
+    large frame are joined once, when the last one arrives: a growing buffer would copy them
+    repeatedly.
     """
 
     def __init__(self) -> None:
@@ -230,20 +231,20 @@ class FrameReader:
 
     @property
     def pending(self) -> int:
-        """How many bytes of an unfinished frame are held: above 0 at the end, it was truncated."""
+        """The number of bytes held of an unfinished frame; above 0 at the end, it was truncated."""
         return self._held
 
     @property
     def finished(self) -> bool:
-        """Whether the stream said `GOODBYE`: its end is meant, and no frame follows."""
+        """Whether the stream contained `GOODBYE`: its end is deliberate, and no frame follows."""
         return self._finished
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take bytes from the stream and yield each frame that is complete.
+        """Read bytes from the stream and yield each complete frame.
 
         Raises:
-            FrameError: As soon as a length is above the limit or bytes follow the goodbye; the
-                stream is lost then.
+            FrameError: As soon as a length exceeds the limit or bytes follow the goodbye; the
+                stream is then unusable.
         """
         start = 0
         if self._held + len(data) < self._wanted and not self._finished:
@@ -273,7 +274,7 @@ class FrameReader:
         self._keep(data[start:])
 
     def _keep(self, data: bytes) -> None:
-        """Hold bytes; small ones in one piece, so that a trickle does not cost an object a byte."""
+        """Store bytes, small ones in one piece, so that a trickle does not cost many objects."""
         self._held += len(data)
         if self._pieces and len(self._pieces[-1]) < _PIECE_BYTES:
             self._pieces[-1] += data
@@ -281,7 +282,7 @@ class FrameReader:
             self._pieces.append(bytearray(data))
 
     def _release(self, data: bytes) -> bytes:
-        """Return all that is held, and these bytes behind it."""
+        """Return all stored bytes, followed by these."""
         held = b"".join((*self._pieces, data))
         self._pieces.clear()
         self._held, self._wanted = 0, PREFIX_BYTES

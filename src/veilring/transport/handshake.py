@@ -1,11 +1,11 @@
 """The greetings of a new TLS connection, before the first frame.
 
 TLS 1.3 alone does not tell a client whether it was accepted: its handshake is complete before the
-server has looked at its certificate, so that a client that is refused sees a good connection and
-then a clean end. asyncio also drops the alert that would name the reason. And TLS knows nothing of
-rosters and versions. Hence: the dialler, once it has compared the other side's key with the roster,
-sends `Hello`; the listener answers `Welcome` or `Refuse`; only then are the two connected. The
-dialler too may send `Refuse`, instead of `Hello`.
+server has seen its certificate, so a refused client sees a good connection and then a clean end.
+asyncio also drops the alert with the reason. And TLS knows nothing of rosters and versions.
+Therefore the dialler, after comparing the other side's key with the roster, sends `Hello`; the
+listener answers `Welcome` or `Refuse`; only then are the two connected. The dialler may also send
+`Refuse` instead of `Hello`.
 """
 
 import hashlib
@@ -23,15 +23,15 @@ from veilring.transport.messages import SESSION_BYTES, Message, decode, encode
 from veilring.transport.roster import Roster
 
 PROTOCOL_VERSION: Final = 1
-"""The version of frames and messages; both sides must have the same."""
-# A handshake takes a few round trips; asyncio's own limit of 60 s lets a silent peer hold us up.
+"""The version of frames and messages, which must be equal on both sides."""
+# A handshake takes a few round trips; asyncio's own limit of 60 s would let a silent peer delay us.
 HANDSHAKE_SECONDS: Final = 5.0
-# Terms have some dozens of keys of a few words each; what is longer is said by its hash.
+# Terms have some dozens of keys of a few words each; longer values are replaced by their hashes.
 TERMS_CHARACTERS_MAX: Final = 1 << 14
 # A reason comes from the other side and ends in our log: it is a line, not a page.
 REASON_CHARACTERS_MAX: Final = 400
 
-_KEYS_SHOWN: Final = 4  # of terms that differ, in one reason
+_KEYS_SHOWN: Final = 4  # differing terms named in one reason
 _VALUE_SHOWN: Final = 40  # characters of a key or a value there
 
 _NO_SESSION: Final = bytes(
@@ -40,12 +40,12 @@ _NO_SESSION: Final = bytes(
 
 
 class Hello(Message, kind="transport.hello"):
-    """Names sender, receiver, roster and the sender's terms.
+    """Announces sender, receiver, roster and the sender's terms.
 
-    The first four fields never change: a new version changes what follows them.
+    The first four fields never change: a new version changes the ones after them.
 
     Attributes:
-        terms: The public keys of the terms as `terms_text` writes them; empty if it has none.
+        terms: The public keys of the terms as written by `terms_text`; empty if there are none.
     """
 
     version: int
@@ -56,26 +56,26 @@ class Hello(Message, kind="transport.hello"):
 
 
 class Welcome(Message, kind="transport.welcome"):
-    """Says that the two are connected."""
+    """Announces that the two are connected."""
 
 
 class Refuse(Message, kind="transport.refuse"):
-    """Says why not, and whether another attempt could end better."""
+    """Announces the reason of a refusal, and whether another attempt could succeed."""
 
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS_MAX)]
     again: bool
 
 
 class ConnectionRefusal(NamedTuple):
-    """Why two sides did not connect, worded so that either may read it."""
+    """The reason why two sides did not connect, phrased for either of them."""
 
     reason: str
     again: bool = False
-    """Whether another attempt could end better."""
+    """Whether another attempt could succeed."""
 
     @classmethod
     def by(cls, error: BaseException | None) -> "ConnectionRefusal":
-        """Return the refusal that an error on the way, or an end without one, amounts to."""
+        """Return the refusal for an error on the way, or for an end without one."""
         broken = error is None or not isinstance(error, ssl.SSLError)
         return cls(explain(error), again=broken or isinstance(error, ssl.SSLEOFError))
 
@@ -98,10 +98,10 @@ def read_greeting(frame: bytes) -> Hello | Welcome | Refuse:
 
 
 def terms_text(terms: Mapping[str, str]) -> str:
-    """Return public terms as a greeting carries them.
+    """Return public terms in the form of a greeting.
 
     Args:
-        terms: The value of each key, as a text that people can read.
+        terms: The value of each key, as readable text.
     """
     text = json.dumps(dict(terms), sort_keys=True) if terms else ""
     if len(text) <= TERMS_CHARACTERS_MAX:
@@ -116,10 +116,10 @@ def check_hello(
 
     Args:
         hello: The greeting.
-        roster: Ours.
+        roster: Our roster.
         me: The name of the member that was greeted.
-        peer: The name of the member that has the key.
-        terms: Ours, as `terms_text` writes them. Only who has some compares them.
+        peer: The name of the member with the peer's key.
+        terms: Our terms, as written by `terms_text`. A member without terms does not compare them.
     """
     if hello.version != PROTOCOL_VERSION:
         return ConnectionRefusal(
@@ -129,17 +129,17 @@ def check_hello(
         return ConnectionRefusal("the rosters differ: all members must hold the same one")
     if hello.sender != peer:
         claim = hello.sender[:NAME_CHARACTERS_MAX]
-        return ConnectionRefusal(f"the name {claim!a} was claimed with the key of {peer}")
+        return ConnectionRefusal(f"it claimed the name {claim!a} with the key of {peer}")
     if hello.receiver != me:
         sought = hello.receiver[:NAME_CHARACTERS_MAX]
-        return ConnectionRefusal(f"{sought!a} was looked for at the address of {me}")
+        return ConnectionRefusal(f"it looked for {sought!a} at the address of {me}")
     if terms and hello.terms and hello.terms != terms:
         return ConnectionRefusal(f"the terms differ: {_differences(hello.terms, peer, terms, me)}")
     return None
 
 
 def _differences(theirs: str, peer: str, ours: str, me: str) -> str:
-    """Say which keys differ, and what they are at both ends."""
+    """Describe the keys that differ, with their values at both ends."""
     there, here = _keys(theirs), _keys(ours)
     keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
     said = [
@@ -165,10 +165,10 @@ def _shown(value: object) -> str:
 
 
 def explain(error: BaseException | None) -> str:
-    """Return for a person why a connection failed; `None` is an end without an error."""
+    """Explain why a connection failed; `None` is an end without an error."""
     match error:
         case ssl.SSLCertVerificationError():
-            return f"its certificate is not good under our roster: {error.verify_message}"
+            return f"its certificate is not valid under our roster: {error.verify_message}"
         case None | ssl.SSLEOFError() | ConnectionResetError() | BrokenPipeError():
             return HUNG_UP
         case ssl.SSLError(reason=str(reason)):
@@ -176,13 +176,13 @@ def explain(error: BaseException | None) -> str:
         case TimeoutError() | ConnectionAbortedError():
             return TOO_SLOW
         case ConnectionRefusedError():
-            return "nobody listens at its address"
+            return "nothing listens at its address"
         case _:
             return f"the network failed: {error}"
 
 
 TOO_SLOW: Final = "it did not finish the handshake in time"
-"""Why a connection that goes on for too long, or says nothing, is given up."""
+"""The reason for ending a connection that takes too long, or sends nothing."""
 HUNG_UP: Final = (
     "it ended the connection during the handshake without a reason; most likely our certificate "
     "is not in its roster or has expired"

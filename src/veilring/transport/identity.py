@@ -1,8 +1,8 @@
-"""Identities: a party's private key, and a certificate that it signed itself.
+"""Identities: a party's private key, with a self-signed certificate.
 
-There is no certification authority. A party is its public key, and its peers know that key because
-it stands in the roster that all of them hold (`veilring.transport.roster`). Keys are on the NIST
-curve P-256: every OpenSSL that speaks TLS 1.3 has it, in hand-tuned assembly.
+There is no certification authority. A party is identified by its public key, which its peers know
+from the roster that all of them have (`veilring.transport.roster`). Keys are on the NIST curve
+P-256: every OpenSSL that supports TLS 1.3 has it, in hand-tuned assembly.
 """
 
 import datetime as dt
@@ -32,26 +32,26 @@ from veilring.errors import InputError
 
 # X.509 allows a common name of 64 characters.
 NAME_CHARACTERS_MAX: Final = 64
-# Long enough for a study, short enough that a forgotten key ends by itself.
+# Long enough for a study, short enough that a forgotten key expires.
 VALID_DAYS: Final = 365
-# Clocks differ: a certificate made just now must be good on a machine that is behind.
+# Clocks differ: a fresh certificate must be valid on a machine that is behind.
 _CLOCK_SKEW: Final = dt.timedelta(days=1)
-# The owner reads and writes; nobody else.
+# readable and writable only by the owner
 KEY_FILE_MODE: Final = 0o600
 
-# A name becomes a file name and a line in a log, so that it holds nothing special to either.
+# A name becomes a file name and a line in a log, so it may contain nothing special to either.
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
 _NAME_ALLOWED: Final = f"1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ -, a letter or digit first"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A party's own identity; the private key never leaves it but to its own key file.
+    """A party's own identity; the private key is only ever written to its own key file.
 
     Attributes:
         name: The party's name, as in the roster; the certificate's common name.
         certificate: The self-signed certificate.
-        private_key: The key that the certificate is for.
+        private_key: The key of the certificate.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Identity:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no party can have.
+    """Refuse an invalid name of a party.
 
     Raises:
         InputError: If it is empty, too long or has other characters than ``A-Z a-z 0-9 . _ -``.
@@ -84,7 +84,7 @@ def check_name(name: str) -> None:
 def fingerprint_of(certificate: x509.Certificate) -> str:
     """Return the SHA-256 of a certificate's SubjectPublicKeyInfo (DER), in hexadecimal.
 
-    It names the key, not the certificate: a renewed certificate of the same key keeps it.
+    It identifies the key, not the certificate: a renewed certificate of the same key keeps it.
     """
     public = certificate.public_key()
     return hashlib.sha256(
@@ -116,7 +116,7 @@ def make_identity(
     Args:
         name: The party's name.
         valid_days: The number of days from `now` for which the certificate is valid, at least 1.
-        now: An aware time; the present unless given.
+        now: An aware time; by default the present.
 
     Raises:
         InputError: If the name or the number of days is not allowed.
@@ -136,7 +136,7 @@ def make_identity(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + dt.timedelta(days=valid_days))
-        # Not an authority: a party vouches for itself and for nobody else.
+        # not an authority: a party vouches only for itself
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .sign(key, hashes.SHA256())
@@ -147,22 +147,22 @@ def make_identity(
 def save_identity(identity: Identity, directory: Path) -> Path:
     """Write ``<name>.key`` (private key and certificate, mode 0600) and return its path.
 
-    The file appears whole or not at all, and nothing is ever overwritten: a lost key cannot be
-    made again.
+    The file is written completely or not at all, and nothing is ever overwritten: a lost key cannot
+    be recreated.
 
     Raises:
         InputError: If the file exists already.
         OSError: If the directory cannot be written.
     """
     path = directory / f"{identity.name}.key"
-    # mkstemp makes the file with mode 0600: at no moment can another user open it.
+    # mkstemp makes the file with mode 0600: no other user can open it at any moment
     handle, draft = tempfile.mkstemp(dir=directory, prefix=f".{identity.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(write_identity(identity))
             file.flush()
             os.fsync(file.fileno())
-        os.link(draft, path)  # unlike a rename, this fails if the path is taken
+        os.link(draft, path)  # unlike a rename, this fails if the path exists
     except FileExistsError as error:
         raise InputError("path", path, "a file that does not exist yet") from error
     finally:
@@ -171,10 +171,10 @@ def save_identity(identity: Identity, directory: Path) -> Path:
 
 
 def load_identity(path: Path) -> Identity:
-    """Read an identity file that `save_identity` wrote.
+    """Read an identity file written by `save_identity`.
 
-    A key file that others may read is refused rather than warned of, as `ssh` does: its key may be
-    known to them already, and a warning would be the last anybody hears of it.
+    A key file that others may read is refused rather than warned of, as in `ssh`: others may
+    already know its key, and a warning would be overlooked.
 
     Raises:
         InputError: If others than the owner can read or write the file, or if it does not hold
@@ -193,20 +193,20 @@ def load_identity(path: Path) -> Identity:
 
 
 def write_identity(identity: Identity) -> bytes:
-    """Return the PEM text of an identity. It holds the private key: keep it from everybody."""
+    """Return the PEM text of an identity. It contains the private key: keep it secret."""
     private = identity.private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return private + identity.certificate_pem.encode()
 
 
 def read_identity(content: bytes, source: str = "this text") -> Identity:
-    """Return the identity that `write_identity` wrote.
+    """Return the identity written by `write_identity`.
 
     Args:
         content: The PEM text.
-        source: Its origin, for the message of an error.
+        source: Its origin, for error messages.
 
     Raises:
-        InputError: If it does not hold one private key on P-256 and its certificate.
+        InputError: If the text does not contain one private key on P-256 and its certificate.
     """
     name, certificate = read_certificate(content.decode(errors="replace"))
     try:

@@ -1,8 +1,9 @@
 """Admission of incoming connections before they have proven to be a peer's.
 
-Anybody who reaches the port can connect, say nothing, or begin handshakes and leave them. So a
-connection costs a socket until it has sent its whole first message. A limited number of handshakes
-run at once, fewer for one address. A slow handshake is cancelled when others wait.
+Anyone who reaches the port can connect, send nothing, or start handshakes and leave them. A
+connection therefore costs only a socket until it has sent its complete first message. A limited
+number of handshakes run concurrently, fewer for one address. A slow handshake is cancelled when
+others wait.
 """
 
 import asyncio
@@ -19,26 +20,25 @@ from veilring.errors import AddressTaken, InputError
 from veilring.transport.handshake import HUNG_UP, NOT_TLS, TOO_SLOW
 from veilring.transport.pacing import SparingLog, TokenBuckets
 
-# Connections that the kernel completes before we take them: all peers may dial at once.
+# Connections that the kernel completes before we accept them: all peers may dial at once.
 BACKLOG: Final = 1024
-# Handshakes under way. Each costs a signature and some 100 KiB.
+# Concurrent handshakes. Each costs a signature and some 100 KiB.
 HALF_OPEN_MAX: Final = 128
-# The same of one source address: half, so that no address keeps all others out.
+# The same for one source address: half, so that no address keeps all others out.
 HALF_OPEN_PER_HOST_MAX: Final = HALF_OPEN_MAX // 2
-# Connections that have not said enough to begin. Each costs a descriptor; when there are more, the
-# one that has been silent longest goes, of the address that has most of them.
+# Connections that have not sent enough to start. Each costs a descriptor; if there are more, the
+# one that has been silent longest is dropped, of the address that has the most.
 WAITING_MAX: Final = 128
 # A handshake takes two round trips, or half a second on a slow line. One that takes much longer
-# goes on only if nobody wants its place.
+# continues only if nobody is waiting for its slot.
 HANDSHAKE_PATIENCE_SECONDS: Final = 2.5
-# Handshakes of one address that come to nothing, each of which costs us a millisecond or two. A
-# ring on one host with a wrong roster has a few for each pair; a flood takes some percent of a
-# core.
+# Failed handshakes of one address, each of which costs us a millisecond or two. A ring on one host
+# with a wrong roster has a few for each pair; a flood takes some percent of a core.
 FAILURES_MAX: Final = 128
 FAILURES_PER_SECOND: Final = 32.0
-# How often those who wait are looked at: what was half said a moment ago may be whole now.
+# The interval for checking waiting connections: a partial message may be complete by then.
 LOOK_SECONDS: Final = 0.05
-# Out of descriptors, there is no use in asking again at once.
+# Out of descriptors, retrying at once is pointless.
 ACCEPT_PAUSE_SECONDS: Final = 0.2
 
 _RECORD_HEADER: Final = 5  # of TLS: the type, two bytes of version, two of length
@@ -52,8 +52,8 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens.
 
     Raises:
-        AddressTaken: If another process has it.
-        InputError: If there is no such address here, or we may not have it.
+        AddressTaken: If another process is using it.
+        InputError: If the address does not exist here, or is not permitted.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -90,16 +90,17 @@ class _Caller:
 
 
 class Listener:
-    """Takes connections from a listening socket, and lets them try in a fair order.
+    """Accepts connections from a listening socket, and starts their handshakes in a fair order.
 
-    Callbacks and not `loop.sock_accept`: a task that is cancelled just as a connection arrives
-    would lose it unclosed.
+    It uses callbacks rather than `loop.sock_accept`, because a task that is cancelled just as a
+    connection arrives would leak it.
 
     Args:
-        sock: Bound and listening. It belongs to the listener from now on.
-        admit: A coroutine function that is given each connection and its address, owns it, and
-            returns whether it turned out to be a peer's.
-        turned_away: Told the address of each connection that was not admitted, and why.
+        sock: The socket, bound and listening, owned by the listener from now on.
+        admit: A coroutine function that gets each connection and its address, owns it, and returns
+            whether it turned out to be a peer's.
+        turned_away: Called with the address of each connection that was not admitted, and the
+            reason.
         seconds: The time for which a connection may stay silent while no other waits.
     """
 
@@ -125,23 +126,23 @@ class Listener:
 
     @property
     def admissions(self) -> list[asyncio.Task[bool]]:
-        """The handshakes under way."""
+        """The running handshakes."""
         return [caller.task for caller in self._trying if caller.task is not None]
 
     def _accept(self) -> None:
         try:
             accepted, address = self._sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # it went away again
+            return  # the connection was closed again
         except OSError as error:
-            line = "cannot accept connections for a moment: %s"
+            line = "temporarily unable to accept connections: %s"
             self._lines.say(logging.WARNING, "accept", str(error), line, error)
             self._loop.remove_reader(self._sock)
             self._retry = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen)
             return
         accepted.setblocking(False)
         if len(self._waiting) >= WAITING_MAX:
-            self._drop(self._most_dispensable(), "it said nothing while others waited")
+            self._drop(self._most_dispensable(), "it sent nothing while others waited")
         caller = _Caller(accepted, str(address[0]), int(address[1]), self._loop.time())
         self._waiting[caller] = None
         self._loop.add_reader(accepted, self._hear, caller)
@@ -152,18 +153,18 @@ class Listener:
             self._loop.add_reader(self._sock, self._accept)
 
     def _most_dispensable(self) -> _Caller:
-        """Return the next to evict: among the silent, the oldest of the host that has most."""
+        """Return the next connection to evict: the oldest silent one of the busiest host."""
         count = Counter(caller.host for caller in self._waiting)
         return max(self._waiting, key=lambda caller: (not caller.is_ready, count[caller.host]))
 
     def _hear(self, caller: _Caller) -> None:
-        """Look at the bytes that have come; at a partial message again later, not at once."""
+        """Look at the received bytes; check a partial message again later, not at once."""
         self._loop.remove_reader(caller.sock)
         self._judge(caller)
         self._start()
 
     def _judge(self, caller: _Caller) -> None:
-        """Note whether a connection has said enough, and end it if that was no TLS."""
+        """Record whether a connection has sent enough, and end it if that was not TLS."""
         try:
             said = caller.sock.recv(_RECORD_MAX, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -183,7 +184,7 @@ class Listener:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Drop callers whose time is up, and start those that are ready."""
+        """Drop connections that timed out, and start those that are ready."""
         self._timer = None
         horizon = self._loop.time() - self._seconds
         for caller in list(self._waiting):
@@ -201,9 +202,9 @@ class Listener:
         self._turned_away(caller.address, why)
 
     def _start(self) -> None:
-        """Start a ready caller's handshake, the latest first: in a flood, older ones are its own.
+        """Start the handshake of a ready connection, the latest first: a flood's are the others.
 
-        One in a turn of the loop, since each costs a signature.
+        One in each turn of the loop, because each costs a signature.
         """
         for caller in reversed(self._waiting):
             if caller.is_ready and self._has_place(caller.host):
@@ -224,7 +225,7 @@ class Listener:
         return await self._admit(caller.sock, caller.address)
 
     def _has_place(self, host: str) -> bool:
-        """Say whether a host may try; if one that has had its time is in the way, end it."""
+        """Return whether a host may start; end an overdue handshake that is in the way."""
         if self._failures.left(host) < 1:
             return False
         rivals = [each for each in self._trying if each.host == host]
@@ -244,16 +245,16 @@ class Listener:
         del self._trying[caller]
         if task.cancelled():
             if not caller.has_begun:
-                caller.sock.close()  # nobody else has it
+                caller.sock.close()  # nobody else owns it
             if not self._closed:
-                self._turned_away(caller.address, "it did not go on while others waited")
+                self._turned_away(caller.address, "it did not continue while others waited")
         elif task.exception() is None and task.result():
             self._failures.refund(caller.host)
         if not self._closed:
             self._start()
 
     def close(self) -> None:
-        """Stop listening and give up all that wait or try. Idempotent."""
+        """Stop listening and give up all waiting connections and handshakes. Idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""Endpoints inside one process: the same frames, without a wire."""
+"""Endpoints inside one process: the same frames, without a network."""
 
 import asyncio
 from abc import abstractmethod
@@ -15,7 +15,7 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of a network's parties.
 
     Raises:
-        InputError: If one occurs twice.
+        InputError: If a name occurs twice.
     """
     listed = tuple(names)
     if len(set(listed)) != len(listed):
@@ -27,13 +27,13 @@ class InProcessEndpoint(Endpoint):
     """An endpoint whose peers are in the same process; a subclass carries frames to them.
 
     Args:
-        name: The party's.
+        name: The name of the party.
         parties: All parties of the network.
-        on_room: Called whenever the inbox was full and is no longer.
+        on_room: Called whenever the inbox was full and no longer is.
 
     Attributes:
         inbox: The frames and losses that have arrived.
-        gone: The peers that are lost, and how.
+        gone: The lost peers, and how they were lost.
     """
 
     def __init__(self, name: str, parties: tuple[str, ...], on_room: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class InProcessEndpoint(Endpoint):
         return tuple(name for name in self.peers if name not in self.gone)
 
     def check_open(self, to: str) -> None:
-        """Refuse to send where nothing arrives.
+        """Refuse to send if the message could not arrive.
 
         Raises:
             EndpointClosed: If this endpoint was closed.
@@ -66,7 +66,7 @@ class InProcessEndpoint(Endpoint):
 
     @abstractmethod
     def end(self, *, orderly: bool) -> None:
-        """End, and let the peers hear of it, unless this has ended before."""
+        """End, and notify the peers, unless this has ended before."""
 
     @override
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class MemoryNetwork:
     """All endpoints of a set of parties that share one event loop.
 
     Args:
-        names: The parties, each named once.
+        names: The parties, once each.
 
     Raises:
         InputError: If a name occurs twice.
@@ -132,7 +132,7 @@ class MemoryEndpoint(InProcessEndpoint):
         receiver.deliver((self.name, bytes(frame)))
 
     async def change(self) -> None:
-        """Wait until a frame is taken, a peer is gone or this endpoint ends."""
+        """Wait until a frame is read, a peer is gone or this endpoint ends."""
         await self._room.wait()
 
     def deliver(self, item: Item) -> None:

@@ -1,7 +1,7 @@
 """Typed messages, validated when they are sent and again when they are received.
 
-A message is a frozen pydantic model whose class names its `kind`. On the wire it is the MessagePack
-list `[session, kind, field, field, …]`, fields in the order of their declaration.
+A message is a frozen pydantic model whose class defines its `kind`. On the wire it is the
+MessagePack list `[session, kind, field, field, …]`, with fields in the order of their declaration.
 """
 
 from typing import Annotated, ClassVar, Final, NamedTuple, Unpack
@@ -15,8 +15,8 @@ from typing_extensions import override
 from veilring.errors import FrameError, InputError
 from veilring.transport.frames import WireValue, pack, read_head, unpack
 
-SESSION_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
-_ENVELOPE_ITEMS: Final = 2  # what stands before the fields: session and kind
+SESSION_BYTES: Final = 16  # as many as a UUID: never drawn twice by chance
+_ENVELOPE_ITEMS: Final = 2  # the entries before the fields: session and kind
 
 _KINDS: dict[str, type["Message"]] = {}
 
@@ -24,9 +24,9 @@ _KINDS: dict[str, type["Message"]] = {}
 class Message(BaseModel):
     """The base class of all messages between parties.
 
-    Subclass it with a kind that no other message has: ``class Vote(Message, kind="ring.vote")``.
-    A value that does not fit its field is refused with `pydantic.ValidationError` at construction,
-    and with `FrameError` when decoded. Two messages are equal if their bytes are.
+    Subclass it with a unique kind: ``class Vote(Message, kind="ring.vote")``. A value that does not
+    fit its field is refused with `pydantic.ValidationError` at construction, and with `FrameError`
+    when decoded. Two messages are equal if their bytes are.
     """
 
     model_config = ConfigDict(
@@ -66,7 +66,7 @@ class Array:
     """The annotation of an array field: its dtypes and its number of axes.
 
     Args:
-        dtypes: A NumPy dtype that `frames.DTYPES` lists, or several with spaces between them.
+        dtypes: A NumPy dtype from `frames.DTYPES`, or several separated by spaces.
         axes: The number of axes.
     """
 
@@ -108,10 +108,10 @@ def encode(session: bytes, message: Message) -> bytes:
 
 
 class Envelope(NamedTuple):
-    """A frame that was read as far as its session and the kind of its message.
+    """A frame whose session and kind of message were read.
 
-    A frame may arrive before the module that defines its kind was imported, and from a peer that
-    has no business here: its fields are decoded and judged only when somebody asks for the message.
+    A frame may arrive before the module that defines its kind was imported, and from an unrelated
+    peer: its fields are decoded and validated only when the message is requested.
     """
 
     session: bytes
@@ -122,7 +122,7 @@ class Envelope(NamedTuple):
         """Return the message.
 
         Raises:
-            FrameError: If the body is no value, the kind is unknown or a field does not fit.
+            FrameError: If the body is not a value, the kind is unknown or a field is invalid.
         """
         said = unpack(self.body)
         fields = said[_ENVELOPE_ITEMS:] if isinstance(said, tuple) else ()
@@ -141,10 +141,10 @@ class Envelope(NamedTuple):
 
 
 def open_frame(body: bytes) -> Envelope:
-    """Read a frame's body as far as its session and kind.
+    """Read a frame's body up to its session and kind.
 
     Raises:
-        FrameError: If it does not begin as the list that `encode` makes.
+        FrameError: If it does not start like the list made by `encode`.
     """
     try:
         session, kind = read_head(body)
@@ -163,7 +163,7 @@ def decode(body: bytes) -> tuple[bytes, Message]:
     """Return the session and the message that a frame's body carries.
 
     Raises:
-        FrameError: If the body is not a message of a known kind whose fields all fit.
+        FrameError: If the body is not a message of a known kind with valid fields.
     """
     envelope = open_frame(body)
     return envelope.session, envelope.message()

@@ -1,7 +1,7 @@
-"""How often: budgets that refill, lines that repeat, frames in one turn, and attempts to connect.
+"""Rate limits: budgets that refill, repeated log lines, frames per turn, and dial attempts.
 
-A member of the roster is known, not trusted. What it may make us do is counted in frames, turns and
-the loop's own clock, so that a simulated run is paced by simulated time and replays exactly.
+A member of the roster is known, not trusted. The work that it can cause is counted in frames, turns
+and the loop's own clock, so a simulated run is paced by simulated time and replays exactly.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from typing import Final, Protocol
 
 from numpy.random import Generator
 
-# Frames of all peers together that are taken in one turn of the event loop. Eight of the dearest
-# small ones, requests for a session, take under half a millisecond; what an honest peer says in the
-# meantime waits no longer than that for its turn.
+# Frames of all peers together that are processed in one turn of the event loop. Eight of the most
+# expensive small ones, requests for a session, take under half a millisecond; a message of an
+# honest peer waits no longer than that for its turn.
 FRAMES_PER_TURN_MAX: Final = 8
-# A peer that asks more of us than its budget allows is not heard for so long. What it sends waits
-# in its own memory, and the pause is too short for a person to notice.
+# A peer that exceeds its budget is paused for this long. Its frames wait in its own memory, and the
+# pause is too short for a person to notice.
 REST_SECONDS: Final = 0.05
-# A line that says what was said less than this ago is counted instead of written.
+# a line repeated within this time is counted instead of written
 REPEAT_SECONDS: Final = 60.0
-# Lines about one peer that are told apart in that time; its others share one. A minute of the worst
-# that a peer can do takes less than half a screen.
+# Different lines about one peer within that time; all others share one. A minute of the worst
+# behaviour of a peer takes less than half a screen.
 LINES_KEPT: Final = 8
-# A process that starts beside us is there within milliseconds; one that takes long is not asked
-# more than once in one to two seconds.
+# A process that starts at the same time is up within milliseconds; one that takes long is dialled
+# at most once every one or two seconds.
 DIAL_PAUSE_FIRST_SECONDS: Final = 0.05
 DIAL_PAUSE_MAX_SECONDS: Final = 2.0
-# Of a pause: the least share that is waited. The rest is drawn, so that the clients of a server
-# that restarts do not all come back in the same moments.
+# The minimum share of a pause. The rest is drawn, so that the clients of a restarting server do not
+# all return at the same moment.
 _DIAL_PAUSE_SHARE_MIN: Final = 0.5
 
 _OTHERS: Final = "others"
@@ -43,7 +43,7 @@ def loop_time() -> float:
 
 
 def dial_pauses(rng: Generator) -> Iterator[float]:
-    """Yield how long to wait after each failed attempt to connect, in seconds.
+    """Yield the pause after each failed attempt to connect, in seconds.
 
     The pauses double from `DIAL_PAUSE_FIRST_SECONDS` to `DIAL_PAUSE_MAX_SECONDS`, and each is
     shortened by up to a half at random.
@@ -60,7 +60,7 @@ class TokenBuckets:
     Args:
         burst: The size of a full budget.
         per_second: The refill per second.
-        clock: The time in seconds.
+        clock: A clock in seconds.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TokenBuckets:
         self._spent: dict[str, tuple[float, float]] = {}
 
     def left(self, key: str) -> float:
-        """Return how much of a key's budget is left."""
+        """Return the remaining budget of a key."""
         spent, at = self._spent.get(key, (0.0, 0.0))
         return self._burst - max(0.0, spent - (self._clock() - at) * self._per_second)
 
@@ -90,18 +90,18 @@ class TokenBuckets:
         self._spent.pop(key, None)
         if left < self._burst:
             self._spent[key] = (self._burst - left, self._clock())
-        # The key that was used longest ago stands first; keys whose budget is whole are forgotten.
+        # The least recently used key is first; keys with a full budget are forgotten.
         oldest = next(iter(self._spent), None)
         if oldest is not None and self.left(oldest) >= self._burst:
             del self._spent[oldest]
 
 
 class SparingLog:
-    """Writes a line about each subject once in `REPEAT_SECONDS`, and counts the rest.
+    """Writes a line about each subject once in `REPEAT_SECONDS`, and counts repetitions.
 
     Args:
         log: The logger to write to.
-        clock: The time in seconds.
+        clock: A clock in seconds.
     """
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = loop_time) -> None:
@@ -111,7 +111,7 @@ class SparingLog:
     def say(
         self, level: int, who: str, what: str, line: str, *values: object, trace: bool = False
     ) -> None:
-        """Write a line, with the number of those that were kept back, or keep it back.
+        """Write a line, with the number of suppressed repetitions, or suppress it.
 
         Args:
             level: The level, as for `logging`.
@@ -119,7 +119,7 @@ class SparingLog:
             what: The content: lines with the same subject and content count as equal.
             line: The format string, as for `logging`.
             *values: Its values, as for `logging`.
-            trace: Whether the traceback of the error that is being handled follows.
+            trace: Whether to append the traceback of the current error.
         """
         said, now = self._said[who], self._clock()
         if what not in said and len(said) >= LINES_KEPT:
@@ -146,11 +146,11 @@ class Paced(Protocol):
     """An object that takes turns."""
 
     def step(self) -> TurnOutcome:
-        """Take one frame if there is one and nothing is in the way."""
+        """Process one frame if there is one and nothing is in the way."""
 
 
 class Turns:
-    """Lets connections take frames in turn, `FRAMES_PER_TURN_MAX` in one turn of the loop."""
+    """Lets connections process frames in turn, `FRAMES_PER_TURN_MAX` in one turn of the loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[Paced] = deque()
@@ -159,13 +159,13 @@ class Turns:
         self._renewal: asyncio.Handle | None = None
 
     def join(self, paced: Paced) -> None:
-        """Let a connection take its frames; once it has none left, it has to join again."""
+        """Let a connection process its frames; once it has none left, it must join again."""
         if paced not in self._waiting and paced not in self._blocked:
             self._waiting.append(paced)
             self._run()
 
     def unblock(self) -> None:
-        """Let those that were blocked try again."""
+        """Let blocked connections try again."""
         self._waiting.extend(self._blocked)
         self._blocked.clear()
         self._run()

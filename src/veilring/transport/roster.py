@@ -1,7 +1,7 @@
 """The roster: the members, their order, their keys and their addresses.
 
-All members hold the same roster, agreed on beforehand by other means; a connection starts only
-between two that do (they compare `Roster.hash`). It holds nothing secret.
+All members have the same roster, agreed on beforehand by other means; two members connect only if
+their rosters are equal (they compare `Roster.hash`). It contains no secrets.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from veilring.transport.identity import Identity, check_name, fingerprint_of, re
 
 ROSTER_FORMAT: Final = 1
 """The version of the roster file's layout."""
-PORT_MAX: Final = 65535  # what 16 bits hold
-# Some 20,000 members with certificates of 700 bytes. More keep the parser busy for longer than a
-# person waits for a server to start.
+PORT_MAX: Final = 65535  # the maximum of 16 bits
+# Some 20,000 members with certificates of 700 bytes. A larger file would keep the parser busy for
+# longer than a person waits for a server to start.
 ROSTER_BYTES_MAX: Final = 1 << 24
 # A domain name has at most 253 characters (RFC 1035, without the root's dot).
 HOST_CHARACTERS_MAX: Final = 253
@@ -43,14 +43,14 @@ _OPTIONAL: Final = frozenset({"kind", "host", "port"})
 
 @dataclass(frozen=True)
 class Member:
-    """One line of the roster.
+    """One entry of the roster.
 
     Attributes:
         name: The member's name; its certificate's common name.
         fingerprint: The SHA-256 of its public key, in hexadecimal, for people to compare.
         certificate: The member's certificate, PEM.
         host: The name or address of its host; empty for a client.
-        port: The port that it listens at, 1 to `PORT_MAX`; 0 for a client.
+        port: The port on which it listens, 1 to `PORT_MAX`; 0 for a client.
         kind: `"party"` or `"client"`.
 
     Raises:
@@ -72,7 +72,7 @@ class Member:
         name, certificate = read_certificate(self.certificate)
         if name != self.name:
             raise InputError.because(
-                f"the certificate of {self.name} is one for {name!a}", field="certificate"
+                f"the certificate of {self.name} is for {name!a}", field="certificate"
             )
         if fingerprint_of(certificate) != self.fingerprint:
             allowed = f"that of the certificate, {fingerprint_of(certificate)}"
@@ -88,26 +88,26 @@ class Member:
                 )
             return
         if not 0 < len(self.host) <= HOST_CHARACTERS_MAX or not self.host.isprintable():
-            raise InputError("host", self.host, "a host's name or address")
+            raise InputError("host", self.host, "a host name or address")
         if not 0 < self.port <= PORT_MAX:
             raise InputError("port", self.port, f"1 to {PORT_MAX}")
 
     @classmethod
     def of(cls, identity: Identity, host: str = "", port: int = 0, kind: Kind = "party") -> Self:
-        """Return the public side of an identity as a line of the roster."""
+        """Return the public part of an identity as an entry of the roster."""
         pem = identity.certificate_pem
         return cls(identity.name, identity.fingerprint, pem, host, port, kind)
 
 
 @dataclass(frozen=True)
 class Roster:
-    """All members, in the order that everybody shares.
+    """All members, in an order shared by everybody.
 
     Attributes:
-        members: At least one; no name and no key twice.
+        members: At least one member, with unique names and keys.
 
     Raises:
-        InputError: If there is none, or a name or a key occurs twice.
+        InputError: If there are no members, or a name or a key occurs twice.
     """
 
     members: tuple[Member, ...]
@@ -121,7 +121,7 @@ class Roster:
                 value = getattr(member, field)
                 if value in seen:
                     key = f"members[{position}].{field}"
-                    raise InputError(key, value, "a value that no earlier member has")
+                    raise InputError(key, value, "a value different from those of earlier members")
                 seen.add(value)
 
     @cached_property
@@ -144,9 +144,9 @@ class Roster:
 
     @cached_property
     def hash(self) -> bytes:
-        """32 bytes that two rosters share if their members, keys and order are the same.
+        """32 bytes, equal for two rosters with the same members, keys and order.
 
-        Addresses are left out: one host may look different from different places.
+        Addresses are left out: one host may have different addresses in different networks.
         """
         said = [[member.name, member.kind, member.fingerprint] for member in self.members]
         return hashlib.sha256(json.dumps(said, ensure_ascii=True).encode()).digest()
@@ -155,14 +155,14 @@ class Roster:
         """Return the member of that name.
 
         Raises:
-            InputError: If there is none.
+            InputError: If there is no such member.
         """
         if name not in self._by_name:
             raise InputError.because(f"{name!a} is not a member of the roster", field="name")
         return self._by_name[name]
 
     def owner(self, fingerprint: str) -> Member | None:
-        """Return the member that has this key, or `None`."""
+        """Return the member with this key, or `None`."""
         return self._by_fingerprint.get(fingerprint)
 
     def at(self, addresses: Mapping[str, tuple[str, int]]) -> "Roster":
@@ -201,7 +201,7 @@ class Roster:
             raise ScenarioError.of(error, error.field) from error
 
     def to_toml(self) -> str:
-        """Return the text that `from_toml` reads."""
+        """Return the text for `from_toml`."""
         members = [
             {key: value for key, value in asdict(member).items() if value not in ("", 0)}
             for member in self.members
@@ -214,7 +214,7 @@ class Roster:
         """Read a roster file.
 
         Raises:
-            ScenarioError: As `from_toml`.
+            ScenarioError: As in `from_toml`.
             OSError: If the file cannot be read.
         """
         with path.open("rb") as file:

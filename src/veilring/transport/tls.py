@@ -37,29 +37,28 @@ from veilring.transport.pacing import SparingLog, dial_pauses
 from veilring.transport.roster import Roster
 
 LOOPBACK: Final = "127.0.0.1"
-"""The default listening address: no network is opened by accident."""
+"""The default listening address, so that no network is opened by accident."""
 # Processes of one run start within seconds of each other, on slow machines within tens.
 CONNECT_SECONDS: Final = 30.0
-# Enough to see what is wrong; a scanner cannot fill the memory.
+# enough to diagnose a problem; a scanner cannot fill the memory
 REFUSALS_KEPT: Final = 100
-_STRANGERS: Final = "strangers"  # who is not known has no log of its own
+_STRANGERS: Final = "strangers"  # an unknown member has no log of its own
 _PASSWORD_BYTES: Final = 32  # as strong as any key
 _log = logging.getLogger("veilring.transport")
 
 
 class TlsEndpoint(Endpoint):
-    """A party's or a client's endpoint; make it with `TlsEndpoint.start`.
+    """A party's or a client's endpoint; create it with `TlsEndpoint.start`.
 
-    Of two parties, the one that stands earlier in the roster dials the other. Clients dial parties;
-    parties never dial clients, and a client becomes a party's peer when it first connects. Whoever
-    dialled a peer dials it again after it was lost, for as long as the endpoint lives, so that a
-    restarted process finds its place; it is reachable again only after `receive` has raised its
+    Of two parties, the one that is earlier in the roster dials the other. Clients dial parties;
+    parties never dial clients, and a client becomes a party's peer when it first connects. The side
+    that dialled a peer dials it again after a loss, for as long as the endpoint exists, so a
+    restarted process is reconnected; it is reachable again only after `receive` has raised its
     `PeerLost`.
 
     Attributes:
-        name: The roster name of the member that this endpoint belongs to.
-        refusals: The last `REFUSALS_KEPT` incoming connections that were refused. They never reach
-            a node.
+        name: The roster name of the endpoint's member.
+        refusals: The last `REFUSALS_KEPT` refused incoming connections, which never reach a node.
     """
 
     def __init__(
@@ -100,24 +99,24 @@ class TlsEndpoint(Endpoint):
         """Listen, dial, and return once all expected peers are connected.
 
         Args:
-            identity: Our own; its name and key must be in the roster.
-            roster: All members; every member must hold the same.
+            identity: Our own identity; its name and key must be in the roster.
+            roster: The roster, equal for all members.
             listen: The address to listen at, on the roster's port; or a bound and listening TCP
-                socket, which belongs to the endpoint then, for a launcher that hands out ports
+                socket, owned by the endpoint from then on, for a launcher that allocates ports
                 without a race. A client listens at no address.
-            connect_to: The parties to wait for; all other parties unless given.
-            timeout: The seconds to try for. With `None` it returns at once; then `absent` says
-                who is missing, and `change` when to look again.
-            handshake_seconds: The time limit of one attempt, at either side.
-            terms: The public keys of what is run and their values: a peer whose own differ is
-                refused, with the keys that do.
-            streams: The randomness of the pauses between attempts; cryptographic unless given.
+            connect_to: The parties to wait for; by default all others.
+            timeout: The time limit in seconds. With `None` it returns at once; then `absent` has
+                the missing parties, and `change` waits for news.
+            handshake_seconds: The time limit of one attempt, on either side.
+            terms: The public terms, key by key: a peer with different ones is refused, with the
+                keys that differ.
+            streams: The randomness of the pauses between attempts; cryptographic by default.
 
         Raises:
             InputError: If an argument does not fit the roster or the machine.
-            AddressTaken: If another process has the port.
-            HandshakeError: If a peer is missing; it names all that are, and why. Nothing stays
-                open.
+            AddressTaken: If another process is using the port.
+            HandshakeError: If peers are missing; it names all of them, with the reasons. Nothing
+                stays open.
         """
         try:
             expected = expected_peers(identity, roster, connect_to)
@@ -188,7 +187,7 @@ class TlsEndpoint(Endpoint):
     async def close(self) -> None:
         """Say goodbye to all peers and wait up to `GOODBYE_SECONDS` for their answers.
 
-        A peer that has not read all by then sees a crash instead of a goodbye. Idempotent.
+        A peer that has not read everything by then sees a crash instead of a goodbye. Idempotent.
         """
         self._stop()
         try:
@@ -220,7 +219,7 @@ class TlsEndpoint(Endpoint):
             )
 
     def absent(self) -> dict[str, str]:
-        """Return why each expected peer is missing that is not connected now, by its name."""
+        """Return why each expected peer is not connected now, by its name."""
         missing = [name for name in self._expected if name not in self._links.connected]
         return {name: self._obstacle_of(name) for name in missing}
 
@@ -234,7 +233,7 @@ class TlsEndpoint(Endpoint):
         return f"{member.host}:{member.port}: it has not connected{last}"
 
     async def change(self) -> None:
-        """Wait until a peer connects, is lost or is not reached for another reason."""
+        """Wait until a peer connects, is lost or is unreachable for another reason."""
         await self._links.change()
 
     def _dial_all(self, expected: tuple[str, ...]) -> None:
@@ -290,7 +289,7 @@ class TlsEndpoint(Endpoint):
                 self._obstacles.pop(name, None)
                 continue
             where = f"{self._roster.member(name).host}:{self._roster.member(name).port}"
-            line = "%s does not reach %s at %s: %s"
+            line = "%s cannot reach %s at %s: %s"
             self._lines.say(
                 logging.INFO, name, refusal.reason, line, self.name, name, where, refusal.reason
             )
@@ -309,7 +308,7 @@ class TlsEndpoint(Endpoint):
             member.host,
             member.port,
             ssl=self._client_context,
-            server_hostname="",  # the peer is its key: see `tls_context`
+            server_hostname="",  # the peer is identified by its key: see `tls_context`
             ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )
@@ -348,18 +347,18 @@ def expected_peers(
     """Return the peers that a member waits for when it starts, in the order of the roster.
 
     Args:
-        identity: The member's own.
+        identity: The member's own identity.
         roster: All members.
-        connect_to: Some of the parties; all others unless given.
+        connect_to: Some of the parties; by default all others.
 
     Raises:
-        InputError: If the key is not the roster's, or one of `connect_to` is no other party.
-        HandshakeError: If the member's own certificate has expired: nobody would connect with it.
+        InputError: If the key is not the roster's, or one of `connect_to` is not another party.
+        HandshakeError: If the member's own certificate has expired: no peer would accept it.
     """
     me = roster.member(identity.name)
     if me.fingerprint != identity.fingerprint:
         raise InputError.because(
-            f"the identity has another key than the roster has for {me.name}, which is "
+            f"the key of the identity is not the roster's key for {me.name}, which is "
             f"{me.fingerprint}",
             field="identity",
         )
@@ -378,23 +377,23 @@ def expected_peers(
 
 
 def dials(roster: Roster, me: str, peer: str) -> bool:
-    """Say whether a member dials a peer: the client of two dials, else the one named earlier."""
+    """Return whether a member dials a peer: a client dials parties, an earlier party later ones."""
     return roster.member(me).kind == "client" or roster.names.index(me) < roster.names.index(peer)
 
 
 def client_context(identity: Identity, roster: Roster) -> ssl.SSLContext:
-    """Return the settings of the side that dials."""
+    """Return the TLS settings of the side that dials."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # A peer is its key, compared with the roster once the handshake is done; a host name says
-    # nothing more, and an address can change.
+    # A peer is identified by its key, which is compared with the roster after the handshake; a host
+    # name adds nothing, and an address can change.
     context.check_hostname = False
     return _pinned(context, identity, roster)
 
 
 def server_context(identity: Identity, roster: Roster) -> ssl.SSLContext:
-    """Return the settings of the side that listens."""
+    """Return the TLS settings of the side that listens."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Tickets resume a session without certificates, and are the one thing that a server sends
+    # Tickets resume a session without certificates, and are the only thing that a server sends
     # unasked: a client that hangs up before it reads them turns its own last words into a reset.
     context.num_tickets = 0
     return _pinned(context, identity, roster)
@@ -409,9 +408,9 @@ def _pinned(context: ssl.SSLContext, identity: Identity, roster: Roster) -> ssl.
 
 
 def _load_key(context: ssl.SSLContext, identity: Identity) -> None:
-    """Give the context our key, which Python's `ssl` takes from a file only.
+    """Load our key into the context, which Python's `ssl` accepts only from a file.
 
-    The file holds the key encrypted under a password that exists in this call alone.
+    The file contains the key encrypted under a password that exists only in this call.
     """
     password = secrets.token_bytes(_PASSWORD_BYTES)
     private = identity.private_key.private_bytes(

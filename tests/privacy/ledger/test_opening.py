@@ -109,7 +109,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a ledger of veilring"):
         open_ledger(path, BUDGETS)
     assert path.read_bytes() == before
-    with pytest.raises(InputError, match="nowhere; allowed: a file that exists"):
+    with pytest.raises(InputError, match="nowhere; allowed: an existing file"):
         read_totals(tmp_path / "nowhere")
 
 

@@ -418,7 +418,7 @@ def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(InputError, match="allowed: a store of reports of veilring"):
         open_report_store(str(path), TASK)
-    with pytest.raises(InputError, match="allowed: a file that exists"):
+    with pytest.raises(InputError, match="allowed: an existing file"):
         open_report_store(str(tmp_path / "nothing.sqlite"), TASK, read_only=True).tally()
     (tmp_path / "text").write_text("not a database at all, but a text that is long enough" * 20)
     with pytest.raises(InputError, match="allowed: a store of reports of veilring"):

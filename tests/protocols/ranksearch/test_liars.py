@@ -59,7 +59,7 @@ def set_up(**settings: Any) -> SearchSetup:
 async def label(
     setup: SearchSetup, liars: Mapping[str, Adversary], queries: NDArray[np.float64] = QUERIES
 ) -> Run[SearchAnswer]:
-    """Label queries with some parties in an adversary's hands."""
+    """Label queries with some parties controlled by an adversary."""
     play = setup.play(queries)
     async with Cluster(NAMES, own=setup.resident, seed=5) as cluster:
         return await cluster.run(setup.role, only=play.only, adversaries=liars, **play.public)

@@ -88,7 +88,7 @@ async def test_a_client_without_queries() -> None:
     """It says that it needs some."""
     async with Cluster(NAMES) as cluster:
         run = await cluster.run(refuse, rows=ROWS, parameters=PUBLIC, queries=None)
-    assert "ada is the client and must give queries" in run.results["ada"]
+    assert "ada is the client and needs a batch of queries" in run.results["ada"]
     assert run.cost.setup.messages == 0
 
 

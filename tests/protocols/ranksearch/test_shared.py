@@ -168,7 +168,7 @@ def test_totals_beyond_the_field_are_refused(k: int, parties: int) -> None:
 
 
 def test_weighted_votes_stay_no_secret() -> None:
-    """Weighted votes cannot be compared without showing them, and are refused by name."""
+    """Weighted votes cannot be compared without revealing them, and are refused by name."""
     with pytest.raises(InputError) as caught:
         parameters_of(5, "label", "distance")
     assert caught.value.field == "weights"

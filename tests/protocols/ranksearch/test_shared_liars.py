@@ -64,7 +64,7 @@ class TwoBatches(Adversary):
 
 
 async def label(reveal: str, liars: dict[str, Adversary]) -> Run[SearchAnswer]:
-    """Label the batch with some parties in an adversary's hands."""
+    """Label the batch with some parties controlled by an adversary."""
     setup = set_up(reveal=reveal)
     async with Cluster(NAMES, own=setup.resident, seed=3) as cluster:
         return await cluster.run(setup.role, adversaries=liars, **options(setup, NAMES))

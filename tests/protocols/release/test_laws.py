@@ -301,7 +301,7 @@ def test_scales_are_the_greatest_that_the_law_can_draw(law: Law, epsilon: float)
 
 def test_an_epsilon_that_no_scale_serves_is_refused() -> None:
     """Pure noise of rows with a large norm is wider than its table at any scale."""
-    with pytest.raises(InputError, match="needs wider noise than laplace shares are drawn with"):
+    with pytest.raises(InputError, match="needs wider noise than laplace shares support"):
         scale_for("laplace", 0.001, 0.0, FIVE, Fraction(100), most=2**14)
 
 
@@ -367,7 +367,7 @@ def test_plans_out_of_range_are_refused(changed: dict[str, Any], message: str) -
         ((0, 0), "parties is 0"),
         ((4, -1), "tolerated is -1"),
         ((4, 1, -1), "lost is -1"),
-        ((4, 3, 1), "3 colluding and 1 lost of 4 parties leave no share of the noise"),
+        ((4, 3, 1), "with 3 colluding and 1 lost of 4 parties, there is no share of the noise"),
     ],
 )
 def test_parties_that_leave_no_share_are_refused(numbers: Sequence[int], message: str) -> None:

@@ -198,7 +198,7 @@ def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
     [
         *((way, (0, 64), "sent the place 64, and its numbers are below 64") for way in WALKS),
         ("blur", (0, 1 << 29), "sent the place 536870912, and its numbers are below 536870912"),
-        *((way, (1, None), "sent one place at two points") for way in WAYS),
+        *((way, (1, None), "sent two points for one place") for way in WAYS),
     ],
 )
 def test_a_server_whose_tree_has_no_such_place_is_named(

@@ -74,7 +74,7 @@ def test_ranges_of_a_file_are_called_what_they_are(tmp_path: Path) -> None:
     """The extremes of private rows are not public, and the report says so."""
     _, facts = load_facts(make_question({"data": _table(40, tmp_path)}))
     assert facts.name == "rows"
-    assert "They are none" in facts.bounds
+    assert "They are not public" in facts.bounds
 
 
 def test_all_mistakes_are_told_at_once() -> None:

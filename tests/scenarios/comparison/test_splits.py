@@ -31,7 +31,7 @@ def test_ranges_of_a_file_are_those_that_rows_are_scaled_by(tmp_path: Path) -> N
     table, facts = load_facts(make_question({"data": str(path), "ranges": str(ranges)}))
     assert np.unique(table.X[:, 0]) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
     assert np.unique(table.X[:, 1]) == pytest.approx([0.75])
-    assert facts.bounds.startswith("those that were given")
+    assert facts.bounds.startswith("the given ones")
 
 
 def test_a_column_without_a_range_is_named(rows: Path, tmp_path: Path) -> None:

@@ -54,7 +54,10 @@ def test_a_failed_run_is_named_with_its_parties(crashed: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (Deadlock(("a waits for b",)), "every actor waits and nothing is under way: a waits for b"),
+        (
+            Deadlock(("a waits for b",)),
+            "every party is waiting and no message is under way: a waits for b",
+        ),
         (RunFailed({"a": ValueError("row 7 is (1, 2)")}), "a: ValueError"),
     ],
 )
@@ -71,7 +74,7 @@ def test_a_failure_says_nothing_that_may_be_data(
 def test_a_folder_that_holds_a_run_is_not_written_again(finished: Path, crashed: Path) -> None:
     """Neither a report nor an error is ever replaced."""
     for folder in (finished, crashed):
-        with pytest.raises(InputError, match=r"holds .*nothing is overwritten"):
+        with pytest.raises(InputError, match=r"already contains .*choose another"):
             open_folder(folder)
 
 

@@ -124,9 +124,14 @@ class TestContents:
         run = read_folder(crashed)
         page = Page(render(run))
         assert page.described == [*COST_CHARTS, "spacetime"]
-        assert page.text.index("The run failed.") < page.text.index("What was run")
+        assert page.text.index("The run failed.") < page.text.index("All settings")
         assert "party-9 was lost" in page.text
-        for words in ("party lost", "party stopped", "never received", "in an adversary's hands"):
+        for words in (
+            "party lost",
+            "party stopped",
+            "never received",
+            "controlled by an adversary",
+        ):
             assert words in page.text
         happened = page.tables["marks-table"][1:]
         assert len(happened) == len(run.marks)
@@ -163,7 +168,7 @@ class TestContents:
         victims = page.tables["victims-table"][1:]
         assert [row[0] for row in victims] == [victim.party for victim in found.victims]
         assert [row[3] for row in victims] == [f"{victim.votes}" for victim in found.victims]
-        assert "in an adversary's hands" in page.text
+        assert "controlled by an adversary" in page.text
 
     def test_a_crash_and_the_retry_are_told(self, recovered: Path) -> None:
         """Which fault struck, who was left out, what was wasted, and when all that was."""
@@ -197,7 +202,7 @@ class TestContents:
             for message in run.messages
         )
         page = Page(render(replace(run, messages=several)))
-        drawn = re.search(r"Drawn are ([\d,]+) of ([\d,]+) messages", page.text)
+        drawn = re.search(r"The diagram shows ([\d,]+) of ([\d,]+) messages", page.text)
         assert drawn is not None
         assert drawn[2] == f"{REPEATS * len(run.messages):,}"
         assert int(drawn[1].replace(",", "")) <= ARROWS_MAX
@@ -213,4 +218,4 @@ class TestContents:
         page = Page(render(replace(read_folder(crashed), messages=(), marks=())))
         assert page.described == []
         assert "No messages were recorded." in page.text
-        assert "No fault and no adversary was marked." in page.text
+        assert "No fault and no adversary was recorded." in page.text

@@ -61,7 +61,7 @@ class TestDrawing:
         assert bob < second.y1 < second.y2 == cy
 
     def test_marks_are_on_the_lane_of_their_party_at_their_time(self) -> None:
-        """A lost party's lane ends; who is in an adversary's hands has another lane, no sign."""
+        """A lost party's lane ends; who is controlled by an adversary has another lane, no sign."""
         marks = [
             Mark(0.0, "ada", "coalition: with nobody"),
             Mark(1.0, "bob", "lost: it crashed"),

@@ -51,7 +51,7 @@ def test_values_are_read(text: str, values: tuple[Value, ...]) -> None:
         (["a.b={c=1}"], "a.b", "{c=1}", "values with commas"),
         (["a.b=1 # one"], "a.b", "1 # one", "values with commas"),
         (['a.b="open'], "a.b", '"open', "values with commas"),
-        (['a.b="\\q"'], "a.b", '"\\q"', "a string as TOML writes it"),
+        (['a.b="\\q"'], "a.b", '"\\q"', "a TOML string"),
         (["a.b=6..1"], "a.b", "6..1", "last is not below its first"),
         (["a.b=1..6:0"], "a.b", "1..6:0", "a step of at least 1"),
         (["a.b=1..6:-1"], "a.b", "1..6:-1", "first..last:step"),

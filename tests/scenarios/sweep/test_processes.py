@@ -118,7 +118,7 @@ class TestProcesses:
         out = tmp_path / "out.parquet"
         code, err = _end(out, signal.SIGINT)
         assert code == 130
-        assert err.startswith("veilring: stopped; what is finished is in ")
-        assert err.endswith("The same command goes on from there.\n")
+        assert err.startswith("veilring: stopped; finished runs are in ")
+        assert err.endswith("Repeat the command to continue.\n")
         assert len(_lines(out)) == 1 + KEPT
         assert not out.exists()

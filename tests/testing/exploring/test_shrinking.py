@@ -88,7 +88,7 @@ def test_the_command_shrinks_and_run_fails_again(
     explored = CliRunner().invoke(app, ["explore", "--seeds", "3", "--shrink", str(file)])
     assert explored.exit_code == 1
     assert "made smaller" in explored.output
-    assert f"play it: veilring run {file}" in explored.output
+    assert f"replay: veilring run {file}" in explored.output
     scenario = load_scenario(str(file))
     assert len(scenario.parties.all) == 3
     assert len(scenario.faults) <= 2

@@ -1,4 +1,4 @@
-"""The four places where a cluster's parties can live."""
+"""The four runtimes of a cluster."""
 
 from veilring.nodes.runtimes.processes import Processes
 from veilring.nodes.runtimes.simulated import Simulated

@@ -1,8 +1,8 @@
-"""One operating-system process a party, over mutual TLS on loopback.
+"""One operating-system process for each party, over mutual TLS on loopback.
 
-A launcher and its own processes speak over a pipe. Both ends are the same program on the same
-machine with the same rights, and the pipe has no name that anybody else could open: here, and only
-here, objects are pickled.
+A launcher and its own processes communicate over a pipe. Both ends are the same program on the same
+machine with the same rights, and the pipe has no name that another process could open: here, and
+only here, objects are pickled.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from veilring.transport.identity import read_identity, write_identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
-# A process takes some 20 ms to fork and some 5 ms a peer to shake hands with; on a machine that is
-# swapping, much longer. Beyond this it will not come.
+# A process takes some 20 ms to fork and some 5 ms for the handshake with each peer; on a machine
+# that is swapping, much longer. After this it will not start at all.
 START_SECONDS: Final = 60.0
-# Beside each other, parties wait for most of the time. With more than this many a core they start
-# so slowly, and take so much memory (60 MB each), that the run does not come to its end.
+# Concurrent parties wait most of the time. With more than this many per core they start so slowly,
+# and take so much memory (60 MB each), that the run never ends.
 PROCESSES_PER_CORE: Final = 8
-# On one core, rings of this many still start within seconds.
+# on one core, rings of this many still start within seconds
 PROCESSES_MIN: Final = 16
-# A party that was told to stop says goodbye and ends at once; one that does not is killed.
+# A party that is told to stop says goodbye and ends at once; otherwise it is killed.
 STOP_SECONDS: Final = 5.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
 # forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
@@ -60,14 +60,14 @@ _log = logging.getLogger("veilring.cluster")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Setup:
-    """Everything that a party's process is given: its own key and data, and public facts.
+    """The inputs of a party's process: its own key and data, and public facts.
 
     Attributes:
         identity: The PEM text of its identity.
-        roster: All parties.
+        roster: The roster of all parties.
         resident: The party's own data, if it has any: a packed tuple.
-        seed: Makes runs reproducible; `None` in production.
-        script: The launcher's, in which roles may be defined.
+        seed: The seed of reproducible runs; `None` in production.
+        script: The launcher's script, in which roles may be defined.
     """
 
     identity: bytes
@@ -83,7 +83,7 @@ class _Stop:
 
 
 class _Control:
-    """One end of the pipe: whole objects out and in."""
+    """One end of the pipe, which sends and receives whole objects."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -108,7 +108,7 @@ class _Control:
 
         Raises:
             EOFError: If the other end is gone.
-            ConnectionError: The same.
+            ConnectionError: If the other end is gone.
         """
         (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
         return pickle.loads(await self._reader.readexactly(length))  # noqa: S301 (from ourselves)
@@ -123,7 +123,7 @@ class _Control:
 
 
 class Processes(Runtime):
-    """One process a party, each given its own rows, its own key, and the roster; nothing else."""
+    """One process for each party, which gets only its own rows, its own key, and the roster."""
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
@@ -131,7 +131,7 @@ class Processes(Runtime):
 
     @property
     def pids(self) -> dict[str, int]:
-        """The number of each party's process."""
+        """The process id of each party."""
         return {name: w.pid for name, w in self._workers.items() if w.pid is not None}
 
     @override
@@ -139,14 +139,16 @@ class Processes(Runtime):
         self, parties: Parties, resident: Mapping[str, object], streams: Streams
     ) -> None:
         _require_room(len(parties))
-        warm_up()  # imports take longest: keys and sockets are made meanwhile
+        warm_up()  # imports take longest: make keys and sockets meanwhile
         local, script = make_local_roster(parties), Script.running()
         self._workers = {name: _Worker(name) for name in parties}
         try:
             async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as starting:
                 for name, worker in self._workers.items():
                     own = (resident[name],) if name in resident else ()
-                    packed = pickle_item(own, f"the data of {name} cannot go to another process")
+                    packed = pickle_item(
+                        own, f"the data of {name} cannot be sent to another process"
+                    )
                     key = write_identity(local.identities[name])
                     setup = _Setup(key, local.roster, packed, streams.seed, script)
                     starting.create_task(worker.start(local.listeners[name], setup))
@@ -171,7 +173,9 @@ class Processes(Runtime):
         await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
         killed = [name for name, worker in self._workers.items() if worker.was_killed]
         if killed:
-            _log.warning("did not stop when asked and were killed: %s", _some(killed))
+            _log.warning(
+                "these processes did not stop when asked and were killed: %s", _some(killed)
+            )
 
 
 class _Worker:
@@ -189,11 +193,11 @@ class _Worker:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process."""
+        """The id of the process."""
         return None if self._process is None else self._process.pid
 
     async def start(self, listener: socket.socket, setup: _Setup) -> None:
-        """Start the process and wait until it is connected with all its peers."""
+        """Start the process and wait until it is connected to all its peers."""
         mine, theirs = socket.socketpair()
         output, prints = socket.socketpair()
         self._process = process = _new_process(self.name, (theirs, listener, prints))
@@ -211,10 +215,10 @@ class _Worker:
         self._tasks.append(asyncio.create_task(self._collect(self._control)))
 
     async def play(self, number: int, job: Job) -> Outcome:
-        """Have the process play a job; if it dies first, that is the outcome's error."""
+        """Have the process play a job; if it dies first, the outcome is that error."""
         if self.is_gone or self._control is None:
             return self._lost()
-        packed = pickle_item(job, "this cannot be played in another process")
+        packed = pickle_item(job, "this role cannot run in another process")
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
@@ -260,7 +264,7 @@ class _Worker:
             writer.close()
 
     async def stop(self) -> None:
-        """Ask the process to end, and end it if it does not."""
+        """Ask the process to end, and kill it if it does not."""
         if self._control is not None and not self.is_gone:
             try:
                 await self._control.send(_Stop())
@@ -286,7 +290,7 @@ class _Worker:
 
 
 def warm_up() -> None:
-    """Start the fork server. Call it early, and the first cluster starts faster."""
+    """Start the fork server. Called early, it makes the first cluster start faster."""
     if sys.platform == "win32":
         return
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
@@ -312,7 +316,7 @@ def _start(process: BaseProcess) -> None:
 
 
 def _require_room(parties: int) -> None:
-    """Refuse more processes than this machine runs beside each other."""
+    """Refuse more processes than this machine can run concurrently."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     most = max(PROCESSES_MIN, PROCESSES_PER_CORE * (cores or 1))
     if parties > most:
@@ -322,7 +326,7 @@ def _require_room(parties: int) -> None:
 
 
 def _late(missing: Sequence[str], parties: int) -> str:
-    up = f"{len(missing)} of {parties} processes were not up after {START_SECONDS:g} s"
+    up = f"{len(missing)} of {parties} processes had not started after {START_SECONDS:g} s"
     return f"{up}: {_some(missing)}; use fewer, or the runtime simulated or memory"
 
 
@@ -332,14 +336,16 @@ def _some(names: Sequence[str]) -> str:
 
 
 def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) -> None:
-    """Run one party until the launcher says stop or is gone: the body of the process.
+    """Run one party until the launcher stops it or is gone: the main function of the process.
 
     Args:
-        pipe: The way to the launcher, which sends a `_Setup` first.
+        pipe: The pipe to the launcher, which sends a `_Setup` first.
         listener: The party's listening socket.
-        output: The socket for everything that this process prints.
+        output: The socket for all output of this process.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too: the launcher ends us
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches this process, too, but the launcher ends it
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     output.close()
@@ -352,7 +358,7 @@ async def _work(pipe: socket.socket, listener: socket.socket) -> None:
     try:
         await _serve(control, listener)
     except (EOFError, ConnectionError):
-        return  # the launcher is gone, and so are we
+        return  # the launcher is gone, so this process ends
     finally:
         await control.close()
 
@@ -376,14 +382,14 @@ async def _play(control: _Control, node: Node, setup: _Setup, number: int, packe
         resident = _unpack_once(setup.resident, setup.script)
     except (ImportError, AttributeError) as error:
         advice = (
-            "a role that processes play stands at the top of a module that they can import, or of"
-            " the script itself, above all that it runs"
+            "define the role at the top level of a module that processes can import, or of"
+            " the script itself, before any code that runs it"
         )
-        failed = ClusterError(f"{node.name} does not find the role: {error}; {advice}")
+        failed = ClusterError(f"{node.name} cannot find the role: {error}; {advice}")
         outcome = Outcome(node.name, error=failed)
     else:
         outcome = await play_job(node, replace(job, given=job.given or resident))
-    problem = f"the outcome cannot leave the process of {node.name}"
+    problem = f"the outcome of {node.name} cannot be sent to another process"
     try:
         packed = pickle_item(outcome, problem)
     except ClusterError as error:

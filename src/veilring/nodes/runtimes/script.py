@@ -1,10 +1,10 @@
-"""The program that started a cluster, as the processes of its parties see it.
+"""The program that started a cluster, as seen by the processes of its parties.
 
 Python's `multiprocessing` runs the caller's script again in each process that it starts, so that
 functions and classes of the script can be found there; a script without a main guard would then
-start itself again and again. Here a process is started without the script. What goes to it is
-pickled by `pickle_item`; where that names something of the script, `unpickle_item` imports the
-script there, and stops at its first cluster: all that stands above of it is there then.
+start itself again and again. Here a process is started without the script. Objects sent to it are
+pickled by `pickle_item`; if one names something of the script, `unpickle_item` imports the script
+there, and stops at its first cluster, by which time everything above that is defined.
 """
 
 import io
@@ -24,8 +24,8 @@ from typing_extensions import override
 from veilring.errors import ClusterError
 
 _MAIN: Final = "__main__"
-_COPY: Final = "__mp_main__"  # which `multiprocessing` has as another name of the launcher's script
-# Of a program whose spec has such a name `multiprocessing` thinks that it needs no import.
+_COPY: Final = "__mp_main__"  # the name that `multiprocessing` also uses for the launcher's script
+# `multiprocessing` assumes that a program whose spec has such a name needs no import.
 _NEVER_IMPORTED: Final = ModuleSpec("veilring.__main__", None)
 _lock: Final = threading.Lock()
 _importing: Final = threading.local()
@@ -33,7 +33,7 @@ _importing: Final = threading.local()
 
 @contextmanager
 def left_alone() -> Iterator[None]:
-    """Start processes here that do not import the script; other threads that want to wait."""
+    """Start processes here that do not import the script; other threads that do the same wait."""
     with _lock:
         main = sys.modules[_MAIN]
         spec = getattr(main, "__spec__", None)
@@ -46,11 +46,11 @@ def left_alone() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Where the launcher's script can be imported from.
+    """The place from which the launcher's script can be imported.
 
     Attributes:
-        path: Its file; empty for what was typed at a prompt or into a notebook.
-        package: The package that its relative imports start from, if it was started by `-m`.
+        path: The file of the script; empty for code typed at a prompt or into a notebook.
+        package: The package of its relative imports, if it was started by `-m`.
     """
 
     path: str
@@ -58,14 +58,14 @@ class Script:
 
     @classmethod
     def running(cls) -> Self:
-        """Return that of this process."""
+        """Return the script of this process."""
         main = sys.modules[_MAIN]
         path = Path(getattr(main, "__file__", None) or "")
         package = getattr(main, "__package__", None) or None
         return cls(str(path.resolve()) if path.is_file() else "", package)
 
     def load(self) -> None:
-        """Make it the main module of this process, as far as its first cluster."""
+        """Make it the main module of this process, up to its first cluster."""
         module = ModuleType(_COPY)
         module.__file__, module.__package__ = self.path, self.package
         sys.modules[_MAIN] = sys.modules[_COPY] = module
@@ -81,7 +81,7 @@ class Script:
             except BaseException as error:  # noqa: BLE001  (whatever a script raises)
                 failed.append(error)
 
-        # A loop runs in this thread, and a script may start one of its own.
+        # a loop runs in this thread, and a script may start one of its own
         thread = threading.Thread(target=execute, name="veilring-script")
         thread.start()
         thread.join()
@@ -100,7 +100,7 @@ def stop_if_imported() -> None:
 
 
 class _Pickler(pickle.Pickler):
-    """Notes whether anything of the script is named."""
+    """Records whether an object of the script is named."""
 
     of_script: str = ""
 
@@ -112,7 +112,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Imports the script when something of it is named for the first time."""
+    """Imports the script when an object of it is named for the first time."""
 
     def __init__(self, file: io.BytesIO, script: Script) -> None:
         super().__init__(file)
@@ -130,11 +130,11 @@ def pickle_item(item: object, problem: str) -> bytes:
 
     Args:
         item: The object.
-        problem: What an error says first.
+        problem: The beginning of an error message.
 
     Raises:
-        ClusterError: If something in it has no pickle, as a role inside of another function, or is
-            of a script that has no file.
+        ClusterError: If it cannot be pickled, like a role inside of another function, or belongs to
+            a script without a file.
     """
     file = io.BytesIO()
     pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -144,18 +144,18 @@ def pickle_item(item: object, problem: str) -> bytes:
         raise ClusterError(f"{problem}: {error}") from error
     if pickler.of_script and not Script.running().path:
         raise ClusterError(
-            f"{problem}: {pickler.of_script} was typed at a prompt or into a notebook, where other"
+            f"{problem}: {pickler.of_script} was defined at a prompt or in a notebook, where other"
             " processes cannot find it; put it into a module and import it from there, or use the"
-            " runtime tls, which has all parties in this process"
+            " runtime tls, which runs all parties in this process"
         )
     return file.getvalue()
 
 
 def unpickle_item(packed: bytes, script: Script) -> Any:  # noqa: ANN401  (whatever was packed)
-    """Return the object that was packed by the process that the script was started as.
+    """Return the object packed by the process of the given script.
 
     Raises:
-        ImportError: If a module of it, or the script, cannot be imported.
-        AttributeError: If something is not there.
+        ImportError: If a module or the script cannot be imported.
+        AttributeError: If a name does not exist there.
     """
     return _Unpickler(io.BytesIO(packed), script).load()

@@ -1,4 +1,4 @@
-"""Parties on the simulated clock, and the faults that strike them there."""
+"""Parties in the simulation, and the faults that strike them."""
 
 import asyncio
 import math
@@ -24,14 +24,16 @@ from veilring.transport.endpoint import Endpoint
 
 
 class Simulated(TasksRuntime):
-    """All parties on the simulated clock; run the caller by `veilring.simulation.simulate`.
+    """All parties in the simulation; run the caller with `veilring.simulation.simulate`.
 
     Args:
-        topology: The links between the parties; by default all are alike and take no time.
+        topology: The links between the parties; by default all are equal and instantaneous.
         faults: The faults; their times count from the start of the cluster.
     """
 
-    session_seconds: ClassVar[float | None] = None  # a run that cannot end is found as a deadlock
+    session_seconds: ClassVar[float | None] = (
+        None  # a run that cannot end is detected as a deadlock
+    )
 
     def __init__(self, topology: Topology | None = None, faults: Sequence[Fault] = ()) -> None:
         super().__init__()
@@ -43,7 +45,7 @@ class Simulated(TasksRuntime):
         self._network: SimulatedNetwork | None = None
         self._forgetful: set[str] = set()
         self.crashed: set[str] = set()
-        """The parties that are not there now."""
+        """The parties that are currently absent."""
 
     @property
     def struck(self) -> tuple[Fault, ...]:
@@ -83,7 +85,7 @@ class Simulated(TasksRuntime):
         return [line for each in standings for one in each for line in one.sentences()]
 
     def _judge(self) -> Blame:
-        """Judge the session that nobody can end; of several, the first whose fault is found."""
+        """Judge the session that nobody can end; of several, the first with a known culprit."""
         sessions: dict[bytes, list[Standing]] = {}
         for node in self._nodes.values():
             for session, standing in node.standings().items():
@@ -171,18 +173,18 @@ class Simulated(TasksRuntime):
     @override
     async def stop(self) -> None:
         if self._network is not None:
-            self._network.shut_down()  # n parties need not hear n goodbyes each
+            self._network.shut_down()  # n parties need not receive n goodbyes each
             self._network = None
         await super().stop()
 
 
 def _as_seen_from_outside(outcome: Outcome) -> Outcome:
-    """Say of a party that crashed that it was lost, as the launcher of its process would."""
+    """Report a crashed party as lost, as the launcher of its process would."""
     if isinstance(outcome.error, EndpointClosed):
         return replace(outcome, error=PeerLost(outcome.party))
     return outcome
 
 
 async def _without_data(party: Party) -> None:
-    """Play the part of a party that came back without its data."""
-    raise ClusterError(f"{party.me} has restarted without its data")
+    """Play the part of a party that returned without its data."""
+    raise ClusterError(f"{party.me} restarted without its data")

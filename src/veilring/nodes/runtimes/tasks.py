@@ -1,4 +1,4 @@
-"""Where a cluster's parties live; here as tasks of one event loop, in memory or over TLS."""
+"""The interface of runtimes, and those with all parties in one event loop."""
 
 import asyncio
 import socket
@@ -27,10 +27,10 @@ from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 
 class Runtime(ABC):
-    """Where the parties of a cluster live, from `start` to `stop`."""
+    """The place where the parties of a cluster run, from `start` to `stop`."""
 
     session_seconds: ClassVar[float | None] = SESSION_SECONDS
-    """The limit on a run unless it says otherwise."""
+    """The default time limit of a run."""
 
     @property
     def marks(self) -> Sequence[Mark]:
@@ -41,22 +41,22 @@ class Runtime(ABC):
     async def start(
         self, parties: Parties, resident: Mapping[str, object], streams: Streams
     ) -> None:
-        """Bring all parties up and connect them; each is given its own resident data only."""
+        """Start all parties and connect them; each gets only its own resident data."""
 
     @abstractmethod
     async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
-        """Play one job at each party, at the same time, and return all outcomes.
+        """Play one job at each party concurrently, and return all outcomes.
 
-        A job that brings no private input is given the party's resident data, if it has any.
+        A job without a private input gets the party's resident data, if there is any.
         """
 
     @abstractmethod
     async def stop(self) -> None:
-        """End all parties, so that nothing of them is left. May be called twice."""
+        """End all parties completely. May be called twice."""
 
 
 async def play_job(node: Node, job: Job) -> Outcome:
-    """Play a job at a node; whatever goes wrong is the outcome's error, never raised."""
+    """Play a job at a node; any error becomes part of the outcome and is never raised."""
     clock = asyncio.get_running_loop().time
     meter, transcript = Meter(node.name), Transcript(node.name)
     view = View(node.name) if job.watched else None
@@ -93,7 +93,7 @@ async def play_job(node: Node, job: Job) -> Outcome:
 
 
 class LocalRoster(NamedTuple):
-    """A roster with everything that its parties need to appear under it."""
+    """A roster with everything that its parties need to use it."""
 
     roster: Roster
     identities: dict[str, Identity]
@@ -103,8 +103,8 @@ class LocalRoster(NamedTuple):
 def make_local_roster(parties: Sequence[str]) -> LocalRoster:
     """Make a key and a listening socket for each party, and the roster that names them.
 
-    The sockets listen already, so that no port can be lost between choosing and using it, and a
-    party that is late to start finds its callers waiting.
+    The sockets are listening already, so no port can be lost between choosing and using it, and
+    connections to a party that starts late are accepted.
     """
     identities = {name: make_identity(name) for name in parties}
     listeners = {name: bind(LOOPBACK, 0) for name in parties}
@@ -116,7 +116,7 @@ def make_local_roster(parties: Sequence[str]) -> LocalRoster:
 
 
 class TasksRuntime(Runtime):
-    """Nodes that share this event loop; a subclass says how they are connected."""
+    """Nodes that share this event loop; a subclass defines their connections."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -152,7 +152,7 @@ class TasksRuntime(Runtime):
 
 
 class Memory(TasksRuntime):
-    """All parties in this process; every message is still encoded, so that bytes are real."""
+    """All parties in this process; every message is still encoded, so that byte counts are real."""
 
     @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:

@@ -1,4 +1,4 @@
-"""Attacks on clients' reports, measured against what the loss allows.
+"""Attacks on clients' reports, compared with the bounds of their privacy loss.
 
 `attack_oracle`, `attack_law`
     The best guess of a client's value from one report, and its bound. With a uniform prior over d
@@ -37,7 +37,7 @@ class Guesses:
     Attributes:
         right: The number of right guesses.
         trials: The number of guesses, one a client.
-        values: The number of values that were equally likely before the report came.
+        values: The number of values that were equally likely before the report.
         exact_epsilon: The loss of a report.
     """
 
@@ -58,7 +58,7 @@ class Guesses:
 
     @property
     def bound(self) -> float:
-        """The greatest success that the loss allows."""
+        """The maximum success that the privacy loss allows."""
         return 1 / (1 + (self.values - 1) * exp(-self.exact_epsilon))
 
 
@@ -115,7 +115,7 @@ def attack_law(
 def likelihoods(law: MeanLaw, codes: Codes, candidates: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the probability of each code for each number, shape (codes, candidates).
 
-    A number between two points of the grid is rounded to either, so that its law is their mixture.
+    A number between two points of the grid is rounded to either, so its law is their mixture.
     """
     found = np.empty((len(codes), len(candidates)))
     for column, number in enumerate(candidates.tolist()):
@@ -136,11 +136,11 @@ def loss_of(
     *,
     alarm: float = ALARM,
 ) -> float:
-    """Return a lower bound of a randomiser's epsilon, found by playing it.
+    """Return a lower bound of a randomiser's epsilon, measured by running it.
 
     Args:
         randomiser: The randomiser to examine.
-        pair: Two values as `perturb` takes them, shape (2, ...).
+        pair: Two values, in the form of `perturb`, shape (2, ...).
         weights: The weight of each sum in a report's score; see `weights_of`.
         trials: The number of reports of each value, at least 4.
         rng: Source of the reports.
@@ -155,7 +155,7 @@ def loss_of(
 
 
 def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.float64]:
-    """Return weights by which a report's score grows with what speaks for the first of a pair.
+    """Return weights for scoring reports by their evidence for the first of a pair.
 
     They are the difference of the two values, as the randomiser's estimate sees them.
 
@@ -213,7 +213,7 @@ def epsilon_at_least(
 
 
 def _best(scores: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
-    """Return the place of the greatest score in each row, a random one of several."""
+    """Return the position of the maximum score in each row, a random one in a tie."""
     highest = scores.max(axis=1, keepdims=True)
     # Scores that differ only by rounding are equal.
     is_best = scores >= highest - 1e-12 * np.abs(highest)
@@ -228,8 +228,8 @@ def _require_trials(trials: int) -> None:
 def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int64]:
     """Return the sums of each report, shape (clients, cells).
 
-    For a pure frequency oracle they say which values the report supports. Equal reports are looked
-    at once.
+    For a pure frequency oracle it uses the values that the report supports. Equal reports are
+    examined once.
     """
     different, which = np.unique(reports, axis=0, return_inverse=True)
     sums = np.empty((len(different), randomiser.cells), dtype=np.int64)
@@ -246,7 +246,7 @@ def _vectors(means: Means, pair: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _bound(pair: list[NDArray[np.float64]], event: tuple[int, int, float], alarm: float) -> float:
-    """Return the logarithm of the least ratio of an event's probabilities."""
+    """Return the logarithm of the minimum ratio of an event's probabilities."""
     swap, above, at = event
     likely, rare = (pair[1], pair[0]) if swap else (pair[0], pair[1])
     hits, others = (_count(each, above, at) for each in (likely, rare))

@@ -1,4 +1,4 @@
-"""The long-lived aggregator: it stores what clients report, and acknowledges what is durable.
+"""The long-lived aggregator: it stores clients' reports, and acknowledges those on disk.
 
 Reports are stored by group commit: all that arrives while one transaction runs is stored by the
 next.
@@ -29,12 +29,12 @@ from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
 from veilring.protocols.ldp.store.base import NO_QUOTAS, Quotas, Senders, Store
 from veilring.protocols.ldp.task import TASK_DIGEST_BYTES, Task
 
-# A disk that is full or a server that is gone is not asked again at once, for each of many clients.
+# A full disk or a lost server is not retried at once for each of many clients.
 STORE_PAUSE_SECONDS: Final = 1.0
 TASK: Final = "ldp.task"
 """The service that a client asks first, for the task. All members of the roster may."""
 SUBMIT: Final = "ldp.submit"
-"""The service that takes its reports to that task."""
+"""The service that accepts reports for that task."""
 _NO_TERMS: Final = bytes(TASK_DIGEST_BYTES)
 _log = logging.getLogger("veilring.collector")
 
@@ -46,7 +46,7 @@ class Collector:
         store: The store of the reports; the collector closes it.
         now: Returns the seconds since 1970 (UTC).
         offload: Runs slow calls; by default in a thread of the collector's own.
-        quotas: The greatest number of reports of each member that count; by default no limit.
+        quotas: The maximum number of counted reports of each member; by default unlimited.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Collector:
             client: The member that sends.
 
         Raises:
-            ProtocolViolation: If the client sends what cannot be answered report by report, or
-                more than a window of it before it is answered.
+            ProtocolViolation: If the client sends anything that cannot be answered report by
+                report, or more than a window of reports ahead of the answers.
             StoreFailed: If the reports could not be stored.
         """
         slot = _Slot(client)
@@ -165,7 +165,7 @@ class _Slot:
         return taken
 
     def settle(self, messages: Sequence[ReportBatch], verdicts: Verdicts) -> None:
-        """Give the verdicts on the reports in messages that were taken."""
+        """Set the verdicts on the reports in accepted messages."""
         self.messages -= len(messages)
         self.held_bytes -= sum(map(_held_bytes, messages))
         self._settled.append(verdicts)
@@ -199,7 +199,7 @@ class _Slot:
 
 
 class _GroupCommit:
-    """Stores what the slots hold, one transaction after the other, until cancelled.
+    """Stores the contents of the slots, one transaction after the other, until cancelled.
 
     `offload` keeps the event loop free while a transaction runs.
     """
@@ -232,7 +232,7 @@ class _GroupCommit:
             members = [slot.member for slot in slots]
             verdicts = await self._offload(lambda: self._settle(members, messages, closed=closed))
         except StoreFailed as error:
-            _log.error("nothing is stored, clients have to send again: %s", error)
+            _log.error("nothing was stored; clients must send their reports again: %s", error)
             for slot in slots:
                 slot.fail(error)
             await asyncio.sleep(STORE_PAUSE_SECONDS)

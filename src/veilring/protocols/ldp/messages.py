@@ -1,7 +1,7 @@
-"""What crosses the wire in the LDP family, and how a collector judges it.
+"""Messages of the LDP family, and the collector's checks of them.
 
 Every field of every report is checked. A fault of a message as a whole refuses all reports in it;
-otherwise each report is judged by itself, and a bad one does not sink the others. No I/O.
+otherwise each report is judged individually, and a bad one does not affect the others. No I/O.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.task import Task
 from veilring.transport.messages import Array, Message
 
-ID_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
-# More than a batch of the smallest reports has; it bounds what judging a message costs.
+ID_BYTES: Final = 16  # as many as a UUID: never drawn twice by chance
+# More than a batch of the smallest reports; it bounds the cost of checking a message.
 BATCH_REPORTS_MAX: Final = 1 << 14
 # A quarter of a frame: large enough that a message's own cost vanishes, small enough that several
 # are under way while one is stored.
@@ -55,7 +55,8 @@ class ReportBatch(Message, kind="ldp.reports"):
 class ReportReceipt(Message, kind="ldp.receipt"):
     """Settles the next reports, in the order in which they were sent.
 
-    Reports that are not listed are durable and count; the others have a verdict beside their place.
+    Reports that are not listed are stored and counted; the others have a verdict next to their
+    position.
 
     Attributes:
         reports: The number of reports that are settled.
@@ -83,22 +84,22 @@ class ReportVerdict(IntEnum):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the report is durable and counts, once."""
+        """Whether the report is stored and counted, once."""
         return self <= ReportVerdict.KNOWN
 
 
 REASONS: Final = MappingProxyType(
     {
-        ReportVerdict.COUNTED: "it is stored and counts",
-        ReportVerdict.KNOWN: "it was stored before and counts once",
-        ReportVerdict.MALFORMED: "it has no such question, or too few bytes for it",
-        ReportVerdict.OVERSIZED: "it is longer than a report, or too many came at once",
+        ReportVerdict.COUNTED: "it is stored and counted",
+        ReportVerdict.KNOWN: "it was stored before and is counted once",
+        ReportVerdict.MALFORMED: "its question does not exist, or it is too short for it",
+        ReportVerdict.OVERSIZED: "it is too long for a report, or too many arrived at once",
         ReportVerdict.OUT_OF_DOMAIN: "no client could have made it",
         ReportVerdict.REUSED_ID: "another report has its id",
         ReportVerdict.OTHER_TASK: "it was made for another task",
         ReportVerdict.CLOSED: "the collection is closed",
         ReportVerdict.OVER_QUOTA: (
-            "the collector takes no more from this survey client (its reports_max)"
+            "the collector accepts no more reports from this client (see reports_max)"
         ),
     }
 )
@@ -156,7 +157,7 @@ class Accepted:
         question: The number of the question.
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
-        places: The place of each report's verdict among all that came.
+        places: The position of each report's verdict among all reports received.
     """
 
     question: int
@@ -168,14 +169,14 @@ class Accepted:
 def judge_batches(
     task: Task, messages: Sequence[ReportBatch]
 ) -> tuple[Verdicts, tuple[Accepted, ...]]:
-    """Judge the reports of messages by all that is public.
+    """Check the reports of messages against everything public.
 
     Returns:
-        One verdict a report, in order, `COUNTED` where nothing is wrong with it; and those reports,
-        by question.
+        One verdict per report, in order, `COUNTED` for a valid one; and the valid reports, by
+        question.
     """
     counts = np.array([len(message.ids) // ID_BYTES for message in messages], dtype=np.int64)
-    # Looked up once: of single reports there are as many messages.
+    # looked up once: with single reports there are as many messages as reports
     digest, widths = task.digest, [each.report_bytes for each in task.survey.questions]
     wrong = np.array([_wrong(each, digest, widths) for each in messages], dtype=np.uint8)
     verdicts = np.repeat(wrong, counts)
@@ -223,7 +224,7 @@ def count_reports(message: ReportBatch, sender: str) -> int:
     """Return how many reports a message has.
 
     Raises:
-        ProtocolViolation: If its ids cannot be told apart, so that no report could be answered.
+        ProtocolViolation: If its ids are not unique, so no report could be answered.
     """
     reports, rest = divmod(len(message.ids), ID_BYTES)
     if rest:

@@ -1,9 +1,9 @@
-"""`Outbox`: what a client has reported, kept before it is sent for the first time.
+"""`Outbox`: the reports of a client, stored before they are first sent.
 
-A report that was sent and not acknowledged may have arrived. Made afresh, it would spend epsilon
-again, and count twice; so the same bytes are sent again, after a crash too. For the same reason the
-outbox is where a client's lifetime budget is kept. It is as private as the rows: it says who said
-what, if only with noise, and a guess of a row can be compared with what it remembers of the row.
+A report that was sent but not acknowledged may have arrived. A fresh one would spend epsilon again
+and count twice, so the same bytes are sent again, even after a crash. For the same reason the
+outbox stores each client's lifetime budget. It is as private as the rows: it shows each client's
+answer, if only with noise, and a guess of a row can be compared with its contents.
 """
 
 import math
@@ -34,7 +34,7 @@ from veilring.protocols.ldp.store.base import as_store_failed
 from veilring.protocols.ldp.task import Task
 
 ROW_NUMBER: Final = "row number"
-"""The name of clients where no column names them."""
+"""The key for clients without an identifying column."""
 
 _WHAT: Final = "outbox"
 _SCHEMA: Final = """
@@ -95,7 +95,8 @@ class Outbox:
 
     Raises:
         StoreFailed: If it is damaged, not complete, or missing though it was begun.
-        InputError: If it cannot be made, another process has it open, or it is another program's.
+        InputError: If it cannot be created, another process has it open, or it belongs to another
+            program.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,19 +129,19 @@ class Outbox:
     ) -> MarkedRows:
         """Return rows as this outbox knows them, after those of known clients were compared.
 
-        A client that moved to another row, or a name that is another person's now, would get a
-        second report with new noise, or none. So the outbox remembers a keyed hash of the cells
-        beside each name; the key stays in it.
+        A client that moved to another row, or a name that now belongs to another person, would get
+        a second report with new noise, or none. The outbox therefore stores a keyed hash of the
+        cells with each name; the key never leaves it.
 
         Args:
             by: The column that names clients, or `ROW_NUMBER`: the same for ever.
             clients: The name of each row's client.
             cells: The cells that are compared, by header; shape (rows,) each.
-            amend: Whether other cells than before are meant. The client's reports stay as they are.
+            amend: Whether to accept changed cells. The client's reports stay as they are.
 
         Raises:
-            InputError: If clients were named by something else before, or a known client's cells
-                differ. Neither a cell nor a name is shown.
+            InputError: If clients were identified by something else before, or a known client's
+                cells differ. The message shows neither a cell nor a name.
         """
         secret = self._secret(by)
         headers = sorted(cells)
@@ -149,7 +150,7 @@ class Outbox:
         rows = MarkedRows(clients, columns, [_mark(secret, row) for row in table])
         if amend and by == ROW_NUMBER:
             raise InputError.because(
-                f"clients that are named by {ROW_NUMBER} cannot be amended; leave amend out",
+                f"clients identified by {ROW_NUMBER} cannot be amended; leave amend out",
                 field="amend",
             )
         if amend:
@@ -166,7 +167,9 @@ class Outbox:
             with self._transaction() as database:
                 database.execute("INSERT INTO naming VALUES (?, ?)", found)
         if found[0] != by:
-            allowed = f"{found[0]!r}, which has named the clients of this outbox from the start"
+            allowed = (
+                f"{found[0]!r}, which has identified the clients of this outbox from the start"
+            )
             raise InputError("key", by, allowed)
         return bytes(found[1])
 
@@ -174,7 +177,7 @@ class Outbox:
         with as_store_failed(_WHAT):
             known = self._db.execute("SELECT client, columns, mark FROM rows").fetchall()
         marks = {client: mark for client, columns, mark in known if columns == rows.columns}
-        # Where rows are known by their numbers, another file's may be anybody's.
+        # rows known by their numbers may be anybody's in another file
         others = {client for client, *_ in known} if by == ROW_NUMBER else set[str]()
         differs = [
             place
@@ -224,8 +227,8 @@ class Outbox:
     def add(self, task: Task, rows: MarkedRows, batches: Iterable[ClientBatch]) -> None:
         """Keep reports and the rows that they are of; when this returns, both are durable.
 
-        Both are kept in one transaction: a row is known if and only if its client has reported, so
-        that a row may be corrected until then, and not afterwards.
+        Both are stored in one transaction: a row is known if and only if its client has reported,
+        so a row may be corrected before its report, and not afterwards.
 
         Args:
             task: The task that the reports answer.
@@ -258,7 +261,8 @@ class Outbox:
 
         Args:
             task: The task that they were made for.
-            at_once: The most reports of a batch; by default as many as `BATCH_BYTES_MAX`.
+            at_once: The maximum number of reports in a batch; by default limited by
+                `BATCH_BYTES_MAX`.
 
         Raises:
             InputError: If no report may be in a batch.
@@ -287,7 +291,7 @@ class Outbox:
             ).fetchall()
 
     def settle(self, settled: Iterable[tuple[ClientBatch, Verdicts]]) -> None:
-        """Keep what became of reports: they are not sent again."""
+        """Store the verdicts on reports, which are then not sent again."""
         with self._transaction() as database:
             for batch, verdicts in settled:
                 database.executemany(

@@ -1,9 +1,8 @@
 """Reports in Parquet files, to be added up elsewhere: on a cluster, or years later.
 
-A row is a report: the hash of its task, its question and its bytes. There are no ids, so that a
-file does not reveal the sender of a report. The writer of a file makes sure that each report is in
-it once, as a collector's store does. Tallies add up, so that files may be cut and spread in any
-way.
+A row is a report: the hash of its task, its question and its bytes. There are no ids, so a file
+does not reveal the senders of reports. The writer of a file makes sure that each report is in it
+once, like a collector's store. Tallies add up, so files may be divided and distributed in any way.
 """
 
 import os
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     import polars as pl
 REPORT_COLUMNS: Final = ("task", "question", "report")
 """Binary of 32 bytes, unsigned integer, and binary of the question's `report_bytes`."""
-# Reports that are looked at together: what a process holds is a few times this, and what it
-# computes takes long beside being told to.
+# Reports processed at once: a process uses a few times this amount of memory, and its computation
+# takes much longer than its call.
 PIECE_BYTES_MAX: Final = 1 << 26
 ROW_BYTES: Final = 64
-"""The memory that Polars and Python need for a row beside its report."""
+"""The memory that Polars and Python need for a row in addition to its report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Piece:
     """Some rows of one file.
 
     Attributes:
-        path: Absolute, so that it means the same in each process.
+        path: The absolute path, with the same meaning in each process.
         first: The first row, counted from 0.
         reports: The number of rows.
     """
@@ -60,7 +59,7 @@ def write_parquet(
         folder: A folder that does not exist yet.
 
     Returns:
-        The files, each of about `PIECE_BYTES_MAX` before it is compressed; at least one.
+        The files, each of about `PIECE_BYTES_MAX` before compression; at least one.
 
     Raises:
         InputError: If the folder is there already, or a report is not one of the task's.
@@ -91,7 +90,7 @@ def tally_parquet(task: Task, paths: Iterable[Path], *, at_once: int | None = No
     Args:
         task: The task that they answer.
         paths: The files.
-        at_once: As for `cut_pieces`; the tally is the same.
+        at_once: As in `cut_pieces`; the tally is the same.
 
     Raises:
         InputError: If a file is not one of reports, or a report is to another task, or such as no
@@ -109,9 +108,9 @@ def cut_pieces(
     """Return pieces that together cover files, without reading any report.
 
     Args:
-        task: The task that the reports are said to answer.
+        task: The task of the reports.
         paths: The files.
-        at_once: The most reports of a piece; by default as many as `PIECE_BYTES_MAX`.
+        at_once: The maximum number of reports in a piece; by default limited by `PIECE_BYTES_MAX`.
 
     Raises:
         InputError: If there is no file, one is named twice, or one cannot be read as Parquet with
@@ -122,10 +121,10 @@ def cut_pieces(
     for number, path in enumerate(files):
         if path in files[:number]:
             raise InputError.because(
-                f"{path} is named twice, and its reports would be counted twice", field="paths"
+                f"{path} is given twice, and its reports would be counted twice", field="paths"
             )
     if not files:
-        raise InputError.because("there are no files of reports; name at least one", field="paths")
+        raise InputError.because("there are no files of reports; give at least one", field="paths")
     widest = max(question.report_bytes for question in task.survey.questions)
     step = reports_at_once(at_once, max(1, PIECE_BYTES_MAX // (widest + ROW_BYTES)))
     return tuple(
@@ -140,7 +139,7 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
     """Return the tally of one piece; those of all pieces add up to that of the files.
 
     Raises:
-        InputError: As `tally_parquet`.
+        InputError: As in `tally_parquet`.
     """
     import polars as pl
 
@@ -148,10 +147,10 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
     is_ours = (pl.col("task") == pl.lit(task.digest)).fill_null(value=False)
     if not frame.select(is_ours.all()).item():
         raise InputError.because(
-            f"{piece.path} has reports to another task than {task.digest.hex()[:16]}…",
+            f"{piece.path} has reports for a task other than {task.digest.hex()[:16]}…",
             field="reports",
         )
-    # A question that is no number, whatever its type, does not exist.
+    # a question that is not a number, whatever its type, does not exist
     asked = frame["question"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
     total = Tally.empty(task.survey)
     sums, counts = list(total.sums), list(total.counts)
@@ -165,7 +164,7 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
 def _parts(
     task: Task, reports: Iterable[tuple[int, Reports]]
 ) -> Iterator[list[tuple[int, Reports]]]:
-    """Yield what goes to each file: at least one, without reports if there are none."""
+    """Yield the contents of each file: at least one, without reports if there are none."""
     part: list[tuple[int, Reports]] = []
     room, is_first = PIECE_BYTES_MAX, True
     for question, some in reports:
@@ -255,7 +254,7 @@ def require_possible(task: Task, question: int, reports: Reports, where: object)
     """Refuse reports that no client could have made.
 
     Raises:
-        InputError: If there is such a one; it says where.
+        InputError: If there is such a report; the message names its place.
     """
     questions = task.survey.questions
     if not 0 <= question < len(questions) or not questions[question].accept(reports).all():
@@ -263,8 +262,8 @@ def require_possible(task: Task, question: int, reports: Reports, where: object)
 
 
 def impossible(where: object) -> InputError:
-    """Return the error that says where a report is that no client could have made."""
+    """Return the error for a report that no client could have made, with its place."""
     return InputError.because(
-        f"no client can have made some of the reports in {where}: they fit no question",
+        f"some reports in {where} could not have been made by any client: they fit no question",
         field="reports",
     )

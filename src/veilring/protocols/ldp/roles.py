@@ -1,8 +1,8 @@
 """The roles of clients: one collection in one session, or reports for a long-lived collector.
 
 `gather` is a whole protocol: each client of a `ClientPool` reports once, one party adds up, and
-`gather_cost` forecasts it. `submit_reports` hands reports to a `Collector`, which acknowledges what
-it has stored.
+`gather_cost` forecasts it. `submit_reports` sends reports to a `Collector`, which acknowledges the
+stored ones.
 """
 
 from collections import deque
@@ -38,8 +38,8 @@ from veilring.protocols.ldp.task import Task
 # Messages that a client may have sent without an answer. At 10 ms a commit, 512 single reports are
 # 50,000 a second from one client.
 WINDOW_MESSAGES_MAX: Final = 512
-# The same in bytes, for batches: what a collector holds for one session. A message that is larger
-# than what is left waits.
+# The same in bytes, for batches: the amount that a collector stores for one session. A message that
+# exceeds the remaining room waits.
 WINDOW_BYTES_MAX: Final = 1 << 20
 
 
@@ -48,7 +48,7 @@ class ClientPool:
     """Clients with a row each. Their values are never shown.
 
     Attributes:
-        rows: One row a client, as the survey takes them.
+        rows: One row per client, in the form of the survey.
         labels: The class of each.
     """
 
@@ -71,7 +71,8 @@ class ClientPool:
         Args:
             task: The task.
             rng: The clients' secret randomness; the ids are drawn from it, too.
-            at_once: The most reports of a batch; by default as many as `BATCH_BYTES_MAX`.
+            at_once: The maximum number of reports in a batch; by default limited by
+                `BATCH_BYTES_MAX`.
 
         Raises:
             InputError: If a row does not fit, or no report may be in a batch.
@@ -79,8 +80,8 @@ class ClientPool:
         answers = answer(task.survey, self.rows, self.labels, rng)
         ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
         for question, reports in answers:
-            # The order of the rows would show ranks, where a file is sorted, and link the reports
-            # of a client to different tasks.
+            # The order of the rows would reveal ranks in a sorted file, and link the reports of a
+            # client to different tasks.
             order = rng.permutation(len(reports))
             clients, reports = answers.clients[question][order], reports[order]  # noqa: PLW2901  (as they leave)
             size = reports_at_once(at_once, batch_reports(reports.shape[1]))
@@ -95,7 +96,7 @@ async def gather(
     """Play a client, or a pool of them, or the aggregator.
 
     A client sends one message, a pool one for each question and `BATCH_BYTES_MAX`; there is one
-    round. Clients get no answer: the aggregator decides what it makes public.
+    round. Clients get no answer: the aggregator decides what to publish.
 
     Args:
         party: This participant.
@@ -108,8 +109,8 @@ async def gather(
 
     Raises:
         InputError: If a row does not fit; nothing was sent then.
-        ProtocolViolation: If a peer sent what no client sends. That ends the run here; a
-            `Collector` refuses such reports and goes on.
+        ProtocolViolation: If a peer sent something that no client sends. That ends the run here,
+            whereas a `Collector` refuses such reports and continues.
     """
     if party.me != aggregator:
         if clients is None:
@@ -158,8 +159,8 @@ def _tally(task: Task, accepted: Accepted) -> Tally:
 def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
     """Forecast `gather`: one message a client, one round.
 
-    A pool sends `ceil(c / s)` messages to a question that c of its clients drew, where
-    `s = batch_reports(report_bytes)`, and one empty message if it has no clients.
+    A pool sends `ceil(c / s)` messages for a question drawn by c of its clients, where `s =
+    batch_reports(report_bytes)`, and one empty message if it has no clients.
 
     Args:
         task: The task.
@@ -178,12 +179,12 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
 
 
 def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
-    """Forecast `gather` before clients draw their questions: the least cost, with its `most`.
+    """Forecast `gather` before clients draw their questions: the minimum cost, with its `most`.
 
     Args:
         task: The task.
         parties: The number of pools of clients.
-        rows: The number of clients in all pools together.
+        rows: The total number of clients in all pools.
     """
     questions = range(len(task.survey.questions))
     widths = [ID_BYTES + _width(task, question) for question in questions]
@@ -193,7 +194,8 @@ def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
         batch_traffic(task, question, size).bytes - size * width
         for question, size, width in zip(questions, sizes, widths, strict=True)
     ]
-    # A pool without clients sends a message, too. With so many of these there are most messages.
+    # A pool without clients sends a message, too. With this many of them the number of messages is
+    # largest.
     idle = max(0, parties - -(-rows // len(questions)))
     fewest = max(parties, -(-rows // max(sizes)))
     most = idle + min(rows, (parties - idle) * len(questions)) + rows // min(sizes)
@@ -238,12 +240,13 @@ async def submit_reports(
 
     Args:
         party: This participant, in a session with the collector alone.
-        batches: The batches to send; none is empty. They are taken as there is room.
+        batches: The batches to send, none of them empty. They are consumed as room becomes
+            available.
         task: The task that the reports were made for.
         settled: Called once a batch, in order.
 
     Raises:
-        ProtocolViolation: If the collector acknowledged what was not sent.
+        ProtocolViolation: If the collector acknowledged reports that were not sent.
     """
     (collector,) = party.peers
     flying: deque[ClientBatch] = deque()
@@ -270,10 +273,10 @@ async def _receive(
         or np.any(receipt.places >= receipt.reports)
         or np.any(receipt.verdicts > max(ReportVerdict))
     ):
-        raise ProtocolViolation(collector, "sent a receipt that cannot be read")
+        raise ProtocolViolation(collector, "sent an unreadable receipt")
     left = receipt.reports
     if not 0 < left <= sum(map(len, flying)):
-        raise ProtocolViolation(collector, f"acknowledged {left} reports, which were not sent")
+        raise ProtocolViolation(collector, f"acknowledged {left} reports that were not sent")
     verdicts = np.zeros(left, dtype=np.uint8)
     verdicts[receipt.places] = receipt.verdicts
     freed = 0

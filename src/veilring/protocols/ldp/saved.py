@@ -1,6 +1,6 @@
 """Classifiers as files: plain JSON with a version, that any program can read.
 
-The public steps are written too, so that what is read classifies rows as clients have them.
+The public steps are included, so a loaded classifier labels the clients' original rows.
 """
 
 import json
@@ -32,7 +32,7 @@ VERSION: Final = 2
 MODEL_BYTES_MAX: Final = 1 << 28
 
 _ESTIMATE: Final = ("values", "variance", "low", "high")
-_MOMENTS: Final = 3  # what Gaussian naive Bayes asks for: classes, means and mean squares
+_MOMENTS: Final = 3  # the questions of Gaussian naive Bayes: classes, means and mean squares
 _GREATEST: Final = float(np.finfo(np.float64).max)
 
 
@@ -58,10 +58,10 @@ def save_classifier(classifier: Classifier, path: Path) -> None:
 
 
 def load_classifier(path: Path) -> Classifier:
-    """Read what `save_classifier` wrote.
+    """Read a file written by `save_classifier`.
 
     Raises:
-        InputError: If the file is not there, too large, or not such a file of this version.
+        InputError: If the file does not exist, is too large, or is not a file of this version.
     """
     if not path.is_file() or path.stat().st_size > MODEL_BYTES_MAX:
         raise InputError("path", path, f"a file of at most {MODEL_BYTES_MAX} bytes")
@@ -122,7 +122,7 @@ def _estimate(content: Mapping[str, Any]) -> SurveyEstimate:
 def _array(
     values: list[Any], axes: int, least: float = -_GREATEST, most: float = _GREATEST
 ) -> NDArray[np.float64]:
-    """Return numbers in a range, at least one; whatever is none fails a comparison."""
+    """Return numbers in a range, at least one; anything else fails a comparison."""
     array = np.array(values).astype(np.float64)
     _require(array.ndim == axes and array.size > 0)
     _require(bool(((array >= least) & (array <= most)).all()))
@@ -130,7 +130,7 @@ def _array(
 
 
 def _fitting(classifier: Classifier) -> Classifier:
-    """Return a classifier whose model takes what its steps give; refuse another one."""
+    """Return a classifier whose steps and model fit together; refuse another one."""
     steps, model = classifier.steps, classifier.model
     if not steps:
         return classifier
@@ -145,7 +145,9 @@ def _fitting(classifier: Classifier) -> Classifier:
             features = len(centre)
         case _:
             raise ValueError
-    classifier.joint(np.zeros((1, features)))  # each step has as many features as the one before
+    classifier.joint(
+        np.zeros((1, features))
+    )  # the number of features of each step equals that of the previous one
     return classifier
 
 

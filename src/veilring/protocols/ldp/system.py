@@ -51,15 +51,15 @@ from veilring.protocols.system import (
     together,
 )
 
-BINS_MAX: Final = 1024  # more bins than this tell nothing that noise would not drown
-# A classifier labels any number of queries, none of which leaves the one who asks.
+BINS_MAX: Final = 1024  # more bins than this add no information that survives the noise
+# A classifier labels any number of queries, which never leave the client.
 _QUERIES_MAX: Final = 1 << 31
 
 OracleName = Literal["auto", "de", "sue", "oue", "she", "the", "olh", "hr", "ss"]
 
 
 class LDPBayes(System):
-    """Naive Bayes from one report a client, whose noise is drawn where the row is.
+    """Naive Bayes from one report per client, each with its own noise.
 
     Each row of a party is a client. The server that adds up the reports learns a classifier, which
     is no secret and labels any number of queries.
@@ -69,14 +69,14 @@ class LDPBayes(System):
         kind: `discrete-bayes` asks for a feature's bin together with the class, `gaussian-bayes`
             for means and squares.
         epsilon: The most that a client's one report may spend.
-        oracle: The frequency oracle; `auto` takes the best one for each domain.
+        oracle: The frequency oracle; `auto` chooses the best one for each domain.
         bins: For `discrete-bayes`: the number of equal parts of each feature's range.
         approach: For `gaussian-bayes`: how a client answers about many features.
-        consistency: How negative counts are made consistent.
-        smoothing: For `discrete-bayes`: what is added to each count of a value; `auto` is nothing
-            with the paper's consistency, and otherwise one standard deviation of its noise, also
-            for the count of each class.
-        variance_floor: For `gaussian-bayes`: the least variance of a feature scaled to [-1, 1].
+        consistency: How to treat negative counts.
+        smoothing: For `discrete-bayes`: the number added to each count of a value; `auto` adds
+            nothing with the paper's consistency, and otherwise one standard deviation of the noise,
+            also to the count of each class.
+        variance_floor: For `gaussian-bayes`: the minimum variance of a feature scaled to [-1, 1].
     """
 
     is_lasting: ClassVar[bool] = True
@@ -135,18 +135,18 @@ class LDPBayes(System):
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         return Promise(
-            protects="each client's row, its class included",
-            against="everybody but the client, the server first of all",
-            threat_model="no trusted party: noise is drawn where the row is, and the server and"
-            " other clients may do anything",
+            protects="each client's row, including its class",
+            against="everyone except the client, including the server",
+            threat_model="no trusted party: each client adds noise to its own row; the server and"
+            " other clients may be malicious",
             adjacency="any two rows of one client",
             epsilon=self.epsilon,
             delta=0.0,
             unit="report",
             measure="ε-LDP",
             learned="the server: which question each client answered, and its noisy report;"
-            " everybody: the classifier",
-            note="A second report about the same row, to any task, spends as much again.",
+            " everyone: the classifier",
+            note="A second report about the same row, for any task, costs the same ε again.",
         )
 
     @override
@@ -159,7 +159,7 @@ class LDPBayes(System):
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:
-        """Return the least cost of the collection, and the greatest as its `most`.
+        """Return the minimum cost of the collection, and the maximum as its `most`.
 
         Clients draw their questions in secret, and questions differ in the length of their reports.
         Labelling costs nothing. Without `rows`, each party is one client.
@@ -178,7 +178,7 @@ class LDPBayes(System):
             epsilon: In place of the parameter; infinite for no noise.
 
         Raises:
-            InputError: If the parameters do not go together.
+            InputError: If the parameters are incompatible.
         """
         spent = self.epsilon if epsilon is None else epsilon
         make = make_oracle(self.oracle, spent)
@@ -195,7 +195,7 @@ class LDPBayes(System):
         return Task(terms=self.model_dump(mode="json"), survey=survey)
 
     def learn(self, survey: BayesSurvey, tally: Tally) -> Classifier:
-        """Return the classifier that a tally gives, for rows as clients have them.
+        """Return the classifier learned from a tally, for the clients' original rows.
 
         Raises:
             InputError: If the tally is of another survey.
@@ -292,7 +292,7 @@ class LDPSetup(Setup):
 
     @override
     def spent(self, batches: int) -> Spent:
-        """Return what each client spent on its one report, however many batches there are."""
+        """Return the spending of each client on its one report, for any number of batches."""
         return Spent(self.survey.exact_epsilon, 0.0, 1, "report")
 
     def _learned(self, tally: Tally) -> Classifier:

@@ -1,4 +1,4 @@
-"""`Task`: what an aggregator asks of its clients, as bytes with one hash.
+"""`Task`: the questions of an aggregator to its clients, as bytes with one hash.
 
 The aggregator is not trusted. A client does not take its word for how a report is made: it builds
 the survey again from the task's terms and compares every public number, exactly.
@@ -20,7 +20,7 @@ TASK_DIGEST_BYTES: Final = 32  # of SHA-256
 
 
 class TooFewReports(InputError):
-    """Raised when a task has fewer reports than its minimum, so that nothing is estimated yet."""
+    """Raised if a task has fewer reports than its minimum, so there are no estimates yet."""
 
     def __str__(self) -> str:
         return f"{self.value} of {self.allowed} reports so far (`minimum` in the terms)"
@@ -28,13 +28,14 @@ class TooFewReports(InputError):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A survey with its terms, its deadline and the least number of reports.
+    """A survey with its terms, its deadline and the minimum number of reports.
 
     Attributes:
         terms: The terms as they were written: columns, classes, epsilon, oracle; plain data.
         survey: The survey that follows from them.
-        minimum: The least number of reports before anything is estimated.
-        closes: The time after which no new report is taken, in seconds since 1970 (UTC), or none.
+        minimum: The minimum number of reports for estimates.
+        closes: The time after which no new report is accepted, in seconds since 1970 (UTC), or
+            none.
 
     Raises:
         InputError: If the minimum is below 1.
@@ -70,7 +71,7 @@ class Task:
         return hashlib.sha256(self.encoded).digest()
 
     def is_closed(self, now: float) -> bool:
-        """Say whether new reports come too late at a time, in seconds since 1970 (UTC)."""
+        """Return whether a time, in seconds since 1970 (UTC), is too late for new reports."""
         return self.closes is not None and now >= self.closes
 
     def require_enough(self, tally: Tally) -> None:

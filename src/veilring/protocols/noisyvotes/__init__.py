@@ -1,8 +1,8 @@
-"""Noisy votes in the ring: r-N and k-N classification by peers, private without a trusted owner.
+"""Noisy votes: r-N and k-N classification among parties, without a trusted owner.
 
 Each party counts its own rows near the queries and adds its share of the noise; a secure sum adds
-up. Nobody holds the rows, or the noise. `algorithm` is the mathematics, `radius` the family whose
-classifier it is, and `ring` the one whose sums it takes.
+them up. Nobody has all rows, or all noise. `algorithm` contains pure functions; the classifier is
+that of the family `radius`, and the sums are those of `ring`.
 """
 
 from veilring.protocols.noisyvotes.algorithm.guarantees import (

@@ -25,7 +25,7 @@ class VotesBatch(Message, kind="noisyvotes.batch"):
 
     Attributes:
         queries: Shape (queries, features), in [0, 1].
-        radii: Shape (queries,); empty if the parameters say which rows vote.
+        radii: Shape (queries,); empty if the parameters determine which rows vote.
     """
 
     queries: Matrix
@@ -33,7 +33,7 @@ class VotesBatch(Message, kind="noisyvotes.batch"):
 
 
 class PublicDigest(Message, kind="noisyvotes.agreed"):
-    """A hash of all that was public so far, from each to all: before each sum, and last."""
+    """A hash of the public inputs so far, from each party to all: before each sum, and last."""
 
     digest: Digest
 
@@ -48,17 +48,17 @@ def votes_cost(
 ) -> Forecast:
     """Forecast noisy votes on one batch.
 
-    Each release, of which there are one to three, takes a round of `n (n - 1)` messages in which
-    all agree, and a secure sum: by shares two rounds of as many, by masks one. Another round in
+    Each of the one to three releases takes a round of `n (n - 1)` messages in which all agree, and
+    a secure sum: two further rounds of the same size by shares, one by masks. Another round in
     which all agree ends the batch.
 
     Args:
         parties: The number of parties, n.
         queries: The number of queries in the batch.
         parameters: The public parameters.
-        drawn: Whether the parties draw the ring, where there is one; a dealt ring costs nothing.
-        rows: The number of rows that the grid is cut for, if that is counted with noise, as
-            `NoisyVotes.rows` says afterwards.
+        drawn: Whether the parties draw the ring, if there is one; a dealt ring costs nothing.
+        rows: The number of rows of the grid, if rows are counted with noise; known afterwards as
+            `NoisyVotes.rows`.
 
     Raises:
         InputError: If `rows` is needed and missing.

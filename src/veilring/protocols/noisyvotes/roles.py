@@ -1,10 +1,10 @@
-"""The party of noisy votes: it counts its own rows, adds its share of the noise, and sums.
+"""The party of noisy votes: it counts its own rows, adds its noise share, and sums.
 
-Before each sum all parties send each other a hash of what they hold to be public: the parties, the
-ring, parameters, queries, radii, all totals so far, and how they divide the budget by them. If a
-liar could send some parties queries that lie far apart and others queries that overlap, the former
-would add less noise than the rows of the latter need; so no party adds anything before all hashes
-agree. After the last sum they compare once more: no two honest parties end with different labels.
+Before each sum all parties send each other a hash of the public inputs: the parties, the ring,
+parameters, queries, radii, all totals so far, and the division of the budget. If a malicious client
+could send some parties queries that are far apart and others queries that overlap, the former would
+add less noise than the rows of the latter need; so no party adds anything before all hashes agree.
+After the last sum they compare once more: no two honest parties end with different labels.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 _NUMBER_BYTES: Final = 8
-# A hash of parameters is part of the protocol: a class that is renamed is written as before.
+# A hash of parameters is part of the protocol: a renamed class is written with its old name.
 _WRITTEN_NAMES: Final = {"WithinRadius": "Within", "NearestRows": "Nearest"}
 _ENVELOPE_BYTES: Final = 256  # session, kind, round, headers of two arrays: under 200 bytes
 
@@ -51,11 +51,11 @@ def queries_max(parameters: NoisyVotesParameters) -> int:
 
 
 def votes_membership(parameters: NoisyVotesParameters, batch_max: int) -> Membership:
-    """Return how a party takes part in deployed noisy votes; each needs a till to pay from.
+    """Return how a party takes part in deployed noisy votes; each party needs a till.
 
     Args:
         parameters: The public parameters.
-        batch_max: The number of queries that a batch can hold: each can be drawn noise for.
+        batch_max: The number of queries for which a batch can always draw noise.
     """
     return Membership(
         private_votes,
@@ -78,29 +78,29 @@ async def private_votes(
     ring: Ring | None = None,
     charge: Callable[[Allocation], object] | None = None,
 ) -> VotesAnswer:
-    """Label a batch of queries by the rows of all parties, each hidden by the noise of all.
+    """Label a batch of queries by the rows of all parties, protected by distributed noise.
 
     Args:
         party: This participant.
         rows: The party's private rows; it may have none.
-        client: The participant that hands out the queries.
+        client: The participant that distributes the queries.
         parameters: The public parameters.
-        queries: Shape (Q, features) at the client; the others leave it out.
-        radii: Shape (Q,) at the client, if the parameters leave them to it.
-        ring: An order that was dealt beforehand. Left out, it is drawn together, if the method of
-            summing needs one.
+        queries: The queries, shape (Q, features), only at the client.
+        radii: The radii, shape (Q,), only at the client, if the parameters leave them to it.
+        ring: A dealt order of parties. By default it is drawn together, if the method of summing
+            needs one.
         charge: Called with the plan of each release before this party sends any of it: from then on
-            others may have the total, and the release is spent, however the run ends. If it raises,
-            nothing of the release is sent. `list.append` keeps what `remaining_epsilon` reckons
-            with; a run that succeeds returns the same as `spent`.
+            others may have the total, and the release is spent even if the run fails. If it raises
+            an error, nothing of the release is sent. `list.append` collects the input of
+            `remaining_epsilon`; a run that succeeds returns the same list as `spent`.
 
     Returns:
         The same answer at every party.
 
     Raises:
-        InputError: If own rows or queries do not fit; nothing was sent then.
-        ProtocolViolation: If a peer sent what no honest party sends.
-        Tampered: If parties hold different things to be public.
+        InputError: If own rows or queries are invalid; nothing was sent then.
+        ProtocolViolation: If a peer sent something that no honest party sends.
+        Tampered: If parties have different public inputs.
     """
     exponent = parameters.exponent(len(party.parties))
     parameters.check_rows(rows)
@@ -154,7 +154,7 @@ async def _hand_out(
     if party.me == client:
         if queries is None:
             raise InputError.because(
-                f"{client} is the client and must give queries", field="queries"
+                f"{client} is the client and needs a batch of queries", field="queries"
             )
         check_batch(queries, radii, parameters)
         given = np.zeros(0) if radii is None else radii
@@ -165,7 +165,7 @@ async def _hand_out(
     try:
         check_batch(batch.queries, batch.radii if batch.radii.size else None, parameters)
     except InputError as error:
-        party.accuse(ProtocolViolation(client, f"asked what cannot be answered: {error}"))
+        party.accuse(ProtocolViolation(client, f"sent an invalid request: {error}"))
     return batch
 
 
@@ -174,10 +174,10 @@ def check_batch(
     radii: NDArray[np.float64] | None,
     parameters: NoisyVotesParameters,
 ) -> None:
-    """Refuse a batch that cannot be asked; see `NoisyVotesParameters.radii_of`.
+    """Refuse an invalid batch; see `NoisyVotesParameters.radii_of`.
 
     Raises:
-        InputError: If so.
+        InputError: If the batch is invalid.
     """
     for name, given in (("queries", queries), ("radii", radii)):
         real = given is None or np.can_cast(given.dtype, np.float64, "same_kind")
@@ -189,16 +189,16 @@ def check_batch(
 
 
 async def _ring_for(party: Party, parameters: NoisyVotesParameters) -> Ring:
-    """Return a ring to sum on; what goes to everybody needs none."""
+    """Return a ring to sum on; methods that send to everybody need none."""
     return await draw_ring(party) if parameters.sum.goes_round else Ring(party.parties)
 
 
 async def _agree(party: Party, digest: bytes, number: int) -> None:
-    """Wait until all parties have said that they hold the same.
+    """Wait until all parties have confirmed equal public inputs.
 
     Raises:
-        Tampered: If one does not. The party that sent queries or a total may have sent it something
-            else, or it lies itself.
+        Tampered: If one has not. Either the sender of queries or a total sent it something else, or
+            it lies itself.
     """
     party.round(number)
     await broadcast(party, PublicDigest(digest=digest))

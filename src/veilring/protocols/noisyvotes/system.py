@@ -1,4 +1,4 @@
-"""Noisy votes as a system: their parameters, what they promise, and how a batch is played."""
+"""Noisy votes as a system: parameters, guarantee, and the play of a batch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import ClassVar, Final, Literal, Self, cast
@@ -65,34 +65,33 @@ _SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
 
 
 class NoisyVotes(System):
-    """Peers count their own rows near a query and add noise that only all of them together make.
+    """Parties count their own rows near a query, each with its share of the noise.
 
-    A secure sum adds up, so that nobody holds the rows, or the noise. All queries of a batch share
-    `epsilon` by how the balls around them overlap.
+    A secure sum adds them up, so nobody has all rows or all noise. All queries of a batch share
+    `epsilon` by the overlap of the balls around them.
 
     Attributes:
         name: `noisy-votes`.
-        epsilon: The most that a batch may spend.
-        radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
-            the queries of a batch, ε and the public numbers of features and rows; who asks sends
-            it with the queries.
-        k: In place of a radius: about how many nearest rows vote; 0 for a radius. `auto` follows
-            from the public numbers of features and rows.
-        allocation: By what a query's share of a batch's budget is divided.
-        conversion: How k becomes radii. `auto` is `grid` with up to six features and `annuli` with
-            more.
-        public_rows: Whether the number of rows is public, so that nothing is spent on it.
-        count_share: The share of a batch with k that counts the rows otherwise.
-        conversion_share: The share of the rest that turns k into radii.
-        tolerated: The number of parties that may pool what they see, or add no noise, the observer
-            included.
-        sum: How votes are added up.
+        epsilon: The maximum ε of a batch.
+        radius: The radius within which rows vote, with features in [0, 1]. `auto` follows from the
+            queries of a batch, ε and the public numbers of features and rows; the client sends it
+            with the queries.
+        k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
+            `auto` follows from the public numbers of features and rows.
+        allocation: The rule that divides a batch's budget among its queries.
+        conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
+            `annuli` with more.
+        public_rows: Whether the number of rows is public, so that counting it costs nothing.
+        count_share: The share of a batch with k that otherwise pays for counting the rows.
+        conversion_share: The share of the rest that pays for converting k to radii.
+        tolerated: The number of parties that may collude or add no noise, the observer included.
+        sum: The method of the secure sum.
         cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
-        batch: The most queries that are asked at once.
+        batch: The maximum number of queries asked at once.
     """
 
     title: ClassVar[str] = "noisy votes"
-    summary: ClassVar[str] = "Peers add up votes near a query, each with its share of the noise."
+    summary: ClassVar[str] = "Parties add up votes near a query, each with its share of the noise."
 
     name: Literal["noisy-votes"] = Field("noisy-votes", description="noisy-votes")
     epsilon: float = Field(
@@ -137,26 +136,25 @@ class NoisyVotes(System):
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
-        """Return what is promised to everybody, the parties included.
+        """Return the guarantee for everyone, including the parties.
 
-        Where a coalition of `tolerated` parties, or a single one, leaves less noise than `epsilon`
-        needs, the bound is what a full batch loses at most.
+        If a coalition of `tolerated` parties, or a single one, leaves less noise than `epsilon`
+        needs, the bound is the maximum loss of a full batch.
         """
-        # Annuli lose the most; without the number of features they may be what is used.
+        # Annuli lose the most; without the number of features they may be used.
         public = self.bind(GRID_FEATURES_MAX + 1 if self.conversion != "grid" else 1, 1, rows=1)
-        pooling = "no two of them pool what they know, and all add"
+        pooling = "no two of them collude, and all add"
         if self.tolerated > 1:
-            pooling = (
-                f"no more than {self.tolerated} of them pool what they know, and the others add"
-            )
-        notes = ["The number of rows counts as public."] * self._counts_publicly
+            pooling = f"at most {self.tolerated} of them collude, and the others add"
+        notes = ["The number of rows is public."] * self._counts_publicly
         if protecting_shares(parties, self._together, public.sum) < parties - self.tolerated:
             notes.append(
-                "What such a coalition cannot see is less noise than `epsilon` needs: more is lost."
+                "The noise unknown to such a coalition is less than `epsilon` needs: its privacy"
+                " loss is larger."
             )
         return Promise(
             protects="each party's rows",
-            against="everybody who sees labels and totals, the other parties too",
+            against="anyone who sees labels and totals, including the other parties",
             threat_model=f"the parties follow the protocol: {pooling} their noise",
             adjacency="one row added or removed",
             epsilon=self.loss(public, parties, self.largest_batch(public)),
@@ -178,10 +176,10 @@ class NoisyVotes(System):
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:
-        """Return what it costs to have queries labelled, before anything is run.
+        """Return the cost of labelling queries, before anything is run.
 
         With `k` and a grid the cost depends on the number of rows, which the parties count with
-        noise unless it is public: then this is the cost if the noise is 0.
+        noise unless it is public: the forecast is then the cost for noise 0.
 
         Raises:
             InputError: If `rows` is needed and missing.
@@ -193,15 +191,15 @@ class NoisyVotes(System):
         )
 
     def bind(self, features: int, classes: int, *, rows: int | None = None) -> NoisyVotesParameters:
-        """Return the parameters that all parties hold for rows of this shape.
+        """Return the public parameters for rows of this shape.
 
         Args:
             features: The number of features.
             classes: The number of classes.
-            rows: The number of rows of all parties, where `public_rows` says that it is public.
+            rows: The total number of rows, if `public_rows` is set.
 
         Raises:
-            InputError: If they do not go together.
+            InputError: If they are incompatible.
         """
         given = None if self.radius == "auto" else self.radius
         neighbours: WithinRadius | NearestRows = WithinRadius(given)
@@ -219,27 +217,27 @@ class NoisyVotes(System):
         )
 
     def largest_batch(self, parameters: NoisyVotesParameters) -> int:
-        """Return the number of queries that a batch can hold, whatever they are.
+        """Return the number of queries that a batch can always hold.
 
-        Every message has to fit a frame, and noise has to be drawn for each query's share of the
-        budgets, however the balls around the queries overlap.
+        Every message must fit into a frame, and noise must be available for each query's share of
+        the budgets, for any overlap of the balls around the queries.
 
         Raises:
-            InputError: If `epsilon` does not suffice for a single query.
+            InputError: If `epsilon` is insufficient for a single query.
         """
         budgets, near = [parameters.epsilon_vote], parameters.neighbours
         if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
             budgets.append(near.epsilon_conversion)
         most = int(min(budgets) * POLYA_SCALE_MAX) - 1
-        allowed = "a larger number; noise for one query cannot be drawn at this one"
+        allowed = "a larger number; the noise for one query cannot be drawn at this value"
         require(most >= 1, "epsilon", self.epsilon, allowed)
         return min(self.batch, most, queries_max(parameters))
 
     def loss(self, parameters: NoisyVotesParameters, parties: int, queries: int) -> float:
-        """Return the epsilon that a batch of so many queries loses at most, whatever they are.
+        """Return the maximum epsilon that a batch of the given number of queries loses.
 
         Raises:
-            InputError: If the parameters do not go with so many parties.
+            InputError: If the parameters do not fit the number of parties.
         """
         parameters.exponent(parties)
         tolerated, method = self.tolerated, parameters.sum
@@ -268,11 +266,11 @@ class NoisyVotes(System):
         require_that(
             not (self.k and self.public_rows) or facts.rows is not None,
             "public_rows",
-            "a deployment does not know the number of rows; leave it out, and they are counted"
+            "a deployment does not know the number of rows; leave it out, and the rows are counted"
             " with noise",
         )
         parameters = self.bind(facts.features, facts.classes, rows=facts.rows)
-        parameters.exponent(facts.parties)  # refuses what does not go with so many
+        parameters.exponent(facts.parties)  # refuses an invalid number of parties
         return votes_membership(parameters, self.largest_batch(parameters))
 
     @override
@@ -281,7 +279,7 @@ class NoisyVotes(System):
 
     @property
     def _together(self) -> int:
-        """The number of parties that may pool what they see: even one knows its own share."""
+        """The number of parties that may collude: even one knows its own share."""
         return max(1, self.tolerated)
 
     @property
@@ -289,7 +287,7 @@ class NoisyVotes(System):
         return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
 
     def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
-        """Return the way k becomes radii, and the budget that is left for the vote."""
+        """Return the conversion from k to radii, and the remaining budget for the vote."""
         is_public, k = self.public_rows or self.k == "auto", public_k(self.k, features, rows)
         if is_public and rows is None:
             raise InputError.because(
@@ -319,14 +317,14 @@ class VotesSetup(Setup):
     """Parties that are ready to vote.
 
     Attributes:
-        parameters: What all parties hold.
+        parameters: The public parameters.
     """
 
     def __init__(self, system: NoisyVotes, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._votes = system
         self.parameters = system.bind(facts.features, facts.classes, rows=facts.rows)
-        self.parameters.exponent(len(parts))  # refuses what does not go with so many
+        self.parameters.exponent(len(parts))  # refuses an invalid number of parties
         if system.radius == "auto" and not system.k:
             public_rows(facts.rows, "radius")
         for rows in parts.values():
@@ -362,7 +360,7 @@ class VotesSetup(Setup):
         parties = self.parties if among is None else tuple(among)
         client, public = parties[0], self.parameters
         return Play(
-            # Where rows are counted with noise, all know the number that the grid was cut for.
+            # If rows are counted with noise, all parties know the number used for the grid.
             forecast=lambda run: votes_cost(
                 len(parties),
                 len(queries),
@@ -381,7 +379,7 @@ class VotesSetup(Setup):
         return self.answer(queries, rng).labels
 
     def answer(self, queries: NDArray[np.float64], rng: Generator) -> VotesAnswer:
-        """Return what all parties learn about a batch, without messages.
+        """Return the public result of a batch, computed without messages.
 
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
@@ -391,7 +389,7 @@ class VotesSetup(Setup):
         return noisy_votes(queries, parts, self.parameters, rng, radii=radii)
 
     def radii(self, queries: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Return the radii that come with a batch, shape (queries,); none if all know them.
+        """Return the radii of a batch, shape (queries,); none if the parameters determine them.
 
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
@@ -402,9 +400,11 @@ class VotesSetup(Setup):
         return np.full(len(queries), radius)
 
     def loss_of(self, answer: VotesAnswer) -> float:
-        """Return the epsilon that a batch has lost: with radii for k, at most."""
+        """Return the epsilon that a batch has lost, or its upper bound for radii found for k."""
         public, parties = self.parameters, len(self.parts)
-        if isinstance(public.neighbours, NearestRows):  # plans depend on rows: a promise may not
+        if isinstance(
+            public.neighbours, NearestRows
+        ):  # plans depend on rows, but a guarantee must not
             plans = worst_plans(public, len(answer.labels))
         else:
             plans = answer.spent

@@ -50,7 +50,7 @@ async def add_at_server(party: Party, records: LabelledRecords) -> int:
         )
         for block in blocks
     )
-    return await _change(party, messages, "not there with another row: forget it first")
+    return await _change(party, messages, "an id without another row; forget the old row first")
 
 
 async def forget_at_server(party: Party, ids: Sequence[str]) -> int:

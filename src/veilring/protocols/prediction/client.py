@@ -99,7 +99,7 @@ async def label_queries(
     if not 1 <= block <= rules.fitting or not len(queries):
         raise InputError.because(
             f"a block of {block} does not fit {len(queries)} queries: at most "
-            f"{rules.fitting} go at once, and one is needed",
+            f"{rules.fitting} are possible at once, and one is needed",
             field="block",
         )
     stream, labels = Stream(party, rules), []
@@ -134,9 +134,7 @@ async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list
         )
         status = await party.receive(StreamStatus, sender=server)
         if len(status.answered) != len(some):
-            raise ProtocolViolation(
-                server, f"did not say of {len(some)} requests what it was asked"
-            )
+            raise ProtocolViolation(server, f"did not confirm the contents of {len(some)} requests")
         left = status.left
         answered += map(bool, status.answered)
     return int(left), answered

@@ -96,12 +96,12 @@ def require_ids(ids: Sequence[str]) -> None:
     for place, name in enumerate(ids):
         if not (name.isprintable() and 0 < len(name.encode(errors="replace")) <= ID_BYTES_MAX):
             raise InputError.because(
-                f"the id at place {place + 1} must have 1 to {ID_BYTES_MAX} bytes that can "
-                "be printed",
+                f"the id at place {place + 1} must have 1 to {ID_BYTES_MAX} bytes that are "
+                "printable",
                 field="ids",
             )
     if len(set(ids)) < len(ids):
-        raise InputError.because("an id is there twice; each record needs its own", field="ids")
+        raise InputError.because("an id occurs twice; each record needs its own", field="ids")
 
 
 class Accounts:

@@ -175,8 +175,8 @@ def salvage(
 def unreadable_rows(path: Path, error: OSError) -> StoreFailed:
     """Return the error for a file of rows that cannot be opened or read."""
     return StoreFailed(
-        f"{path}: {error.strerror}. Check the disk, and who may write there. If the file is "
-        f"damaged, put back the newest copy of it, or see `{REPAIR}`"
+        f"{path}: {error.strerror}. Check the disk and its permissions. If the file is "
+        f"damaged, restore your newest copy of it, or see `{REPAIR}`"
     )
 
 
@@ -248,7 +248,7 @@ class RowFile:
         kept = [place for place in sound.tolist() if place not in changing]
         expected = mark.rows - (len(changing) if mark.step == _FORGETTING else 0)
         if len(kept) != expected:
-            raise self._damaged(f"it has {len(kept)} rows, and had {expected}")
+            raise self._damaged(f"it has {len(kept)} rows instead of {expected}")
         if mark.step == _ADDING:
             kept += [place for place in sound.tolist() if place in changing]
         if mark.step != _IDLE:
@@ -356,7 +356,7 @@ class RowFile:
         if size < self._offset(self._mark.end):
             raise self._damaged("its end is missing")
         if size > self._offset(end):
-            raise self._damaged("it is longer than it was")
+            raise self._damaged("it is longer than before")
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.void]]]:
         """Yield all places, many at once, with the number of the first; one cut off is zeroed."""
@@ -462,12 +462,12 @@ def _head_of(block: bytes) -> bytes | None:
 def _require_head(path: Path, block: bytes, head: bytes) -> None:
     kept = _head_of(block)
     if kept is None:
-        raise _damaged_rows(path, "its head is damaged, or it is another program's file")
+        raise _damaged_rows(path, "its header is damaged, or it is another program's file")
     _require_terms(kept, head)
     if kept != head:
         raise StoreFailed(
-            f"{path} belongs to another ledger than the one beside it. Put back the two files that "
-            f"belong together. Without the ledger, what its records have spent is forgotten: see "
+            f"{path} does not belong to the ledger next to it. Restore two files that "
+            f"belong together. Without the ledger, the charges of its records are lost: see "
             f"`{REPAIR}`"
         )
 
@@ -482,16 +482,16 @@ def _require_terms(kept: bytes, head: bytes) -> None:
 
 def _missing(path: Path) -> StoreFailed:
     return StoreFailed(
-        f"{path} is missing, though the ledger beside it knows of records. Put it back. Without "
-        f"it, see `{REPAIR}`: records that are added again have what they had left"
+        f"{path} is missing, although the ledger next to it has records. Restore it. Without "
+        f"it, see `{REPAIR}`: records that you add again keep their remaining budgets"
     )
 
 
 def _damaged_rows(path: Path | None, what: str) -> StoreFailed:
     return StoreFailed(
-        f"{path or 'the file of rows'}: {what}. Nothing was overwritten. Put back the newest copy "
-        f"of it that you have. Without one, see `{REPAIR}`: records that are then missing have "
-        "what they had left once they are added again"
+        f"{path or 'the file of rows'}: {what}. Nothing was overwritten. Restore your newest copy "
+        f"of it. Without one, see `{REPAIR}`: missing records that you add again "
+        "keep their remaining budgets"
     )
 
 

@@ -91,9 +91,9 @@ class ServerRules:
         require_that(
             spendable,
             "epsilon",
-            f"the budgets of epsilon {self.epsilon} are not in the range that a ledger can count",
+            f"the budgets of epsilon {self.epsilon} are outside of the range of a ledger",
         )
-        allowed = f"at least 0 and below {all_in_all:g}, which is all that a record may spend"
+        allowed = f"at least 0 and below {all_in_all:g}, the total that a record may spend"
         require(0 <= self.paid < all_in_all, "paid", self.paid, allowed)
         _ = self.parameters
 
@@ -135,7 +135,7 @@ class ServerRules:
         require_that(
             1 <= count <= self.fitting,
             "queries",
-            f"there are {count} queries; 1 to {self.fitting} go at once",
+            f"there are {count} queries; 1 to {self.fitting} are possible at once",
         )
         require_quantised("queries", request.queries.astype(np.float32), self.features)
 

@@ -90,7 +90,9 @@ class PredictionServer:
             try:
                 self._state.rules.check(request)
             except InputError as error:
-                party.accuse(ProtocolViolation(client, f"asked against the rules: {error}"))
+                party.accuse(
+                    ProtocolViolation(client, f"sent a request that violates the rules: {error}")
+                )
             number += 2
             reply = await self._do(partial(self._state.answer, client, request, party.rng))
             party.round(number)
@@ -130,7 +132,7 @@ class PredictionServer:
         def add(message: AddRequest) -> int:
             return self._state.add(LabelledRecords(message.ids, message.features, message.labels))
 
-        await self._change(party, administrator, AddRequest, add, "no records by the rules")
+        await self._change(party, administrator, AddRequest, add, "records that violate the rules")
 
     async def forget(self, party: Party, administrator: str) -> None:
         """Forget the records that an administrator names, message by message.
@@ -143,7 +145,7 @@ class PredictionServer:
         def forget(message: ForgetRequest) -> int:
             return self._state.forget(message.ids)
 
-        await self._change(party, administrator, ForgetRequest, forget, "no ids")
+        await self._change(party, administrator, ForgetRequest, forget, "invalid ids")
 
     async def _change(
         self,

@@ -90,8 +90,8 @@ def open_state(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if rows.exists() and not budgets.exists():
             raise StoreFailed(
-                f"{budgets} is missing, though {rows.name} was begun beside it: it holds all that "
-                f"records have spent. Put it back. Without it, see `{REPAIR}`"
+                f"{budgets} is missing, although {rows.name} next to it is in use: it contains all"
+                f" charges of records. Restore it. Without it, see `{REPAIR}`"
             )
         return _opened(rules, budgets, rows, schema)
     except sqlite3.Error as error:
@@ -215,7 +215,7 @@ class ServerState:
         self._require_labels(records)
         fits = len(self) + len(records) <= RECORDS_MAX
         require_that(
-            fits, "records", f"there would be more than {RECORDS_MAX:,} records, which is the limit"
+            fits, "records", f"the number of records would exceed the limit of {RECORDS_MAX:,}"
         )
         with self._changing():
             differing = self._rows.differing(records)
@@ -227,7 +227,9 @@ class ServerState:
                     self._rows.add(added)
                     _note_steps(self._ledger, self._rows.steps)
                 return len(new)
-        raise ChangeRefused(differing, "here with another row", "new ones; forget it first")
+        raise ChangeRefused(
+            differing, "already present with another row", "new ones; forget it first"
+        )
 
     def forget(self, ids: Sequence[str]) -> int:
         """Forget records at once: in memory, on the disk, and what ties them to answers.
@@ -244,7 +246,7 @@ class ServerState:
         with self._changing():
             unknown = self._accounts.unknown(ids)
             if unknown is not None:
-                raise ChangeRefused(unknown, "never here", "ids that were added")
+                raise ChangeRefused(unknown, "never added", "ids that were added")
             here = [name for name in ids if name in self._numbers]
             self._accounts.forget(ids, here)
             for step in _steps(here):
@@ -297,8 +299,8 @@ class ServerState:
         noted, steps = _noted_steps(self._ledger), self._rows.steps
         if steps > noted + 1:
             raise StoreFailed(
-                f"The ledger beside {self._rows.path} is an older copy: what was spent since is "
-                f"missing. Put back the newest copy. Without one, see `{REPAIR}`"
+                f"The ledger next to {self._rows.path} is an older copy: later charges are "
+                f"missing. Restore your newest copy. Without one, see `{REPAIR}`"
             )
         if steps != noted:
             _note_steps(self._ledger, steps)
@@ -307,8 +309,8 @@ class ServerState:
         """Refuse rows that the ledger does not know: no crash leaves a row without a budget."""
         if self._accounts.unknown(records.ids) is not None:
             raise StoreFailed(
-                f"The ledger beside {self._rows.path} does not know all of its records: it is "
-                "another ledger or an older copy. Put back the newest copy. Without one, see "
+                f"The ledger next to {self._rows.path} does not contain all of its records: it is "
+                "another ledger or an older copy. Restore your newest copy. Without one, see "
                 f"`{REPAIR}`"
             )
 

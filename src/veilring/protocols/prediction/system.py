@@ -101,7 +101,7 @@ class IndKNN(System):
 
     title: ClassVar[str] = "Ind-KNN, server"
     summary: ClassVar[str] = (
-        "A server labels a stream of queries by noisy votes that each record pays for."
+        "A server labels a stream of queries by noisy votes, charging each record that votes."
     )
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
         {
@@ -156,20 +156,20 @@ class IndKNN(System):
         apart = self.clients == "apart"
         return Promise(
             protects="each record of the prediction server",
-            against="each client alone, if clients do not pool their answers"
+            against="each client individually, if clients do not collude"
             if apart
-            else "the clients, all of them together, and everybody they tell",
-            threat_model="a server that is trusted with all rows; clients may ask anything, also"
-            " depending on earlier answers",
+            else "all clients together, and anyone they share answers with",
+            threat_model="a server trusted with all rows; clients may be malicious, with queries"
+            " chosen adaptively",
             adjacency="one record added or removed",
             epsilon=self.epsilon,
             delta=self.delta,
             unit="stream",
             measure="(ε, δ)-DP",
             learned="the client: the label of each query; the server: the queries",
-            note="The bound is that of exact Gaussian noise, which is drawn as double-precision"
-            " floats. The time that an answer takes is not hidden."
-            + " The number of records counts as public."
+            note="The bound assumes exact Gaussian noise, which is drawn as double-precision"
+            " floats. The response time is not protected."
+            + " The number of records is public."
             * (self.tau == "auto"),
         )
 
@@ -231,7 +231,7 @@ class IndKNN(System):
         if self.tau == "auto":
             share = tau_share(facts.features, public_rows(facts.rows, "tau"), self.epsilon)
             tau = (
-                f"this share of all pairs of queries reach τ: {TAU_RULE} = {share:.3g} at"
+                f"this share of all pairs of queries reaches τ: {TAU_RULE} = {share:.3g} at"
                 f" ε = {self.epsilon:g}"
             )
         if self.sigma2 == "auto":
@@ -405,7 +405,7 @@ async def label_stream(
             raise InputError.because("there are no queries; give at least one", field="queries")
         return await label_queries(party, queries, rules=rules, block=rules.fitting)
     if records is None:
-        raise StoreFailed("the server has lost its records: it was started again without them")
+        raise StoreFailed("the server restarted without its records")
     with open_state(rules, None) as state:
         state.add(records)
         await PredictionServer(state, run_inline).answer(party, other)

@@ -104,8 +104,8 @@ def _keyed(
 def _check(owner: str, request: LabelRequest, answer: LabelAnswer, rules: OwnerRules) -> None:
     count = len(request.queries)
     if answer.labels.shape != (count,) or answer.radii.shape != (count if request.k else 0,):
-        raise ProtocolViolation(owner, f"sent an answer of another shape for {count} queries")
+        raise ProtocolViolation(owner, f"sent an answer of the wrong shape for {count} queries")
     if answer.labels.size and int(answer.labels.max()) >= rules.classes:
-        raise ProtocolViolation(owner, "sent a class that there is not")
+        raise ProtocolViolation(owner, "sent a class that does not exist")
     if not np.all(np.isfinite(answer.radii) & (answer.radii >= 0)):
-        raise ProtocolViolation(owner, "sent a radius that is none")
+        raise ProtocolViolation(owner, "sent an invalid radius")

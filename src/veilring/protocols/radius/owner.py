@@ -100,7 +100,9 @@ class Owner:
         try:
             self._rules.check(request)
         except InputError as error:
-            party.accuse(ProtocolViolation(analyst, f"asked against the rules: {error}"))
+            party.accuse(
+                ProtocolViolation(analyst, f"sent a request that violates the rules: {error}")
+            )
         rng = party.rng
         answer = await self._in_turn(analyst, lambda: self.answer_once(analyst, request, rng))
         party.round(2)
@@ -196,7 +198,7 @@ def _require_fitting(rows: Rows, rules: OwnerRules, ids: Sequence[str] | None) -
         )
     if (ids is not None) != (rules.accounting == "record"):
         raise InputError.because(
-            "rows have ids if, and only if, they have budgets of their own", field="ids"
+            "give ids if, and only if, rows have budgets of their own", field="ids"
         )
     if ids is not None and not len(set(ids)) == len(ids) == len(rows):
         raise InputError.because(
@@ -213,7 +215,7 @@ def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
     match unpack(kept):
         case (np.ndarray() as labels, np.ndarray() as radii):
             return labels.astype(np.uint16), radii.astype(np.float64)
-    raise StoreFailed("the ledger holds an answer of another kind")
+    raise StoreFailed("the ledger has an answer of another kind")
 
 
 def _refused(request: LabelRequest, refusal: RequestRefusal) -> LabelAnswer:

@@ -134,7 +134,9 @@ class OwnerRules:
         )
         most = self.queries_max
         require_that(
-            1 <= count <= most, "queries", f"there are {count} queries; 1 to {most} go at once"
+            1 <= count <= most,
+            "queries",
+            f"there are {count} queries; 1 to {most} are possible at once",
         )
         require_that(
             in_unit_cube(request.queries), "queries", "queries must be numbers from 0 to 1"

@@ -123,7 +123,7 @@ def radius_rule(
         return f"r = {radius:.3g}, as given"
     share = radius_share(facts.features, public_rows(facts.rows, "radius"), epsilon)
     return (
-        "a radius within which this share of all pairs of a batch's queries lie:"
+        "a radius within which this share of all pairs of a batch's queries is:"
         f" {RADIUS_RULE} = {share:.3g} at ε = {epsilon:g} for {numbers}"
     )
 
@@ -218,13 +218,13 @@ class DataOwner(System):
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
         {
             "budget": Argument(
-                "Each batch is paid for once, and an exhausted budget refuses.",
+                "Each batch is charged once, and an exhausted budget refuses.",
                 "The owner charges its ledger before it draws noise:"
                 " tests/protocols/radius/test_owner.py. `veilring explore --stores` explores the"
                 " ledger on failing disks.",
             ),
             "malicious clients": Argument(
-                "The guarantee also holds for clients that do anything.",
+                "The guarantee also holds for malicious clients.",
                 "The owner checks each request against public rules and draws all the noise"
                 " itself: tests/protocols/radius/test_owner_attacks.py.",
             ),
@@ -268,15 +268,15 @@ class DataOwner(System):
     def promise(self, *, parties: int = PARTIES) -> Promise:
         return Promise(
             protects="the data owner's rows",
-            against="the clients who ask, and everybody they tell",
-            threat_model="an owner that is trusted with all rows; clients may do anything",
+            against="the clients, and anyone they share answers with",
+            threat_model="an owner trusted with all rows; clients may be malicious",
             adjacency="one row added or removed",
             epsilon=self.epsilon,
             delta=0.0,
             unit="batch",
             measure="pure ε-DP",
             learned="the client: the label of each query" + (", and the radii" if self.k else ""),
-            note="The number of rows counts as public." if self._counts_publicly else "",
+            note="The number of rows is public." if self._counts_publicly else "",
         )
 
     @override

@@ -1,7 +1,7 @@
 """Malicious parties of rank search: they lie in sums that are masked.
 
-A mask hides a lie as it hides the truth: one that adds to its masked words adds to the total. The
-documentation measures what each of them gains, and which check finds which of them.
+A mask protects a lie like the truth: a party that adds to its masked words adds to the total. The
+documentation measures the gain of each adversary, and which check detects it.
 """
 
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ _Masked = MaskedWords | MaskedTotals
 
 
 class _Liar(Adversary):
-    """Adds to sums as if it were its own; a subclass says what, to counts and to votes.
+    """Adds values to sums; a subclass defines them, for counts and for votes.
 
-    Its role has to go on with the total that the others have. So it hears the lie from a peer, too,
-    unless it lies to a victim alone.
+    Its role must continue with the total that the others have. It therefore receives the lie from a
+    peer, too, unless it lies only to a victim.
     """
 
     victim: str = ""
@@ -113,7 +113,7 @@ class TakeOver(WrongCounts):
 
 @dataclass
 class UnevenCounts(_Liar):
-    """Adds to every second threshold, so that totals fall from one to the next.
+    """Adds to every second threshold, so that totals decrease from one to the next.
 
     Attributes:
         by: The number of rows that it adds.
@@ -129,12 +129,12 @@ class UnevenCounts(_Liar):
 
 @dataclass
 class WrongVotes(_Liar):
-    """Adds votes for a class to those of its rows, and may take as many from another class.
+    """Adds votes for a class to those of its rows, and may remove as many from another class.
 
     Attributes:
         by: The number of votes for each query.
-        entry: The class that gets them; where votes are weighted, as rows at distance 0.
-        taken: The class that they are taken from; none if it is negative.
+        entry: The class that gains votes; if votes are weighted, as rows at distance 0.
+        taken: The class that loses votes; none if it is negative.
         victim: The only party to which it lies; all unless given.
     """
 
@@ -177,7 +177,7 @@ class AskTwice(Adversary):
     """Asks a victim for other queries than all others: their mirror images.
 
     Attributes:
-        victim: The party that is sent them.
+        victim: The party that receives them.
     """
 
     victim: str
@@ -191,10 +191,10 @@ class AskTwice(Adversary):
 
 @dataclass
 class MadeUpTotals(Adversary):
-    """Adds up, and tells all others that there are fewer rows within each threshold than there are.
+    """Adds up, and announces fewer rows within each threshold than there are.
 
     Attributes:
-        factor: The share of the rows that it tells of, from 0 to 1.
+        factor: The share of the rows that it announces, from 0 to 1.
     """
 
     factor: float = 0.5
@@ -207,7 +207,7 @@ class MadeUpTotals(Adversary):
         is_first = to == self.party.peers[0]
         if is_first and isinstance(message, MaskedTotals) and len(message.words) == 1:
             (totals,) = message.words
-            totals[:] = totals * self.factor  # its role goes on with this very array
+            totals[:] = totals * self.factor  # its role continues with this very array
         return [(to, message)]
 
 

@@ -1,4 +1,4 @@
-"""Attacks on what rank search publishes: where a row is, and what one party holds.
+"""Attacks on the results of rank search: locating a row, and isolating one party's counts.
 
 They need nothing but answers: published intervals and totals, to queries that the adversary may
 choose. No view of a party inside is of help, as views are simulated from the totals.
@@ -37,9 +37,10 @@ def intersect_shells(
     start: _Points,
     steps: int = 8,
 ) -> _Points:
-    """Return the middle of the points whose distance to each query is in an interval.
+    """Return a central point of those whose distance to each query is in an interval.
 
-    It is the centre of the largest ball inside, found by linear programs about the last centre.
+    It is the centre of the largest ball inside, found by linear programs around the previous
+    centre.
 
     Args:
         queries: Shape (Q, features).
@@ -110,7 +111,7 @@ def counts_of_missing(everyone: Opened, fewer: Opened) -> dict[tuple[int, int], 
 
     Args:
         everyone: The totals of all parties.
-        fewer: Those of all but one.
+        fewer: The totals of all parties but one.
 
     Returns:
         Its clipped count at each query and bit pattern of a threshold that both searches asked.

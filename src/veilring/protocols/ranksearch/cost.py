@@ -1,4 +1,4 @@
-"""The closed form of the cost of a batch, exact given the steps that its search took.
+"""The closed form of the cost of a batch, exact given the steps of its search.
 
 The steps depend on the rows. Before anything is run the cost is a range: from a search that ends in
 its first step to one that divides the widest interval down to single floats, with ties everywhere.
@@ -22,7 +22,7 @@ from veilring.protocols.ranksearch.shared import find_labels_cost, find_radii_co
 
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
-    """Forecast a batch whose steps are not known: the least cost, and the greatest.
+    """Forecast a batch with unknown steps: the minimum and the maximum cost.
 
     Args:
         parties: The number of parties, n.
@@ -50,15 +50,15 @@ def found_cost(
     """Return the exact cost of a batch, given how its search went.
 
     With s steps, all-to-all takes s + 1 rounds of n(n - 1) messages, and a star, for totals only,
-    2(s + 1) rounds of n - 1. A step whose counts stay shared takes ⌈log2(k + 1)⌉ + 1 rounds, one
-    more where k + 1 is a power of 2; and the last is followed by one more, unless no query has k
-    rows.
+    2(s + 1) rounds of n - 1. A step with shared counts takes ⌈log2(k + 1)⌉ + 1 rounds, one more if
+    k + 1 is a power of 2; and the last is followed by one more, unless no query has k rows.
 
     Args:
         parties: The number of parties, n.
-        found: What all parties know of the search.
+        found: The public results of the search.
         parameters: The public parameters.
-        tied_rows: The rows that vote on each query where rows tie; only `label` depends on them.
+        tied_rows: The number of rows that vote on each query with ties; only `label` depends on
+            them.
     """
     rows = np.empty(0, dtype=np.int64) if tied_rows is None else tied_rows
     bounds = vote_bounds(found.tied, rows, parameters.k) if parameters.reveal == "label" else rows

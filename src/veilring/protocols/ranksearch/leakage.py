@@ -1,8 +1,9 @@
-"""What the opened totals of rank search tell, where nothing else is told.
+"""The leakage of the opened totals of rank search, which reveals nothing else.
 
-No message shows anything of one party: a simulator that is given the totals makes every view of up
-to n - 2 parties. What is left to measure is the totals themselves. They tell how far the k-th
-nearest row is, up to an interval, and those above k tell of how near rows are spread over parties.
+No message reveals anything about one party: a simulator can produce every view of up to n - 2
+parties from the totals. What remains to be measured is the leakage of the totals themselves. They
+reveal an interval for the distance of the k-th nearest row, and those above k reveal how nearby
+rows are spread over parties.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ class Opened:
 def open_totals(
     queries: NDArray[np.float64], parts: Sequence[Rows], *, k: int, upper: float, arity: int
 ) -> Opened:
-    """Search the rows of parties by the very steps that they run, and keep what they open.
+    """Search the rows of parties with the parties' own steps, and keep the opened totals.
 
     Args:
         queries: Shape (Q, features).
@@ -80,10 +81,10 @@ def open_nearest(near: Sequence[Nearest], *, k: int, upper: float, arity: int) -
 
 
 def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
-    """Return the width of what is known of each k-th smallest distance, as a share of its range.
+    """Return the width of the published interval of each k-th smallest distance, as a share.
 
-    It is 0 where rows tie: the search ends at their distance, to the last bit. Where there are
-    fewer than k rows it is 1, as there is no such distance.
+    It is 0 for ties: the search ends at their exact distance. With fewer than k rows it is 1,
+    because there is no such distance.
 
     Args:
         found: The radii.
@@ -94,10 +95,10 @@ def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
 
 
 def told_by_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np.float64]]:
-    """Return what the totals of a batch tell about each query, each of shape (Q,).
+    """Return the leakage of a batch's totals about each query, each of shape (Q,).
 
-    `radius` is what `interval_widths` returns, `tied` is 1 where the k-th distance is known to the
-    last bit, and `above` is the share of opened totals that exceed k.
+    `radius` is the result of `interval_widths`, `tied` is 1 if the k-th distance is known exactly,
+    and `above` is the share of opened totals that exceed k.
 
     Args:
         opened: The totals of a batch.
@@ -116,10 +117,10 @@ def told_by_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np
 
 @dataclass(frozen=True, slots=True)
 class ToldOfOne:
-    """What one threshold tells of one honest party, in bits.
+    """The leakage of one threshold about one honest party, in bits.
 
     Attributes:
-        whole: The entropy of the party's clipped count: what there is to be told.
+        whole: The entropy of the party's clipped count, an upper bound.
         by_total: The information of the total of all honest parties about it.
         by_reaching: The information of whether that total reaches k.
     """
@@ -130,9 +131,9 @@ class ToldOfOne:
 
 
 def told_of_one(honest: int, k: int, rows: float) -> ToldOfOne:
-    """Return what a threshold tells of one party, exactly, where parties' counts are Poisson.
+    """Return the exact leakage of a threshold about one party, for Poisson counts.
 
-    A coalition takes its own counts away, so that the total is that of the parties outside it.
+    A coalition subtracts its own counts, so the total is that of the parties outside it.
 
     Args:
         honest: The number of parties outside the coalition.

@@ -1,4 +1,4 @@
-"""The public parameters of rank search, and what a party keeps between batches."""
+"""The public parameters of rank search, and the state of a party between batches."""
 
 import math
 from collections import OrderedDict
@@ -30,9 +30,10 @@ from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Reveal = Literal["totals", "votes", "label"]
-"""What all parties learn: totals of counts and of votes, of votes alone, or of neither."""
+"""The values that all parties learn: totals of counts and of votes, of votes alone, or of
+neither."""
 Adding = Literal["all-to-all", "star"]
-"""Whether each party adds up by itself, or the client adds up and tells the others."""
+"""Whether each party adds up itself, or the client adds up and sends the totals to the others."""
 
 # Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
 # room for its own votes.
@@ -40,7 +41,7 @@ K_MAX: Final = 2**16 - 2
 # A hash each, some 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
 # queries no longer notices when they are asked again with other parties.
 REMEMBERED_MAX: Final = 2**18
-# Of what a party deals at once, 8 bytes for each party and word: 64 MB with 8 parties.
+# The data that a party deals at once, 8 bytes for each party and word: 64 MB with 8 parties.
 SHARED_WORDS_MAX: Final = 2**20
 
 _CHOICES: Final = {
@@ -54,18 +55,18 @@ _FLOAT_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class SearchParameters:
-    """The public parameters of rank search; all parties must hold the same.
+    """The public parameters of rank search, equal for all parties.
 
     Attributes:
         features: The number of features of a row, each in [0, 1].
         classes: The number of classes.
         k: The number of nearest neighbours that vote.
         arity: The number m of parts into which a step divides an interval.
-        reveal: What all parties learn besides the labels.
-        sum: Who adds up totals; what follows shared counts is sent to all.
+        reveal: The values that all parties learn besides the labels.
+        sum: The way to add up totals; messages after shared counts go to all.
         weights: `uniform`, or `distance` for votes in proportion to 1/distance.
-        again: Whether the same queries may be asked again with other parties, so that the
-            difference of two totals is known.
+        again: Whether queries may be repeated with other parties, which reveals the difference of
+            two totals.
 
     Raises:
         InputError: If a value is not allowed.
@@ -90,7 +91,7 @@ class SearchParameters:
         if self.reveal == "label" and self.weights == "distance":
             raise InputError.because(
                 'weights = "distance" needs reveal = "totals" or "votes": only whole votes can be'
-                " compared without showing them",
+                " compared without revealing them",
                 field="weights",
             )
         if not ARITY_MIN <= self.arity <= ARITY_MAX:
@@ -101,7 +102,7 @@ class SearchParameters:
 
     @property
     def _k_max(self) -> int:
-        """The greatest k: totals of counts have to fit a word, or the field that they are in."""
+        """The maximum k: totals of counts must fit into a word, or into their field."""
         return K_MAX if self.reveal == "totals" else self._total_max // PARTIES_MIN - 1
 
     @property
@@ -117,8 +118,8 @@ class SearchParameters:
     def has_adder(self) -> bool:
         """Whether the client adds up.
 
-        Not after counts that stay shared: what was opened last would be confirmed to the client
-        alone, and one that has lied to a party could have the others blame that party.
+        Not after shared counts: the last opened value would be confirmed only to the client, and a
+        client that lied to one party could make the others blame that party.
         """
         return self.sum == "star" and self.reveal == "totals"
 
@@ -151,7 +152,7 @@ class SearchParameters:
         """Refuse queries that cannot be answered.
 
         Raises:
-            InputError: As `batches.check_queries` does.
+            InputError: As in `batches.check_queries`.
         """
         check_queries(queries, self.features, self.queries_max)
 
@@ -167,7 +168,7 @@ class SearchParameters:
             raise InputError("rows", len(rows), f"at most {most:,} among {parties} parties")
 
     def count_word(self, parties: int) -> np.dtype[Any]:
-        """Return the word in which counts are added up: n(k + 1) is the greatest total."""
+        """Return the word type for adding up counts: n(k + 1) is the maximum total."""
         return word_for(parties * (self.k + 1))
 
     def scheme(self, parties: int) -> Scheme:
@@ -175,7 +176,7 @@ class SearchParameters:
         return Scheme(prime_above(parties * (self.k + 1)), parties)
 
     def interval_search(self, queries: int) -> IntervalSearch:
-        """Return the search for the radii of a batch whose counts stay shared."""
+        """Return the search for the radii of a batch with shared counts."""
         return IntervalSearch(queries, self.upper, self.arity)
 
     def search(self, queries: int, parties: int) -> TotalsSearch:
@@ -187,10 +188,10 @@ class SearchParameters:
 class SearchedRows:
     """A party's rows, and the parties with whom it has searched for which queries.
 
-    The same query, asked again without a party, opens totals whose difference is that party's: also
-    with another k, since the first thresholds are the same for all. No party can know whether the
-    others have opened a total, so it refuses once it has sent a value of its own. Queries that were
-    moved a little cannot be refused.
+    Repeating a query without one party opens totals whose difference is that party's count, even
+    with another k, because the first thresholds are the same. No party can know whether the others
+    have opened a total, so it refuses once it has sent a value of its own. Slightly moved queries
+    cannot be detected.
 
     It is kept in memory alone: a party that starts again has forgotten it.
     """
@@ -203,7 +204,7 @@ class SearchedRows:
 
         Args:
             queries: Shape (Q, features).
-            parties: Those of this session.
+            parties: The parties of this session.
 
         Raises:
             AskedBefore: If there are any.
@@ -229,5 +230,5 @@ class SearchedRows:
 
 
 def _keys(queries: NDArray[np.float64]) -> Iterator[bytes]:
-    """Yield what each query is remembered by; -0.0 asks for what 0 does."""
+    """Yield the key of each query; -0.0 has the key of 0."""
     return (digest_of(query.tobytes()) for query in queries + 0.0)

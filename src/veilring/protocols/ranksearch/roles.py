@@ -1,14 +1,15 @@
 """The party of rank search: it counts its own rows within public thresholds, and sums are masked.
 
-What all parties learn with `reveal = "totals"`: the queries, the total of clipped counts at each
-threshold that was asked, the radius, the vote totals and the labels. n - 2 colluders learn no more
-of the others than that; see the chapter on what it tells. With `votes` the counts stay shared, and
-only comparisons with k are opened: all parties learn the interval that ended the search, how it
-ended, the vote totals and the labels, and fewer than half of them learn no more together. With
-`label` the votes stay shared as well: they learn the labels, and where rows tie how many vote.
+With `reveal = "totals"` all parties learn: the queries, the total of clipped counts at each
+threshold searched, the radius, the vote totals and the labels. n - 2 colluders learn nothing more
+about the others; see the chapter on leakage. With `votes` the counts stay secret-shared, and only
+comparisons with k are opened: all parties learn the final interval of the search, how it ended, the
+vote totals and the labels, and fewer than half of them together learn nothing more. With `label`
+the votes stay secret-shared as well: they learn the labels, and the number of votes in case of
+ties.
 
-Every message carries the hash of all that its sender holds to be public: parties, parameters,
-queries and all totals so far. The masks of a sum are bound to it as well.
+Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
+totals so far. The masks of a sum are bound to it as well.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class SearchAnswer:
     Attributes:
         labels: Shape (Q,), the class with most votes, the lowest of them if several have.
         votes: Shape (Q, classes), the total of all parties' votes; none with `reveal = "label"`.
-        found: The radii, and how they were found.
+        found: The radii, and how the search ended.
         tied_rows: With `reveal = "label"` the number of rows that vote on each query where rows
             tie, shape (tied,); none otherwise, where the votes tell it.
     """
@@ -73,7 +74,7 @@ async def rank_search(
 
     Args:
         party: This participant.
-        own: The party's private rows, and what it remembers of earlier batches.
+        own: The party's private rows, and its memory of earlier batches.
         client: The participant that hands out the queries.
         parameters: The public parameters.
         queries: Shape (Q, features) at the client; the others leave it out.
@@ -84,7 +85,7 @@ async def rank_search(
     Raises:
         InputError: If own rows or queries do not fit; nothing was sent then.
         AskedBefore: If the party has sent values for some of the queries among other parties.
-        ProtocolViolation: If a peer sent what no honest party sends.
+        ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If parties hold different things to be public, or no honest parties could have
             this outcome together.
     """
@@ -134,7 +135,7 @@ async def _find_radii(
         (words,) = await sums.add((own.astype(word),))
         totals = words.astype(np.int64)
         if not search.could_be(asked, totals, nearest.distances):
-            party.accuse(Tampered(party.peers, "made totals that no honest counts have"))
+            party.accuse(Tampered(party.peers, "caused totals that honest counts cannot have"))
         search.take(asked, totals)
     return search.found(), search
 
@@ -152,7 +153,7 @@ async def _add_votes(  # noqa: PLR0917  (own votes, and what the search has told
     at_radius = most_rows(totals, found, parameters.k) if search is None else search.at_radius
     at_least = None if search is None else search.at_least
     if not could_be_votes(totals, votes, found, at_radius, at_least):
-        party.accuse(Tampered(party.peers, "made vote totals that no honest votes have"))
+        party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
     return SearchAnswer(totals.labels, totals.values, found)
 
 
@@ -175,5 +176,7 @@ async def _count_tied(
         return np.empty(0, dtype=np.int64)
     (totals,) = await sums.add((own,))
     if not ((totals >= own) & (totals > parameters.k)).all():
-        party.accuse(Tampered(party.peers, "made totals of tied rows that no honest rows have"))
+        party.accuse(
+            Tampered(party.peers, "caused totals of tied rows that honest rows cannot have")
+        )
     return np.asarray(totals, dtype=np.int64)

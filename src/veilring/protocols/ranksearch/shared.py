@@ -124,7 +124,7 @@ class SharedRounds:
             )
             words = message.words
             if (words.dtype, len(words)) != (scheme.word, size) or words.max() >= scheme.p:
-                raise ProtocolViolation(sender, "sent other shares than are due")
+                raise ProtocolViolation(sender, "sent the wrong shares")
             received.append(words.astype(np.int64))
         return np.concatenate([np.empty(0, dtype=np.int64), *received])
 
@@ -150,7 +150,7 @@ async def find_radii(
         return clipped_counts(nearest.distances, asked)
 
     def refuse() -> None:
-        party.accuse(Tampered(party.peers, "made comparisons that no honest counts have"))
+        party.accuse(Tampered(party.peers, "caused comparisons that honest counts cannot have"))
 
     scheme = parameters.scheme(len(party.parties))
     dealer = Dealer(scheme, party.parties.position(party.me), party.rng)
@@ -193,7 +193,7 @@ async def find_labels(
         play = label_play(dealer, votes.counts[most == bound], bound)
         labels[most == bound] = await rounds.play(play, scheme)
     if (labels == NO_LABEL).any():
-        party.accuse(Tampered(party.peers, "made labels that no honest votes have"))
+        party.accuse(Tampered(party.peers, "caused labels that honest votes cannot have"))
     return labels
 
 

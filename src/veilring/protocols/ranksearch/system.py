@@ -47,36 +47,37 @@ from veilring.protocols.system import (
 )
 
 _LEARNED: Final[Mapping[Reveal, str]] = {
-    "totals": "how many rows lie within each distance that was asked, the radius, the votes and"
+    "totals": "the number of rows within each distance searched, the radius, the votes and"
     " the label",
-    "votes": "between which distances the k-th nearest row lies, whether several rows tie there,"
+    "votes": "an interval for the distance of the k-th nearest row, whether several rows tie there,"
     " the votes and the label",
-    "label": "between which distances the k-th nearest row lies, how many rows tie there if several"
-    " do, and the label",
+    "label": "an interval for the distance of the k-th nearest row, the number of rows tied there"
+    " (if several), and the label",
 }
 _SHOWN: Final[Mapping[Reveal, str]] = {
-    "totals": "Nothing but totals is shown.",
-    "votes": "Counts stay shared: only comparisons with k and vote totals are shown.",
-    "label": "Counts and votes stay shared: only comparisons with k, and the class with most votes,"
-    " are shown.",
+    "totals": "Only totals are revealed.",
+    "votes": "Counts stay secret-shared: only comparisons with k and vote totals are revealed.",
+    "label": "Counts and votes stay secret-shared: only comparisons with k, and the class with the"
+    " most votes, are revealed.",
 }
 _OPENED: Final[Mapping[Reveal, str]] = {
     "totals": "sums",
     "votes": "comparisons and votes",
     "label": "comparisons",
 }
-_SIMULATED: Final = "a view is simulated from what is published"
+_SIMULATED: Final = "a view can be simulated from the published results"
 _PUBLISHED: Final[Mapping[str, Measure]] = MappingProxyType(
     {
         "radius": Measure(
-            "radius known to", "of the range of distances: so closely is the k-th smallest known"
+            "radius known to",
+            "of the range of distances: the width of the published interval of the k-th smallest",
         ),
         "tied": Measure(
-            "ties", "of the queries end where rows tie, which shows their distance to the last bit"
+            "ties", "of the queries end at tied rows, which reveals their exact distance"
         ),
         "above": Measure(
             "totals above k",
-            "of the opened totals, which tell how rows are spread over parties",
+            "of the opened totals, which reveal how rows are spread over parties",
         ),
     }
 )
@@ -93,15 +94,18 @@ class RankSearch(System):
         k: The number of nearest rows that vote; all rows that tie at the k-th place do.
         arity: The number of parts into which a step of the search divides an interval.
         reveal: What all parties learn besides the labels.
-        sum: Who adds up totals: each party by itself, or the one that asks, which tells the others.
-        weights: How a row's vote counts.
-        again: Whether the same queries may be asked again with other parties: the difference of
-            two totals shows the rows of one.
+        sum: The way to add up totals: each party itself, or the client, which sends them to the
+            others.
+        weights: The weight of a row's vote.
+        again: Whether queries may be repeated with other parties: the difference of two totals
+            reveals the rows of one.
         batch: The most queries that are asked at once.
     """
 
     title: ClassVar[str] = "rank search"
-    summary: ClassVar[str] = "Peers count under masks until they know the radius of the k nearest."
+    summary: ClassVar[str] = (
+        "Parties add up masked counts until they know the radius of the k nearest rows."
+    )
 
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType(
         {
@@ -146,21 +150,22 @@ class RankSearch(System):
     def promise(self, *, parties: int = PARTIES) -> Promise:
         coalition = self.pooling(parties)
         weighted = (
-            " A class with a single row within the radius shows its distance by its weighted total."
+            " If a class has a single row within the radius, its weighted total reveals the row's"
+            " distance."
             if self.weights == "distance" and self.reveal != "label"
             else ""
         )
         return Promise(
             protects="each party's rows",
             against=f"any {coalition} of the {parties} parties together",
-            threat_model=f"semi-honest parties, of which up to {coalition} pool what they see",
+            threat_model=f"semi-honest parties, of which up to {coalition} collude",
             adjacency="",
             epsilon=None,
             delta=0.0,
             unit="query",
             measure=f"{_OPENED[self.reveal]} only, no ε",
             learned=f"all parties: the queries, {_LEARNED[self.reveal]}",
-            note=f"{_SHOWN[self.reveal]} What they tell adds up over queries: radii to chosen"
+            note=f"{_SHOWN[self.reveal]} Their leakage adds up over queries: radii to chosen"
             " queries locate a row." + weighted,
         )
 
@@ -181,10 +186,10 @@ class RankSearch(System):
         return in_batches(lambda count: search_cost(parties, count, public), queries, size)
 
     def bind(self, features: int, classes: int) -> SearchParameters:
-        """Return the parameters that all parties hold for rows of this shape.
+        """Return the public parameters for rows of this shape.
 
         Raises:
-            InputError: If they do not go together.
+            InputError: If they are incompatible.
         """
         return SearchParameters(
             features=features,
@@ -230,7 +235,7 @@ class SearchSetup(PeerSetup):
     """Parties that are ready to search and vote.
 
     Attributes:
-        parameters: What all parties hold.
+        parameters: The public parameters.
     """
 
     is_exact: ClassVar[bool] = True
@@ -278,7 +283,7 @@ class SearchSetup(PeerSetup):
 
     @override
     def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:
-        """Return what the published results of searches tell, a search for each query.
+        """Return the leakage of the published results of searches, one search for each query.
 
         Of parties nothing is learned beyond that: the measures of a hop are 0 by argument.
         """

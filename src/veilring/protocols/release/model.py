@@ -114,7 +114,7 @@ class ReleasedModel:
         require_that(
             self.classifier.classes == self.schema.classes,
             _CLASSES,
-            "the classifier has other classes than the schema",
+            "the classes of the classifier differ from those of the schema",
         )
         require_that(
             self.classifier.width == self.schema.width,
@@ -146,7 +146,7 @@ class ReleasedModel:
             "parties": f"{made.parties:,}, of which {made.tolerated:,} may collude and"
             f" {made.lost:,} be lost",
             "rows": f"{made.rows:,}, as declared",
-            "noise": f"{noise} times what one row adds at most ({made.law})",
+            "noise": f"{noise} times the largest contribution of a row ({made.law})",
         }
         return "\n".join(
             [*(f"{name:<14}{text}" for name, text in lines.items()), str(self.promise)]
@@ -203,8 +203,8 @@ class ReleasedModel:
             require_that(
                 _columns(feature_terms(rows.features)) == _columns(self.schema.features),
                 "rows",
-                f"the table {rows.name} has other features than the model; read its rows by the "
-                "model's schema: give the path of a CSV file",
+                f"the features of the table {rows.name} differ from the model's; read its rows"
+                " with the model's schema: give the path of a CSV file",
             )
             rows = rows.X
         ranges = self.schema.encoded.ranges
@@ -289,7 +289,7 @@ def _read(path: Path) -> bytes:
     require_that(
         len(data) <= MODEL_BYTES_MAX,
         "path",
-        f"{path.name} is no released model: it has more than {MODEL_BYTES_MAX:,} bytes",
+        f"{path.name} is not a released model: it has more than {MODEL_BYTES_MAX:,} bytes",
     )
     return data
 
@@ -308,6 +308,6 @@ def _first_mistake(path: Path, error: ValidationError) -> InputError:
 
 def _refused(path: Path, reason: str, field: str = "path") -> InputError:
     return InputError.because(
-        f"{path.name} is not a released model: {reason}; load the file as it was written",
+        f"{path.name} is not a released model: {reason}; load the file unchanged",
         field=field,
     )

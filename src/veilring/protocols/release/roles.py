@@ -78,8 +78,8 @@ def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> No
     planned = parameters.plan.trust.parties
     if parties != planned:
         raise InputError.because(
-            f"the noise is planned for {planned} parties, and {parties} take part; plan it for as "
-            "many as there are",
+            f"the noise is planned for {planned} parties, but {parties} take part; plan it for "
+            "all of them",
             field="parties",
         )
     if parameters.own is not None:  # ours are known to stay within their bounds
@@ -228,13 +228,13 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
             party.round(2 * number + 2)
             message = await party.receive(ReleasedWords, sender=sender, due=2 * number + 2)
             if message.words.shape != piece.shape:
-                raise ProtocolViolation(sender, "sent another number of words than a total has")
+                raise ProtocolViolation(sender, "sent a total of the wrong length")
             piece[:] = message.words
             shares.add(message.shares)
             number += 1
         (least, *more) = sorted(shares)
         if more or not trust.present <= least <= trust.parties:
-            raise ProtocolViolation(sender, "sent a total of another number of parties")
+            raise ProtocolViolation(sender, "sent a total of the wrong number of parties")
         totals.append(Total(words, least))
     return released_by(parameters, totals)
 

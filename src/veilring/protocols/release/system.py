@@ -88,7 +88,9 @@ class Release(System):
 
     is_lasting: ClassVar[bool] = True
     title: ClassVar[str] = "release"
-    summary: ClassVar[str] = "Peers release one noisy sum; a model made of it labels all queries."
+    summary: ClassVar[str] = (
+        "Parties release one noisy sum; a model made from it labels all queries."
+    )
 
     name: Literal["release"] = Field("release", description="release")
     epsilon: float = Field(
@@ -125,25 +127,25 @@ class Release(System):
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         pooling = self.pooling(parties)
-        losing = f"; of these all but {self.lost} are there to the end" if self.lost else ""
-        owner = "an owner that is trusted with all rows; clients may do anything"
+        losing = f"; all but {self.lost} of these stay to the end" if self.lost else ""
+        owner = "an owner trusted with all rows; clients may be malicious"
         peers = (
-            f"semi-honest parties: all add their noise, and no more than {pooling} of the"
-            f" {parties} pool what they see{losing}"
+            f"semi-honest parties: all add their noise, and at most {pooling} of the"
+            f" {parties} collude{losing}"
         )
         return Promise(
             protects="the owner's rows" if self.trusted else "each party's rows",
-            against="everybody who sees the release"
-            + ("" if self.trusted else ", the other parties too"),
+            against="anyone who sees the release"
+            + ("" if self.trusted else ", including the other parties"),
             threat_model=owner if self.trusted else peers,
             adjacency="one row added or removed",
             epsilon=self.epsilon,
             delta=self.delta,
             unit="release",
             measure=_measure(self.delta),
-            learned="everybody: the noisy totals, and the model made of them; queries stay with"
-            " those who ask",
-            note="The declared number of rows counts as public.",
+            learned="everyone: the noisy totals and the model made from them; queries stay with"
+            " the clients",
+            note="The declared number of rows is public.",
         )
 
     def promise_of(self, plan: Plan) -> Promise:
@@ -191,8 +193,8 @@ class Release(System):
         declared = self.rows or rows
         if declared is None:
             raise InputError.because(
-                "the noise and the statistic follow from the number of rows of all parties"
-                " together, which has to be declared; give protocol.rows",
+                "the noise and the statistic depend on the number of rows of all parties"
+                " together, which must be declared; give protocol.rows",
                 field="rows",
             )
         trust = self.trust_among(parties)
@@ -267,8 +269,8 @@ class Release(System):
     def membership(self, facts: Facts) -> Membership:
         if self.trusted and facts.parties != 1:
             raise InputError.because(
-                f"an owner has all rows if `protocol.trusted` is true, and {facts.parties} parties"
-                " take part; name the owner alone, or leave it out",
+                f"if `protocol.trusted` is true, one owner has all rows, but {facts.parties}"
+                " parties take part; name the owner alone, or leave it out",
                 field="parties",
             )
         parameters = self.bind(_schema_of(facts), facts.parties, facts.rows)

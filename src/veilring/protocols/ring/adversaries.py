@@ -1,7 +1,7 @@
 """Malicious parties of the ring, which attack PP-TopK, the secure sum and PP-kNN.
 
-The documentation measures what each of them gains, and which check finds which of them. Where only
-the vector or only the sum is run, adversaries that touch the other are honest.
+The documentation measures the gain of each adversary, and which check detects it. If only the
+vector or only the sum is run, adversaries that attack the other are honest.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ class InputSubstitution(Adversary):
     """Claims that all its rows are of one class: it lies about its input only.
 
     Attributes:
-        label: The class, from 0. No honest party checks it, so it has to be a known class.
+        label: The class, from 0. No honest party checks it, so it must be a known class.
     """
 
     label: int = 0
@@ -55,11 +55,10 @@ def with_rows(own: Any, change: Callable[[Rows], Rows]) -> Any:  # noqa: ANN401 
 
 @dataclass
 class InflateTopK(Adversary):
-    """Forgets the nearest: puts the last entry of the vector in the place of its first ones.
+    """Forgets the nearest rows: replaces the first entries of the vector by its last entry.
 
     Attributes:
-        entries: The number of entries that it takes out, at least 1; all but the last if there are
-            fewer.
+        entries: The number of entries to remove, at least 1; all but the last if there are fewer.
         first_round: The round of PP-TopK in which it begins, from 1.
     """
 
@@ -102,7 +101,7 @@ class DeflateTopK(Adversary):
 
 @dataclass
 class Replayer(Adversary):
-    """Sends its first vector again in every later round, and forgets what came after it."""
+    """Sends its first vector again in every later round, and forgets all later values."""
 
     _first: NDArray[np.float64] | None = field(default=None, init=False)
 
@@ -163,7 +162,7 @@ class WrongSum(Adversary):
 
 @dataclass
 class TakeOver(WrongSum):
-    """Decides alone: shrinks the radius to nothing, so that nobody votes, and casts all votes.
+    """Decides alone: shrinks the radius to nothing, so that no row votes, and casts all votes.
 
     Attributes:
         by: The number of votes that it casts; k of them pass for honest ones.
@@ -187,8 +186,8 @@ class Equivocate(Adversary):
     partial sum of shares, or other masked words.
 
     Attributes:
-        victim: The party that is sent the wrong thing.
-        by: The amount that is added to each entry of a sum.
+        victim: The party that receives the wrong value.
+        by: The amount added to each entry of a sum.
         scale_bits: The fractional bits of the sum's fixed point; by default PP-kNN's.
     """
 

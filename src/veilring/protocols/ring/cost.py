@@ -1,11 +1,11 @@
-"""The closed forms: what a run will cost, and how long it takes where links are alike.
+"""Closed forms of the cost of a run, and of its time if all links are alike.
 
 Messages and rounds are formulas. Bytes are exact too: the size of a message depends on its shapes
 and on a few small numbers only, so one message of each kind is built and measured.
 
-The time of a batch is that of its longest chain of messages, of which none is sent before the one
-before it has arrived. If each takes `latency` and its bytes leave at `bandwidth`, and computing
-takes no time, then a run takes exactly what its longest chain takes. The client is the (first)
+The time of a batch is that of its longest chain of messages, each of which is sent after the
+previous one has arrived. If each message takes `latency`, its bytes depart at `bandwidth`, and
+computing takes no time, a run takes exactly as long as its longest chain. The client is the (first)
 starter, and the order was dealt.
 """
 
@@ -46,8 +46,8 @@ def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:
 def sum_cost(parties: int, runs: int, entries: int, method: SumMethod) -> Forecast:
     """Forecast a secure sum of arrays of shape (runs, entries).
 
-    `ring` takes `n` messages and `n - 1` for the result, `cycles` s times the first, `shares`
-    `2n(n - 1)`, and `masks` `n(n - 1)` and as many in set-up.
+    `ring` takes `n` messages and `n - 1` for the result, `cycles` s times the first, `shares` `2n(n
+    - 1)`, and `masks` `n(n - 1)` plus the same number in set-up.
     """
     words = np.zeros((runs, entries), dtype=np.uint64)
     if method.name == "masks":
@@ -132,14 +132,14 @@ class Chain:
 
     Attributes:
         rounds: The number of messages in the chain.
-        bytes: The bytes of all of them, and of what leaves on the same link before them.
+        bytes: The bytes of all of them, and of earlier messages on the same link.
     """
 
     rounds: int
     bytes: int
 
     def seconds(self, latency: float, bandwidth: float) -> float:
-        """Return the time that the chain takes.
+        """Return the duration of the chain.
 
         Args:
             latency: The latency of each message, in seconds.
@@ -149,7 +149,7 @@ class Chain:
 
 
 def knn_chain(parties: int, queries: int, parameters: KNNParameters) -> Chain:
-    """Return the longest chain of PP-kNN in one ring whose votes go round the ring.
+    """Return the longest chain of PP-kNN in one ring whose votes are summed along the ring.
 
     On the starter's link to its successor the queries leave before the first vector, and the result
     before the first part of the sum.
@@ -166,10 +166,10 @@ def knn_chain(parties: int, queries: int, parameters: KNNParameters) -> Chain:
 def nested_chain(parties: int, queries: int, parameters: KNNParameters, groups: int) -> Chain:
     """Return the longest chain of PP-kNN in rings of rings.
 
-    It goes round the first group, which is a largest one, and round the starters, once for the
-    vector and once for the sum. The second starter has to receive the result, send it on and wait
-    for its own group's sum. If that group is as large as the first and a result is larger than a
-    part of the sum, the first starter's part waits for it.
+    The chain passes the first group, which is a largest one, and the starters, once for the vector
+    and once for the sum. The second starter must receive the result, send it on and wait for its
+    own group's sum. If that group is as large as the first and a result is larger than a part of
+    the sum, the first starter's part waits for it.
 
     Raises:
         InputError: If votes are added in another way, or there are too few parties for the groups.

@@ -49,17 +49,18 @@ from veilring.protocols.ring.algorithm.topk import (
     start_vector,
 )
 
-# A transcript of this many entries takes 64 MiB; more trials are run one chunk after another.
+# A transcript of this many entries takes 64 MiB; more trials are run in several chunks.
 TRANSCRIPT_ENTRIES: Final = 2**23
 
-# With this many trials calls cost little beside the work, and a hop's vectors fit a core's cache.
+# With this many trials calls cost little compared with the work, and a hop's vectors fit into a
+# core's cache.
 CHUNK_TRIALS: Final = 2**13
 
 KINDS: Final = 4
-"""Of a trial on a hop: whether it exposed (0 or 1), claims, right ones, those in the result."""
+"""Counts per trial and hop: exposed (0 or 1), claims, correct claims, claims in the result."""
 
-# The least range of the noise, in the greatest number of a run. Two numbers from it are equal with
-# a chance of at most 2**-32.
+# The minimum noise range, relative to the largest number of a run. Two numbers from it are equal
+# with probability at most 2**-32.
 NOISE_RANGE_MIN: Final = 2.0**-20
 
 # Standard errors come from leaving out one group of trials at a time. With 32 groups they are
@@ -74,9 +75,9 @@ Draw = Callable[[slice], NDArray[np.float64]]
 class MonteCarloEstimate:
     """A Monte Carlo estimate and its standard error.
 
-    The error is a delete-one-group jackknife over independent trials, so that the dependence among
-    the hops of a trial is in it. An event that was never seen has standard error 0; then look at
-    `proportion_interval`.
+    The error is a delete-one-group jackknife over independent trials, so it includes the dependence
+    among the hops of a trial. An event that never occurred has standard error 0; use
+    `proportion_interval` then.
     """
 
     value: float
@@ -101,7 +102,7 @@ class HopLeakage:
         exposure: Mean over all hops.
         claim: Over all claims of all hops.
         lop: Mean of the parties' LoP.
-        lop_peak: The greatest LoP of any party (position). As the greatest of n estimates it is
+        lop_peak: The maximum LoP of any party (position). As the maximum of n estimates it is
             biased upward by up to a few standard errors.
         exposure_by_party: For each position, the probability of an exposure anywhere in the run,
             shape (n,): a proportion of T independent runs, for `proportion_interval`.
@@ -129,8 +130,8 @@ class CoalitionExposure:
         trials: Number of independent runs.
         exactly: For each position, the probability that somewhere in the run a real value of that
             party is pinned to it alone, shape (n,); NaN for members of the coalition.
-        among_run: The probability that a real value of the party is seen to come from the honest
-            run that it sits in, of whatever length, shape (n,); NaN for members.
+        among_run: The probability that a real value of the party is seen to come from its maximal
+            run of honest parties, of any length, shape (n,); NaN for members.
     """
 
     trials: int
@@ -141,12 +142,12 @@ class CoalitionExposure:
 def estimate_hop_leakage(
     values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
 ) -> HopLeakage:
-    """Estimate what a party's successor learns on a hop of PP-TopK.
+    """Estimate the leakage per hop of PP-TopK to the successor.
 
     Args:
         values: Each party's own k smallest in each trial, shape (T, n, k) with T >= 2 and n >= 3,
-            as `run_ring` takes them. To estimate for a data set, deal its rows to the parties and
-            the parties to the positions again in each trial.
+            as in `run_ring`. To estimate for a data set, divide its rows among the parties and
+            assign the parties to positions again in each trial.
         parameters: The public parameters.
         rng: The source of the parties' coins and noise.
 
@@ -166,13 +167,13 @@ def leakage_over_orders(
     trials: int,
     rng: np.random.Generator,
 ) -> HopLeakage:
-    """Estimate what a hop leaks, over queries and over all orders of the ring.
+    """Estimate the leakage per hop, over queries and over all orders of the ring.
 
     Args:
         own: Each party's k smallest distances to each query, shape (queries, parties, k).
         parameters: The public parameters.
-        trials: The number of runs, at least 2: each of a query drawn uniformly, with the parties in
-            a random order.
+        trials: The number of runs, at least 2: each for a query drawn uniformly, with the parties
+            in a random order.
         rng: Source of the queries, the orders, and the parties' coins and noise.
     """
     queries, parties, _ = own.shape
@@ -195,14 +196,14 @@ def sample_hop_leakage(
 
     Args:
         draw: Called for one slice of trials after another, in order.
-        shape: The number of trials T, at least 2, and that of the parties n, at least 3.
+        shape: The number of trials T, at least 2, and the number of parties n, at least 3.
         parameters: The public parameters.
         rng: The source of the parties' coins and noise.
-        distinct: Whether the values of a trial are distinct and below `upper`, as those of a
-            continuous law are. The estimates are the same, and many times faster for large k.
+        distinct: Whether the values of a trial are distinct and below `upper`, like those of a
+            continuous law. The estimates are the same, and many times faster for large k.
 
     Raises:
-        InputError: As `estimate_hop_leakage` does.
+        InputError: As in `estimate_hop_leakage`.
     """
     trials, parties = shape
     tally = HopTally.empty(trials, parties, parameters.rounds)
@@ -222,7 +223,7 @@ def hop_leakage_of(
     """Return the leakage of the hops in real runs, such as those of networked parties.
 
     Args:
-        vectors: The start vector and what each hop passed on, shape (n * rounds + 1, T, k), T >= 2.
+        vectors: The start vector and the output of each hop, shape (n * rounds + 1, T, k), T >= 2.
         values: Each party's own k smallest in each run, shape (T, n, k), in the order of the ring
             and padded with `+inf`.
         parameters: The public parameters of the runs.
@@ -248,14 +249,13 @@ def exposure_to_coalition(
     coalition: Collection[int],
     rng: np.random.Generator,
 ) -> CoalitionExposure:
-    """Estimate what a coalition, pooling all that its members see, learns of each honest party.
+    """Estimate what a coalition that pools its members' views learns about each honest party.
 
-    It sees the vector that enters and the vector that leaves every unbroken run of honest hops.
-    What is in the second and not in the first comes from the parties of that run: if it is a
-    single party, from that party exactly. The start vector and the result are public, so
-    the starter in round 1 needs only a corrupt successor, and the last party in the last round
-    only a corrupt predecessor. For a party between two corrupt neighbours `exactly` is its
-    `HopLeakage.exposure_by_party`.
+    It sees the vectors that enter and leave every unbroken run of honest hops. Entries of the
+    second that are not in the first come from the parties of that run: from a single party,
+    exactly. The start vector and the result are public, so the starter in round 1 needs only a
+    corrupt successor, and the last party in the last round only a corrupt predecessor. For a party
+    between two corrupt neighbours `exactly` is its `HopLeakage.exposure_by_party`.
 
     Args:
         values: As for `estimate_hop_leakage`, shape (T, n, k).
@@ -336,7 +336,7 @@ def uniform_values(  # noqa: PLR0917  (a shape and a law)
         k: The number of smallest rows to keep, at least 1.
         rows_per_party: The number of rows of each party, N, at least 0.
         rng: The source of the rows.
-        upper: The greatest value, positive.
+        upper: The maximum value, positive.
 
     Returns:
         Shape (trials, parties, k), rows ascending, filled up with `+inf` if N < k.
@@ -365,7 +365,7 @@ def uniform_values(  # noqa: PLR0917  (a shape and a law)
 def transcript(
     values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return the start vector and then what each hop passed on, shape (hops + 1, T, k).
+    """Return the start vector followed by the output of each hop, shape (hops + 1, T, k).
 
     The runs are side by side in memory, which is how multisets are compared fastest.
     """
@@ -401,7 +401,7 @@ def watch_hops(
     """Return the counts of all hops of any runs, shape (`KINDS`, hops, T).
 
     Args:
-        vectors: The start vector and what each hop passed on, shape (hops + 1, T, k).
+        vectors: The start vector and the output of each hop, shape (hops + 1, T, k).
         values: Each party's own k smallest, shape (T, n, k).
         parameters: The public parameters.
     """
@@ -446,7 +446,7 @@ def _watch_hop(
 
 
 def is_noise_distinct(parameters: TopKParameters) -> bool:
-    """Return whether noise has range enough that no two numbers of it need be taken for equal."""
+    """Return whether the noise range is so large that equal numbers can be neglected."""
     greatest = max(abs(parameters.lower), abs(parameters.upper))
     return parameters.delta >= NOISE_RANGE_MIN * greatest
 
@@ -510,8 +510,8 @@ def _bear(
     Returns:
         The trials in which the party answered honestly, and how many values it inserted in each.
     """
-    # Noise takes the places of what it displaces. The least value of an honest answer is the first
-    # entry to differ, and moves those behind it.
+    # Noise takes the places of the entries that it displaces. The smallest value of an honest
+    # answer is the first entry to differ, and moves the entries behind it.
     differs = passed != received
     first = differs.argmax(axis=1)[:, None]
     least = np.take_along_axis(passed, first, axis=1) == own[:, :1]
@@ -564,7 +564,7 @@ class HopTally:
 
     @classmethod
     def empty(cls, trials: int, parties: int, rounds: int) -> "HopTally":
-        """Return a tally of no trial yet, or refuse to if there are too few to come."""
+        """Return an empty tally, or refuse if there will be too few trials."""
         require_that(
             trials > 1, "values", "at least 2 trials are needed, or there is no standard error"
         )
@@ -575,7 +575,7 @@ class HopTally:
         return cls(hops, exposed, sizes, group_of)
 
     def add(self, chunk: slice, counts: NDArray[np.int32]) -> None:
-        """Count what all hops of some trials gave away.
+        """Add the counts of all hops of some trials.
 
         Args:
             chunk: The trials that are counted.

@@ -1,12 +1,13 @@
 """PP-kNN in rings of rings: groups go round at the same time, and then their starters.
 
-Each step is that of the one ring: PP-TopK goes round each group and then round the starters, and
-so does the sum of votes. With groups of about the root of n, a batch takes some `2 * sqrt(n)` hops
-a turn in place of n. What that reveals more than one ring is on the page of the ring family.
+Each step is that of a single ring: PP-TopK passes around each group and then around the starters,
+and so does the sum of votes. With groups of about the square root of n, a batch takes some `2 *
+sqrt(n)` hops per round instead of n. The additional leakage compared with one ring is described on
+the page of the ring family.
 
-No group's total of votes is known to anybody. The second party of a group, its keeper, splits its
-own votes into two random shares. One opens the sum of its group, and the other goes to the starter
-of the next group, so that what each starter brings to the sum of the starters is a random array.
+No party learns a group's total of votes. The second party of a group, its keeper, splits its own
+votes into two random shares. One opens the sum of its group, and the other goes to the starter of
+the next group, so that each starter's input to the sum of the starters is a random array.
 """
 
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def group_sizes(parties: int, groups: int) -> tuple[int, ...]:
     if not PARTIES_MIN <= groups <= most:
         allowed = f"{PARTIES_MIN} to {most} for {parties} parties"
         if most < PARTIES_MIN:
-            allowed = f"nothing: rings of rings take at least {PARTIES_MIN**2} parties"
+            allowed = f"nothing: rings of rings need at least {PARTIES_MIN**2} parties"
         raise InputError("groups", groups, allowed)
     size, larger = divmod(parties, groups)
     return (size + 1,) * larger + (size,) * (groups - larger)
@@ -82,10 +83,10 @@ def group_sizes(parties: int, groups: int) -> tuple[int, ...]:
 def nest(order: Ring, groups: int) -> NestedRings:
     """Cut a ring into groups of parties that follow each other.
 
-    If nobody chose the order, nobody chose its group or who starts it.
+    If no party chose the order, no party chose its group or its starter.
 
     Raises:
-        InputError: As `group_sizes` does.
+        InputError: As in `group_sizes`.
     """
     arcs = tuple(_arcs(order, group_sizes(len(order), groups)))
     return NestedRings(order, arcs, Ring([arc.starter for arc in arcs]))
@@ -132,7 +133,7 @@ async def nested_knn(
     Raises:
         InputError: If own rows or queries do not fit, there are too few parties for the groups, or
             votes are to be added in another way; nothing was sent then.
-        ProtocolViolation: If a peer sent what no honest party sends.
+        ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If parties were asked different queries, or no honest parties, whatever their
             rows, could have this outcome together.
     """
@@ -167,7 +168,7 @@ async def nested_knn(
 
 
 class Levels:
-    """One party's place on both levels, and what it does there.
+    """The position of one party on both levels, and its actions there.
 
     Args:
         party: The participant.
@@ -189,7 +190,7 @@ class Levels:
 
     @property
     def _known_round(self) -> int:
-        """The round in which this party's group gets what its starter got a round before."""
+        """The round in which this party's group receives its starter's last input."""
         return self._result_round + (self._number > 0)
 
     async def topk(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -239,7 +240,7 @@ class Levels:
         return total
 
     async def _pass_on(self, words: NDArray[np.uint64]) -> None:
-        """Open the group's sum if this party is the keeper; else add to it."""
+        """Open the group's sum if this party is the keeper; otherwise add to it."""
         party, group = self._party, self._group
         if self._place == KEEPER:
             part, kept = split_shares(words, _SHARES, party.rng)

@@ -2,19 +2,19 @@
 
 Source: Xiong, Chitti and Liu, SAC 2007: Algorithm 2, Algorithm 3 and Section 4.3.
 
-What all parties learn of PP-kNN: the queries, the k smallest distances to each, the vote totals and
-the labels. What hides the rest is the semi-honest model; see the chapter on leakage.
+All parties learn from PP-kNN: the queries, the k smallest distances to each, the vote totals and
+the labels. Everything else is protected only in the semi-honest model; see the chapter on leakage.
 
 Secure sums have four methods behind one coroutine. `ring` is the paper's: a masked running sum.
 `cycles` splits each input into random shares and sums each along its own edge-disjoint Hamiltonian
-cycle (Clifton et al. 2002). `shares` gives one share to every other party and publishes what each
-was given: two rounds, and n - 2 colluders learn nothing. `masks` hides each input by masks that
-cancel in the total (`veilring.protocols.masks`): one round, and n - 2 colluders learn nothing
-either, as far as ChaCha20 and X25519 hold.
+cycle (Clifton et al. 2002). `shares` gives one share to every other party and publishes the sums of
+received shares: two rounds, and n - 2 colluders learn nothing. `masks` hides each input by masks
+that cancel in the total (`veilring.protocols.masks`): one round, and n - 2 colluders learn nothing,
+under the assumptions on ChaCha20 and X25519.
 
-Each party checks what peers sent against what honest peers can send, and names whom a failed check
-convicts. The mathematics, and why no honest run fails a check, is in `algorithm.topk.highest_entry`
-and `algorithm.consistency`.
+Each party checks the messages of its peers against what honest peers can send, and names the party
+that a failed check convicts. The mathematics, and the proof that no honest run fails a check, is in
+`algorithm.topk.highest_entry` and `algorithm.consistency`.
 """
 
 import math
@@ -71,7 +71,7 @@ _ENVELOPE_BYTES: Final = 192  # session, kind, round, digest, array header: unde
 
 @dataclass(frozen=True, slots=True)
 class KNNParameters:
-    """The public parameters of PP-kNN; all parties must hold the same.
+    """The public parameters of PP-kNN, equal for all parties.
 
     Attributes:
         features: The number of features of a row, each in [0, 1].
@@ -79,8 +79,8 @@ class KNNParameters:
         k: The number of nearest neighbours that vote.
         P0: PP-TopK's probability of noise in round 1, in [0, 1].
         d: The factor by which it falls each round, in (0, 1].
-        rounds: The number of times that PP-TopK's vector goes round.
-        delta: The least range of its noise, as a distance; at most sqrt(features) makes sense.
+        rounds: The number of rounds of PP-TopK's vector.
+        delta: The minimum range of its noise, as a distance; at most sqrt(features) makes sense.
         weights: `uniform`, or `distance` for votes of 1/distance.
         sum: The method by which votes are added up.
 
@@ -105,7 +105,7 @@ class KNNParameters:
             raise InputError("classes", self.classes, "at least 1")
         if self.weights not in {"uniform", "distance"}:
             raise InputError("weights", self.weights, "uniform or distance")
-        _ = self.topk  # refuses what PP-TopK refuses
+        _ = self.topk  # refuses parameters that PP-TopK refuses
 
     @property
     def topk(self) -> TopKParameters:
@@ -164,8 +164,8 @@ async def private_knn(
 ) -> KNNAnswer:
     """Label a batch of queries by the nearest rows of all parties.
 
-    One batch takes `n * (parameters.rounds + 3) - 2` messages when the votes go round the ring,
-    whatever its size; drawing the ring and handing out the queries are set-up.
+    One batch takes `n * (parameters.rounds + 3) - 2` messages if the votes are summed along the
+    ring, whatever its size; drawing the ring and distributing the queries are set-up.
 
     Args:
         party: This participant.
@@ -181,7 +181,7 @@ async def private_knn(
 
     Raises:
         InputError: If own rows or queries do not fit; nothing was sent then.
-        ProtocolViolation: If a peer sent what no honest party sends.
+        ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If parties were asked different queries, or no honest parties, whatever their
             rows, could have this outcome together.
     """
@@ -258,7 +258,8 @@ async def pp_topk(
 
     Raises:
         InputError: If a value is out of bounds; nothing was sent then.
-        ProtocolViolation: If the predecessor or the starter sent what no honest party sends.
+        ProtocolViolation: If the predecessor or the starter sent something that no honest party
+            sends.
         Tampered: If entries are missing that this party passed on and no honest party displaces.
     """
     G = await topk_turns(party, own, ring=ring, parameters=parameters, first_round=first_round)
@@ -285,12 +286,12 @@ async def topk_turns(
 ) -> NDArray[np.float64]:
     """Let the vector go round, and stop before its last state is published.
 
-    Takes `len(ring) * parameters.rounds` communication rounds and as many messages. The arguments
-    are those of `pp_topk`, and so are the errors.
+    Takes `len(ring) * parameters.rounds` communication rounds and the same number of messages. The
+    arguments and the errors are those of `pp_topk`.
 
     Returns:
-        The vector, shape (runs, k): at the starter as it came back after the last round, at the
-        others as they passed it on last.
+        The vector, shape (runs, k): at the starter after the last round, at the others in the state
+        in which they last passed it on.
     """
     require_bounded(own, parameters, "own")
     V = own_smallest(own, parameters.k)
@@ -318,7 +319,7 @@ async def topk_turns(
 async def _receive_vector(  # noqa: PLR0917  (which vector, and what it has to be)
     party: Party, ring: Ring, parameters: TopKParameters, hop: int, first_round: int, runs: int
 ) -> NDArray[np.float64]:
-    """Receive the vector that has made `hop` hops, and check it by all that is public."""
+    """Receive the vector after `hop` hops, and check it against everything public."""
     sender = ring.predecessor(party.me)
     message = await party.receive(TopKVector, sender=sender, due=first_round + hop - 1)
     due = (hop - 1) // len(ring) + 1
@@ -339,7 +340,7 @@ async def secure_sum(
     keys: PairwiseKeys | None = None,
     digest: bytes = bytes(DIGEST_BYTES),
 ) -> NDArray[np.float64]:
-    """Add up one array of each party; nothing but the total is shown to anybody.
+    """Add up one array of each party, revealing only the total.
 
     Args:
         party: This participant.
@@ -348,8 +349,8 @@ async def secure_sum(
         fixed: The encoding of reals in Z_{2^64}.
         method: The method of the sum.
         first_round: The communication round in which the first message is sent.
-        keys: For `masks`: what `agree_keys` returned; agreed first, in set-up, if left out.
-        digest: For `masks`: the hash of what all parties hold to be public.
+        keys: For `masks`: the result of `agree_keys`; by default keys are agreed first, in set-up.
+        digest: For `masks`: the hash of the public inputs of all parties.
 
     Returns:
         The total, shape (runs, entries), the same at all parties.
@@ -404,7 +405,7 @@ def sum_rounds(method: SumMethod, parties: int) -> int:
 def sum_cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:
     """Return the cycles that the shares take, all with the same starter.
 
-    Walecki's cycles are taken over positions of the random ring, so that each is a random cycle.
+    Walecki's cycles are applied to positions of the random ring, so each is a random cycle.
     """
     if method.cycles == 1:
         return (ring,)
@@ -451,7 +452,7 @@ async def receive_part(
 
     Args:
         party: This participant.
-        cycle: The order that the sum goes round.
+        cycle: The order of the sum.
         number: The number of the cycle, from 1.
         shape: The shape of the sum.
         due: The round in which the predecessor sends it.
@@ -498,7 +499,7 @@ def _add_up(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def check_values(
     values: NDArray[np.float64], sender: str, parameters: TopKParameters, hops: int, runs: int
 ) -> None:
-    """Check a vector that has made some hops since the start by all that is public.
+    """Check a vector after some hops since the start against everything public.
 
     Raises:
         ProtocolViolation: If its shape, its range or its order is wrong; it names the sender.
@@ -527,7 +528,7 @@ def check_history(
             had the vector meanwhile, and those after the culprit could not know.
     """
     if not could_become(before, after, len(ring) - 1, parameters).all():
-        party.accuse(Tampered(_after(ring, party.me), "took entries out of the vector"))
+        party.accuse(Tampered(_after(ring, party.me), "removed entries from the vector"))
 
 
 def check_result(
@@ -540,8 +541,8 @@ def check_result(
     """Compare the starter's result with the vector that this party, another, passed on last.
 
     Raises:
-        ProtocolViolation: If this party is the last, and the starter sent something else than it
-            was given.
+        ProtocolViolation: If this party is the last, and the starter sent something different from
+            its input.
         Tampered: If entries are missing that honest parties could not have displaced. The starter
             and those in between had the vector meanwhile.
     """
@@ -549,11 +550,11 @@ def check_result(
     if could_become(before, result, hops, parameters).all():
         return
     if hops == 0:
-        what = "sent another result than the last vector"
+        what = "sent a result different from the last vector"
         party.accuse(ProtocolViolation(ring.starter, what))
     else:
         suspects = _after(ring, party.me)[: hops + 1]
-        party.accuse(Tampered(suspects, "took entries out of the result"))
+        party.accuse(Tampered(suspects, "removed entries from the result"))
 
 
 def check_totals(
@@ -571,7 +572,7 @@ def check_totals(
         Tampered: If no honest votes have these totals. Anybody may have added anything.
     """
     if not could_be_totals(totals, own, nearest, weights, upper).all():
-        party.accuse(Tampered(party.peers, "made vote totals that no honest votes have"))
+        party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
 
 
 def check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""PP-kNN as a system: its parameters, what it promises, and how its parties play a batch."""
+"""PP-kNN as a system: its parameters, its guarantee, and the play of a batch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
@@ -40,12 +40,12 @@ from veilring.protocols.system import (
     together,
 )
 
-# Distances in the unit cube are at most the root of its dimension; noise this wide is no noise any
-# more, and k times wider it is still far from what a float can hold.
+# Distances in the unit cube are at most the square root of its dimension; noise wider than this is
+# pointless, and k times wider it is still far from a float's limit.
 DELTA_MAX: Final = 1e6
 TRIALS_MIN: Final = 2  # with one there is no standard error
-# Entries of all vectors of all trials: what one core works through in a second or two. A ring of
-# 1,000 parties with k = 5 and 8 rounds is left with 104 trials.
+# Entries of all vectors of all trials: a second or two on one core. A ring of 1,000 parties with k
+# = 5 and 8 rounds is left with 104 trials.
 ENTRIES_MAX: Final = 2**22
 
 _Whole = Annotated[int, Field(ge=1)]
@@ -61,12 +61,12 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         ),
         "lop": Measure(
             "loss of privacy",
-            "how much better that guess is than one made from the public result alone",
+            "how much better that guess is than one from the public result alone",
         ),
         "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
     }
 )
-"""What a party learns of another from the messages between them."""
+"""The leakage about a party from the messages between parties."""
 
 
 class PrivateKNN(System):
@@ -79,17 +79,19 @@ class PrivateKNN(System):
         k: The number of nearest rows that vote.
         P0: PP-TopK's probability of noise in its first round.
         d: The factor by which that falls each round.
-        rounds: How often PP-TopK's vector goes round; `auto` is as often as `error` needs.
+        rounds: The number of rounds of PP-TopK's vector; `auto` is the number that `error` needs.
         error: For `auto`: the probability that a query's nearest distances are not exact.
-        delta: The least range of the noise, as a distance between rows in the unit cube.
-        weights: How a row's vote counts.
-        sum: How votes are added up.
+        delta: The minimum range of the noise, as a distance between rows in the unit cube.
+        weights: The weight of a row's vote.
+        sum: The method of the secure sum.
         cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
         batch: The most queries that are asked at once.
     """
 
     title: ClassVar[str] = "PP-kNN"
-    summary: ClassVar[str] = "Peers in a ring find the nearest rows of all and add up their votes."
+    summary: ClassVar[str] = (
+        "Parties in a ring find the nearest rows among all of theirs and add up the votes."
+    )
     aliases: ClassVar[Mapping[str, str]] = {"sum.name": "sum", "sum.cycles": "cycles"}
     measures: ClassVar[Mapping[str, Measure]] = HOP_MEASURES
 
@@ -123,15 +125,15 @@ class PrivateKNN(System):
         return Promise(
             protects="each party's rows",
             against=f"the other {parties - 1} parties of the ring",
-            threat_model="semi-honest parties that do not pool what they see",
+            threat_model="semi-honest parties that do not collude",
             adjacency="",
             epsilon=None,
             delta=0.0,
             unit="query",
             measure="measured leakage, no ε",
             learned="all parties: the queries, the k smallest distances, the votes and the label",
-            note="The transcript of PP-TopK is not differentially private, however its noise is"
-            " chosen: what it leaks is measured, and nothing bounds it.",
+            note="The transcript of PP-TopK is not differentially private for any choice of"
+            " noise: its leakage is measured, not bounded.",
         )
 
     @override
@@ -149,10 +151,10 @@ class PrivateKNN(System):
         return in_batches(lambda count: knn_cost(parties, count, public), queries, size)
 
     def bind(self, features: int, classes: int) -> KNNParameters:
-        """Return the parameters that all parties hold for rows of this shape.
+        """Return the public parameters for rows of this shape.
 
         Raises:
-            InputError: If they do not go together.
+            InputError: If they are incompatible.
         """
         auto = self.rounds == "auto"
         return KNNParameters(
@@ -208,7 +210,7 @@ class RingSetup(Setup):
     """Parties that are ready to draw a ring and label.
 
     Attributes:
-        parameters: What all parties hold.
+        parameters: The public parameters.
     """
 
     is_exact: ClassVar[bool] = True
@@ -285,11 +287,11 @@ class RingSetup(Setup):
 
     @override
     def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:
-        """Estimate what a hop leaks, over the queries and over all orders of the ring.
+        """Estimate the leakage per hop, over the queries and over all orders of the ring.
 
-        Each trial is one of the queries, drawn uniformly, with the k smallest distances that each
-        party has to it, and the parties in a random order. Only an experiment, which has all rows,
-        can do this.
+        Each trial uses one of the queries, drawn uniformly, with the k smallest distances of each
+        party, and the parties in a random order. Only an experiment, which has all rows, can do
+        this.
         """
         topk, k = self.parameters.topk, self.parameters.k
         entries = len(self.parts) * topk.rounds * k

@@ -127,15 +127,15 @@ class _Keeper:
 
     def pay(self, epsilon: float, found: int) -> None:
         if epsilon == inf:
-            allowed = "a memory with a radius, since these questions hide near places only"
+            allowed = "a memory with a radius, because these questions protect only nearby places"
             raise InputError("radius", self.radius, allowed)
         if epsilon > self.most * (1 + _ROUNDING):
-            claims = f"claims a tree of which a walk costs {epsilon:.6g} and not {self.most:.6g}"
+            claims = f"announced a tree on which a walk costs {epsilon:.6g}, not {self.most:.6g}"
             raise ProtocolViolation(self.memory.server, claims)
         most = ANSWER_BYTES_MAX // (_NUMBER_BYTES * (1 + self.dimensions))
         if found > most:
             raise InputError.because(
-                f"{found} places are too many to be remembered; the limit is {most}", field="found"
+                f"{found} places are too many to remember; the limit is {most}", field="found"
             )
         # What was paid for is part of it: a server that claims a deeper tree later gets no steps.
         what = repr((epsilon, found)).encode()
@@ -156,7 +156,9 @@ class _Keeper:
         charges = [Charge(server, key, shown, said, amount) for key, shown, said in entries]
         for outcome in self.memory.ledger.charge_many(charges):
             if isinstance(outcome, InputError):
-                raise ProtocolViolation(server, "shows another tree than when this was paid for")
+                raise ProtocolViolation(
+                    server, "has a different tree than when this question was paid for"
+                )
             if not isinstance(outcome, bytes):
                 raise outcome
             kept.append(outcome)

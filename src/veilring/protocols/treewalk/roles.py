@@ -283,7 +283,7 @@ async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
     await party.send(client, Top(splits=top.splits[:0] if is_known else top.splits))
     named = (await party.receive(Buckets, sender=client)).named.astype(np.int64)
     if named.shape != (plan.queries,) or named.max() >= len(top.splits):
-        raise ProtocolViolation(client, "named buckets that there are not, or too few or many")
+        raise ProtocolViolation(client, "named non-existing buckets, or too few or too many")
     found = places.with_neighbours(bucket_points(tree, plan.splits, named), plan.neighbours)
     party.round(2)
     await party.send(client, _found_message(tree, found))
@@ -382,7 +382,7 @@ async def _receive_ground(
     """Receive and return the size of the server's tree, if the plan fits the tree."""
     ground = await party.receive(Ground, sender=server)
     if ground.points > POINTS_MAX:
-        raise ProtocolViolation(server, f"claims to have {ground.points} points")
+        raise ProtocolViolation(server, f"announced {ground.points} points")
     if ground.dimensions != queries.shape[1]:
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be ({len(queries)}, "
@@ -457,7 +457,7 @@ def _check_places(server: str, message: FoundPlaces, places_max: int) -> None:
         )
     _, first, same = np.unique(numbers, return_index=True, return_inverse=True)
     if not np.array_equal(message.points[first[same]], message.points):
-        raise ProtocolViolation(server, "sent one place at two points")
+        raise ProtocolViolation(server, "sent two points for one place")
 
 
 def _found_message(tree: Tree, found: NDArray[np.int32]) -> FoundPlaces:

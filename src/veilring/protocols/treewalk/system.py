@@ -281,9 +281,9 @@ class TreeWalk(System):
         sees = "a bucket's number" if self.utility == "response" else "bits"
         return Promise(
             protects="the client's query",
-            against="the server of the rows, and everybody else",
-            threat_model="a server that may do anything; the noise is drawn where the query is",
-            adjacency=f"two queries that are at most {radius:g} apart, among features in [0, 1]"
+            against="the server of the rows, and everyone else",
+            threat_model="a malicious server; the client adds the noise itself",
+            adjacency=f"two queries that are at most {radius:g} apart, with features in [0, 1]"
             if near
             else "any two queries",
             epsilon=epsilon,
@@ -291,7 +291,7 @@ class TreeWalk(System):
             unit="query",
             measure="geo-indistinguishability" if near else "ε-LDP",
             learned=f"the client: rows and their labels; the server: {sees}, with noise",
-            note="The rows are public. What several queries of one client reveal adds up.",
+            note="The rows are public. The privacy loss of several queries of one client adds up.",
         )
 
     @override
@@ -462,7 +462,7 @@ async def play_lookup(
     asked = queries[distinct]
     nearest = await lookup.ask(party, asked)
     if nearest.found.max() >= len(own):
-        raise ProtocolViolation(other, "sent a place that there is not")
+        raise ProtocolViolation(other, "sent a place that does not exist")
     return _vote(nearest.found, _distances(asked, nearest.points), own, k, classes)[back]
 
 

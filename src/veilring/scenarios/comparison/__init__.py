@@ -1,8 +1,8 @@
-"""All applicable systems on the same splits of the same data: accuracy, privacy and cost.
+"""Comparison of all applicable systems on the same splits: accuracy, privacy and cost.
 
-`question` is what is asked, `splits` are the rows that all share, `evaluation` says how often a
-system is right on a split, `running` gives the lines and `choosing` a recommendation, which
-`comparison` holds and `page` shows. `tuning` searches parameters, for `veilring tune` too.
+`question` defines the inputs, `splits` the shared rows, `evaluation` the accuracy on a split,
+`running` the lines of the result, and `choosing` the recommendation. `comparison` contains the
+result and `page` renders it. `tuning` searches parameters, for `veilring tune` too.
 """
 
 from veilring.scenarios.comparison.comparison import (

@@ -1,7 +1,7 @@
-"""Baselines from other libraries, where they are installed: each is fitted by an owner of all rows.
+"""Baselines from other libraries, if installed: each is fitted by an owner of all rows.
 
-They take part in a comparison as lines of their own, on the same splits. Their promises are those
-of their authors; nothing here checks them.
+They are lines of a comparison, on the same splits. Their guarantees are their authors' claims and
+are not checked here.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from veilring.scenarios.comparison.question import Question
 from veilring.scenarios.comparison.splits import DealtSplit
 
 _DELTA: Final = 1e-5
-_SEED_BITS: Final = 31  # what scikit-learn takes
+_SEED_BITS: Final = 31  # the largest seed that scikit-learn accepts
 _BINARY: Final = 2
 
 _Fit = Callable[["Baseline", DealtSplit, int], Any]
@@ -30,13 +30,13 @@ class Baseline:
     """A classifier of another library at an ε.
 
     Attributes:
-        name: The key, as a system's.
-        title: What it is called.
+        name: The key, like a system's.
+        title: The title.
         package: The package that has to be installed.
-        fit: Returns the fitted model, from a split and a seed.
+        fit: A function that returns the fitted model for a split and a seed.
         epsilon: The ε of the model.
-        delta: The probability that comes with it.
-        binary: Whether it knows two classes only.
+        delta: The δ of the model.
+        binary: Whether it supports only two classes.
     """
 
     name: str
@@ -54,24 +54,24 @@ class Baseline:
 
     @property
     def promise(self) -> Promise:
-        """What its authors promise."""
+        """The guarantee claimed by its authors."""
         return Promise(
             protects="the owner's rows",
-            against="everybody who sees the model or its answers",
+            against="anyone who sees the model or its answers",
             threat_model="an owner that is trusted with all rows",
-            adjacency="as its authors say",
+            adjacency="as defined by its authors",
             epsilon=self.epsilon,
             delta=self.delta,
             unit="model",
             measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
-            note=f"This is the promise of {self.package}; it is not checked here.",
+            note=f"This is the claim of {self.package}; it is not checked here.",
         )
 
     def label(self, split: DealtSplit, question: Question) -> NDArray[np.int64]:
         """Fit the training rows and return the labels of all held-out rows."""
         rng = Streams(question.seed).generator("comparison", *map(str, self.key), split.number)
         with warnings.catch_warnings():
-            # They warn of a fixed seed, which a comparison has to have, and of libraries below.
+            # They warn of a fixed seed, which a comparison needs, and of their dependencies.
             warnings.simplefilter("ignore")
             model = self.fit(self, split, int(rng.integers(2**_SEED_BITS)))
             return np.asarray(model.predict(split.held_out.X), np.int64)
@@ -125,7 +125,7 @@ _BASELINES: Final = (
 
 
 def installed(classes: int) -> Iterator[Baseline]:
-    """Yield the baselines that are installed and know the given number of classes."""
+    """Yield the installed baselines that support the given number of classes."""
     for baseline in _BASELINES:
         if find_spec(baseline.package) and (classes == _BINARY or not baseline.binary):
             yield baseline

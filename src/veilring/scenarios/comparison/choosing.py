@@ -1,7 +1,7 @@
-"""The rule of choice, and how often it chooses the same when the splits are drawn again.
+"""The rule of choice, and how often it makes the same choice on resampled splits.
 
-A rule that is applied once to means of a few splits names what was lucky. So it is applied to many
-resamples of the splits, from the means on, and recommends a line only if nearly all of them agree.
+A rule applied once to the means of a few splits picks a lucky system. The rule is therefore applied
+to many resamples of the splits, and a line is recommended only if nearly all of them agree.
 """
 
 from collections import Counter
@@ -21,61 +21,62 @@ from veilring.scenarios.reporting.charts import interval
 from veilring.scenarios.reporting.summary import percent
 
 CLOSE: Final = 0.05
-"""By how much the mean accuracy may fall behind that of the pooled classifier."""
+"""The largest loss of mean accuracy to the pooled classifier that still counts as close."""
 LEAK_MAX: Final = 0.5
-"""Below it, a guess at the owner of something that was seen is wrong more often than right: the
-yardstick of Xiong, Chitti and Liu (2007, Section 6.6)."""
+"""The leakage below which a guess at the owner of an observed value is wrong more often than right:
+the criterion of Xiong, Chitti and Liu (2007, Section 6.6)."""
 RESAMPLES: Final = 1000
 """The number of resamples of the splits."""
 SHARE_MIN: Final = 0.9
-"""The share of the resamples that have to choose a line before it is recommended."""
+"""The share of resamples that must choose a line for it to be recommended."""
 
 _WORTH: Final = (
-    "A line is worth it if its gain over the majority class is above 0: the lower end of an"
-    " interval that holds for all lines together. It is close if its mean is at most"
-    f" {100 * CLOSE:g} points below the pooled classifier's. It is beaten if another line of the"
-    " same trust has a smaller ε and a higher mean."
+    "A line is useful if it is more accurate than the majority class: the lower end of the"
+    " interval of its gain, jointly for all lines, is above 0. It is close if its mean is at most"
+    f" {100 * CLOSE:g} points below the pooled classifier's. It is dominated if another line with"
+    " the same trust has a smaller ε and a higher mean."
 )
 _FIRST: Final = (
-    "First choice: an ε, no trusted party, worth it, close and not beaten. Of these the smallest ε,"
-    " then one that covers any number of queries, then the highest accuracy, then the fewest bytes."
+    "First choice: lines with an ε and no trusted party that are useful, close and not dominated."
+    " Of these, prefer the smallest ε, then an ε for any number of queries, then the highest"
+    " accuracy, then the fewest bytes."
 )
 _RING: Final = (
-    "Otherwise a system without an ε, the one that leaks less first, if it is worth it, close, and"
-    " every measure of its leakage of a party lies below"
-    f" {percent(LEAK_MAX)} with its interval: a guess at the owner of a distance is wrong more"
+    "Second choice: a system without an ε, the least leaking first, that is useful and close, and"
+    " for which every measure of its leakage, with its interval, is below"
+    f" {percent(LEAK_MAX)}: a guess at the owner of a distance is wrong more"
     " often than right."
 )
 _OWNED: Final = (
-    "Otherwise a line with a trusted party that is worth it, close and not beaten, in the same"
-    " order. Otherwise none."
+    "Third choice: a line with a trusted party that is useful, close and not dominated, in the same"
+    " order. Otherwise, no system."
 )
 _AGAIN: Final = (
-    f"All of this is repeated on {RESAMPLES:,} resamples of the splits, which are drawn with"
-    " replacement. A line is recommended if the splits as they are choose it, and at least"
-    f" {100 * SHARE_MIN:g}% of the resamples its system at its ε, in whatever form that needs the"
-    " same trust. Otherwise it cannot be told."
+    f"The rule is repeated on {RESAMPLES:,} resamples of the splits, drawn with replacement. A line"
+    " is recommended if the rule chooses it on the original splits, and in at least"
+    f" {100 * SHARE_MIN:g}% of the resamples the same system and ε, in any form with the same"
+    " trust. Otherwise the comparison is inconclusive."
 )
 RULE: Final = (_WORTH, _FIRST, _RING, _OWNED, _AGAIN)
 """The rule in words, step by step."""
 CANNOT: Final = (
-    "Not comparable: a measured leak is no ε, since it speaks of one attack and an ε of all; an ε a"
-    " report, an ε a stream, an ε a batch and an ε a release are different promises, which further"
-    " reports, streams, batches and releases add to; and a promise with a δ may fail with that"
-    " probability, where a pure one never does."
+    "Do not compare across guarantees: a measured leak covers one attack, an ε covers all. An ε"
+    " for each report, stream, batch or release is a different guarantee, and each further report,"
+    " stream, batch or release adds to it. A guarantee with a δ may fail with that probability;"
+    " a pure one never does."
 )
-_SHOWN: Final = 3  # of the lines that were chosen, where none was chosen often enough
+_SHOWN: Final = 3  # number of lines named when none was chosen often enough
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """What of a private line does not depend on the splits.
+    """The properties of a private line that do not depend on the splits.
 
     Attributes:
-        order: What it is preferred by; the least first.
+        order: The order of preference, the lowest first.
         trusted: Whether one party has to be trusted with all rows.
-        epsilon: The ε, infinite without one.
-        size: The bytes of a batch, which decide last.
+        epsilon: The ε, or infinity.
+        size: The bytes of a batch, the last criterion.
     """
 
     order: tuple[float, ...]
@@ -86,13 +87,13 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scores:
-    """The private lines' scores, shape (lines, splits) each.
+    """The scores of the private lines, shape (lines, splits) each.
 
     Attributes:
         accuracies: The accuracies.
-        losses: What they lack to the pooled classifier.
-        gains: What they are above the majority class.
-        overlaps: The queries over the training rows, shape (lines,).
+        losses: The differences to the pooled classifier.
+        gains: The differences to the majority class.
+        overlaps: The number of queries divided by that of training rows, shape (lines,).
     """
 
     accuracies: NDArray[np.float64]
@@ -101,7 +102,7 @@ class _Scores:
     overlaps: NDArray[np.float64]
 
     def gain_low(self, gains: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the lower ends of intervals that hold for all lines together (Bonferroni).
+        """Return the lower ends of intervals that hold jointly for all lines (Bonferroni).
 
         The interval is the corrected resampled t interval of `veilring.scenarios.intervals`.
         """
@@ -115,10 +116,10 @@ class _Scores:
 
 
 def choose(lines: Sequence[Line], rng: Generator) -> Choice:
-    """Choose by `RULE`.
+    """Choose a line by `RULE`.
 
     Args:
-        lines: The lines, among them those of `POOLED` and `MAJORITY`.
+        lines: The lines, including those of `POOLED` and `MAJORITY`.
         rng: The source of the resamples.
     """
     pooled, majority = _line(lines, POOLED), _line(lines, MAJORITY)
@@ -138,7 +139,7 @@ def choose(lines: Sequence[Line], rng: Generator) -> Choice:
     if share < SHARE_MIN:
         says = _unsure(None if chosen is None else private[chosen].label, shares)
     elif picked is None:
-        says = f"None of the private systems is worth it here: {_why_none(pooled, majority)}."
+        says = f"None of the private systems is useful here: {_why_none(pooled, majority)}."
     else:
         says = f"{_why(picked, private, pooled)} {_agreed(share)}"
     return Choice(
@@ -157,7 +158,7 @@ _Group = tuple[str, float | None, bool]
 
 
 def _group(private: Sequence[Line], number: int | None) -> _Group | None:
-    """Return what has to be the same in the resamples: the forms of a system count together."""
+    """Return the key compared across resamples: the forms of a system count together."""
     if number is None:
         return None
     line = private[number]
@@ -165,7 +166,7 @@ def _group(private: Sequence[Line], number: int | None) -> _Group | None:
 
 
 def _resample(private: Sequence[Line], rng: Generator) -> tuple[int | None, Counter[int | None]]:
-    """Return the number of the line that all splits choose, and how often resamples choose each."""
+    """Return the number of the line chosen on all splits, and the frequency of each choice."""
     scores = _Scores(
         accuracies=np.array([line.accuracies for line in private]),
         losses=np.array([line.losses for line in private]),
@@ -215,22 +216,25 @@ def _pick(
 
 
 def _agreed(share: float) -> str:
-    return f"{percent(share)} of {RESAMPLES:,} resamples of the splits choose this system and ε."
+    return (
+        f"The rule chooses this system and ε in {percent(share)} of {RESAMPLES:,} resamples of the"
+        " splits."
+    )
 
 
 def _unsure(label: str | None, shares: Sequence[tuple[str | None, float]]) -> str:
-    """Say what was chosen how often, where nothing was chosen often enough."""
+    """Describe the frequencies of the choices when none was frequent enough."""
     often = "; ".join(f"{name or 'none'} in {percent(share)}" for name, share in shares[:_SHOWN])
-    first = label or "none of the lines"
+    first = label or "no line"
     return (
-        f"It cannot be told which system to choose. The rule picks {first} on these splits, but"
-        f" resamples of them do not agree ({often}), and {100 * SHARE_MIN:g}% are needed. More"
-        " --seeds may tell."
+        f"The comparison is inconclusive. The rule picks {first} on these splits, but"
+        f" resamples of them disagree ({often}), and {100 * SHARE_MIN:g}% are needed. More"
+        " --seeds may give a clear choice."
     )
 
 
 def _why(line: Line, private: Sequence[Line], pooled: Line) -> str:
-    """Say why a line is recommended."""
+    """Explain why a line is recommended."""
     beside = _beside(line, pooled)
     if line.trusted:
         leaking = [
@@ -238,24 +242,24 @@ def _why(line: Line, private: Sequence[Line], pooled: Line) -> str:
         ]
         leaks = f"{leaking[0]} leaks too much, and " if leaking else ""
         return (
-            f"{line.label}, if there is somebody whom all trust with their rows: {leaks}without"
-            f" that no line is close, while for this one {beside}."
+            f"{line.label}, if there is a party whom all trust with their rows: {leaks}without"
+            f" such a party no line is close, whereas this one has {beside}."
         )
     if line.leakage is not None:
         return (
-            f"{line.label}: {beside}, and no system that has an ε without a trusted party comes"
-            f" that near. It is not free of leaks: {_leaks(line.leakage)}."
+            f"{line.label}: it has {beside}, and no system with an ε and without a trusted party"
+            f" comes as close. It does leak: {_leaks(line.leakage)}."
         )
     covers = ", and its ε covers any number of queries" if line.lasting else ""
     return (
-        f"{line.label}: it has an ε and needs no party that sees all rows (trusted: {line.trust}),"
-        f" and {beside}{covers}. It is the smallest ε of those tried at which that is so."
+        f"{line.label}: it has an ε, needs no party that sees all rows (trusted: {line.trust}),"
+        f" and has {beside}{covers}. It is the smallest ε tried for which this holds."
         f"{'' if line.lasting else _lasting(private)}"
     )
 
 
 def _lasting(private: Sequence[Line]) -> str:
-    """Name the line to look at where more queries follow than one batch, if there is one."""
+    """Name the line to use for more than one batch of queries, if there is one."""
     good = [
         line
         for line in private
@@ -263,39 +267,41 @@ def _lasting(private: Sequence[Line]) -> str:
     ]
     first = min(good, key=lambda line: (line.epsilon, -line.accuracy.mean), default=None)
     if first is None:
-        return " Each further batch spends as much again."
+        return " Each further batch costs the same ε again."
     return (
-        f" Each further batch spends as much again: for any number of queries under one ε look at"
-        f" {first.label}, which gets {percent(first.accuracy.mean)}."
+        " Each further batch costs the same ε again; for any number of queries under one ε,"
+        f" consider {first.label}, with an accuracy of {percent(first.accuracy.mean)}."
     )
 
 
 def _why_none(pooled: Line, majority: Line) -> str:
     most, least = percent(pooled.accuracy.mean), percent(majority.accuracy.mean)
     if pooled.gain.low > 0:
-        return f"none is close to the pooled classifier's {most} and surely above {least}"
+        return (
+            f"none is both close to the pooled classifier's {most} and significantly above {least}"
+        )
     return (
-        f"even the classifier that has all rows gets {most}, which on these splits cannot be told"
-        f" from the {least} of always answering the majority class"
+        f"even the pooled classifier has {most}, which on these splits is not significantly"
+        f" different from the {least} of the majority class"
     )
 
 
 def _owner(private: Sequence[Line]) -> str:
-    """Say what an owner trusted with all rows would add, at the largest ε that was tried."""
+    """Describe the gain from an owner trusted with all rows, at the largest ε tried."""
     top = max((line.epsilon for line in private if line.epsilon is not None), default=None)
     at_top = [line for line in private if line.epsilon == top]
     owned = max(_of(at_top, trusted=True), key=_accuracy, default=None)
     alone = max(_of(at_top, trusted=False), key=_accuracy, default=None)
     if top is None or owned is None or alone is None:
-        return "No system of either kind was tried at the same ε."
+        return "No systems with and without a trusted party were tried at the same ε."
     more = round(100 * (owned.accuracy.mean - alone.accuracy.mean), 1)
     scores = (
-        f"{owned.name} gets {percent(owned.accuracy.mean)}, and the best without,"
+        f"{owned.name} has {percent(owned.accuracy.mean)}, and the best system without one,"
         f" {alone.name}, {percent(alone.accuracy.mean)}"
     )
     if more <= 0:
-        return f"A party trusted with all rows would add nothing: at ε = {top:g} {scores}."
-    return f"A party trusted with all rows would add {more:.1f} points at ε = {top:g}: {scores}."
+        return f"A party trusted with all rows would gain nothing: at ε = {top:g}, {scores}."
+    return f"A party trusted with all rows would gain {more:.1f} points at ε = {top:g}: {scores}."
 
 
 def _of(lines: Iterable[Line], *, trusted: bool) -> list[Line]:
@@ -312,8 +318,8 @@ def _accuracy(line: Line) -> float:
 
 def _beside(line: Line, pooled: Line) -> str:
     reach = f"{percent(line.accuracy.low)} to {percent(line.accuracy.high)}"
-    mine = f"it gets {percent(line.accuracy.mean)} ({reach})"
-    return f"{mine}, with all rows in one place {percent(pooled.accuracy.mean)}"
+    mine = f"an accuracy of {percent(line.accuracy.mean)} ({reach})"
+    return f"{mine}, against {percent(pooled.accuracy.mean)} with all rows in one place"
 
 
 def _worst(leakage: Leakage) -> float:
@@ -323,12 +329,12 @@ def _worst(leakage: Leakage) -> float:
 def _leaks(leakage: Leakage) -> str:
     if not _worst(leakage):
         return (
-            "totals that all parties learn locate rows, given enough queries, though they do not"
-            " say whose rows these are"
+            "all parties learn totals that, given enough queries, locate rows, though not"
+            " their owners"
         )
     exposure, claim = (percent(leakage.estimates[name].value) for name in ("exposure", "claim"))
     return (
-        f"{exposure} of the messages contain a distance from the sender's own rows, and a successor"
-        f" that claims all that is new to it as its predecessor's is right in {claim}; and all"
+        f"{exposure} of the messages contain a distance from the sender's own rows; a successor"
+        f" that attributes every new value to its predecessor is right in {claim} of cases; and all"
         " parties learn the nearest distances themselves"
     )

@@ -1,4 +1,4 @@
-"""The lines of a comparison, and what follows from them."""
+"""The lines of a comparison, and the conclusions from them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,28 +12,28 @@ from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"
 HINDSIGHT: Final = "-hindsight"
-"""The end of the name of a line whose parameters are the best in hindsight."""
+"""The suffix of the name of a line whose parameters are the best in hindsight."""
 LOST_MIN: Final = 0.02
-"""Less than this in accuracy is not worth a word: it is within what the intervals leave open."""
+"""The smallest loss of accuracy worth mentioning; smaller ones are within the intervals."""
 
 _SEEDED: Final = (
-    "All noise here is that of the seed: no ε holds against whoever knows it. Parties that are"
-    " deployed draw theirs in secret."
+    "All noise here was drawn from the seed: no ε holds against someone who knows it. Deployed"
+    " parties draw their noise in secret."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a batch cost: forecast by the closed form, and measured to be just that.
+    """The cost of a batch: the closed form, confirmed by measurement.
 
     Attributes:
         rounds: Communication rounds.
-        messages: Of the protocol.
-        bytes: Of its frames.
-        setup_messages: Before its first round.
-        setup_bytes: Of those.
-        simulated_seconds: On the simulated clock, over the links that were asked for.
-        seconds: In this process, on this machine: the computing, and no network.
+        messages: Messages of the protocol.
+        bytes: Bytes of the protocol's frames.
+        setup_messages: Messages before the first round.
+        setup_bytes: Bytes before the first round.
+        simulated_seconds: Time in the simulation, over the given links.
+        seconds: Time in this process, on this machine: computation without a network.
     """
 
     rounds: int
@@ -46,24 +46,24 @@ class Played:
 
     @property
     def all_messages(self) -> int:
-        """With those of the set-up."""
+        """All messages, including the set-up."""
         return self.messages + self.setup_messages
 
     @property
     def all_bytes(self) -> int:
-        """With those of the set-up."""
+        """All bytes, including the set-up."""
         return self.bytes + self.setup_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a line lacks to the pooled classifier, divided by what it is lost to.
+    """The loss of a line to the pooled classifier, divided by its causes.
 
     Attributes:
-        parameters: The parameters that were best in hindsight, where they differ.
-        rule: What the best parameters in hindsight would add: the public rule has lost it.
-        noise: What the best parameters without noise would add to that.
-        method: What the best parameters without noise still lack.
+        parameters: The best parameters in hindsight, if different.
+        rule: The gain from the best parameters in hindsight: the loss due to the public rule.
+        noise: The further gain without noise, with the best parameters for that.
+        method: The remaining loss without noise.
     """
 
     parameters: Mapping[str, Any]
@@ -73,7 +73,7 @@ class Limits:
 
     @property
     def greatest(self) -> str:
-        """What most is lost to: `rule`, `noise` or `method`; empty if little is lost."""
+        """The largest cause of loss: `rule`, `noise` or `method`; empty if little is lost."""
         parts = {name: getattr(self, name).mean for name in ("rule", "noise", "method")}
         name = max(parts, key=lambda part: parts[part])
         return name if parts[name] >= LOST_MIN else ""
@@ -84,27 +84,26 @@ class Line:
     """One system at one ε.
 
     Attributes:
-        system: The name of the system, as `--protocol` takes it.
+        system: The name of the system, as for `--protocol`.
         name: The title of the system, with its form.
-        epsilon: The ε that was asked for; none where nothing is bounded by one.
+        epsilon: The requested ε; none if the system has no ε.
         queries: The number of queries in each split.
-        overlap: The same over the number of training rows.
+        overlap: The number of queries divided by that of training rows.
         accuracies: The share of queries that got their true class, in each split.
-        losses: The pooled classifier's accuracy on the same queries less this one, in each split.
-        gains: This accuracy less that of the majority class on the same queries, in each split.
+        losses: The pooled classifier's accuracy on the same queries minus this one, in each split.
+        gains: This accuracy minus that of the majority class on the same queries, in each split.
         accuracy: The mean accuracy with its interval.
         loss: The mean loss with its interval.
         gain: The mean gain with its interval.
         trusted: Whether one party has to be trusted with all rows.
-        trust: Who is trusted with what, in a few words.
-        guarantee: What is promised, in a few words.
-        form: What tells it from other forms of the same system.
-        lasting: Whether the ε covers any number of queries, and not one batch of them.
-        privacy: The promise in full, but for what the comparison says of all; none for what is not
-            private.
-        leakage: What was measured to leak, where no ε bounds it.
-        cost: What one batch costs; none for what no parties play.
-        limits: What it lacks to the pooled classifier, where that was searched.
+        trust: The trusted parties, in a few words.
+        guarantee: The guarantee, in a few words.
+        form: The form of the system, if it has several.
+        lasting: Whether the ε covers any number of queries rather than one batch.
+        privacy: The guarantee in full; none for a line that is not private.
+        leakage: The measured leakage, if no ε bounds it.
+        cost: The cost of one batch; none for a line that no parties play.
+        limits: The causes of its loss, if they were searched.
     """
 
     system: str
@@ -130,12 +129,12 @@ class Line:
 
     @property
     def key(self) -> tuple[str, str, float | None]:
-        """The system, its form and its ε, which tell it from all other lines."""
+        """The system, its form and its ε, which identify the line."""
         return self.system, self.form, self.epsilon
 
     @property
     def in_hindsight(self) -> bool:
-        """Whether its parameters are the best in hindsight, which is not private."""
+        """Whether the parameters are the best in hindsight, which is not private."""
         return self.system.endswith(HINDSIGHT)
 
     @property
@@ -146,7 +145,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A system that was left out, and why."""
+    """A system that was left out, with the reason."""
 
     name: str
     why: str
@@ -154,19 +153,19 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the documented rule chose.
+    """The choice of the documented rule.
 
     Attributes:
-        system: The key of the line that it recommends; none if none is worth it, or if that cannot
-            be told.
+        system: The key of the recommended system; none if none is useful, or if the comparison is
+            inconclusive.
         form: The form of that system.
         epsilon: The ε of that line.
-        share: How often it was chosen, as a share of the resamples.
-        shares: How often each line was chosen, the most frequent first; a label of none stands for
-            no line.
-        says: What it chose and why.
-        owner: What an owner trusted with all rows would add.
-        cannot: What the lines cannot be compared in.
+        share: The share of resamples in which it was chosen.
+        shares: The share of resamples in which each line was chosen, the most frequent first; an
+            empty label stands for no line.
+        says: The choice and its reasons.
+        owner: The gain from an owner trusted with all rows.
+        cannot: The limits of comparing the lines.
     """
 
     system: str | None
@@ -180,7 +179,7 @@ class Choice:
 
     @property
     def key(self) -> tuple[str, str, float | None] | None:
-        """The key of the line that it recommends, if it does."""
+        """The key of the recommended line, if there is one."""
         return None if self.system is None else (self.system, self.form, self.epsilon)
 
 
@@ -189,15 +188,16 @@ class SystemComparison:
     """The results of a comparison.
 
     Attributes:
-        question: What was asked.
-        facts: What is public about the data.
-        lines: The baselines, and one for each system, form and ε, in the order of the registry.
-        choice: What follows from the lines.
+        question: The inputs.
+        facts: The public facts about the data.
+        lines: The baselines, then one line for each system, form and ε, in the order of the
+            registry.
+        choice: The recommendation.
         left_out: The systems that do not apply.
         rules: The public rules in words.
-        versions: Of what ran it.
-        interval: What the intervals are.
-        seeded: What the seed takes from every ε.
+        versions: The versions of the software.
+        interval: A description of the intervals.
+        seeded: A warning about noise drawn from a seed.
     """
 
     question: Question
@@ -212,16 +212,16 @@ class SystemComparison:
 
     @property
     def pooled(self) -> Line:
-        """The classifier that has all rows in one place."""
+        """The line of the pooled classifier."""
         return next(line for line in self.lines if line.system == POOLED)
 
     @property
     def majority(self) -> Line:
-        """The classifier that always answers the most frequent class."""
+        """The line of the majority class."""
         return next(line for line in self.lines if line.system == MAJORITY)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as what JSON can say."""
+        """Return everything as values that JSON can express."""
         return {
             "question": self.question.model_dump(mode="json", exclude_none=True),
             "facts": asdict(self.facts),
@@ -238,7 +238,7 @@ class SystemComparison:
 
 
 def parameters_text(parameters: Mapping[str, Any]) -> str:
-    """Return parameters in one line, numbers in three figures."""
+    """Return parameters on one line, numbers with three digits."""
     return ", ".join(
         f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}"
         for name, value in parameters.items()
@@ -257,7 +257,7 @@ def _recommended(choice: Choice) -> dict[str, Any] | None:
 
 
 def _plain(line: Line) -> dict[str, Any]:
-    """Return a line as JSON has it: what is asked for most is a number of its own."""
+    """Return a line for JSON, with the most important values as fields of their own."""
     cost, plain = line.cost, asdict(line)
     limits = line.limits
     return {

@@ -1,4 +1,4 @@
-"""How often a system is right on one split: the same for a comparison and for tuning.
+"""Accuracy of a system on one split, for comparisons and for tuning.
 
 Labels come from `Setup.label`: the vectorised steps that parties run, without their messages.
 """
@@ -23,10 +23,10 @@ class Labeller(Protocol):
 
     @property
     def key(self) -> tuple[str, str, float | None]:
-        """The name, the form and the ε, which tell it from all others."""
+        """The name, the form and the ε, which identify it."""
 
     def label(self, split: DealtSplit, question: Question) -> Labels:
-        """Return the labels of as many of the held-out rows, from the first on, as are asked."""
+        """Return the labels of the first held-out rows, as many as the question asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SystemAt:
 
     Attributes:
         system: The system.
-        form: What tells it from other forms of the same system.
+        form: The form of the system, if it has several.
     """
 
     system: System
@@ -48,11 +48,11 @@ class SystemAt:
 
     @property
     def asks_all(self) -> bool:
-        """Whether all held-out rows are asked, since more of them cost no more privacy."""
+        """Whether all held-out rows are asked, because further queries cost no privacy."""
         return self.system.is_lasting or not self.system.is_bounded()
 
     def label(self, split: DealtSplit, question: Question) -> Labels:
-        """Ask batch by batch, each under the whole of its ε.
+        """Label batch by batch, each under the whole ε of the system.
 
         Args:
             split: The split.
@@ -60,7 +60,7 @@ class SystemAt:
                 of the same system meet the same noise.
 
         Raises:
-            InputError: If the parameters do not go with the rows.
+            InputError: If the parameters do not fit the rows.
         """
         streams, (system, form, epsilon) = Streams(question.seed), self.key
         name = ("comparison", system, form, str(epsilon), split.number)
@@ -72,16 +72,16 @@ class SystemAt:
         return np.concatenate(labels)
 
     def set_up(self, split: DealtSplit, queries: int) -> Setup:
-        """Hand the rows of a split to parties that will be asked the given number of queries."""
+        """Give the rows of a split to parties that will be asked the given number of queries."""
         return self.system.setup(split.parts, replace(split.facts, queries=queries))
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Which of the held-out rows the baselines label right, shape (rows,) each.
+    """Which of the held-out rows the baselines label correctly, shape (rows,) each.
 
     Attributes:
-        pooled: Whether the classifier that has all rows in one place does.
+        pooled: Whether the pooled classifier is right.
         majority: Whether the most frequent class of the training rows is right.
     """
 
@@ -90,7 +90,7 @@ class Right:
 
     @classmethod
     def on(cls, split: DealtSplit, k: int) -> "Right":
-        """Return where they are right on a split.
+        """Return the correct answers of the baselines on a split.
 
         Args:
             split: The split.
@@ -105,12 +105,12 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The shares of the same queries that were labelled right.
+    """The shares of the same queries that were labelled correctly.
 
     Attributes:
-        own: By the contender.
-        pooled: By the classifier that has all rows in one place.
-        majority: By the most frequent class.
+        own: The share for the system.
+        pooled: The share for the pooled classifier.
+        majority: The share for the most frequent class.
         queries: The number of those queries.
     """
 
@@ -121,10 +121,10 @@ class Marks:
 
 
 def mark(contender: Labeller, split: DealtSplit, question: Question, right: Right) -> Marks:
-    """Return how often a contender is right on a split, beside the baselines on the same queries.
+    """Return the accuracy of a system on a split, and of the baselines on the same queries.
 
     Raises:
-        InputError: If its parameters do not go with the rows.
+        InputError: If its parameters do not fit the rows.
     """
     labels = contender.label(split, question)
     asked = slice(len(labels))

@@ -1,4 +1,4 @@
-"""A comparison in words, as one page of HTML that needs nothing from anywhere, and as files."""
+"""A comparison as text, as a self-contained page of HTML, and as files."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from veilring.scenarios.reporting.summary import interval_text, leaks, percent
 from veilring.scenarios.reporting.tables import Amount
 
 _NONE: Final = "-"
-_UNDER: Final = "└ "  # of the line above
+_UNDER: Final = "└ "  # refers to the line above
 HEADINGS: Final = (
     "system",
     "ε",
@@ -39,9 +39,9 @@ HEADINGS: Final = (
     "network",
     "here",
 )
-"""Of the columns of `Cells`."""
+"""The headings of the columns of `Cells`."""
 NUMBERS: Final = frozenset(HEADINGS) - {"system", "trusted", "guarantee"}
-"""Those of them that hold numbers."""
+"""The headings of columns that contain numbers."""
 
 
 class Cells(NamedTuple):
@@ -61,7 +61,7 @@ class Cells(NamedTuple):
 
 
 class PromiseRow(NamedTuple):
-    """What a system promises, in full."""
+    """The guarantee of a system, in full."""
 
     system: str
     protects: str
@@ -73,7 +73,7 @@ class PromiseRow(NamedTuple):
 
 
 def cells(line: Line) -> Cells:
-    """Return a line of the table; messages and bytes are with those of the set-up."""
+    """Return a line of the table; messages and bytes include the set-up."""
     cost = line.cost
     return Cells(
         f"{_UNDER}in hindsight" if line.in_hindsight else line.name,
@@ -97,12 +97,12 @@ def cells(line: Line) -> Cells:
 
 
 def _seconds(seconds: float) -> str:
-    """Write a time in three figures: in a table of fifteen, more are in the way."""
+    """Format a time with three digits, because a wide table has no room for more."""
     return f"{seconds:.3g} s" if seconds >= 1.0 else f"{1000 * seconds:.3g} ms"
 
 
 def measured_leak(line: Line) -> str:
-    """Write what was measured to leak, in a few words."""
+    """Describe the measured leakage, in a few words."""
     if line.leakage is None:
         return _NONE
     first, *others = leaks(line.leakage, line.system)
@@ -111,7 +111,7 @@ def measured_leak(line: Line) -> str:
 
 
 def promises(comparison: SystemComparison) -> list[PromiseRow]:
-    """Return what each system promises, once each."""
+    """Return the guarantee of each system, once each."""
     seen: dict[str, PromiseRow] = {}
     for line in comparison.lines:
         if (said := line.privacy) is not None:
@@ -121,7 +121,7 @@ def promises(comparison: SystemComparison) -> list[PromiseRow]:
 
 
 def setting(comparison: SystemComparison) -> str:
-    """Write in one line what was compared."""
+    """Describe the data and the settings of the comparison in one line."""
     facts, asked = comparison.facts, comparison.question
     batches = f"{facts.batches} batch{'es' if facts.batches > 1 else ''} of {facts.queries} queries"
     return (
@@ -132,13 +132,13 @@ def setting(comparison: SystemComparison) -> str:
 
 
 def limits(comparison: SystemComparison) -> list[str]:
-    """Say of each line that was searched in hindsight what it is limited by."""
+    """Describe the limits of each line that was searched in hindsight."""
     pooled = comparison.pooled.name
     return [
         f"{line.label}: {_limited(line.limits)}"
-        f" Of what {pooled} is ahead, the rule loses {_points(line.limits.rule)},"
-        f" the noise {_points(line.limits.noise)} and the method {_points(line.limits.method)}"
-        " points."
+        f" Of the loss to {pooled}, {_points(line.limits.rule)} points are due to the rule,"
+        f" {_points(line.limits.noise)} to noise and {_points(line.limits.method)}"
+        " to the method."
         for line in comparison.lines
         if line.limits is not None
     ]
@@ -146,7 +146,7 @@ def limits(comparison: SystemComparison) -> list[str]:
 
 _LIMITED: Final = MappingProxyType(
     {
-        "": "nothing much is lost",
+        "": "little is lost",
         "rule": "limited by the rule that sets its parameters",
         "noise": "limited by noise",
         "method": "limited by the method",
@@ -198,7 +198,7 @@ def render_page(comparison: SystemComparison) -> str:
 
 
 def render_picture(comparison: SystemComparison) -> str:
-    """Return accuracy over ε as a file of SVG."""
+    """Return the chart of accuracy over ε as SVG."""
     return (
         make_environment(__package__)
         .get_template("picture.svg.j2")
@@ -239,14 +239,14 @@ _SVG: Final = ".svg"
 
 
 def require_fresh(out: Path | None, plot: Path | None) -> None:
-    """Refuse, before anything is run, what could not be written or would be lost.
+    """Refuse, before anything is run, outputs that could not be written or would overwrite a file.
 
     Args:
-        out: A page, if it ends in `.html`, else a folder.
-        plot: A picture, which ends in `.svg`.
+        out: A page, if it ends in `.html`, otherwise a folder.
+        plot: A chart, which ends in `.svg`.
 
     Raises:
-        InputError: It names the option.
+        InputError: Naming the option.
     """
     if plot is not None:
         allowed = f"a path that ends in {_SVG}"
@@ -258,10 +258,10 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
 
 
 def write_comparison(comparison: SystemComparison, out: Path) -> None:
-    """Write the page, or a folder with the page, all numbers and the picture.
+    """Write the page, or a folder with the page, all numbers and the chart.
 
     Raises:
-        InputError: If that cannot be written.
+        InputError: If it cannot be written.
     """
     texts = (render_page(comparison), _as_text(comparison), render_picture(comparison))
     for path, text in zip(_files(out), texts, strict=False):
@@ -269,10 +269,10 @@ def write_comparison(comparison: SystemComparison, out: Path) -> None:
 
 
 def write_picture(comparison: SystemComparison, plot: Path) -> None:
-    """Write accuracy over ε alone.
+    """Write only the chart of accuracy over ε.
 
     Raises:
-        InputError: If that cannot be written.
+        InputError: If it cannot be written.
     """
     _write("--plot", plot, render_picture(comparison))
 

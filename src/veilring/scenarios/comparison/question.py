@@ -1,4 +1,4 @@
-"""What a comparison is asked, and the splits of the data that all systems are asked on."""
+"""The inputs of a comparison."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,25 +22,25 @@ from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import PARTIES
 from veilring.scenarios.schema import NetworkSection, load_scenario
 
-# The noise of a batch grows with the queries whose neighbourhoods overlap: small tables have
-# nothing left to say to many more than this.
+# The noise of a batch grows with the queries whose neighbourhoods overlap: small tables cannot
+# answer many more than this.
 QUERIES_DEFAULT: Final = 20
-# In the votes with noise each party sends to each other three times a batch: these are 30,000
-# messages, which are played in seconds.
+# In noisy votes each party sends to every other party three times a batch: with this many parties
+# that makes 30,000 messages, which are played in seconds.
 PARTIES_MAX: Final = 100
-# Divided among the queries of the largest batch, it is still more than the noise of the parties'
-# shares is tabled for (`veilring.privacy.polya`).
+# Divided among the queries of the largest batch, this is still more than the smallest ε tabulated
+# for noise shares (`veilring.privacy.polya`).
 EPSILON_MIN: Final = 0.05
-# Ind-KNN declares its stream, and one shorter than this leaves nothing for a vote.
+# Ind-KNN declares the length of its stream; a shorter stream leaves no budget for a vote.
 QUERIES_MIN: Final = 4
-# More is answered by no data owner at once (`veilring.protocols.radius.rules`).
+# No data owner answers more at once (`veilring.protocols.radius.rules`).
 QUERIES_MAX: Final = 1000
-# With one split there is no standard error; more than this add nothing, since they overlap.
+# One split has no standard error; more than this add nothing, because they overlap.
 SPLITS_MIN: Final = 2
 SPLITS_MAX: Final = 100
-# With five, another seed often brought another recommendation; with twenty, hardly ever.
+# With five splits, another seed often gave another recommendation; with twenty, hardly ever.
 SPLITS_DEFAULT: Final = 20
-# A figure of more is read by nobody, and each takes as long as the others.
+# A chart of more is unreadable, and each takes as long as the others.
 EPSILONS_MAX: Final = 12
 
 _TABLE: Final = "network"
@@ -53,32 +53,31 @@ _Epsilon = Annotated[float, Field(ge=EPSILON_MIN, le=REQUEST_EPSILON_MAX)]
 
 
 class Question(Section):
-    """All that a comparison is asked; everything in its answer follows from this, but seconds.
+    """The inputs of a comparison, which determine its results except for times.
 
     Attributes:
         data: A data set: see `veilring.data.sources.load`.
-        label: In a CSV file: the column with the class of each row; the last one if empty.
-        separator: In a CSV file: what stands between the cells of a line.
-        parties: Among how many parties the rows are dealt.
-        epsilon: The values at which systems with an ε are tried.
-        network: The links between the parties and, where there is one, the server.
-        splits: The number of repetitions: in each the rows are split, dealt and given noise
-            independently.
-        queries: At most how many held-out rows are asked as one batch, under one ε.
-        k: How many nearest rows vote where there is no ε: pooled, and in the ring.
-        tolerated: In the votes with noise, how many parties may pool what they see, or add no
-            noise, whoever looks among them, without that ε rises. One is the least: each knows its
-            own share.
-        partition: How rows are dealt to the parties.
-        settings: Values of tunable parameters, by name, for every system that has such a parameter;
+        label: For a CSV file: the column with the class of each row; the last one if empty.
+        separator: For a CSV file: the separator between cells.
+        parties: The number of parties that share the rows.
+        epsilon: The values of ε for systems that have one.
+        network: The links between the parties and the server, if there is one.
+        splits: The number of repetitions, each with its own split, partition and noise.
+        queries: The maximum number of held-out rows in one batch, under one ε.
+        k: The number of neighbours that vote in systems without an ε: pooled, and in the ring.
+        tolerated: For noisy votes, the number of parties that may collude or add no noise, the
+            observer included, before ε rises. The minimum is one, because each party knows its own
+            share.
+        partition: How rows are divided among the parties.
+        settings: Values of tunable parameters, by name, for every system that has the parameter;
             the others follow from public rules.
-        ranges: A file in TOML with the public ranges of the columns, under `features` as terms have
-            them; by default the extremes of the table stand in for them.
-        terms: A file of terms: rows are read as it says, and its tunable parameters are settings,
-            unless they are given.
-        hindsight: Whether the best parameters in hindsight are searched, to tell what the rules
-            have lost.
-        seed: The seed of everything random.
+        ranges: A TOML file with the public ranges of the columns, under `features` as in terms; by
+            default the extremes of the table are used.
+        terms: A file of terms, which defines the schema; its tunable parameters are used as
+            settings unless given.
+        hindsight: Whether to search the best parameters in hindsight, to measure the loss from the
+            rules.
+        seed: The random seed.
     """
 
     data: str = Field(
@@ -129,26 +128,26 @@ class Question(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the parties are called."""
+        """The names of the parties."""
         return tuple(f"party-{number}" for number in range(self.parties))
 
     @property
     def colluding(self) -> int:
-        """How many parties may pool what they see: less than half unless asked for."""
+        """The number of parties that may collude: less than half by default."""
         return (self.parties - 1) // 2 if self.tolerated is None else self.tolerated
 
 
 def make_question(
     fields: Mapping[str, Any], network: "NetworkSection | Mapping[str, Any] | None" = None
 ) -> Question:
-    """Check what is asked, as far as that does not depend on the data.
+    """Check the inputs as far as they do not depend on the data.
 
     Args:
-        fields: Those of `Question` but the network; what is `None` is left to its default.
-        network: As `read_network` gives it; the default one unless given.
+        fields: The fields of `Question` except the network; `None` stands for the default.
+        network: The result of `read_network`; the default network unless given.
 
     Raises:
-        ScenarioError: With all mistakes: the field, its value, and what is allowed.
+        ScenarioError: With all mistakes: the field, its value, and the allowed values.
     """
     given = {name: value for name, value in fields.items() if value is not None}
     links = default_network() if network is None else network
@@ -169,7 +168,7 @@ def _tunable() -> set[str]:
 
 
 def _terms_settings(terms: str) -> dict[str, Setting]:
-    """Return the tunable parameters that stand in the tables of a file of terms."""
+    """Return the tunable parameters in the tables of a file of terms."""
     if not terms:
         return {}
     known, found = _tunable(), dict[str, Setting]()
@@ -180,10 +179,10 @@ def _terms_settings(terms: str) -> dict[str, Setting]:
 
 
 def _require_tunable(settings: Mapping[str, Setting]) -> None:
-    """Refuse a parameter that no system can be tuned by.
+    """Refuse parameters that no system can be tuned by.
 
     Raises:
-        ScenarioError: It names the parameter, and those that there are.
+        ScenarioError: Naming the parameter and the valid ones.
     """
     known = sorted(_tunable())
     for name, value in settings.items():
@@ -191,21 +190,20 @@ def _require_tunable(settings: Mapping[str, Setting]) -> None:
 
 
 def default_network() -> NetworkSection:
-    """Return the links of the built-in scenarios: one way takes 20 ms in the median."""
+    """Return the links of the built-in scenarios: the median one-way latency is 20 ms."""
     network = load_scenario("wine").network
     return network.model_copy(update={_RUNTIME: "simulated"})
 
 
 def read_network(path: Path) -> dict[str, Any]:
-    """Read a file with the keys of a scenario's `[network]` table, but for the runtime.
+    """Read a file with the keys of a scenario's `[network]` table, except for the runtime.
 
-    They may stand in that table or without a heading. A relative path of a graph is relative to the
+    The keys may be in that table or at the top level. A relative path of a graph is relative to the
     file.
 
     Raises:
         InputError: If it cannot be read or is not TOML.
-        ScenarioError: If it names a runtime: batches are played in memory and on the simulated
-            clock.
+        ScenarioError: If it names a runtime: batches are played in memory and in the simulation.
     """
     try:
         raw = load_toml(path)

@@ -1,8 +1,8 @@
-"""Running a comparison: every contender on the same splits, one batch of each played for real.
+"""Running a comparison: every system on the same splits, with one real batch each.
 
-Parameters follow from public numbers alone: trying some on private rows and keeping the best
-reveals something of the rows that no account knows of. The rules are the same for all data. What
-the best parameters would have reached is measured in hindsight, and marked as not private.
+Parameters follow from public numbers alone: trying several on private rows and keeping the best
+leaks information that no budget accounts for. The rules are the same for all data. The best
+parameters in hindsight are measured too, and marked as not private.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ from veilring.scenarios.runner import play_queries
 from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.simulation import Topology
 
-_TRIALS: Final = 5_000  # of measured leakage: as many as a scenario's report has by default
+_TRIALS: Final = 5_000  # of measured leakage: the default of a scenario's report
 # A search tries some twenty choices of parameters on each of them.
 _HINDSIGHT_SPLITS: Final = 8
-# Noise at this ε decides nothing any more; a system that takes less is given its most. At a larger
-# one, public rules would cut grids into millions of cells.
+# Noise at this ε no longer decides anything; a system with a lower limit gets its maximum. At a
+# larger ε, public rules would cut grids into millions of cells.
 _EPSILON_QUIET: Final = 30.0
 
 Contender = SystemAt | Baseline
@@ -62,11 +62,11 @@ _Key = tuple[str, str, float | None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Asked:
-    """What all jobs know: a job is called in a process of its own.
+    """The inputs of all jobs; each job runs in a process of its own.
 
     Attributes:
         table: All rows, scaled into [0, 1].
-        question: What is asked.
+        question: The inputs.
     """
 
     table: Table
@@ -75,13 +75,13 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _OfSplit:
-    """All contenders on one split."""
+    """A job: all contenders on one split."""
 
     number: int
     contenders: tuple[Contender, ...]
 
     def run(self, asked: _Asked) -> "_SplitMarks":
-        """Return the marks of all."""
+        """Return the marks of all contenders."""
         split = draw_split(asked.table, asked.question, self.number)
         right = Right.on(split, asked.question.k)
         marks = {each.key: mark(each, split, asked.question, right) for each in self.contenders}
@@ -103,15 +103,15 @@ class _SplitMarks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _OfBatch:
-    """One batch of the first split, played by the networked roles."""
+    """A job: one batch of the first split, played by the networked roles."""
 
     contender: SystemAt
 
     def run(self, asked: _Asked) -> "_BatchPlayed":
-        """Return what it cost, and what it leaked where no ε bounds that.
+        """Return its cost, and its leakage if no ε bounds that.
 
         Raises:
-            UnforeseenCost: If it cost anything other than its closed form says.
+            UnforeseenCost: If the cost differs from its closed form.
         """
         question = asked.question
         split = draw_split(asked.table, question, 0)
@@ -135,13 +135,13 @@ class _BatchPlayed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _InHindsight:
-    """The best parameters of a system, found on the rows that it is asked about."""
+    """A job: the best parameters of a system, chosen on the queried rows."""
 
     contender: SystemAt
     of: _Key
 
     def run(self, asked: _Asked) -> "_Hindsight":
-        """Return the best parameters, and how accurate they are on splits that did not choose."""
+        """Return the best parameters, and their accuracy on splits not used to choose them."""
         question = asked.question
         splits = [draw_split(asked.table, question, each) for each in range(question.splits)]
         searched, others = splits[:_HINDSIGHT_SPLITS], splits[_HINDSIGHT_SPLITS:]
@@ -188,18 +188,18 @@ def compare(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> SystemComparison:
-    """Put every applicable system on the same splits of the same data. No event loop may run.
+    """Compare every applicable system on the same splits of the same data.
 
     Args:
-        question: What is asked.
-        table: The rows, in place of those that the question names; its ranges count as public.
-        workers: The number of processes; by default one for each core.
-        progress: Called with the progress.
+        question: The inputs.
+        table: The rows, instead of those that the question names; its ranges count as public.
+        workers: The number of processes; by default one per core.
+        progress: A callback for progress.
 
     Raises:
-        InputError: If the data, the network or a parameter are not as the question needs them.
-        RunFailed: If a batch that was played failed at any party.
-        UnforeseenCost: If a play cost anything other than its closed form says.
+        InputError: If the data, the network or a parameter does not fit the question.
+        RunFailed: If a played batch failed at any party.
+        UnforeseenCost: If a played batch cost anything other than its closed form.
     """
     rows, facts = load_facts(question, table)
     # Checked before anything takes long.
@@ -229,18 +229,18 @@ def compare(
 def find_contenders(
     table: Table, question: Question
 ) -> tuple[tuple[Contender, ...], tuple[Left, ...]]:
-    """Return what is compared, and the systems that do not apply, with the reason.
+    """Return the contenders, and the systems that do not apply, with the reason.
 
     Args:
         table: All rows, scaled into [0, 1].
-        question: What is asked.
+        question: The inputs.
     """
     found, left_out = list[Contender](), dict[str, Left]()
     split = draw_split(table, question, 0)
     size = len(split.batches(question.queries)[0])
     for kind in map(find_system, system_names()):
         if not kind.hides_rows:
-            why = f"it hides a query, and no rows: {kind.summary.removesuffix('.')}"
+            why = f"it protects a query, not rows: {kind.summary.removesuffix('.')}"
             left_out[kind.title] = Left(kind.title, why)
             continue
         for contender in _asked_of(kind, question):
@@ -268,7 +268,7 @@ def _asked_of(kind: type[System], question: Question) -> Iterator[SystemAt]:
 
 
 def _searched(systems: Sequence[SystemAt], question: Question) -> Iterator[_InHindsight]:
-    """Yield the searches in hindsight: of each form at its largest ε, and without noise."""
+    """Yield the searches in hindsight: for each form at its largest ε, and without noise."""
     for each in systems:
         kind, epsilon = type(each.system), each.key[-1]
         if epsilon == question.epsilon[-1] and set(kind.tunable()) - set(question.settings):
@@ -278,7 +278,7 @@ def _searched(systems: Sequence[SystemAt], question: Question) -> Iterator[_InHi
 
 
 def _most(kind: type[System]) -> float:
-    """Return the largest ε that a system takes."""
+    """Return the largest ε that a system supports."""
     bounds = (getattr(each, "le", None) for each in kind.model_fields["epsilon"].metadata)
     return min((float(each) for each in bounds if each is not None), default=_EPSILON_QUIET)
 
@@ -287,13 +287,13 @@ def rules_said(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[str, s
     """Return each rule in words, with its values for this table at the smallest ε.
 
     Args:
-        systems: Those that are compared.
-        asked: The table, and what is asked.
+        systems: The compared systems.
+        asked: The table and the question.
     """
     public, said = draw_split(asked.table, asked.question, 0).facts, dict[str, str]()
     for each in systems:
         said.setdefault(_name(each), each.system.rule(public))
-    ranges = "features go into [0, 1] by public ranges; what lies outside is moved to an end"
+    ranges = "features are scaled into [0, 1] by public ranges; values outside are clipped"
     return ("ranges", ranges), *((name, rule) for name, rule in said.items() if rule)
 
 
@@ -330,7 +330,7 @@ def _results(jobs: Sequence[_Job], asked: _Asked, engine: Engine, progress: Prog
 def _lines(
     question: Question, facts: TableFacts, contenders: Sequence[Contender], results: _Results
 ) -> tuple[Line, ...]:
-    """Return the lines: the baselines, and each contender with its line in hindsight after it."""
+    """Return the lines: the baselines, and each contender followed by its line in hindsight."""
     lines = [_baseline(key, name, facts, results) for key, name in _baselines(question)]
     for each in contenders:
         marks = [of[each.key] for of in results.marks]
@@ -355,7 +355,7 @@ def _baselines(question: Question) -> tuple[tuple[str, str], ...]:
 
 
 def _baseline(key: str, name: str, facts: TableFacts, results: _Results) -> Line:
-    """Return what the systems are compared with: nobody plays it, and nothing is protected."""
+    """Return the line of a baseline, which nobody plays and which protects nothing."""
     marks = [of[key, "", None] for of in results.marks]
     return Line(
         system=key,
@@ -422,7 +422,7 @@ def _best_line(line: Line, marks: Sequence[Marks], found: _Hindsight, facts: Tab
         epsilon=line.epsilon,
         trusted=line.trusted,
         trust=line.trust,
-        guarantee=f"not private: {parameters_text(found.parameters) or 'as the rule'}",
+        guarantee=f"not private: {parameters_text(found.parameters) or 'same as the rule'}",
         **_figures(best, facts),
     )
 
@@ -430,7 +430,7 @@ def _best_line(line: Line, marks: Sequence[Marks], found: _Hindsight, facts: Tab
 def _limits(
     marks: Sequence[Marks], found: _Hindsight, quiet: _Hindsight, facts: TableFacts
 ) -> Limits:
-    """Divide what a line lacks to the pooled classifier, split by split."""
+    """Divide the loss of a line to the pooled classifier, split by split."""
     overlap = marks[0].queries / facts.train
     pairs = zip(marks, found.accuracies, quiet.accuracies, strict=True)
     shares = [(best - mark.own, still - best, mark.pooled - still) for mark, best, still in pairs]
@@ -439,7 +439,7 @@ def _limits(
 
 
 def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
-    """Return what a line says of accuracy, named as its fields are."""
+    """Return the accuracy figures of a line, named like its fields."""
     queries = marks[0].queries
     overlap = queries / facts.train
     own = tuple(mark.own for mark in marks)
@@ -458,11 +458,11 @@ def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
 
 
 def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
-    """Play a batch in the simulation and in memory, and compare its cost with the closed form.
+    """Play a batch in the simulation and in memory, and check its cost against the closed form.
 
     Raises:
         RunFailed: If a party failed.
-        UnforeseenCost: If a play cost anything other than the closed form says.
+        UnforeseenCost: If a play cost anything other than the closed form.
     """
     label = partial(play_queries, setup, asked.X, seed=seed, conditions=Conditions())
     simulated = simulation.simulate(label(Simulated(topology)))
@@ -479,7 +479,7 @@ def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
 
 
 def _require_forecast(labelled: Labelled) -> Forecast:
-    """Return the cost of all batches, if each is as its closed form says."""
+    """Return the cost of all batches, checked against the closed form."""
     total = Forecast(0, Traffic())
     for batch in labelled.batches:
         cost, forecast = batch.run.cost, batch.forecast

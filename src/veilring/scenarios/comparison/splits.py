@@ -1,4 +1,4 @@
-"""The rows that are compared on: how they are read and scaled, and the splits that all share."""
+"""The rows of a comparison: reading, scaling, and the splits shared by all systems."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ from veilring.scenarios.comparison.question import QUERIES_MIN, Question
 
 
 def require_rows(question: Question, train: int, held_out: int) -> None:
-    """Refuse what does not fit the data.
+    """Refuse a question that does not fit the data.
 
     Args:
-        question: What is asked.
-        train: The rows of all parties together.
-        held_out: How many rows could be asked.
+        question: The inputs.
+        train: The number of rows of all parties together.
+        held_out: The number of rows that could be asked.
 
     Raises:
         ScenarioError: If there are more parties or more neighbours than rows, or too few queries.
@@ -40,47 +40,47 @@ def require_rows(question: Question, train: int, held_out: int) -> None:
             field="data",
         )
     others = question.parties - 1
-    allowed = f"at most {others}, or nobody would be left to protect"
+    allowed = f"at most {others}, or no party would be left to protect"
     require_key(question.colluding <= others, "tolerated", question.colluding, allowed)
 
 
 TEST_SHARE: Final = 0.25
 """The share of rows that is held out of each split."""
 _OWN_BOUNDS: Final = (
-    "the least and the greatest value of each column of the file, held-out rows included: they"
-    " stand in for public ranges. They are none: who scales by the extremes of private rows shows"
-    " these. In production take ranges that are known without the rows, such as those of a form"
+    "the smallest and the largest value of each column of the file, held-out rows included, in"
+    " place of public ranges. They are not public: scaling by the extremes of private rows reveals"
+    " them. In production, use ranges that are known without the rows, such as those of a form"
     " or a sensor"
 )
 _BUILTIN_BOUNDS: Final = (
-    "the least and the greatest value of each feature of the whole table, held-out rows included;"
-    " it is public, and so are they. Private rows need ranges that are known without them"
+    "the smallest and the largest value of each feature of the whole table, held-out rows included;"
+    " the table is public, and so are they. Private rows need ranges that are known without them"
 )
 _GIVEN_BOUNDS: Final = (
-    "those that were given; they hold no matter which rows there are, unless somebody looked at the"
-    " rows to find them"
+    "the given ones; they reveal nothing about the rows, unless somebody looked at the"
+    " rows to choose them"
 )
 _FILES: Final = {".csv", ".npz"}
 _SCHEMA_KEYS: Final = ("classes", "features")
-# More batches make intervals narrower, until the overlap of the splits is what is left of them.
+# More batches make intervals narrower, until the overlap of the splits dominates.
 BATCHES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What is public about the data.
+    """The public facts about the data.
 
     Attributes:
-        name: Where they came from.
-        rows: How many there are.
-        features: Of each.
-        classes: How many there are.
+        name: The source.
+        rows: The number of rows.
+        features: The number of features of a row.
+        classes: The number of classes.
         categorical: Whether all columns are categories.
-        train: The rows that the parties hold together in each split.
-        held_out: The rows that they do not.
-        queries: How many of those make a batch.
-        batches: How many batches are asked in each split, each of fresh parties.
-        bounds: Where the features' ranges came from, and what that means.
+        train: The number of rows that the parties hold together in each split.
+        held_out: The number of held-out rows.
+        queries: The number of held-out rows in a batch.
+        batches: The number of batches in each split, each of fresh parties.
+        bounds: The origin of the features' ranges, and its consequences.
     """
 
     name: str
@@ -97,13 +97,13 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DealtSplit:
-    """One split, the features scaled into [0, 1] by public ranges.
+    """One split, with the features scaled into [0, 1] by public ranges.
 
     Attributes:
         number: Its number, from 0.
         train: The rows that the parties hold together.
-        held_out: The rows that are asked, in random order.
-        parts: The rows that each party holds, by its name.
+        held_out: The held-out rows, in random order.
+        parts: The rows of each party, by its name.
     """
 
     number: int
@@ -112,12 +112,12 @@ class DealtSplit:
     parts: Mapping[str, Rows]
 
     def batches(self, size: int) -> list[Table]:
-        """Return held-out rows in equal batches, which are each asked once, of fresh parties.
+        """Return held-out rows in equal batches, each of which is asked once, of fresh parties.
 
         Rows that would make a smaller batch are not asked, nor those beyond `BATCHES_MAX` batches.
 
         Args:
-            size: The number of rows of a batch; it is less where fewer are held out.
+            size: The number of rows of a batch, or less if fewer are held out.
         """
         size = min(size, len(self.held_out))
         count = min(BATCHES_MAX, len(self.held_out) // size)
@@ -128,7 +128,7 @@ class DealtSplit:
 
     @property
     def facts(self) -> Facts:
-        """What is public, but for the number of queries."""
+        """Return the public facts, except for the number of queries."""
         features = self.train.features
         return Facts(
             parties=len(self.parts),
@@ -140,11 +140,11 @@ class DealtSplit:
 
 
 def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:
-    """Load a table, scaled into [0, 1], with what is public about it.
+    """Load a table, scaled into [0, 1], with its public facts.
 
     Args:
-        question: What is asked.
-        given: A table in place of the one that the question names.
+        question: The inputs.
+        given: A table to use instead of the one that the question names.
 
     Raises:
         InputError: If there is no such data set, it has too few rows for the question, or does not
@@ -175,7 +175,7 @@ def _is_file(question: Question) -> bool:
 
 
 def _load(question: Question) -> tuple[Table, str]:
-    """Return a table, scaled into [0, 1], and where its ranges came from."""
+    """Return a table, scaled into [0, 1], and the origin of its ranges."""
     agreed = read_tables(Path(question.terms)) if question.terms else {}
     if agreed.get("features") and _is_file(question):
         return _by_terms(Path(question.data), agreed), _GIVEN_BOUNDS
@@ -204,10 +204,10 @@ class _Columns(Section):
 
 
 def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
-    """Return the columns of a file, whatever else is in it.
+    """Return the columns of a file, ignoring all other keys.
 
     Raises:
-        ScenarioError: If it cannot be read, or its columns do not fit.
+        ScenarioError: If it cannot be read, or its columns are invalid.
     """
     try:
         return _Columns(features=read_tables(path).get("features", ())).features
@@ -216,7 +216,7 @@ def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
 
 
 def _by_terms(path: Path, agreed: Mapping[str, Any]) -> Table:
-    """Return the rows of a file as the terms of a deployment read them, scaled into [0, 1]."""
+    """Return the rows of a file read by the terms of a deployment, scaled into [0, 1]."""
     try:
         schema = RowSchema.model_validate({name: agreed.get(name) for name in _SCHEMA_KEYS})
     except ValidationError as error:
@@ -228,7 +228,7 @@ def _by_terms(path: Path, agreed: Mapping[str, Any]) -> Table:
 
 
 def _about_origin(table: Table, agreed: Mapping[str, Any]) -> Ranges:
-    """Return equal ranges about the origin of embeddings, so that directions from it stay."""
+    """Return equal ranges around the origin of embeddings, which preserve directions from it."""
     count = len(table.features)
     origin = np.array(agreed.get("origin") or np.zeros(count), np.float64)
     if origin.shape != (count,):
@@ -241,10 +241,10 @@ def _about_origin(table: Table, agreed: Mapping[str, Any]) -> Ranges:
 
 
 def _given_ranges(features: Features, given: Sequence[FeatureTerms]) -> Ranges:
-    """Return the ranges that were given, in the order of the features; categories keep theirs.
+    """Return the given ranges in the order of the features; categories keep theirs.
 
     Raises:
-        InputError: If a column of numbers has none, or one is upside down.
+        InputError: If a numeric column has no range, or a range is empty.
     """
     ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
     by_name = {each.name: (each.low, each.high) for each in given}
@@ -266,7 +266,7 @@ def _given_ranges(features: Features, given: Sequence[FeatureTerms]) -> Ranges:
 
 
 def draw_splits(table: Table, question: Question) -> Iterator[DealtSplit]:
-    """Yield the splits, each from a stream of its own."""
+    """Yield the splits, each from a random stream of its own."""
     for number in range(question.splits):
         yield draw_split(table, question, number)
 

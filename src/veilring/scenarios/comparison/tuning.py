@@ -1,8 +1,8 @@
-"""Searching a system's parameters: on public rows, or in hindsight to say what a rule has lost.
+"""Searching a system's parameters: on public rows, or in hindsight to measure a rule's loss.
 
-One parameter after the other is set to the best of its values, until nothing gets better. The
-splits on which parameters were chosen make them look too good. So each half of the splits chooses
-for the other half, and what is reported of the best is its accuracy there.
+Each parameter in turn is set to the best of its values, until the result no longer improves.
+Parameters look too good on the splits that chose them, so each half of the splits chooses for the
+other half, and the accuracy reported is the one there.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,10 +27,10 @@ from veilring.scenarios.comparison.splits import draw_split, load_facts
 from veilring.scenarios.intervals import Interval, share_over_splits
 from veilring.scenarios.sweep.engine import Engine, each_done
 
-_SWEEPS_MAX: Final = 3  # over all parameters; a third has never changed anything
+_SWEEPS_MAX: Final = 3  # over all parameters; a third pass has never changed anything
 Parameters = Mapping[str, object]
 Measure = Callable[[Sequence[System]], Iterable["NDArray[np.float64] | None"]]
-"""Returns the accuracies of each system, shape (splits,); none where it does not fit the rows."""
+"""Returns the accuracies of each system, shape (splits,); none if it does not fit the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Tried:
     """A system with one choice of its parameters.
 
     Attributes:
-        parameters: Those that differ from the system that the search began with.
+        parameters: The parameters that differ from the initial system.
         accuracies: The accuracy in each split.
     """
 
@@ -56,9 +56,9 @@ class Search:
     """A search over the tunable parameters of a system; each choice is measured once.
 
     Attributes:
-        system: The system that the search begins with.
-        facts: The public facts, which the values to try depend on.
-        measure: Measures systems.
+        system: The initial system.
+        facts: The public facts, on which the candidate values depend.
+        measure: A function that measures systems.
         fixed: The parameters that are not searched.
     """
 
@@ -72,7 +72,7 @@ class Search:
 
     @property
     def values(self) -> dict[str, tuple[object, ...]]:
-        """The values to try of each parameter."""
+        """The candidate values of each parameter."""
         return {
             name: tuple(each.values(self.facts))
             for name, each in self.system.tunable().items()
@@ -93,10 +93,10 @@ class Search:
         """Return the best choice.
 
         Args:
-            splits: The splits that choose; all unless given.
+            splits: The splits used to choose; all by default.
 
         Raises:
-            InputError: If the system that the search begins with does not fit the rows.
+            InputError: If the initial system does not fit the rows.
         """
         chosen: Parameters = {}
         self._measure([chosen])
@@ -113,7 +113,7 @@ class Search:
         return self._of(chosen)
 
     def honest(self) -> tuple[float, ...]:
-        """Return the accuracy in each split of what the other half of the splits chooses."""
+        """Return the accuracy in each split of the choice made by the other half of the splits."""
         count = len(self.best().accuracies)
         halves = range(0, count, 2), range(1, count, 2)
         scores = np.empty(count)
@@ -129,10 +129,10 @@ class Search:
         chosen: Parameters,
         splits: Sequence[int] | None,
     ) -> Parameters:
-        """Return the best choice that differs in one parameter at most.
+        """Return the best choice that differs in at most one parameter.
 
-        Another value is taken only if it is better by more than the standard error of the
-        difference over the splits: the best of many that are equal is lucky, and no better.
+        Another value is chosen only if it is better by more than the standard error of the
+        difference over the splits: the best of many equal values is merely lucky.
         """
         current = chosen.get(name, getattr(self.system, name))
         choices = [self._with(chosen, name, value) for value in values if value != current]
@@ -146,7 +146,7 @@ class Search:
         return best
 
     def _with(self, chosen: Parameters, name: str, value: object) -> Parameters:
-        """Return a choice with another value; a value that the system has itself is left out."""
+        """Return a choice with another value; a value equal to the system's own is omitted."""
         others = {other: each for other, each in chosen.items() if other != name}
         return others if value == getattr(self.system, name) else {**others, name: value}
 
@@ -158,13 +158,13 @@ class Search:
                 continue
             try:
                 new.append((key, self.system.replaced(**choice)))
-            except InputError:  # the values of two parameters do not go together
+            except InputError:  # the values of two parameters are incompatible
                 self._found[key] = None
         measured = self.measure([system for _, system in new])
         self._found.update(zip((key for key, _ in new), measured, strict=True))
 
     def _scores(self, choice: Parameters, splits: Sequence[int] | None) -> NDArray[np.float64]:
-        """Return the scores of a choice that was measured; empty if it does not fit the rows."""
+        """Return the scores of a measured choice; empty if it does not fit the rows."""
         scores = self._found[_key(choice)]
         if scores is None:
             return np.empty(0)
@@ -180,9 +180,9 @@ class Tuned:
 
     Attributes:
         system: The system with its best parameters.
-        parameters: Those that the search has changed.
-        accuracy: The accuracy of the best, on splits that did not choose it.
-        before: The accuracy with the parameters as they were.
+        parameters: The parameters that the search changed.
+        accuracy: The accuracy of the best choice, on splits not used to choose it.
+        before: The accuracy with the original parameters.
         tried: All choices of parameters, the best first.
         rows: The number of public rows that the parties held in each split.
         queries: The number of queries of each split.
@@ -200,12 +200,12 @@ class Tuned:
 
     @property
     def toml(self) -> str:
-        """The table `protocol` of a scenario or of terms, with all that differs from defaults."""
+        """The table `protocol` of a scenario or of terms, with all values that are not defaults."""
         differing = self.system.model_dump(mode="json", exclude_defaults=True)
         return tomli_w.dumps({"protocol": {"name": self.system.name, **differing}})
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as what JSON can say."""
+        """Return everything as values that JSON can express."""
         return {
             "system": self.system.name,
             "epsilon": getattr(self.system, "epsilon", None),
@@ -237,22 +237,22 @@ def tune(
 
     Args:
         name: The name of the system.
-        question: The rows and how they are split, dealt and asked.
-        fixed: Parameters that are set and not searched.
-        table: The rows, in place of those that the question names; its ranges count as public.
-        workers: The number of processes; by default one for each core.
-        progress: Called with the progress.
+        question: The rows and how to split, divide and query them.
+        fixed: Parameters that are set instead of searched.
+        table: The rows, instead of those that the question names; its ranges count as public.
+        workers: The number of processes; by default one per core.
+        progress: A callback for progress.
 
     Raises:
-        InputError: If there is no such system, nothing of it can be tuned, or the parameters do not
-            fit the rows.
+        InputError: If there is no such system, it has no tunable parameter, or the parameters do
+            not fit the rows.
     """
     kind = find_system(name)
     rows, facts = load_facts(question, table)
     given = kind.suited(epsilon=None, k=question.k, tolerated=question.colluding)
     system = given.replaced(**_agreed(kind, question), **fixed)
     split = draw_split(rows, question, 0)
-    queries = len(SystemAt(system).label(split, question))  # refuses what does not fit
+    queries = len(SystemAt(system).label(split, question))  # refuses parameters that do not fit
     measured, tell = 0, progress or ignore_progress
 
     def measure(systems: Sequence[System]) -> list["NDArray[np.float64] | None"]:
@@ -273,7 +273,7 @@ def tune(
     search = Search(system, split.facts, measure, frozenset(fixed))
     if not search.values:
         raise InputError.because(
-            f"{name} has no parameter left that can be tuned; it has"
+            f"{name} has no parameter left to tune; its tunable parameters are"
             f" {', '.join(kind.tunable()) or 'none'}",
             field="protocol",
         )
@@ -293,7 +293,7 @@ def tune(
 
 
 def _agreed(kind: type[System], question: Question) -> dict[str, Any]:
-    """Return the parameters of a system that stand in the terms: where the search begins."""
+    """Return the parameters of a system in the terms, where the search begins."""
     if not question.terms:
         return {}
     known = kind.model_fields.keys() - {"name"}
@@ -308,7 +308,7 @@ def _agreed(kind: type[System], question: Question) -> dict[str, Any]:
 
 
 def _score(job: tuple[int, int, System, Table, Question]) -> tuple[int, int, float]:
-    """Return the accuracy of a system on a split; no number where it does not fit the rows."""
+    """Return the accuracy of a system on a split; none if it does not fit the rows."""
     place, number, system, rows, question = job
     split = draw_split(rows, question, number)
     try:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its folder, the page made of it, and the same for a terminal."""
+"""The outputs of a run: its folder, the HTML page made from it, and the diagram for a terminal."""
 
 from veilring.scenarios.reporting.folder import (
     RunFolder,

@@ -1,8 +1,8 @@
-"""Where the marks of a page's charts are.
+"""Geometry of a page's charts.
 
-Across they are placed in percent of the chart's width and down in pixels, so that a chart fits a
-phone and a wide screen alike, while its text stays as large as the page's. Charts that are files of
-their own are drawn by `veilring.scenarios.charts`.
+Horizontal positions are in percent of the chart's width and vertical ones in pixels, so that a
+chart fits a phone and a wide screen alike, while its text keeps the size of the page's. Charts that
+are files of their own are drawn by `veilring.scenarios.charts`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,26 +16,28 @@ from veilring.scenarios.reporting.summary import in_bytes, interval_text, percen
 from veilring.scenarios.reporting.tables import Amount
 
 INTERVAL_ERRORS: Final = 1.96
-"""How many standard errors a normal estimate's 95% interval reaches to either side."""
+"""The distance from a normal estimate to each end of its 95% interval, in standard errors."""
 
 _ROW: Final = 40  # pixels of a bar and of the line of text above it
-# On a phone a number of bytes stands on the same line; the table has the name in full.
+# On a phone a number of bytes shares the line; the table has the full name.
 _LABEL_LETTERS_MAX: Final = 28
 _COLUMNS_HEIGHT: Final = 160
-_COLUMN_SHARE: Final = 0.8  # of the distance between two columns; the rest is between them
+_COLUMN_SHARE: Final = 0.8  # of the distance between two columns; the rest is the gap
 ACCURACY_HEIGHT: Final = 260
 """Pixels between the highest and the lowest share."""
-_LEFT: Final = 22.0  # percent: the first ε, with its points around it, beside the shares
+_LEFT: Final = (
+    22.0  # percent: position of the first ε and the points around it, to the right of the shares
+)
 _RIGHT: Final = 88.0
-_EDGE: Final = 99.0  # percent: up to where points stand that belong to the last ε
-_SPREAD: Final = 0.55  # of the distance of two ε: what the points of one of them take
-_WIDEST: Final = 5.0  # percent between two points of one ε, where there are few
+_EDGE: Final = 99.0  # percent: right end of the points that belong to the last ε
+_SPREAD: Final = 0.55  # share of the distance between two ε that the points of one ε take up
+_WIDEST: Final = 5.0  # percent between two points of one ε, when there are few
 _SHARE_STEPS: Final = (0.05, 0.1, 0.2)
 _TICKS_MAX: Final = 7
 
 
 class BarPart(NamedTuple):
-    """A piece of a bar; `style` is a class of the style sheet."""
+    """A part of a bar; `style` is a class of the style sheet."""
 
     x: float
     width: float
@@ -43,7 +45,7 @@ class BarPart(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar that lies."""
+    """A horizontal bar."""
 
     y: int
     label: str
@@ -52,7 +54,7 @@ class Bar(NamedTuple):
 
 
 class ChartColumn(NamedTuple):
-    """A bar that stands."""
+    """A vertical bar."""
 
     x: float
     width: float
@@ -63,7 +65,7 @@ class ChartColumn(NamedTuple):
 
 
 class Whisker(NamedTuple):
-    """An estimate, and the interval around it."""
+    """An estimate with the interval around it."""
 
     y: int
     label: str
@@ -74,18 +76,18 @@ class Whisker(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What is to be drawn, and how high that is."""
+    """A chart's marks and its height."""
 
     height: int
     marks: Sequence[Bar | ChartColumn | Whisker]
     start: float = 0.0
-    """The share at the left end, where the chart shows shares."""
+    """The share at the left end, if the chart shows shares."""
     end: float = 1.0
-    """The same at the right end."""
+    """The share at the right end."""
 
 
 def bar_chart(amounts: Sequence[Amount]) -> Chart:
-    """Draw the bytes of the protocol, and behind them those of the set-up."""
+    """Chart the bytes of the protocol, followed by those of the set-up."""
     most = max((amount.bytes for amount in amounts), default=0) or 1
     bars = []
     for place, amount in enumerate(amounts):
@@ -98,7 +100,7 @@ def bar_chart(amounts: Sequence[Amount]) -> Chart:
 
 
 def share_chart(shares: Iterable[tuple[str, float]]) -> Chart:
-    """Draw shares from 0 to 1."""
+    """Chart shares from 0 to 1."""
     bars = [
         Bar(place * _ROW, label, percent(share), (BarPart(0.0, 100 * share, "protocol"),))
         for place, (label, share) in enumerate(shares)
@@ -107,7 +109,7 @@ def share_chart(shares: Iterable[tuple[str, float]]) -> Chart:
 
 
 def column_chart(amounts: Sequence[Amount]) -> Chart:
-    """Draw the bytes of the protocol."""
+    """Chart the bytes of the protocol."""
     most = max((amount.protocol.bytes for amount in amounts), default=0) or 1
     step = 100 / max(1, len(amounts))
     columns = []
@@ -121,13 +123,13 @@ def column_chart(amounts: Sequence[Amount]) -> Chart:
 
 
 def interval(estimate: Estimate) -> tuple[float, float]:
-    """Return the 95% interval of an estimate that is normal about the truth."""
+    """Return the 95% interval of an estimate with normal errors."""
     reach = INTERVAL_ERRORS * estimate.standard_error
     return estimate.value - reach, estimate.value + reach
 
 
 def whisker_chart(estimates: Iterable[tuple[str, Estimate]]) -> Chart:
-    """Draw shares with their 95% intervals, between the tenths that they lie in."""
+    """Chart shares with their 95% intervals, on an axis between the enclosing tenths."""
     named = list(estimates)
     intervals = [interval(estimate) for _, estimate in named]
     start = min(0.0, *(floor(10 * low) / 10 for low, _ in intervals))
@@ -143,14 +145,14 @@ def whisker_chart(estimates: Iterable[tuple[str, Estimate]]) -> Chart:
 
 
 class AxisTick(NamedTuple):
-    """A place on an axis, and what is written there."""
+    """A position on an axis and its text."""
 
     at: float
     text: str
 
 
 class IntervalPoint(NamedTuple):
-    """A mean with its interval; `style` numbers the system."""
+    """A mean with its interval; `style` is the number of the system."""
 
     x: float
     y: float
@@ -161,7 +163,7 @@ class IntervalPoint(NamedTuple):
 
 
 class PointJoin(NamedTuple):
-    """A line from one point of a system to its next."""
+    """A line from one point of a system to the next."""
 
     x1: float
     y1: float
@@ -171,7 +173,7 @@ class PointJoin(NamedTuple):
 
 
 class LevelBand(NamedTuple):
-    """What has no ε: a line across, with its interval."""
+    """A result without an ε: a horizontal line with its interval."""
 
     y: float
     top: float
@@ -181,14 +183,14 @@ class LevelBand(NamedTuple):
 
 
 class LegendKey(NamedTuple):
-    """What a style means."""
+    """An entry of the legend."""
 
     style: int
     name: str
 
 
 class AccuracyChart(NamedTuple):
-    """All that is to be drawn."""
+    """All marks of the accuracy chart."""
 
     height: int
     bands: Sequence[LevelBand]
@@ -200,7 +202,7 @@ class AccuracyChart(NamedTuple):
 
 
 class AccuracyLine(Protocol):
-    """An accuracy of a system, at an ε if it has one."""
+    """The accuracy of a system, at an ε if it has one."""
 
     @property
     def system(self) -> str:
@@ -208,15 +210,15 @@ class AccuracyLine(Protocol):
 
     @property
     def name(self) -> str:
-        """What the system is called."""
+        """The system's name."""
 
     @property
     def label(self) -> str:
-        """The same with its ε."""
+        """The name with the ε, if there is one."""
 
     @property
     def epsilon(self) -> float | None:
-        """The ε, if it has one."""
+        """The ε, if there is one."""
 
     @property
     def accuracy(self) -> Interval:
@@ -234,11 +236,11 @@ class _Scale(NamedTuple):
 
 
 def accuracy_chart(lines: Sequence[AccuracyLine], epsilons: Sequence[float]) -> AccuracyChart:
-    """Draw accuracy over ε: systems with an ε as points, those without as lines across.
+    """Chart accuracy over ε: systems with an ε as points, the others as horizontal lines.
 
     Args:
-        lines: The accuracy of each system, at each ε that it was played at.
-        epsilons: Those of the axis, ascending.
+        lines: The accuracy of each system, at each ε that was played.
+        epsilons: The values of ε on the axis, ascending.
     """
     scale = _Scale(max(0.0, floor(10 * min(line.accuracy.low for line in lines)) / 10))
     bounded = [line for line in lines if line.epsilon is not None]
@@ -264,7 +266,7 @@ def accuracy_chart(lines: Sequence[AccuracyLine], epsilons: Sequence[float]) -> 
 
 
 def _across(epsilons: Sequence[float]) -> list[AxisTick]:
-    """Return where each ε stands, evenly spaced whatever their ratios."""
+    """Return the position of each ε, evenly spaced whatever their ratios."""
     first = (_LEFT + _RIGHT) / 2 if len(epsilons) == 1 else _LEFT
     step = _step(len(epsilons))
     return [AxisTick(first + place * step, f"{each:.10g}") for place, each in enumerate(epsilons)]
@@ -279,7 +281,7 @@ def _step(epsilons: int) -> float:
 
 
 def _apart(epsilons: int, systems: int) -> float:
-    """Return how far the points of one ε stand from each other, so that none hides another."""
+    """Return the distance between the points of one ε, so that none hides another."""
     beyond = 2 * (_EDGE - _RIGHT) / max(1, systems - 1)
     return min(_WIDEST, _SPREAD * _step(epsilons) / systems, beyond)
 
@@ -291,7 +293,7 @@ def _point(line: AccuracyLine, style: int, x: float, scale: _Scale) -> IntervalP
 
 
 def _bands(lines: Sequence[AccuracyLine], scale: _Scale) -> list[LevelBand]:
-    """Return a line across for each accuracy, one for all systems that share it."""
+    """Return a horizontal line for each accuracy, one for all systems that share it."""
     alike: dict[Interval, list[AccuracyLine]] = {}
     for line in lines:
         alike.setdefault(line.accuracy, []).append(line)

@@ -1,14 +1,14 @@
-"""The folder that a run leaves behind: written here, and read back here.
+"""Writing and reading the folder of a run.
 
 ========================  ==========================================================
-file                      what is in it
+file                      contents
 ========================  ==========================================================
 `scenario.toml`           the scenario as it was run
-`versions.json`           what ran it
-`report.json`             what came of it, if it did not fail
-`error.json`              what ended it, if it failed
-`trace.parquet`           which messages passed when: the fields of `TracedMessage`
-`events.json`             what happened to parties: a list of marks
+`versions.json`           the versions of the software
+`report.json`             the results, if the run succeeded
+`error.json`              the error, if the run failed
+`trace.parquet`           each message and its times: the fields of `TracedMessage`
+`events.json`             the events at parties: a list of marks
 `model.json`              the public model, if the system makes one
 ========================  ==========================================================
 """
@@ -43,7 +43,7 @@ _VERSIONS: Final = "versions.json"
 _TRACE: Final = "trace.parquet"
 _EVENTS: Final = "events.json"
 _MODEL: Final = "model.json"
-# What decides the numbers of a run, and so what is needed to repeat it.
+# The versions that determine the numbers of a run, needed to repeat it.
 _VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
 
 T = TypeVar("T")
@@ -51,16 +51,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """All that a folder says of a run.
+    """The contents of a run's folder.
 
     Attributes:
-        name: Of the folder.
-        scenario: As it was run.
-        versions: Of what ran it.
-        report: What came of it, unless it failed.
-        failure: What ended it, if it failed.
-        messages: Which messages passed when, in order of time.
-        marks: What happened to parties, in order of time.
+        name: The name of the folder.
+        scenario: The scenario as it was run.
+        versions: The versions of the software that ran it.
+        report: The report, if the run succeeded.
+        failure: The error, if the run failed.
+        messages: The traced messages, in order of time.
+        marks: The events at parties, in order of time.
     """
 
     name: str
@@ -73,14 +73,14 @@ class RunFolder:
 
 
 def open_folder(folder: Path, option: str = "--out") -> Path:
-    """Return the folder, made if need be, before anything is run.
+    """Return the folder, creating it if necessary, before anything is run.
 
     Args:
         folder: Its path.
         option: The option that named it, for errors.
 
     Raises:
-        InputError: If it cannot be made or already holds a run.
+        InputError: If it cannot be created or already contains a run.
     """
     require_extra("polars")
     allowed = "a folder that can be made, without a run in it"
@@ -91,7 +91,7 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
     for held in (_REPORT, _ERROR, _MODEL):
         if (folder / held).exists():
             raise InputError.because(
-                f"{folder} holds {held}, and nothing is overwritten; give another {option}",
+                f"{folder} already contains {held}; choose another {option}",
                 field=option,
             )
     return folder
@@ -100,10 +100,10 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
 def write_report(
     report: Report, journal: Journal, folder: Path, model: PublicModel | None = None
 ) -> None:
-    """Write all that there is to say of a run that succeeded, and the model that it left.
+    """Write everything about a run that succeeded, and its public model if there is one.
 
     Raises:
-        InputError: If the model has no form as a file; the rest is written then.
+        InputError: If the model cannot be written as a file; everything else is written first.
     """
     _write_circumstances(report.scenario, journal, folder)
     _write_json(folder / _REPORT, report.as_json())
@@ -112,7 +112,7 @@ def write_report(
 
 
 def write_failure(error: VeilringError, scenario: Scenario, journal: Journal, folder: Path) -> None:
-    """Write what is known of a run that failed, as far as it came."""
+    """Write what was recorded of a run that failed."""
     _write_circumstances(scenario, journal, folder)
     _write_json(folder / _ERROR, Failure.of(error)._asdict())
 
@@ -129,7 +129,7 @@ def _write_circumstances(scenario: Scenario, journal: Journal, folder: Path) -> 
 
 
 def versions_used() -> dict[str, str]:
-    """Return the versions of what decides the numbers of a run, and where it ran."""
+    """Return the platform and the versions of the software that affects the numbers of a run."""
     versions = {name: metadata.version(name) for name in _VERSIONS_OF}
     return versions | {"python": platform.python_version(), "platform": platform.platform()}
 
@@ -156,15 +156,15 @@ def _frame(messages: Iterable[TracedMessage]) -> "pl.DataFrame":
 
 
 def read_folder(folder: Path) -> RunFolder:
-    """Read what `write_report` or `write_failure` wrote.
+    """Read a folder written by `write_report` or `write_failure`.
 
     Raises:
-        InputError: If a file is missing or is not what they write.
+        InputError: If a file is missing or not in the format that they write.
     """
     require_extra("polars")
     outcomes = [folder / name for name in (_REPORT, _ERROR) if (folder / name).exists()]
     if len(outcomes) != 1:
-        allowed = f"a folder that `veilring run --out` wrote, with {_REPORT} or {_ERROR}"
+        allowed = f"a folder written by `veilring run --out`, with {_REPORT} or {_ERROR}"
         found = "is not a folder"
         if folder.is_dir():
             found = f"has {'both' if outcomes else 'none'} of {_REPORT} and {_ERROR}"
@@ -186,18 +186,20 @@ def _checked(of: type[T]) -> Callable[[Any], T]:
 
 
 def _read(path: Path, make: Callable[[Any], T], parse: Callable[[str], object] = json.loads) -> T:
-    """Read a text that `parse` understands and `make` accepts."""
+    """Read a text, parse it with `parse` and convert it with `make`."""
     try:
         return make(parse(path.read_text(encoding="utf-8")))
-    # Errors of JSON, TOML and pydantic are values' errors; brackets may nest too deeply.
+    # Errors of JSON, TOML and pydantic are ValueErrors; brackets may nest too deeply.
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError("DIR", path, f"what `veilring run --out` wrote ({error})") from error
+        raise InputError(
+            "DIR", path, f"a file written by `veilring run --out` ({error})"
+        ) from error
 
 
 def _read_trace(path: Path) -> tuple[TracedMessage, ...]:
     import polars as pl
 
-    allowed = "the table of messages that `veilring run --out` wrote"
+    allowed = "the table of messages written by `veilring run --out`"
     try:
         frame = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:

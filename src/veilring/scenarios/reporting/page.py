@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing from anywhere."""
+"""The report as one self-contained page of HTML."""
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "in_seconds": in_seconds,
     "percent": percent,
     "say": say,
-    "place": "{:.3f}".format,  # of a mark: a thousandth of a percent or of a pixel
+    "place": "{:.3f}".format,  # a thousandth of a percent or of a pixel
 }
 
 
@@ -96,10 +96,11 @@ def render(run: RunFolder) -> str:
 
 
 def make_environment(*packages: str) -> Environment:
-    """Return what renders the templates of packages, and below them those of the report.
+    """Return the template environment of packages, with the report's templates as a fallback.
 
     Args:
-        packages: Names, such as another page's that looks like its sister.
+        packages: The names of packages with templates, such as that of another page of the same
+            design.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in (*packages, __package__)]),
@@ -123,7 +124,7 @@ def _accuracy(report: Report) -> dict[str, Any]:
 
 
 def estimates(leakage: Leakage, system: str) -> dict[str, Any]:
-    """Return what a run leaked, as rows, and those that were estimated as a chart."""
+    """Return the leakage of a run as rows, and the estimated ones among them as a chart."""
     rows = leaks(leakage, system)
     return {
         "trials": leakage.trials,

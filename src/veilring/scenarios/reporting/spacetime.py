@@ -1,4 +1,4 @@
-"""The space-time diagram: parties are lines, time runs along them, messages run between them."""
+"""The space-time diagram: each party is a line, time runs to the right, messages connect lines."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -7,19 +7,19 @@ from veilring.nodes.trace import Mark, TracedMessage
 from veilring.nodes.transcript import SETUP_ROUND
 from veilring.scenarios.reporting.summary import in_bytes, in_seconds, shortened, ticks
 
-# More lines than this hide each other, and make a page of more than a megabyte.
+# More arrows than this hide each other, and make the page larger than a megabyte.
 ARROWS_MAX: Final = 2000
 
-_LEFT, _RIGHT = 15.0, 98.0  # percent: names of parties stand left of the lines
+_LEFT, _RIGHT = 15.0, 98.0  # percent: the names of parties are to the left of the lines
 _TOP: Final = 20  # pixels
 _LANE_PIXELS: Final = 26
 _LANES_PIXELS_MAX: Final = 960
 _TEXT_PIXELS: Final = 13
 _NAME_LETTERS_MAX: Final = 12
-_STUB: Final = 0.35  # of the way to the receiver: how far a line goes whose end is not known
-CORRUPT: Final = ("adversary", "coalition")  # kinds of marks that show as a lane's colour
+_STUB: Final = 0.35  # of the way to the receiver: the length of an arrow whose end is unknown
+CORRUPT: Final = ("adversary", "coalition")  # kinds of marks shown by the colour of a lane
 _SHAPES: Final = {"lost": "lost", "failed": "lost", "stopped": "stopped"}
-STYLES: Final = 12  # as many as the style sheet has: six colours, each solid and dashed
+STYLES: Final = 12  # the number of styles in the style sheet: six colours, each solid and dashed
 
 
 class Lane(NamedTuple):
@@ -27,10 +27,10 @@ class Lane(NamedTuple):
 
     party: str
     name: str
-    """What is written beside it; nothing where lines are too dense."""
+    """The party's name; empty if lines are too dense for names."""
     y: float
     end: float
-    """Where it ends: where the party was lost."""
+    """The right end of the line, where the party was lost."""
     corrupt: bool
 
 
@@ -43,13 +43,13 @@ class Arrow(NamedTuple):
     y2: float
     style: int
     end: str
-    """`received`, `lost` if it was never received, or `unseen` if nobody recorded its sending."""
+    """`received`, `lost` if it was never received, or `unseen` if its sending was not recorded."""
     title: str
     message: TracedMessage
 
 
 class Sign(NamedTuple):
-    """What happened to a party, and where in the diagram."""
+    """An event at a party, and its position in the diagram."""
 
     x: float
     y: float
@@ -66,14 +66,14 @@ class Key(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """An instant on the axis."""
+    """A time on the axis."""
 
     x: float
     text: str
 
 
 class Diagram(NamedTuple):
-    """All that is to be drawn; across in percent, down in pixels."""
+    """The whole diagram; horizontal positions are in percent, vertical ones in pixels."""
 
     height: int
     left: float
@@ -84,11 +84,11 @@ class Diagram(NamedTuple):
     keys: tuple[Key, ...]
     ticks: tuple[Tick, ...]
     total: int
-    """How many messages there were; those that are drawn may be fewer."""
+    """The number of messages, some of which may not be drawn."""
 
 
 def sample(messages: Sequence[TracedMessage], most: int = ARROWS_MAX) -> list[TracedMessage]:
-    """Return at most so many messages, taken evenly from all sessions and rounds."""
+    """Return at most the given number of messages, taken evenly from all sessions and rounds."""
     stride = -(-len(messages) // most)
     in_rounds = sorted(messages, key=lambda message: (message.session, message.round))
     return in_rounds[:: stride or 1]
@@ -97,7 +97,7 @@ def sample(messages: Sequence[TracedMessage], most: int = ARROWS_MAX) -> list[Tr
 def draw(
     messages: Sequence[TracedMessage], marks: Iterable[Mark], parties: Sequence[str]
 ) -> Diagram:
-    """Draw messages and marks, a sample of them if there are many, on lanes in `lane_order`."""
+    """Draw messages and marks, or a sample of them if there are many, on lanes in `lane_order`."""
     marks = list(marks)
     order = lane_order(messages, parties)
     scale = _Scale(messages, marks, len(order))
@@ -120,9 +120,9 @@ def draw(
 
 
 def lane_order(messages: Iterable[TracedMessage], parties: Sequence[str]) -> list[str]:
-    """Return the parties, in the order in which they first sent a message of the protocol.
+    """Return the parties in the order of their first messages in the protocol.
 
-    In a ring that is the order of the ring; parties that never did come last.
+    In a ring that is the order of the ring. Parties that never sent one come last.
     """
     spoke = (m.sender for m in messages if m.round != SETUP_ROUND)
     ends = (end for m in messages for end in (m.sender, m.receiver))
@@ -130,7 +130,7 @@ def lane_order(messages: Iterable[TracedMessage], parties: Sequence[str]) -> lis
 
 
 class _Scale:
-    """Where instants and lanes are."""
+    """Maps times and lanes to positions."""
 
     def __init__(
         self, messages: Iterable[TracedMessage], marks: Iterable[Mark], lanes: int

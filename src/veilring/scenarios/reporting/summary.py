@@ -1,4 +1,4 @@
-"""The numbers of a report, each with its name and its meaning, and how numbers are written."""
+"""The numbers of a report with their names and meanings, and the formatting of numbers."""
 
 from collections.abc import Iterable
 from math import floor, log10
@@ -17,22 +17,22 @@ _MILLISECOND: Final = 1e-3
 
 
 def percent(share: float) -> str:
-    """Write a share."""
+    """Format a share as a percentage."""
     return f"{share:.1%}"
 
 
 def interval_text(interval: Interval) -> str:
-    """Write the ends of an interval of a share."""
+    """Format the ends of an interval of a share."""
     return f"{100 * interval.low:.1f} to {percent(interval.high)}"
 
 
 def in_bytes(size: int) -> str:
-    """Write a number of bytes, in full."""
+    """Format a number of bytes, in full."""
     return f"{size:,} B"
 
 
 def in_seconds(seconds: float) -> str:
-    """Write a time to the microsecond at best, in a unit that suits it."""
+    """Format a time to the microsecond at best, in a suitable unit."""
     if not seconds or abs(seconds) >= _SECOND:
         return f"{seconds:,.3f} s" if seconds else "0 s"
     return (
@@ -41,12 +41,12 @@ def in_seconds(seconds: float) -> str:
 
 
 def shortened(name: str, letters: int) -> str:
-    """Write a name in at most so many letters."""
+    """Shorten a name to at most the given number of letters."""
     return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
 def ticks(span: float, count: int = 5) -> list[tuple[float, str]]:
-    """Return about so many round instants from 0 to `span` seconds, and how each is written."""
+    """Return about `count` round times from 0 to `span` seconds, each with its text."""
     if span <= 0.0:
         return [(0.0, "0 s")]
     magnitude = 10.0 ** floor(log10(span / count))
@@ -85,7 +85,7 @@ class Leaked(NamedTuple):
 
 
 class SummaryLine(NamedTuple):
-    """Something that was counted."""
+    """A line of a summary."""
 
     label: str
     value: str
@@ -93,7 +93,7 @@ class SummaryLine(NamedTuple):
 
 
 def titled(scenario: Scenario) -> str:
-    """Return the title of a scenario's report; it names the table if that was replaced."""
+    """Return the title of a scenario's report, with the data set if that was replaced."""
     name, source = scenario.name, scenario.data.source
     if source.lower().endswith((".csv", ".npz")):
         return f"{name} on {Path(source).name}"
@@ -101,7 +101,7 @@ def titled(scenario: Scenario) -> str:
 
 
 def accuracies(report: Report) -> tuple[Share, ...]:
-    """Return how well a run classified, beside what it is to be compared with."""
+    """Return the accuracy of a run and the accuracies to compare it with."""
     rows = report.rows
     if report.recovery is not None:
         rows -= report.recovery.rows_lost
@@ -110,13 +110,15 @@ def accuracies(report: Report) -> tuple[Share, ...]:
     return (
         Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows"),
         Share("pooled kNN", report.reference_accuracy, pooled),
-        Share("majority class", report.majority_accuracy, "the same answer to every query"),
-        Share("agreement", report.agreement, "of labels are those of the pooled kNN"),
+        Share(
+            "majority class", report.majority_accuracy, "the most frequent class for every query"
+        ),
+        Share("agreement", report.agreement, "of labels equal those of the pooled kNN"),
     )
 
 
 def promised(report: Report) -> tuple[SummaryLine, ...]:
-    """Return what the system promises, and what was spent of it."""
+    """Return the guarantee of the system, and the budget spent."""
     promise, spent = report.promise, report.spent
     bound = "no ε" if promise.epsilon is None else f"ε = {promise.epsilon:g}"
     kind = [f"for each {promise.unit}"] if promise.epsilon is not None else []
@@ -135,16 +137,16 @@ def promised(report: Report) -> tuple[SummaryLine, ...]:
 
 
 def adversaries(scenario: Scenario) -> str:
-    """Write which parties were malicious, and how; nothing if none was."""
+    """Describe the malicious parties; empty if there are none."""
     return "; ".join(f"{party}, {table['kind']}" for party, table in scenario.adversaries.items())
 
 
 def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
-    """Return what a run leaks.
+    """Return the leakage of a run.
 
     Args:
         leakage: The estimates.
-        system: The name of the system, which says what its measures mean.
+        system: The name of the system, which defines its measures.
     """
     found = {**leakage.estimates, **leakage.published}
     return tuple(
@@ -159,7 +161,7 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
 
 
 def found(report: Report) -> tuple[SummaryLine, ...]:
-    """Return what a coalition found; nothing if nobody colluded."""
+    """Return the findings of a coalition; empty if nobody colluded."""
     if report.coalition is None:
         return ()
     findings = report.coalition
@@ -170,44 +172,44 @@ def found(report: Report) -> tuple[SummaryLine, ...]:
 
 
 def attack(attack: Attack | None) -> str:
-    """Write how many claims were right."""
+    """Format the share of correct claims."""
     if attack is None:
         return "not tried"
-    return _of(attack.right, attack.claims) if attack.claims else "none made"
+    return _of(attack.right, attack.claims) if attack.claims else "no claims"
 
 
 def troubles(report: Report) -> tuple[SummaryLine, ...]:
-    """Return what went wrong and what it took to go on; nothing if nothing did."""
+    """Return faults, and the parties and traffic lost to them; empty if there were none."""
     lines = []
     if report.faults:
         struck = [fault for fault in report.faults if fault.struck]
-        parts = [say(fault) for fault in struck] or ["none had an effect"]
+        parts = [say(fault) for fault in struck] or ["none of them had an effect"]
         meaning = "; ".join([*parts, *_too_late(report)])
         lines.append(
             SummaryLine("faults", f"{_of(len(struck), len(report.faults))} struck", meaning)
         )
     if (recovery := report.recovery) is not None:
-        rows = f"with {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
+        rows = f"holding {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
         lines.append(SummaryLine("left out", ", ".join(recovery.without) or "nobody", rows))
         wasted = f"{recovery.messages:,} messages"
-        sent = f"of {in_bytes(recovery.bytes)} were sent in attempts that failed"
+        sent = f"of {in_bytes(recovery.bytes)} sent in failed attempts"
         lines.append(SummaryLine("wasted", wasted, sent))
     return tuple(lines)
 
 
 def _too_late(report: Report) -> Iterable[str]:
-    """Say of faults that the run was over before they could strike."""
+    """Describe faults that were scheduled after the end of the run."""
     ended = report.simulated_seconds
     late = [] if ended is None else [f for f in report.faults if f.start_seconds >= ended]
     late = [fault for fault in late if not fault.struck]
     if ended is not None and late:
         first = min(late, key=lambda fault: fault.start_seconds)
         others = f" and {len(late) - 1:,} more" if len(late) > 1 else ""
-        yield f"the run was over after {in_seconds(ended)}, before {say(first)}{others}"
+        yield f"the run ended after {in_seconds(ended)}, before {say(first)}{others}"
 
 
 def say(fault: StruckFault) -> str:
-    """Write what a fault was, whom it struck and when."""
+    """Describe a fault: its kind, the parties it struck, and its time."""
     until = "" if fault.end_seconds is None else f" to {in_seconds(fault.end_seconds)}"
     strength = f" ({fault.strength:g})" if fault.strength else ""
     whom = ", ".join(fault.parties)
@@ -216,27 +218,31 @@ def say(fault: StruckFault) -> str:
 
 def _totals(found: TotalsFindings) -> Iterable[SummaryLine]:
     yield _members(found)
-    whose = "the one party outside" if found.outside == 1 else f"{found.outside} parties together"
-    meaning = f"of the counts of {whose} at a threshold that it found exactly"
+    whose = (
+        "the one party outside it"
+        if found.outside == 1
+        else f"the {found.outside} parties outside it"
+    )
+    meaning = f"exact sums of the counts of {whose} that it computed, one per threshold"
     yield SummaryLine("totals read", _of(found.right, found.totals), meaning)
-    meaning = "of these totals are the counts of one party alone"
+    meaning = "of these sums are the count of a single party"
     yield SummaryLine("counts exposed", _of(found.alone, found.totals), meaning)
-    meaning = "holders of nearest rows outside, named by a guess: no view tells more"
+    meaning = "owners of nearest rows outside it, as many as by guessing: the view shows no more"
     guessed = f"{_expected(found.guessed)} of {found.nearest:,}"
     yield SummaryLine("owners named", guessed, meaning)
 
 
 def _members(found: Findings | TotalsFindings) -> SummaryLine:
-    what = "it keeps what it sees" if len(found.members) == 1 else "they pool what they see"
+    what = "it records its view" if len(found.members) == 1 else "they pool their views"
     members = f"{', '.join(found.members)}: {what}"
     return SummaryLine("coalition", _times(len(found.members), "party", "parties"), members)
 
 
 def _who_and_votes(found: Findings) -> Iterable[SummaryLine]:
     yield _members(found)
-    expected = f"parties whose votes it found exactly; {found.exposed_expected:.2f} expected"
+    expected = f"parties whose votes it computed exactly; {found.exposed_expected:.2f} expected"
     yield SummaryLine("votes exposed", _of(found.exposed, found.honest), expected)
-    sums = "sums of the votes of honest groups that it found exactly"
+    sums = "groups of honest parties whose summed votes it computed exactly"
     yield SummaryLine("vote sums", _of(found.groups_recovered, found.groups), sums)
 
 
@@ -246,31 +252,31 @@ def _distances(found: Findings) -> Iterable[SummaryLine]:
         simple = simple.plus(victim.simple)
         optimal = optimal.plus(victim.optimal or Attack())
     tried = all(victim.optimal is not None for victim in found.victims)
-    meaning = "if it claims all that is new in what its neighbours passed on"
+    meaning = "correct, if it attributes all new values in a neighbour's message to that neighbour"
     yield SummaryLine("claims right", attack(simple), meaning)
-    meaning = "if it claims only what is more likely theirs than not"
+    meaning = "correct, if it attributes only those values that are more likely the neighbour's"
     yield SummaryLine("likely claims right", attack(optimal if tried else None), meaning)
     best = optimal if tried else simple
     held = sum(victim.distances for victim in found.victims)
-    meaning = f"of its neighbours' distances: those that {'likely' if tried else 'all'} claims hit"
+    meaning = f"of its neighbours' distances, found by {'the likely' if tried else 'all'} claims"
     yield SummaryLine("distances located", _of(best.located, held), meaning)
 
 
 def _expected(hits: float) -> str:
-    """Return an expected number of hits: it is whole unless owners are drawn by lot."""
+    """Return an expected number of hits, which is whole unless owners are drawn by lot."""
     return f"{hits:,.1f}".removesuffix(".0")
 
 
 def _owners(named: Named, *, retried: bool) -> Iterable[SummaryLine]:
     guessed = _expected(named.guessed)
-    meaning = f"of the nearest distances, traced to their owners; a guess gets {guessed}"
+    meaning = f"of the nearest distances traced to their owners; {guessed} expected by guessing"
     yield SummaryLine("owners named", f"{_expected(named.named)} of {named.values:,}", meaning)
     if retried:
         again = f"{_expected(named.with_retries)} of {named.values:,}"
         yield SummaryLine(
-            "with failed attempts", again, "the same, after what it saw before the retries"
+            "with failed attempts", again, "the same, using its views of the failed attempts too"
         )
-        hidden = f"distances seen again, so real; {named.recurred_hidden:,} of them in no result"
+        hidden = f"distances seen again, hence real; {named.recurred_hidden:,} of them in no result"
         yield SummaryLine("recurred", f"{named.recurred:,}", hidden)
 
 

@@ -1,4 +1,4 @@
-"""What passed, added up by party, by kind and by round."""
+"""Traffic by party, by kind of message and by round."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -7,16 +7,16 @@ from veilring.nodes.cost import Traffic
 from veilring.nodes.trace import TracedMessage
 from veilring.nodes.transcript import SETUP_ROUND
 
-# Bars are read one by one, and a page of more than this is not; the rest become one.
+# More bars than this are unreadable; the remaining ones are merged into one.
 BARS_MAX: Final = 32
-# On a phone's 360 pixels each column is then five wide.
+# Each column is then five pixels wide on a phone of 360 pixels.
 COLUMNS_MAX: Final = 60
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Amount(NamedTuple):
-    """What passed under one label. Each message is counted once, at its sender."""
+    """The traffic under one label. Each message is counted once, at its sender."""
 
     label: str
     protocol: Traffic = Traffic()
@@ -24,17 +24,17 @@ class Amount(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """Of the protocol and of its set-up."""
+        """Messages of the protocol and of its set-up."""
         return self.protocol.messages + self.setup.messages
 
     @property
     def bytes(self) -> int:
-        """Of the protocol and of its set-up."""
+        """Bytes of the protocol and of its set-up."""
         return self.protocol.bytes + self.setup.bytes
 
 
 def total(messages: Iterable[TracedMessage], label: str = "all") -> Amount:
-    """Return what passed in all."""
+    """Return the traffic of all messages."""
     protocol, setup = [0, 0], [0, 0]
     for message in messages:
         sums = setup if message.round == SETUP_ROUND else protocol
@@ -44,9 +44,10 @@ def total(messages: Iterable[TracedMessage], label: str = "all") -> Amount:
 
 
 def by_party(messages: Iterable[TracedMessage], parties: Sequence[str]) -> list[Amount]:
-    """Return what each party sent, in the order of `parties`.
+    """Return the traffic sent by each party, in the order of `parties`.
 
-    Of more than `BARS_MAX` those that sent most stand alone, and the others are one.
+    With more than `BARS_MAX` parties, only those that sent most are listed individually; the others
+    are merged.
     """
     sent = _grouped(messages, lambda message: message.sender)
     amounts = [total(sent.get(party, ()), party) for party in parties]
@@ -57,16 +58,16 @@ def by_party(messages: Iterable[TracedMessage], parties: Sequence[str]) -> list[
 
 
 def by_kind(messages: Iterable[TracedMessage]) -> list[Amount]:
-    """Return what passed of each kind, in the order in which they were first seen."""
+    """Return the traffic of each kind, in the order of their first messages."""
     groups = _grouped(messages, lambda message: message.kind)
     return [total(group, kind) for kind, group in groups.items()]
 
 
 def by_round(messages: Iterable[TracedMessage]) -> list[Amount]:
-    """Return what passed in each round of the protocol; the set-up is not part of it.
+    """Return the traffic of each round of the protocol, without the set-up.
 
-    Of more than `COLUMNS_MAX` rounds as many consecutive ones as necessary are one. Where there
-    were several batches, their rounds of the same number are one.
+    With more than `COLUMNS_MAX` rounds, consecutive ones are merged as far as necessary. The rounds
+    of several batches are added by their number.
     """
     rounds = _grouped(messages, lambda message: message.round)
     last = max(rounds, default=SETUP_ROUND)

@@ -1,4 +1,4 @@
-"""The space-time diagram in letters: time runs down, and each party is a column."""
+"""The space-time diagram as text: time runs down, and each party is a column."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -11,13 +11,13 @@ from veilring.scenarios.reporting.summary import in_bytes, in_seconds
 _TIME_LETTERS: Final = 12
 _LANE_LETTERS_MIN: Final = 3  # a line, and room for an arrow's shaft on either side
 _LANE_LETTERS_MAX: Final = 10
-_SAID_LETTERS: Final = 40  # what stands beside a message, mostly
+_SAID_LETTERS: Final = 40  # the usual width of the text next to a message
 
 
 class _Lanes(NamedTuple):
     parties: list[str]
     letters: int
-    """Of a column."""
+    """Letters of a column."""
 
     def place(self, party: str) -> int:
         return self.parties.index(party) * self.letters
@@ -37,12 +37,12 @@ def text_diagram(
     """Yield the lines of a diagram of the first messages, and of the marks among them.
 
     Args:
-        messages: In order of time.
-        marks: In order of time.
-        parties: All of them.
-        limit: At most how many messages are drawn.
-        width: Letters of a line; what is said of a mark, or of a long name, may make it longer.
-            Where the parties' columns do not fit, the names of both ends stand in their place.
+        messages: The messages, in order of time.
+        marks: The marks, in order of time.
+        parties: All parties.
+        limit: The maximum number of messages to draw.
+        width: Letters of a line; the text of a mark or a long name may make it longer. If the
+            columns of the parties do not fit, each line names the two ends instead.
     """
     shown = messages[:limit]
     order = lane_order(messages, parties)
@@ -61,7 +61,7 @@ def text_diagram(
 def _among(
     marks: Sequence[Mark], messages: Sequence[TracedMessage], shown: Sequence[TracedMessage]
 ) -> Sequence[Mark]:
-    """Return the marks of the time that is shown."""
+    """Return the marks within the time that is shown."""
     if len(shown) == len(messages):
         return marks
     end = shown[-1].seconds if shown else 0.0

@@ -1,4 +1,4 @@
-"""Sweeps: a scenario at all points of a grid, on many processes or machines, one row a run."""
+"""Sweeps: a scenario at all points of a grid, on many processes or machines, one row per run."""
 
 from veilring.scenarios.sweep.cells import CELLS_MAX, Cell, Grid, Plan, Point, Value, parse_grid
 from veilring.scenarios.sweep.engine import ENGINES, Engine

@@ -1,4 +1,4 @@
-"""The cells of a sweep, one point of the grid and one trial each, checked before any is run."""
+"""The cells of a sweep, one for each point of the grid and trial, all checked before any is run."""
 
 import json
 import math
@@ -24,38 +24,41 @@ Value = bool | int | float | str
 Grid = Mapping[str, tuple[Value, ...]]
 Point = Mapping[str, Value]
 
-# Every cell is checked before the first one runs and is a row of one table in memory: at a
-# millisecond and a kilobyte each, these are a quarter of an hour and a gigabyte.
+# Every cell is checked before the first one runs and is a row of one table in memory. At a
+# millisecond and a kilobyte each, this many take a quarter of an hour and a gigabyte.
 CELLS_MAX: Final = 1_000_000
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1  # what TOML and a column of the results can hold
+_INT_MIN, _INT_MAX = (
+    -(2**63),
+    2**63 - 1,
+)  # the values that TOML and a column of the results can represent
 
 _ALLOWED: Final = (
     "values with commas between them, such as 3,10,30 or uniform,distance; "
     "whole numbers also as 1..6 or 1..100:10"
 )
 _OPTION: Final = "table.key=values, such as protocol.rounds=1..6 or parties.count=3,10,30"
-# A quoted string of TOML, or a run of what is not punctuation of TOML.
+# a quoted TOML string, or a run of characters that are not TOML punctuation
 _ITEM: Final = r"""\s*("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s,"'#\[\]{}](?:[^,"'#\[\]{}\n]*))\s*"""
 _LIST: Final = re.compile(rf"{_ITEM}(?:,{_ITEM})*")
 _ITEMS: Final = re.compile(_ITEM)
 _RANGE: Final = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)(?::(\d+))?", re.ASCII)
-_LIKE_RANGE: Final = re.compile(r"[^/\\]*\.\.[^/\\]*")  # two dots that are no part of a path
+_LIKE_RANGE: Final = re.compile(r"[^/\\]*\.\.[^/\\]*")  # two dots that are not part of a path
 
 
 def parse_grid(options: Sequence[str]) -> Grid:
-    """Read what `--grid` was given.
+    """Parse the values of `--grid`.
 
     Args:
-        options: Each as `table.key=values`. Values are scalars of TOML with commas between them;
-            what is not TOML is a string. `1..6` stands for the whole numbers from 1 to 6, and
+        options: Each as `table.key=values`. Values are TOML scalars separated by commas; a value
+            that is not TOML is a string. `1..6` stands for the whole numbers from 1 to 6, and
             `1..100:10` for every tenth of them from the first.
 
     Returns:
-        The values of each key, keys and values in the order in which they were given.
+        The values of each key; keys and values are in the given order.
 
     Raises:
-        ScenarioError: For whatever is not that, for a key or value that is there twice, and for
-            more than `CELLS_MAX` points.
+        ScenarioError: If an option has another form, a key or value occurs twice, or there are more
+            than `CELLS_MAX` points.
     """
     grid: dict[str, tuple[Value, ...]] = {}
     for option in options:
@@ -73,13 +76,13 @@ def parse_grid(options: Sequence[str]) -> Grid:
 
 
 def points(grid: Grid) -> Iterator[Point]:
-    """Give all combinations of the values; those of the first key change least often."""
+    """Yield all combinations of the values; those of the first key change least often."""
     for values in product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
 
 def canonical(value: Value) -> Value:
-    """Return one value for all that are written differently and mean the same: 1 for 1.0."""
+    """Return one representative of equal values: 1 for 1.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -92,7 +95,9 @@ def _values(key: str, text: str) -> tuple[Value, ...]:
     seen: set[tuple[bool, Value]] = set()
     for value in values:
         mark = (isinstance(value, bool), canonical(value))  # True equals 1
-        require_key_that(mark not in seen, key, f"{value} is in {text} twice; give each value once")
+        require_key_that(
+            mark not in seen, key, f"{value} occurs twice in {text}; give each value once"
+        )
         seen.add(mark)
     return tuple(values)
 
@@ -109,7 +114,9 @@ def _expand(key: str, item: str) -> Sequence[Value]:
 
 def _range(key: str, item: str, first: str, last: str, step: str) -> range:
     bounds = range(_whole(key, first), _whole(key, last) + 1)
-    require_key(bounds.start < bounds.stop, key, item, "a range whose last is not below its first")
+    require_key(
+        bounds.start < bounds.stop, key, item, "a range whose last value is at least the first"
+    )
     width = _whole(key, step)
     require_key(width >= 1, key, item, "a step of at least 1")
     count = (bounds.stop - 1 - bounds.start) // width + 1
@@ -121,7 +128,7 @@ def _scalar(key: str, item: str, *, is_quoted: bool) -> Value:
     try:
         value = parse_toml(f"value = {item}")["value"]
     except ValueError:
-        require_key(not is_quoted, key, item, "a string as TOML writes it")
+        require_key(not is_quoted, key, item, "a TOML string")
         return item
     if isinstance(value, bool | str):
         return value
@@ -133,7 +140,7 @@ def _scalar(key: str, item: str, *, is_quoted: bool) -> Value:
 
 
 def _whole(key: str, number: str | int) -> int:
-    digits_max = 20  # of 64 bits with a sign; longer text takes time that grows with its square
+    digits_max = 20  # signed, of 64 bits; the time for longer text grows with its square
     is_short = not isinstance(number, str) or len(number) <= digits_max
     allowed = "whole numbers of at most 64 bits"
     require_key(is_short and _INT_MIN <= int(number) <= _INT_MAX, key, number, allowed)
@@ -146,25 +153,26 @@ Row = dict[str, Value]
 
 _RUNTIME: Final = "network.runtime"
 _SEED: Final = "run.seed"
-_SEED_BYTES: Final = 8  # less one bit, so that a signed column of 64 bits holds it
-# What a report says of the machine and not of the scenario.
+_SEED_BYTES: Final = 8  # one bit less, so that a signed column of 64 bits can store it
+# the fields of a report that depend on the machine rather than the scenario
 _WALL_SECONDS: Final = ("seconds", "start_seconds")
-# The settings are the scenario's, the grid's columns and the seed, which has a column of its own.
+# The settings are those of the scenario and the grid's columns, and the seed has a column of its
+# own.
 _ELSEWHERE: Final = (*_WALL_SECONDS, "settings", "seed")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a sweep goes through.
+    """The definition of a sweep.
 
     Attributes:
         scenario: A built-in scenario or a path to a `.toml`.
         grid: The values of each key, by its dotted name: see `parse_grid`.
-        trials: How many runs at each point; at least 1.
+        trials: The number of runs at each point, at least 1.
         overrides: Keys to set at all points: see `load_scenario`.
-        runtime: One of `SWEEP_RUNTIMES`. Without it, what `overrides` or the grid says, otherwise
-            memory, whatever the scenario's file says.
-        seed: Of the sweep. Without it, the scenario's, or else 0.
+        runtime: One of `SWEEP_RUNTIMES`. By default that of `overrides` or the grid, otherwise
+            memory, whatever the scenario's file sets.
+        seed: The seed of the sweep. By default the scenario's, or 0.
     """
 
     scenario: str
@@ -181,9 +189,9 @@ class Cell:
 
     Attributes:
         point: The values of the grid's keys.
-        trial: Which of the runs at this point, from 0.
-        scenario: What is run, but for its seed.
-        seed: Of all its randomness. It depends on the sweep's seed and on `name` only.
+        trial: The number of the run at this point, from 0.
+        scenario: The scenario, except for its seed.
+        seed: The seed of all its randomness, which depends only on the sweep's seed and on `name`.
     """
 
     point: Point
@@ -193,24 +201,24 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What tells it from all others: the grid's keys in alphabetic order, and the trial."""
+        """The unique name of the cell: the grid's keys in alphabetical order, and the trial."""
         return _cell_name(self.point, self.trial)
 
     @property
     def key(self) -> Row:
-        """The columns that tell it from all others, and its seed."""
+        """The columns that identify the cell, and its seed."""
         return {**self.point, "trial": self.trial, "seed": self.seed}
 
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """What came of a cell.
+    """The outcome of a cell.
 
     Attributes:
-        cell: Its name.
-        results: All that is the same wherever the cell is run.
-        timing: Wall seconds, which are not.
-        failure: Why there are no results, if there are none.
+        cell: The name of the cell.
+        results: The values that do not depend on where the cell is run.
+        timing: The wall-clock times, which do.
+        failure: The reason for missing results, if the run failed.
     """
 
     cell: str
@@ -248,7 +256,7 @@ def plan_cells(plan: Plan) -> tuple[Cell, ...]:
 
 
 def _settings(plan: Plan) -> list[str]:
-    """Return what is set at all points, and refuse what is set in two places."""
+    """Return the settings of all points, and refuse keys set in two places."""
     own = [] if plan.runtime is None else [f"{_RUNTIME}={plan.runtime}"]
     taken = {text.partition("=")[0].strip() for text in (*plan.overrides, *own)}
     for key in plan.grid:
@@ -258,7 +266,7 @@ def _settings(plan: Plan) -> list[str]:
         require_key_that(
             key != _SEED,
             key,
-            "each cell has a seed of its own, from the sweep's seed and its name; leave it out",
+            "each cell has its own seed, derived from the sweep's seed and its name; leave it out",
         )
     return [f"{_RUNTIME}={SWEEP_RUNTIMES[0]}", *plan.overrides, *own]
 
@@ -284,26 +292,26 @@ def _seed(seed: int | None, scenario: Scenario, name: str) -> int:
 
 
 def check_cell(cell: Cell) -> None:
-    """Check all that can be known of a cell without running it: data, protocol and links.
+    """Check the data, protocol and links of a cell without running it.
 
     Raises:
-        ScenarioError: If they cannot be as the scenario says.
+        ScenarioError: If they do not fit the scenario.
     """
-    # One query is enough for that, and takes no time.
+    # one query is enough for this check, and takes no time
     data = cell.scenario.data.model_copy(update={"queries": 1})
     prepared = prepare(cell.scenario.model_copy(update={"data": data}), Streams(cell.seed))
     make_topology(cell.scenario.network, prepared.parties)
 
 
 def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> CellOutcome:
-    """Run a cell, in whatever process this is.
+    """Run a cell, in this process.
 
     Args:
-        cell: What to run.
-        clock: Gives wall seconds.
+        cell: The cell.
+        clock: A wall clock in seconds.
 
     Returns:
-        Its results; or, if the run failed, why.
+        The results, or the reason for the failure.
     """
     began = clock()
     try:
@@ -323,7 +331,7 @@ def _results(report: Report) -> Row:
 
 
 def _scalars(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Flatten a table to `table.key`; lists, and what there is not, have no column."""
+    """Flatten a table to `table.key`; lists and missing values have no column."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _scalars(f"{prefix}{name}.", value)

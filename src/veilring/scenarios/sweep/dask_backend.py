@@ -1,4 +1,4 @@
-"""joblib on Dask: a cluster that is there or one of this machine, and an end when workers die."""
+"""joblib on Dask: an existing or a local cluster, with an error if workers die."""
 
 import logging
 import signal
@@ -15,20 +15,20 @@ from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError
 
-# A scheduler on another continent answers in a second; one that is not there never does.
+# A scheduler on another continent answers within a second; a missing one never does.
 SCHEDULER_SECONDS: Final = 10
 
-# Their constructors have no types.
+# the constructors are untyped
 _Client: Any = distributed.Client
 _LocalCluster: Any = distributed.LocalCluster
 
 
-# It has no public name to import; joblib makes it for the string "dask".
+# The class has no public import name; joblib makes it for the string "dask".
 class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]  # joblib is not typed
-    """joblib's own backend waits for ever for a task whose workers all died; this one tells.
+    """Unlike joblib's own backend, fails instead of waiting for ever if all workers of a task died.
 
-    A task that raises comes back as a result. Only one that Dask gives up comes back as an error,
-    and of that joblib is not told.
+    A task that raises an error returns it as a result. Only a task that Dask gives up raises one,
+    and joblib does not report it.
     """
 
     @override
@@ -45,7 +45,7 @@ class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]  # joblib is no
     def retrieve_result_callback(self, out: Any) -> Any:
         error = out.exception() if isinstance(out, Future) else None
         if isinstance(error, KilledWorker):
-            text = f"Dask's workers died over one cell, {error.allowed_failures + 1} times"
+            text = f"Dask workers died {error.allowed_failures + 1} times while running one cell"
             raise ClusterError(f"{text}; was there enough memory?") from error
         if error is not None:
             raise error
@@ -54,12 +54,12 @@ class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]  # joblib is no
 
 @contextmanager
 def connect(address: str | None, local_workers: int) -> Iterator[DaskBackend]:
-    """Give joblib's backend on a cluster, and leave the cluster when done.
+    """Use joblib's backend on a cluster, and leave the cluster when done.
 
     Args:
-        address: Of its scheduler, such as `tcp://10.0.0.5:8786`. Without it a cluster is started
-            on this machine, reachable from here only, and stopped when done.
-        local_workers: How many processes that one has.
+        address: The address of the scheduler, such as `tcp://10.0.0.5:8786`. Without it a cluster
+            is started on this machine, reachable only locally, and stopped when done.
+        local_workers: The number of processes of such a cluster.
 
     Raises:
         InputError: If there is no scheduler at the address.
@@ -70,23 +70,24 @@ def connect(address: str | None, local_workers: int) -> Iterator[DaskBackend]:
         try:
             found = _Client(address, timeout=SCHEDULER_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
-            allowed = f"the address of a Dask scheduler that answers ({error})"
+            allowed = f"the address of a reachable Dask scheduler ({error})"
             raise InputError("dask_address", address, allowed) from error
         yield DaskBackend(client=stack.enter_context(found))
 
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[str]:
-    """Give the address of a cluster of so many processes that only this machine can reach.
+    """Yield the address of a local cluster with the given number of processes.
 
     It ignores Ctrl-C, and stops when this context is left.
     """
     with _deaf_to_interrupts():
         cluster = _LocalCluster(
             n_workers=workers,
-            threads_per_worker=1,  # a cell is computing, and Python computes in one
+            threads_per_worker=1,  # a cell computes in Python, on one thread
             host="127.0.0.1",
-            # Dask serves its health over HTTP and cannot be told not to: here only, on any port.
+            # Dask serves its health over HTTP and cannot be told not to: on loopback only, on any
+            # port.
             dashboard_address="127.0.0.1:0",
             worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": False},
@@ -98,12 +99,12 @@ def local_cluster(workers: int) -> Iterator[str]:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C: whoever started them ends them.
+    """Start processes that ignore Ctrl-C; their parent ends them.
 
-    A terminal sends it to all processes, and each worker would show the trace of its end.
+    A terminal sends Ctrl-C to all processes, and each worker would print a traceback.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say so, and a program without a terminal needs it not
+        yield  # only the main thread can set it, and a program without a terminal needs none
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -1,4 +1,4 @@
-"""Where cells are run: processes of this machine, Dask or Ray, all by way of joblib."""
+"""The engines of a sweep: local processes, Dask or Ray, all through joblib."""
 
 import logging
 import time
@@ -19,21 +19,22 @@ with name_missing_extras():
     import joblib
     from joblib.parallel import LokyBackend
 
-# The manager's thread hands a call on in less than a millisecond. If it does not, it has died, and
-# there is nothing to wait for.
+# The manager's thread hands a call on in less than a millisecond. If it has not, it has died, and
+# waiting is pointless.
 HAND_ON_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.001
 
 
 class LocalBackend(LokyBackend):  # type: ignore[misc]  # joblib is not typed
-    """joblib's own backend, loky, stopped so that its manager does not trip over a call.
+    """joblib's own backend, loky, stopped so that its manager does not fail on a call.
 
-    loky's manager forgets all calls when it has to kill its workers, and then fails on one that it
-    had not yet handed on: its thread ends with a `KeyError`, shown to whoever pressed Ctrl-C.
+    loky's manager forgets all calls when it has to kill its workers, and then fails on a call that
+    it had not yet handed on: its thread ends with a `KeyError`, shown to the user who pressed
+    Ctrl-C.
 
-    joblib keeps the workers for the next sweep. One that leaves, having been idle, just as it is
-    given a call makes the manager warn; where warnings are errors, that ends the manager's thread,
-    and the sweep waits for ever.
+    joblib keeps the workers for the next sweep. An idle worker that leaves just as it is given a
+    call makes the manager warn; if warnings are errors, that ends the manager's thread, and the
+    sweep waits for ever.
     """
 
     _workers: Any  # loky's executor, or `None`
@@ -49,7 +50,7 @@ class LocalBackend(LokyBackend):  # type: ignore[misc]  # joblib is not typed
     def abort_everything(self, ensure_ready: bool = True) -> None:
         with self.parallel._lock:  # noqa: SLF001  (a call that is just being given is given)
             pass
-        # joblib gives no more calls from here on, and so none is left when none is waiting.
+        # joblib makes no more calls from here on, so none is left once none is waiting.
         waiting = self._workers._work_ids  # noqa: SLF001  (loky has no public word for it)
         deadline = time.monotonic() + HAND_ON_SECONDS
         while not waiting.empty() and time.monotonic() < deadline:
@@ -58,27 +59,27 @@ class LocalBackend(LokyBackend):  # type: ignore[misc]  # joblib is not typed
 
 
 ENGINES: Final = ("local", "dask", "ray")
-# Ray's backend gives its results list by list, and so a sweep on Ray is kept list by list: long
+# Ray's backend returns its results list by list, so a sweep on Ray is saved list by list: long
 # enough that few workers wait for the slowest, short enough that little is lost.
 CELLS_PER_RAY_WORKER: Final = 8
-# A worker whose parent was killed finds out by having nothing to do. No cell waits for so long, and
-# a worker that ends too early is started again in a second or two.
+# A worker whose parent was killed notices when it is idle. No cell waits this long, and a worker
+# that ends too early is restarted within a second or two.
 IDLE_SECONDS: Final = 10
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _Results = Generator[Any, None, None]
-_Parallel = Callable[..., _Results]  # gives the results of joblib's delayed calls
+_Parallel = Callable[..., _Results]  # yields the results of joblib's delayed calls
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where cells are run.
+    """The place where cells are run.
 
     Attributes:
         name: `local` for processes of this machine, `dask` or `ray` for a cluster.
-        workers: How many cells at a time; by default as many as there are cores.
-        dask_address: Of a Dask scheduler that runs already, with workers of its own. Without it,
+        workers: The number of concurrent cells; by default the number of cores.
+        dask_address: The address of a running Dask scheduler with workers of its own. Without it,
             Dask runs on this machine.
 
     Raises:
@@ -107,15 +108,15 @@ class Engine:
 def each_done(
     function: Callable[[_Item], _Result], items: Sequence[_Item], engine: Engine
 ) -> Iterator[Iterator[_Result]]:
-    """Give the results of a function, each as soon as it is there; leaving ends what still runs.
+    """Yield the results of a function as they become available; leaving ends the running calls.
 
     Args:
-        function: At the top level of a module, where every process finds it.
-        items: What it is called with, each once.
-        engine: Where.
+        function: A function at the top level of a module, where every process finds it.
+        items: The arguments, one call each.
+        engine: The engine.
 
     Raises:
-        InputError: If the engine is not installed, or is not where it is said to be.
+        InputError: If the engine is not installed, or cannot be reached.
         ClusterError: If its workers died.
     """
     calls = [joblib.delayed(function)(item) for item in items]
@@ -127,7 +128,7 @@ def each_done(
             raise ClusterError("a worker process died; was there enough memory?") from error
         finally:
             with warnings.catch_warnings():
-                # joblib warns of results that nobody took: who interrupts a sweep knows of them.
+                # joblib warns of unused results, but a user who interrupts a sweep knows of them
                 warnings.simplefilter("ignore", UserWarning)
                 results.close()
 
@@ -138,9 +139,9 @@ def in_order(
     """Yield the result of a function for each item, in order, from processes of this machine.
 
     Args:
-        function: At the top level of a module, where every process finds it.
-        items: What it is called with, each once.
-        processes: How many, at least 1; one is this process.
+        function: A function at the top level of a module, where every process finds it.
+        items: The arguments, one call each.
+        processes: The number of processes, at least 1; one is this process.
     """
     calls = [joblib.delayed(function)(item) for item in items]
     yield from _on_this_machine(processes, "generator")(calls)
@@ -166,11 +167,11 @@ def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
 @contextmanager
 def _ray(engine: Engine, items: int) -> Iterator[_Parallel]:
     require_extra("ray")
-    ray = import_module("ray")  # no name: an extra need not be there to check types
+    ray = import_module("ray")  # untyped: an extra need not be installed to check types
     import_module("ray.util.joblib").register_ray()
     is_ours = not ray.is_initialized()
     if is_ours:
-        ray.init(logging_level=logging.ERROR)  # at RAY_ADDRESS, if there is one
+        ray.init(logging_level=logging.ERROR)  # at RAY_ADDRESS, if it is set
     try:
         workers = min(engine.workers or int(ray.cluster_resources()["CPU"]), items)
         with joblib.Parallel(backend="ray", n_jobs=workers, batch_size=1) as parallel:
@@ -194,7 +195,7 @@ def _on_this_machine(processes: int, return_as: str) -> _Parallel:
 
 
 def _parallel(return_as: str, **backend: object) -> _Parallel:
-    # One call a batch: a result is there when its cell is finished, not when others are.
+    # One call per batch: a result is available when its cell is finished, not when others are.
     parallel: _Parallel = joblib.Parallel(batch_size=1, return_as=return_as, **backend)
     return parallel
 

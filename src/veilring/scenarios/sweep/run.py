@@ -1,4 +1,4 @@
-"""Running a sweep: finished cells are kept in a journal, and their results in Parquet."""
+"""Running a sweep: finished cells are saved in a journal, and the results in Parquet."""
 
 import hashlib
 import json
@@ -35,12 +35,12 @@ _SUFFIX: Final = ".parquet"
 
 
 class Files:
-    """Where a sweep keeps what.
+    """The files of a sweep.
 
     Attributes:
-        results: One row a cell; the same bytes wherever and however the sweep was run.
-        timing: Wall seconds of each cell.
-        journal: What is finished, while the sweep is not.
+        results: One row per cell; the same bytes however the sweep was run.
+        timing: The wall-clock times of each cell.
+        journal: The finished cells, until the sweep is complete.
     """
 
     def __init__(self, out: Path) -> None:
@@ -50,10 +50,10 @@ class Files:
 
 
 def open_files(out: Path) -> Files:
-    """Return the files of a sweep, their folder made if need be, before anything is run.
+    """Return the files of a sweep, creating their folder if necessary, before anything is run.
 
     Raises:
-        InputError: If that cannot be, or the results are there already.
+        InputError: If that fails, or the results exist already.
     """
     require_extra("polars")
     allowed = f"a path that ends in {_SUFFIX}, where no results are yet"
@@ -64,22 +64,22 @@ def open_files(out: Path) -> Files:
     except OSError as error:
         raise InputError("out", out, f"{allowed} ({error})") from error
     files = Files(out)
-    # With a journal beside them they are those of a sweep that died before it could remove it.
+    # Next to a journal they are those of a sweep that died before it could remove the journal.
     if out.exists() and not files.journal.exists():
-        raise InputError.because(f"{out} exists, and nothing is overwritten", field="out")
+        raise InputError.because(f"{out} exists already, and nothing is overwritten", field="out")
     return files
 
 
 def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, CellOutcome]) -> None:
-    """Write results and timings in the cells' order, each file whole or not at all.
+    """Write results and timings in the cells' order, each file completely or not at all.
 
     Args:
-        files: Where to.
-        cells: All of them.
-        outcomes: By the cell's name.
+        files: The files to write.
+        cells: All cells.
+        outcomes: The outcomes, by the cell's name.
 
     Raises:
-        OSError: If the disk does not take them.
+        OSError: If writing fails.
     """
     each = [(cell, outcomes[cell.name]) for cell in cells]
     timing = [{**cell.point, "trial": cell.trial, **outcome.timing} for cell, outcome in each]
@@ -94,7 +94,7 @@ def _write(path: Path, rows: Sequence[Row]) -> None:
     frame = pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("wb") as file:
-        # All that decides the bytes is said, so that no default of another day changes them.
+        # Everything that determines the bytes is explicit, so no changed default can change them.
         frame.write_parquet(file, compression="zstd", compression_level=3, statistics=True)
         file.flush()
         os.fsync(file.fileno())
@@ -117,23 +117,23 @@ def _column(name: str, values: Sequence[Value | None]) -> "pl.Series":
 
 
 def _text(value: Value) -> str:
-    """Return a value of a column that holds strings too, as a scenario would write it."""
+    """Return a value as a scenario would write it, for a column that also contains strings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# A disk takes milliseconds to confirm a write, as long as a small cell takes; once a second that
-# costs nothing, and nobody minds the loss of a second.
+# A disk takes milliseconds to confirm a write, as long as a small cell runs. Once a second, that
+# costs nothing, and the loss of a second is harmless.
 SYNC_SECONDS: Final = 1.0
 
 
 class SweepJournal:
-    """The outcomes that are kept.
+    """The saved outcomes.
 
     Args:
-        path: Where it is.
-        file: Opened for appending, unbuffered, after its last whole line.
-        outcomes: What it holds already, by the cell's name.
-        clock: Gives seconds.
+        path: The path of the journal.
+        file: The file, opened for appending, unbuffered, after its last complete line.
+        outcomes: The outcomes in it, by the cell's name.
+        clock: A clock in seconds.
     """
 
     def __init__(
@@ -149,18 +149,18 @@ class SweepJournal:
 
     @property
     def outcomes(self) -> Mapping[str, CellOutcome]:
-        """What it holds, by the cell's name."""
+        """The outcomes in it, by the cell's name."""
         return MappingProxyType(self._outcomes)
 
     def append(self, outcome: CellOutcome) -> None:
-        """Keep an outcome."""
+        """Save an outcome."""
         _append_line(self._file, asdict(outcome))
         self._outcomes[outcome.cell] = outcome
         if self._clock() - self._synced >= SYNC_SECONDS:
             self.sync()
 
     def sync(self) -> None:
-        """Return when the disk has it all."""
+        """Wait until everything is on disk."""
         os.fsync(self._file.fileno())
         self._synced = self._clock()
 
@@ -169,22 +169,22 @@ class SweepJournal:
 def open_journal(
     path: Path, sweep: Mapping[str, Any], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[SweepJournal]:
-    """Open a sweep's journal, or begin it.
+    """Open a sweep's journal, or create it.
 
     Args:
-        path: Where it is. Its folder exists.
-        sweep: What makes this sweep what it is, as JSON has it.
-        clock: Gives seconds.
+        path: The path of the journal, in an existing folder.
+        sweep: The identity of the sweep, for JSON.
+        clock: A clock in seconds.
 
     Raises:
-        InputError: If it is another sweep's, is in use, or is no journal.
+        InputError: If it belongs to another sweep, is in use, or is not a journal.
     """
     with path.open("ab+", buffering=0) as file:
         _lock(file, path)
         lines = _whole_lines(file)
         if len(lines) > 1:
             _require_same(path, _parse(path, 1, lines[0]), sweep)
-        else:  # without a cell it is nobody's
+        else:  # a journal without a cell belongs to no sweep
             file.truncate(0)
             _append_line(file, sweep)
         numbered = enumerate(lines[1:], start=2)
@@ -214,7 +214,7 @@ def _lock(file: IO[bytes], path: Path) -> None:
 
 
 def _whole_lines(file: IO[bytes]) -> list[bytes]:
-    """Return the lines and cut off what is left of one that was not finished."""
+    """Return the lines, after truncating an unfinished last one."""
     file.seek(0)
     content = file.read()
     whole = content.rfind(b"\n") + 1
@@ -247,7 +247,7 @@ def _outcome(path: Path, number: int, line: bytes) -> CellOutcome:
 
 
 def _broken(path: Path, number: int) -> str:
-    return f"line {number} of {path} is not what a sweep writes; remove the file to begin again"
+    return f"line {number} of {path} was not written by a sweep; remove the file to start over"
 
 
 def _require_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
@@ -256,7 +256,7 @@ def _require_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]
             was, now = json.dumps(theirs.get(name)), json.dumps(ours.get(name))
             raise InputError.because(
                 f"{path} belongs to another sweep: its {name} is {was}, not {now}; give the same "
-                "arguments to go on with that sweep, name another file, or remove this one",
+                "arguments to continue that sweep, name another file, or remove this one",
                 field="out",
             )
 
@@ -266,12 +266,12 @@ LOCAL: Final = Engine()
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep that is done.
+    """A finished sweep.
 
     Attributes:
         cells: All its cells, in the order of the rows of its files.
-        kept: How many of them an earlier call had finished.
-        files: Where it is.
+        kept: The number of cells finished by an earlier call.
+        files: The files of the sweep.
     """
 
     cells: tuple[Cell, ...]
@@ -282,23 +282,23 @@ class Sweep:
 def run_sweep(
     plan: Plan, out: Path, *, engine: Engine = LOCAL, progress: Progress | None = None
 ) -> Sweep:
-    """Run a scenario at all points of a grid and write one row a cell.
+    """Run a scenario at all points of a grid and write one row per cell.
 
-    What is finished is kept at once. The same call after an interruption, on any engine, runs what
-    is left. The results are the same bytes on every engine and after any interruption; and a cell's
-    are the same in every sweep of that scenario and that seed.
+    Finished cells are saved at once. Repeating the call after an interruption, on any engine, runs
+    the remaining ones. The results are the same bytes on every engine and after any interruption,
+    and those of a cell are the same in every sweep of that scenario and seed.
 
     Args:
-        plan: What to go through.
-        out: A path that ends in `.parquet`, where no results are yet.
-        engine: Where cells are run.
-        progress: Told how far the sweep is.
+        plan: The definition of the sweep.
+        out: A path that ends in `.parquet`, where no results exist yet.
+        engine: The engine that runs cells.
+        progress: A callback for progress.
 
     Raises:
-        ScenarioError: If any cell cannot be as it would have to be. Nothing was run.
+        ScenarioError: If any cell is invalid. Nothing was run.
         InputError: If `out` or `engine` cannot be used. Nothing was run.
-        SweepFailed: If cells failed, or their workers died. All others are kept.
-        KeyboardInterrupt: What was finished before is kept.
+        SweepFailed: If cells failed, or their workers died. All others are saved.
+        KeyboardInterrupt: Cells finished before are saved.
     """
     tell = progress or _tell_nobody
     cells = plan_cells(plan)
@@ -314,11 +314,11 @@ def run_sweep(
 
 
 def _tell_nobody(doing: str, done: int, total: int) -> None:
-    """Take the place of a progress that nobody asked for."""
+    """Ignore all progress."""
 
 
 def _identity(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return what decides the results: what was asked for, and what files add to it."""
+    """Return the values that determine the results: the arguments, and the content of files."""
     digest = hashlib.sha256()
     for cell in cells:
         digest.update(f"{cell.name} {cell.seed} {cell.scenario.model_dump_json()}\n".encode())
@@ -332,7 +332,7 @@ def _identity(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _check(left: Sequence[Cell], tell: Progress) -> None:
-    """Check one cell at each point; here, so that a data set is fetched once and not by each."""
+    """Check one cell at each point here, so that a data set is fetched once rather than by each."""
     firsts = [cell for cell in left if cell.trial == 0]
     for done, cell in enumerate(firsts):
         tell("Checking the cells", done, len(firsts))

@@ -83,7 +83,7 @@ class Campaign:
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
             smallest = self.smallest()
-            seen = "" if smallest is None else f". Made smaller: {smallest}"
+            seen = "" if smallest is None else f". Shrunk: {smallest}"
             raise AssertionError(
                 f"{len(self.failures)} of {self.seeds} seeds went wrong; in the world of seed "
                 f"{seed}: {'; '.join(wrong)}{seen}"
@@ -92,7 +92,7 @@ class Campaign:
             raise AssertionError(f"none of {self.failed} runs in {self.seeds} seeds has a result")
         if self.unreached:
             raise AssertionError(
-                f"no world of {self.seeds} seeds has reached: {'; '.join(self.unreached)}"
+                f"these marks were never reached in {self.seeds} seeds: {'; '.join(self.unreached)}"
             )
 
 
@@ -165,7 +165,7 @@ def explore_seed(subject: Subject, seed: int) -> Explored:
         return play_world(subject, world)
     explored = play_world(subject, world, trace=LoopTrace())
     if explored != play_world(subject, world, trace=LoopTrace()):
-        explored.wrong.append("played again, the same seed made another world")
+        explored.wrong.append("replayed, the same seed made another world")
     return explored
 
 

@@ -226,7 +226,7 @@ def play_world(
                 partial(simulation.simulate, trace=trace, order=order),
             )
         except VeilringError as error:
-            explored.wrong.append(f"the run broke down: {type(error).__name__}: {error}")
+            explored.wrong.append(f"the run ended unexpectedly: {type(error).__name__}: {error}")
     return explored
 
 
@@ -283,11 +283,11 @@ class _World:
                     explored.runs.append(Start(number, clock()))
                     alive = await self._run_once(cluster, number, alive)
             if clock() > world.over_by:
-                explored.wrong.append(f"not finished before {clock():.1f} s")
+                explored.wrong.append(f"not finished after {clock():.1f} s")
         explored.struck.update(fault.kind for fault in runtime.struck)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if left:
-            explored.wrong.append(f"{len(left)} tasks are left")
+            explored.wrong.append(f"{len(left)} tasks are left over")
         # Afterwards asyncio closes generators that the garbage collector has not come to.
         explored.digest = "" if self.trace is None else self.trace.digest
 
@@ -323,8 +323,8 @@ class _World:
         for outcome in errors:
             if not isinstance(outcome.error, VeilringError):
                 explored.wrong.append(f"{outcome.party} failed with {outcome.error!r}")
-        sometimes("a run has a result after one that failed", not errors and explored.failed > 0)
-        sometimes("a run fails at some parties only", 0 < len(errors) < len(outcomes))
+        sometimes("a run has a result after a run that failed", not errors and explored.failed > 0)
+        sometimes("a run failed at some parties only", 0 < len(errors) < len(outcomes))
         explored.failed += bool(errors)
         explored.succeeded += not errors
         self._record(outcomes)

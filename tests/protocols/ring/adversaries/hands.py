@@ -1,4 +1,4 @@
-"""A ring with some parties in an adversary's hands, and what the honest ones find out."""
+"""A ring with some parties controlled by an adversary, and what the honest ones find out."""
 
 from collections.abc import Mapping
 
@@ -43,7 +43,7 @@ TOPK = TopKParameters(k=4, P0=0.5, d=0.5, rounds=8, delta=0.005, upper=1.0)
 async def knn(
     adversaries: Mapping[str, Adversary], parameters: KNNParameters = KNN
 ) -> Run[KNNAnswer]:
-    """Label the queries in a ring with some parties in an adversary's hands."""
+    """Label the queries in a ring with some parties controlled by an adversary."""
     async with Cluster(NAMES, own=ROWS, seed=5) as cluster:
         return await cluster.run(
             private_knn,
@@ -58,7 +58,7 @@ async def knn(
 async def topk(
     adversaries: Mapping[str, Adversary], parameters: TopKParameters = TOPK
 ) -> Run[NDArray[np.float64]]:
-    """Find the smallest values in a ring with some parties in an adversary's hands."""
+    """Find the smallest values in a ring with some parties controlled by an adversary."""
     async with Cluster(NAMES, own=VALUES, seed=5) as cluster:
         return await cluster.run(pp_topk, ring=RING, parameters=parameters, adversaries=adversaries)
 

@@ -67,7 +67,7 @@ async def test_one_malicious_party_can_decide_every_label(liar: str, weights: We
 @pytest.mark.parametrize("liar", NAMES)
 async def test_too_few_votes_to_take_over_are_found(liar: str) -> None:
     """Four votes are fewer than the five rows that are within any honest radius."""
-    with pytest.raises(RunFailed, match="made vote totals that no honest votes have"):
+    with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
         await knn({liar: TakeOver(by=4, entry=2)})
 
 
@@ -141,5 +141,5 @@ async def test_an_adversary_of_ones_own_is_three_lines() -> None:
         async def sending(self, to: str, message: Message) -> Lines:
             return [(to, self.heard if isinstance(message, SumPart) else message)]
 
-    with pytest.raises(RunFailed, match="made vote totals that no honest votes have"):
+    with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
         await knn({"party-1": Abstain()})

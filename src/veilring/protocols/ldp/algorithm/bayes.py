@@ -30,7 +30,7 @@ from veilring.protocols.ldp.algorithm.survey import (
     Tally,
 )
 
-# Below every share that counts: so that a count of 0 is very unlikely, and not impossible.
+# Below every relevant share, so that a count of 0 is very unlikely but not impossible.
 _TINY: Final = 1e-300
 
 
@@ -71,7 +71,7 @@ def log_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 CONSISTENCIES: Final[tuple[Consistency, ...]] = ("paper", "clip", "norm-sub")
-"""Ways to treat negative counts; they cannot stay, since a classifier takes logarithms."""
+"""Ways to treat negative counts, which must be replaced, because a classifier takes logarithms."""
 
 
 def evidence(
@@ -103,12 +103,13 @@ def _estimate(
 
 
 def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArray[np.float64]:
-    """Return how many of the clients hold each of the first values; none is negative.
+    """Return the estimated number of clients with each of the first values, never negative.
 
     Args:
         estimate: The estimated shares.
-        values: The number of values: an oracle has two entries at least, a survey maybe one value.
-        how: How negative counts are made consistent.
+        values: The number of values: an oracle has at least two entries, a survey possibly one
+            value.
+        how: How to treat negative counts.
 
     Raises:
         InputError: If there is no such way.
@@ -120,8 +121,8 @@ def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArra
     return np.asarray(make_consistent(estimate, how)[:values] * estimate.clients)
 
 
-# What stands for a count of 0, as in scikit-learn: a value that no client has rules a class out
-# beside one that some have, and decides nothing where no class has any.
+# The substitute for a count of 0, as in scikit-learn: a value that no client has excludes a class
+# if other classes have it, and decides nothing otherwise.
 SMOOTHING_MIN: Final = 1e-10
 
 
@@ -134,7 +135,7 @@ class DiscreteBayes(Posterior):
         feature_counts: After consistency, one a feature, of shape (values, classes).
         smoothing: Is added to each count of a feature's value.
         evidence: The raw estimates with their intervals: of the class, then of each feature with
-            class (shares of the clients that were asked for it, values outermost).
+            class (shares of the clients asked for it, values outermost).
     """
 
     class_counts: NDArray[np.float64]
@@ -180,17 +181,17 @@ def learn_discrete(
     smoothing: float | None = None,
     confidence: float = INTERVAL_CONFIDENCE,
 ) -> DiscreteBayes:
-    """Return the model that a tally gives.
+    """Return the model learned from a tally.
 
     Args:
         survey: The survey.
         tally: The tally of the answers.
-        consistency: How negative counts are made consistent.
-        smoothing: Added to each count of a value; at least `SMOOTHING_MIN`, which stands for none.
-            By default none with the paper's consistency, whose negative counts become 1 already.
-            Otherwise it is one standard deviation of such a count's noise, and each class count
-            gets one of its own, so that noise decides little; without noise 1 (Laplace), since one
-            count of 0 would rule out a class.
+        consistency: How to treat negative counts.
+        smoothing: The number added to each count of a value; at least `SMOOTHING_MIN`, which is
+            negligible. By default none with the paper's consistency, whose negative counts become 1
+            already. Otherwise one standard deviation of such a count's noise, and for each class
+            count one of its own, so that noise decides little; without noise 1 (Laplace), because
+            one count of 0 would exclude a class.
         confidence: The confidence of the intervals in its evidence.
 
     Raises:
@@ -212,7 +213,7 @@ def learn_discrete(
 
 
 def _noise_of_counts(found: Sequence[SurveyEstimate]) -> float:
-    """Return the standard deviation of a count, over all that were estimated; at least 1."""
+    """Return the standard deviation of a count, over all estimated ones; at least 1."""
     squares = [np.mean(each.variance) * each.clients**2 for each in found if each.clients]
     return max(1.0, float(np.sqrt(np.mean(squares)))) if squares else 1.0
 
@@ -224,7 +225,7 @@ VARIANCE_FLOOR: Final = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianBayes(Posterior):
-    """A classifier of rows of features in [-1, 1]; what is outside is cut, as clients cut it.
+    """A classifier of rows of features in [-1, 1]; values outside are clipped, as by clients.
 
     Attributes:
         class_counts: After consistency, shape (classes,).
@@ -264,16 +265,16 @@ def learn_gaussian(
     variance_floor: float = VARIANCE_FLOOR,
     confidence: float = INTERVAL_CONFIDENCE,
 ) -> GaussianBayes:
-    """Return the model that a tally gives.
+    """Return the model learned from a tally.
 
-    What is estimated of a feature is its mean within a class times the share of that class, and
-    so it is divided by the share. Means are cut to [-1, 1], squares to [0, 1].
+    The estimate for a feature is its mean within a class times the share of that class, so it is
+    divided by the share. Means are clipped to [-1, 1], squares to [0, 1].
 
     Args:
         survey: The survey.
         tally: The tally of the answers.
-        consistency: How negative counts of classes are made consistent.
-        variance_floor: The least variance, above 0 and at most 1.
+        consistency: How to treat negative counts of classes.
+        variance_floor: The minimum variance, above 0 and at most 1.
         confidence: The confidence of the intervals in its evidence.
 
     Raises:
@@ -325,18 +326,18 @@ def learn(
     smoothing: float | None = None,
     variance_floor: float = VARIANCE_FLOOR,
 ) -> Classifier:
-    """Return the classifier that a tally gives, for rows as clients have them.
+    """Return the classifier learned from a tally, for the clients' original rows.
 
     Args:
         survey: The survey: one of naive Bayes.
         tally: The tally of the answers.
-        consistency: How negative counts are made consistent.
-        smoothing: As for `learn_discrete`.
-        variance_floor: As for `learn_gaussian`.
+        consistency: How to treat negative counts.
+        smoothing: As in `learn_discrete`.
+        variance_floor: As in `learn_gaussian`.
 
     Raises:
-        InputError: If an argument is not allowed, the survey asks for something else, or the tally
-            is of another one.
+        InputError: If an argument is not allowed, the survey has other questions, or the tally is
+            of another survey.
     """
     model: BayesModel
     match survey:

@@ -62,9 +62,9 @@ _WORK_BYTES: Final = 32  # a value, a draw, another value and the answer
 
 @dataclass(frozen=True)
 class DirectEncoding(PureOracle):
-    """The client's value with probability `p`, else one of the others, each with `q`.
+    """The client's value with probability `p`, and each of the others with probability `q`.
 
-    A report is the number of a value, in as few bytes as hold all numbers, little-endian. The best
+    A report is the number of a value, in the minimum number of bytes, little-endian. It is the best
     oracle for small domains: better than `OptimisedUnary` if `domain < 3 e^epsilon + 2`.
     """
 
@@ -171,7 +171,7 @@ class UnaryOracle(PureOracle):
 
     @cached_property
     def sizes(self) -> tuple[int, int]:
-        """The least and the greatest number of bits that an honest report ever has set."""
+        """The minimum and the maximum number of bits set in an honest report."""
         low, high = binomial_range(self.domain - 1, float(self.q))
         return low, high + 1  # the client's own bit
 
@@ -206,7 +206,7 @@ class SymmetricUnary(UnaryOracle):
 
 @dataclass(frozen=True)
 class OptimisedUnary(UnaryOracle):
-    """`p = 1/2`, and all of epsilon goes to the many bits that are not the client's own."""
+    """`p = 1/2`: all of epsilon is used for the many bits that are not the client's own."""
 
     name: ClassVar[str] = "oue"
 
@@ -221,17 +221,17 @@ class OptimisedUnary(UnaryOracle):
         return Dyadic.ceil(1 / (exp_floor(self.epsilon) + 1), BITS)
 
 
-# The noise's scale in steps, where epsilon allows it: the grid then adds 5e-6 to the variance.
+# The noise's scale in steps, if epsilon allows it: the grid then adds 5e-6 to the variance.
 _SCALE_STEPS: Final = 128
-# Noise beyond so many scales is clamped: one number in nine million.
+# Noise beyond this many scales is clamped: one number in nine million.
 _CLAMPED_AT: Final = 16
 _MOST_STEPS: Final = (1 << 15) - 1  # a number has two bytes
-# With half of it, tables of 64-bit weights are too coarse for what the noise claims.
+# With half of it, tables of 64-bit weights are too coarse for the claimed privacy.
 _LEAST_EPSILON: Final = 2.0**-23
-# Tables have noise that is wider than was asked for by less than this.
+# Tables have noise that is wider than requested by less than this.
 _WIDER: Final = Fraction(1001, 1000)
 _NUMBER: Final = np.dtype("<i2")
-# Sums of so many numbers with light tails are near the normal law.
+# sums of this many numbers with light tails are close to the normal law
 _NORMAL_CLIENTS: Final = 30
 
 
@@ -239,9 +239,9 @@ _NORMAL_CLIENTS: Final = 30
 class SummedHistogram(FrequencyOracle):
     """Noise of scale `2 / epsilon` on each coordinate of the one-hot vector; the collector sums.
 
-    The coordinates are -1/2 and, for the client's value, +1/2, in steps of a public grid, and what
-    leaves is clamped to a public range. A report is a signed number of steps a value, in two bytes,
-    little-endian. Never the best oracle; it is here to be compared with.
+    The coordinates are -1/2 and, for the client's value, +1/2, in steps of a public grid, and the
+    output is clamped to a public range. A report is a signed number of steps per value, in two
+    bytes, little-endian. It is never the best oracle, and is included for comparison.
     """
 
     name: ClassVar[str] = "she"
@@ -259,13 +259,13 @@ class SummedHistogram(FrequencyOracle):
 
     @property
     def bound(self) -> int:
-        """The greatest number of steps that leaves a client, to either side."""
+        """The maximum number of steps in a report, in either direction."""
         reach = math.ceil(_CLAMPED_AT * self._scale) + self.half
         return min(reach, _MOST_STEPS)
 
     @cached_property
     def _most_together(self) -> int:
-        """The greatest sum of absolute values in an honest report."""
+        """The maximum sum of absolute values in an honest report."""
         return self.domain * self.half + laplace_sum_max(self._scale * _WIDER, self.domain)
 
     @property
@@ -348,13 +348,13 @@ class SummedHistogram(FrequencyOracle):
     ) -> SurveyEstimate:
         """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
 
-        The noise has sixteen bits and light tails, so that the normal law is near from
+        The noise has sixteen bits and light tails, so the normal law is accurate from
         `_NORMAL_CLIENTS` clients on.
 
         Args:
             sums: The summed steps of each value, shape (domain,).
             clients: The number of reports, at least 1.
-            confidence: The confidence of each interval by itself, in (0, 1).
+            confidence: The confidence of each interval on its own, in (0, 1).
 
         Raises:
             InputError: If there are no clients, or the sums are not of this oracle.
@@ -376,16 +376,16 @@ def _laws(half: int, scale: Fraction, bound: int) -> TableLaws:
 
 @dataclass(frozen=True)
 class ThresholdedHistogram(UnaryOracle):
-    """The client says of each coordinate with its noise whether it is above `theta`.
+    """The client reports for each coordinate whether it exceeds `theta` with its noise.
 
-    A comparison of noise with a public number is a coin, and coins are what is drawn. So it *is*
-    unary encoding, with `p = 1 - e^((epsilon/2)(theta - 1)) / 2` and
-    `q = e^(-(epsilon/2) theta) / 2`, and it spends less than the epsilon of the noise.
+    A comparison of noise with a public number is a coin, so coins are drawn. It *is* therefore
+    unary encoding, with `p = 1 - e^((epsilon/2)(theta - 1)) / 2` and `q = e^(-(epsilon/2) theta) /
+    2`, and it spends less than the epsilon of the noise.
 
     The p that the paper prints has `theta - 1` with the other sign: it is below q, always.
 
     Attributes:
-        theta: The threshold, in [0, 1]; the one of least variance if it is not given.
+        theta: The threshold, in [0, 1]; by default the one with the smallest variance.
 
     Raises:
         InputError: If a field is outside its range.
@@ -420,7 +420,7 @@ class ThresholdedHistogram(UnaryOracle):
 
 
 def best_theta(epsilon: float) -> float:
-    """Return the `theta` of least variance, between 1/2 and 1.
+    """Return the `theta` with the smallest variance, between 1/2 and 1.
 
     With `a = e^(-epsilon/2)` and `x = e^(epsilon theta / 2)` the variance of frequency 0 is
     `(2x - 1) / (1 + a x^2 - 2x)^2`, and its derivative is zero where `3a x^2 - 2(1 + a) x + 1` is.

@@ -1,4 +1,4 @@
-"""Oracles whose reports stay short however large the domain: local hashing, Hadamard response.
+"""Oracles with short reports for any domain: local hashing and Hadamard response.
 
 - `LocalHashing`: the client names a hash function, and the bucket of its value, or another one
   (Wang et al., USENIX Security 2017, Section 4.4).
@@ -68,9 +68,10 @@ class HashFamily:
 
     @cached_property
     def starts(self) -> HashWords:
-        """The least word of each bucket; the last entry is that of the first again: 0.
+        """The smallest word of each bucket; the last entry is that of the first again: 0.
 
-        With more buckets than high bits tell apart, some are empty and begin where the next does.
+        If there are more buckets than high bits can represent, some are empty and begin where the
+        next one does.
         """
         low_bits = self.word_bits - self.high_bits
         edges = [
@@ -101,10 +102,10 @@ class HashFamily:
     def add_supported(
         self, sums: NDArray[np.int64], a: HashWords, b: HashWords, buckets: NDArray[np.int64]
     ) -> None:
-        """Add to each value's sum how many functions put it into their given bucket.
+        """Add to each value's sum the number of functions that map it to their given bucket.
 
-        A bucket is a run of words, so that its members are found by one subtraction that wraps
-        around; and from one value to the next a word grows by `a`.
+        A bucket is a range of words, so its members are found by one subtraction with wrap-around;
+        from one value to the next a word grows by `a`.
 
         Args:
             sums: One a value; changed in place.
@@ -131,9 +132,9 @@ _HASH_BYTES: Final = 16  # two words of the hash, the length of the bucket, and 
 class LocalHashing(PureOracle):
     """A hash function and one of its `g = round(e^epsilon) + 1` buckets, however large the domain.
 
-    The bucket is the one of the client's value with probability `p`, else one of the others. A
-    report is the two words that name the function and the number of the bucket, all little-endian.
-    The collector's work grows with clients times domain.
+    The bucket of the client's value with probability `p`, otherwise one of the others. A report is
+    the two words of the function and the number of the bucket, all little-endian. The collector's
+    work grows with clients times domain.
     """
 
     name: ClassVar[str] = "olh"
@@ -155,7 +156,8 @@ class LocalHashing(PureOracle):
     @property
     @override
     def q(self) -> Fraction:
-        # Some value's bucket is said: the own one, which the other value may share, or another.
+        # The bucket of some value is reported: the own one, which the other value may share, or
+        # another.
         lie = self._response.q
         return lie + (self.p - lie) * self.family.collision
 
@@ -218,10 +220,10 @@ _ROW_BYTES: Final = 32  # a row, its sign, a coin and the code
 class HadamardResponse(PureOracle):
     """A row of the matrix that the client draws, and the sign at its value, or the other sign.
 
-    The matrix has `order = 2^ceil(log2(domain + 1))` rows, and value v has column v + 1, since
-    column 0 tells nothing. In any other column the signs agree with v's in half of the rows, so
-    that `q` is exactly 1/2. A report is `2 * row + (sign is plus)` in as few bytes as hold it,
-    little-endian. The collector's work hardly depends on the domain.
+    The matrix has `order = 2^ceil(log2(domain + 1))` rows, and value v has column v + 1, because
+    column 0 carries no information. In any other column the signs agree with v's in half of the
+    rows, so `q` is exactly 1/2. A report is `2 * row + (sign is plus)` in the minimum number of
+    bytes, little-endian. The collector's work hardly depends on the domain.
     """
 
     name: ClassVar[str] = "hr"

@@ -1,8 +1,8 @@
 """Laws by which one number from -1 to 1 becomes one code, with exactly known probabilities.
 
-A number is first rounded to a public grid, up or down at random so that its mean stays what it is.
-From there on all is integers. Rounding happens before the law, so that the law's loss bounds that
-of both: a mixture of inputs is no easier to tell apart than the inputs.
+A number is first rounded to a public grid, up or down at random so that its mean is unchanged. From
+there on everything is an integer. Rounding happens before the law, so the law's loss bounds that of
+both: a mixture of inputs is no easier to distinguish than the inputs.
 
 - `Laplace`: a number plus exact discrete Laplace noise.
 - `OneBit`: a sign that is right more often than not (Duchi; Nguyên et al. 2016).
@@ -47,7 +47,7 @@ class MeanLaw(ABC):
         levels: The grid's points are the multiples of `1 / levels`.
         parts: The number of integers that are summed of each code.
         covers_one_hot: Whether all entries of a vector may be perturbed for the price of one, if
-            the vector is 0 but at one secret place.
+            the vector is 0 except at one secret position.
     """
 
     epsilon: float | Fraction
@@ -70,12 +70,12 @@ class MeanLaw(ABC):
 
     @property
     def bias(self) -> float:
-        """The greatest distance of the reported value's mean from the number."""
+        """The maximum distance of the reported value's mean from the number."""
         return 0.0
 
     @property
     def influence(self) -> float:
-        """The greatest number that a code stands for, where no honest number is above 1."""
+        """The largest number that a code can stand for, although honest numbers are at most 1."""
         ends = self.summed(np.array([0, self.codes - 1]))
         return float(np.abs(self.total(ends)).max())
 
@@ -108,7 +108,7 @@ class MeanLaw(ABC):
         """Return the probability of each of some codes at a grid point, to float64's precision."""
 
     def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:  # noqa: ARG002  (a subclass's)
-        """Return which reports an honest client would ever make, shape (...).
+        """Return which reports an honest client could make, shape (...).
 
         Args:
             codes: All codes of each report, shape (..., codes a report).
@@ -118,7 +118,7 @@ class MeanLaw(ABC):
 
     @abstractmethod
     def summed(self, codes: Codes) -> NDArray[np.int64]:
-        """Return what is summed of each code, shape (..., parts)."""
+        """Return the summands of each code, shape (..., parts)."""
 
     @abstractmethod
     def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -134,7 +134,7 @@ class MeanLaw(ABC):
 
     @property
     def worst_variance(self) -> float:
-        """The greatest variance for any number in [-1, 1]."""
+        """The maximum variance for any number in [-1, 1]."""
         grid = np.linspace(-1.0, 1.0, 4 * self.levels + 1)
         return max(map(self.variance, grid.tolist()))
 
@@ -142,9 +142,9 @@ class MeanLaw(ABC):
 def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray[np.int64]:
     """Round numbers in [-1, 1] to multiples of `1 / levels`, up or down with the right mean.
 
-    The levels are a power of two, so that scaling is exact, and the part behind the point is taken
-    to 53 bits. So the mean is exact for every number that is a multiple of `2**-53 / levels`, and
-    else off by less than that, which is less than what float64 resolves at 1.
+    The levels are a power of two, so scaling is exact, and the fractional part has 53 bits. The
+    mean is therefore exact for every multiple of `2**-53 / levels`, and otherwise its error is
+    smaller, below the resolution of float64 at 1.
 
     Raises:
         InputError: If a value is not a number in [-1, 1].
@@ -166,7 +166,7 @@ def require_normalised(values: NDArray[np.float64]) -> None:
 
 
 def grid_square(x: float, levels: int) -> float:
-    """Return the mean square of what `rounded` makes of a number."""
+    """Return the mean square of a rounded number."""
     below = floor(x * levels)
     part = x * levels - below
     return (below**2 * (1 - part) + (below + 1) ** 2 * part) / levels**2
@@ -174,9 +174,9 @@ def grid_square(x: float, levels: int) -> float:
 
 # Rounding adds at most 1 / (4 levels^2), or 3.8e-6, to a variance that is 0.5 at epsilon = 4.
 _LAPLACE_LEVELS: Final = 256
-# A report is cut this many scales beyond the grid, so that a lying client cannot weigh more. An
-# honest report is cut with probability e^-20, or 2e-9, which leaves the mean off by e^-20 / epsilon
-# at most: below the standard deviation of a mean over 10^17 clients.
+# A report is clipped this many scales beyond the grid, so that a malicious client has no more
+# weight. An honest report is clipped with probability e^-20, or 2e-9, which shifts the mean by at
+# most e^-20 / epsilon: below the standard deviation of a mean over 10^17 clients.
 _SCALES_MAX: Final = 20
 _CODES_MAX: Final = 1 << 32  # a code has four bytes at most
 
@@ -185,8 +185,8 @@ _CODES_MAX: Final = 1 << 32  # a code has four bytes at most
 class Laplace(MeanLaw):
     """A number plus noise of scale `2 / epsilon`.
 
-    For a vector that is 0 but at one place, all entries cost what one costs: two such vectors are
-    at most 2 apart in the sum of absolute differences, as two numbers in [-1, 1] are.
+    For a vector that is 0 except at one position, all entries cost as much as one: two such vectors
+    differ by at most 2 in the sum of absolute differences, like two numbers in [-1, 1].
     """
 
     name: ClassVar[str] = "laplace"
@@ -204,13 +204,13 @@ class Laplace(MeanLaw):
 
     @cached_property
     def most(self) -> int:
-        """The greatest outcome, in steps of the grid."""
+        """The largest outcome, in steps of the grid."""
         return _LAPLACE_LEVELS + ceil(_SCALES_MAX * self.scale)
 
     @property
     @override
     def bias(self) -> float:
-        # The mean of what is cut off one side, for a number at that end of the grid.
+        # The mean of the part clipped on one side, for a number at that end of the grid.
         return float(self.scale) * exp(-_SCALES_MAX) / (2 * _LAPLACE_LEVELS)
 
     @property
@@ -239,7 +239,7 @@ class Laplace(MeanLaw):
         away = np.abs(codes - self.most - grid)
         ratio = exp(-1 / self.scale)
         is_end = (codes == 0) | (codes == 2 * self.most)
-        # The tail that is cut counts at the end: a geometric series.
+        # The clipped tail counts at the end: a geometric series.
         cut = np.exp(-away / float(self.scale)) / (1 + ratio)
         return np.where(is_end, cut, discrete_laplace_pmf(away, self.scale))
 
@@ -258,7 +258,7 @@ class Laplace(MeanLaw):
 
     @override
     def second_moment(self, x: float) -> float:
-        """Return the mean square as if nothing were cut; the cut takes less than 1e-7 of it."""
+        """Return the mean square without clipping; the error is less than 1e-7 of it."""
         return (
             grid_square(x, _LAPLACE_LEVELS)
             + discrete_laplace_variance(self.scale) / _LAPLACE_LEVELS**2
@@ -269,10 +269,10 @@ _COIN_BITS: Final = 62  # as many as an int64 holds with room to double
 
 
 def _coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
-    """Return the greatest whole number by which one level may turn a coin out of `2**62`.
+    """Return the maximum amount, out of `2**62`, by which one level may bias a coin.
 
     At the ends of the grid the coin shows 1 with probability at most `e^eps / (e^eps + 1)`, and at
-    least with `1 / (e^eps + 1)`: the ratio is at most `e^eps`.
+    least `1 / (e^eps + 1)`: the ratio is at most `e^eps`.
     """
     power = exp_floor(epsilon)
     return int((power - 1) / (power + 1) * 2 ** (_COIN_BITS - 1)) // levels
@@ -282,13 +282,13 @@ def _coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
 class OneBit(MeanLaw):
     """One bit a number.
 
-    For a vector that is 0 but at one place, all entries cost what one costs: two such vectors
-    differ in two places at most, and `(1 + c) / 1 * 1 / (1 - c)`, with `c` of the bit's law, is the
-    ratio `(1 + c) / (1 - c)` of one number.
+    For a vector that is 0 except at one position, all entries cost as much as one: two such vectors
+    differ in at most two positions, and `(1 + c) / 1 * 1 / (1 - c)`, with `c` of the bit's law, is
+    the ratio `(1 + c) / (1 - c)` of one number.
     """
 
     name: ClassVar[str] = "one-bit"
-    # A number leans the coin by epsilon / 4, and at least by one of its 2**62 faces.
+    # A number biases the coin by epsilon / 4, and at least by one of its 2**62 faces.
     least_epsilon: ClassVar[float] = 2.0 ** (3 - _COIN_BITS)
     covers_one_hot: ClassVar[bool] = True
 
@@ -304,7 +304,7 @@ class OneBit(MeanLaw):
     @property
     @override
     def exact_epsilon(self) -> float:
-        # The logarithm is rounded up, which may be above what was asked for.
+        # The logarithm is rounded up, possibly above the requested epsilon.
         return min(float(self.epsilon), log_ceil((1 + self.slope) / (1 - self.slope)))
 
     @property
@@ -351,7 +351,7 @@ class Piecewise(MeanLaw):
     """A number near the client's with high probability, any other with low."""
 
     name: ClassVar[str] = "piecewise"
-    # The weight inside the window is greater by one at least: e^epsilon is above 1 + epsilon.
+    # The weight inside the window is larger by at least one: e^epsilon is above 1 + epsilon.
     least_epsilon: ClassVar[float] = 1 / _LOW
     levels: ClassVar[int] = _PIECEWISE_LEVELS
 
@@ -367,7 +367,7 @@ class Piecewise(MeanLaw):
 
     @property
     def most(self) -> int:
-        """The greatest outcome, `M`."""
+        """The largest outcome, `M`."""
         return _PIECEWISE_LEVELS + self.reach
 
     @cached_property
@@ -377,12 +377,12 @@ class Piecewise(MeanLaw):
 
     @property
     def _inside(self) -> int:
-        """The weight that the window has beyond what every outcome has."""
+        """The weight of the window beyond that of every outcome."""
         return (2 * self.reach + 1) * (self.high - _LOW)
 
     @cached_property
     def unit(self) -> Fraction:
-        """The number that an outcome of 1 stands for."""
+        """The number represented by an outcome of 1."""
         return Fraction(self.weight, self._inside * _PIECEWISE_LEVELS)
 
     @property
@@ -434,7 +434,7 @@ def _mean_square(most: int) -> float:
     return most * (most + 1) / 3
 
 
-# Below this epsilon one bit alone has the least variance at its worst (their Equation 6).
+# Below this epsilon one bit alone has the smallest worst-case variance (their Equation 6).
 _ALL_ONE_BIT: Final = 0.6093
 _SHARE_BITS: Final = 32  # bits of the coin between the two
 
@@ -450,7 +450,7 @@ class Hybrid(MeanLaw):
 
     @cached_property
     def piecewise(self) -> Piecewise:
-        """The law that is drawn from with probability `share`."""
+        """The law used with probability `share`."""
         return Piecewise(self.epsilon)
 
     @cached_property
@@ -477,7 +477,7 @@ class Hybrid(MeanLaw):
     @property
     @override
     def codes(self) -> int:
-        """Those of the piecewise mechanism, unless it never answers, and two for the bit."""
+        """The codes of the piecewise mechanism, unless it is never used, and two for the bit."""
         return self._near + 2
 
     @property

@@ -1,12 +1,12 @@
 """Means of many features: every feature at a share of epsilon, or one feature at all of it.
 
 `make_means` names the paper's three approaches (Section 2.2.3). The first is `EachFeature` of the
-Laplace law. The second is `SampledFeature` of one bit: the report says which feature it is about.
-The third, one feature a client, is `SampledFeature` of any other law: which feature is drawn by the
-client, from a law that does not see its row.
+Laplace law. The second is `SampledFeature` of one bit, whose report includes the feature. The
+third, one feature per client, is `SampledFeature` of any other law: the client draws the feature,
+from a law that does not depend on its row.
 
-With `classes` above 1, what is perturbed is a vector that holds the number at the place of the
-client's class and 0 elsewhere (Section 3.2), so that neither number nor class is told.
+With `classes` above 1, the perturbed vector has the number at the position of the client's class
+and 0 elsewhere (Section 3.2), so neither number nor class is revealed.
 
 `SignVector` is one sign a feature, all in one report: Duchi's mechanism as Nguyên et al. corrected
 it. As published it exceeds epsilon for an even number of features: with half of the signs agreeing
@@ -64,7 +64,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
 )
 
 _BYTE: Final = 8
-_WORK_BYTES: Final = 64  # of a code: what it was, its draws and what is summed of it
+_WORK_BYTES: Final = 64  # of a code: its input, its draws and its summands
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Means(LocalRandomiser):
             raise InputError("classes", self.classes, "an integer of at least 1")
         if self.classes > 1 and not self.law.covers_one_hot:
             raise InputError.because(
-                f"the law {self.law.name} reveals where a vector is not 0, and so the "
-                "class; use laplace or one-bit",
+                f"the law {self.law.name} reveals which entries of a vector are not 0, and thus"
+                " the class; use laplace or one-bit",
                 field="law",
             )
 
@@ -169,8 +169,8 @@ class Means(LocalRandomiser):
         return client_slices(clients, self._told * _WORK_BYTES)
 
     def _rough(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which means rest on too few reports; `counts` says how many told each feature."""
-        # Of two reports that say the most, one for and one against, the chance of the rarer one.
+        """Return which means rest on too few reports, given the number of reports of each."""
+        # Of the two extreme reports, one for and one against, the probability of the rarer one.
         rarest = (1 - 1 / self.law.influence) / 2
         few = counts * rarest < RAREST_MIN if np.isfinite(self.exact_epsilon) else counts < 1
         return np.repeat(few, self.classes)
@@ -184,10 +184,10 @@ class Means(LocalRandomiser):
     ) -> SurveyEstimate:
         """Return means from sums of shape (features, classes, parts).
 
-        `counts` says how many of the clients told each feature.
+        `counts` is the number of clients that reported each feature.
 
-        The variance is the greatest that the law allows with this mean: what it does at the ends of
-        [-1, 1], where the client's values are farthest apart too.
+        The variance is the maximum that the law allows with this mean: that at the ends of [-1, 1],
+        where the clients' values also differ most.
         """
         told = counts[:, None]
         known = np.broadcast_to(told > 0, sums.shape[:2])
@@ -270,7 +270,7 @@ class EachFeature(Means):
 
 @dataclass(frozen=True)
 class SampledFeature(Means):
-    """One feature a client, which it draws itself; its number stands in front of the report.
+    """One feature per client, drawn by the client; its number precedes the report.
 
     Each mean is over the clients that drew its feature. That is unbiased whenever there are any,
     and varies less than the paper's sum over all clients times `n / m`. A feature that nobody drew
@@ -307,7 +307,8 @@ class SampledFeature(Means):
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         numbers = self._require(values)
-        # Every number is judged before a feature is drawn: a refusal must not tell which it was.
+        # All numbers are checked before a feature is drawn: a refusal must not reveal which one it
+        # was.
         require_normalised(numbers[:, : self.features])
         reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
         for chunk in self._chunks(len(numbers)):
@@ -365,8 +366,8 @@ _SIGN_BYTES: Final = 32  # of a feature: its rounding, its place in a permutatio
 class SignVector(LocalRandomiser):
     """Each number becomes a random sign with its mean; the report agrees with most of these.
 
-    A vector of signs has one weight if more than half of its signs agree, and one that is smaller
-    by `e^epsilon` else: ties count as disagreement. A report is the signs as bits, 1 for plus, in
+    A vector of signs has one weight if more than half of its signs agree, and one smaller by
+    `e^epsilon` otherwise: ties count as disagreement. A report is the signs as bits, 1 for plus, in
     the order of `numpy.packbits`.
 
     Attributes:
@@ -407,7 +408,7 @@ class SignVector(LocalRandomiser):
 
     @cached_property
     def _agreements(self) -> tuple[int, ...]:
-        """The weight of all vectors of which so many signs agree, from none to all."""
+        """The total weight of all vectors with each number of agreeing signs."""
         low, high = self.weights
         n = self.features
         return tuple(comb(n, a) * (high if 2 * a > n else low) for a in range(n + 1))
@@ -467,7 +468,7 @@ class SignVector(LocalRandomiser):
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        """Return how many reports say plus of each feature."""
+        """Return the number of reports with plus for each feature."""
         return column_sums(reports, self.features)
 
     @override

@@ -1,11 +1,11 @@
-"""Frequency oracles: what they have in common, and how counts become frequencies.
+"""Frequency oracles: their common parts, and the conversion of counts to frequencies.
 
-A frequency oracle lets a collector estimate which share of the clients holds each value of a
-public domain, while each client's own value stays hidden. Values are numbered from 0.
+A frequency oracle lets a collector estimate the share of clients with each value of a public
+domain, while each client's own value is protected. Values are numbered from 0.
 
-The estimates are unbiased, and so some are negative. `make_consistent` uses that shares are at
-least 0 and gains accuracy, for a bias upward. The raw estimate and its intervals stay beside the
-result: processed values have no interval, since none would hold.
+The estimates are unbiased, so some are negative. `make_consistent` uses the fact that shares are at
+least 0 and gains accuracy at the price of an upward bias. The raw estimate and its intervals are
+kept with the result: processed values have no valid interval.
 
 Sources: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency
 estimation", USENIX Security 2017, Section 3 (pure protocols); Yilmaz, Al-Rubaie and Chang 2019,
@@ -51,7 +51,7 @@ DOMAIN_MAX: Final = 1 << 20
 
 @dataclass(frozen=True)
 class FrequencyOracle(LocalRandomiser):
-    """A randomiser whose estimate is the share of the clients that hold each value.
+    """A randomiser whose estimate is the share of clients with each value.
 
     Attributes:
         domain: The number of values, `d` of the papers; at least 2.
@@ -85,7 +85,7 @@ class FrequencyOracle(LocalRandomiser):
     @property
     @override
     def exact_epsilon(self) -> float:
-        """The loss of the exact probabilities; they are rounded so that it is not above epsilon."""
+        """The loss of the exact probabilities, which are rounded so that it is at most epsilon."""
         # The loss is rounded up to a float, perhaps past the epsilon that the exact one respects.
         return min(self.epsilon, self._loss)
 
@@ -109,12 +109,12 @@ class FrequencyOracle(LocalRandomiser):
         """Return the variance of an estimate times the number of clients, over the draws alone.
 
         Args:
-            frequency: The share of the clients that hold the value; 0 gives `V` of the papers.
+            frequency: The share of clients with the value; 0 gives `V` of the papers.
         """
 
 
 def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
-    """Return one value a client as 64-bit integers; refuse what is none of a domain.
+    """Return one value per client as 64-bit integers; refuse values outside of the domain.
 
     Raises:
         InputError: If they are no integers of shape (clients,), or one is outside; none is shown.
@@ -131,7 +131,7 @@ def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
 
 
 class PureOracle(FrequencyOracle):
-    """An oracle whose report supports each value, or does not.
+    """An oracle whose report either supports a value or does not.
 
     A report supports the client's own value with probability `p` and each other value with
     probability `q < p`. The sums are the numbers of reports that support each value.
@@ -191,7 +191,7 @@ class PureOracle(FrequencyOracle):
         Args:
             sums: The number of reports that support each value, shape (domain,).
             clients: The number of reports, at least 1.
-            confidence: The confidence of each interval by itself, in (0, 1).
+            confidence: The confidence of each interval on its own, in (0, 1).
 
         Raises:
             InputError: If there are no clients, or the sums are not of this oracle.
@@ -280,7 +280,7 @@ Consistency = Literal["paper", "clip", "norm-sub", "raw"]
 
 
 def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np.float64]:
-    """Return frequencies that are at least 0, unless the method is `"raw"`, shape (entries,).
+    """Return frequencies of at least 0, unless the method is `"raw"`, shape (entries,).
 
     Args:
         estimate: Frequencies over a whole domain; left as they are.
@@ -304,10 +304,10 @@ def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np
 
 
 def project_on_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the nearest vector (Euclidean) whose entries are at least 0 and add up to 1.
+    """Return the nearest vector (Euclidean) with entries of at least 0 that add up to 1.
 
-    One number is subtracted from all entries, and what falls below 0 becomes 0; that number is
-    unique, and sorting finds it (Held, Wolfe and Crowder 1974).
+    One number is subtracted from all entries, and negative results become 0; that number is unique,
+    and sorting finds it (Held, Wolfe and Crowder 1974).
 
     Args:
         values: Shape (entries,), at least one.

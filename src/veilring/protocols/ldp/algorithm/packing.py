@@ -26,7 +26,7 @@ def client_slices(clients: int, bytes_each: int) -> Iterator[slice]:
 
 
 def reports_at_once(at_once: int | None, usual: int) -> int:
-    """Return how many reports go together: as many as the caller wants, or the usual number.
+    """Return the number of reports per group: the caller's choice, or the usual number.
 
     Raises:
         InputError: If the caller wants none: with steps of 0 or less, reports would be left out.
@@ -42,7 +42,7 @@ def bitmap_bytes(bits: int) -> int:
 
 
 def bit_of(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return where each bit is: the place of its byte in a bitmap, and its mask in that byte."""
+    """Return the position of each bit: its byte in a bitmap, and its mask in that byte."""
     return numbers >> 3, np.right_shift(np.uint8(0x80), (numbers & 7).astype(np.uint8))
 
 
@@ -56,7 +56,7 @@ _NUMBER_BYTES: Final = 32  # of a number: its bytes, padded, and the number itse
 
 
 def width_of(count: int) -> int:
-    """Return how many bytes hold each number from 0 to `count - 1`."""
+    """Return the number of bytes for each number from 0 to `count - 1`."""
     return max(1, -(-(count - 1).bit_length() // 8))
 
 
@@ -115,7 +115,7 @@ def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
         bits = np.unpackbits(packed, axis=1, count=columns)
         return np.asarray(bits.sum(axis=0, dtype=np.int64))
     width = packed.shape[1]
-    together = 8 // math.gcd(width, 8)  # rows that make up a whole number of words
+    together = 8 // math.gcd(width, 8)  # rows that make a whole number of words
     step = together * _ROWS * max(1, _COLUMN_BYTES // (together * _ROWS * width))
     sums = np.zeros((width, 8), dtype=np.int64)
     for start in range(0, len(packed), step):

@@ -41,7 +41,7 @@ AUTO: Final = "auto"
 MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
 """Makes a frequency oracle for a domain of the given size."""
 
-# A variance up to this factor above the least is as good: 1 % more clients make up for it.
+# A variance up to this factor above the smallest is as good: 1 % more clients compensate for it.
 _AS_GOOD: Final = 1.01
 
 
@@ -73,7 +73,7 @@ class OracleOption:
 # It takes some 10 ms, and the questions of a survey share an epsilon and a few sizes.
 @lru_cache(maxsize=64, typed=True)
 def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
-    """Return all oracles for a domain, the least variance first.
+    """Return all oracles for a domain, in order of increasing variance.
 
     Args:
         domain: The number of values.
@@ -98,7 +98,7 @@ def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
 
 
 def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = None) -> OracleOption:
-    """Return the oracle with the shortest reports among those of nearly the least variance.
+    """Return the oracle with the shortest reports among those with nearly the smallest variance.
 
     Args:
         domain: The number of values.
@@ -118,7 +118,7 @@ def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = Non
 
 
 def make_oracle(name: str, epsilon: float) -> MakeOracle:
-    """Return what makes oracles of a kind; without noise if epsilon is infinite.
+    """Return a function that makes oracles of a kind; without noise if epsilon is infinite.
 
     Args:
         name: One of `ORACLES`, or `auto` for the best of them for each domain.

@@ -20,8 +20,8 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.packing import client_slices
 
 INTERVAL_CONFIDENCE: Final = 0.95  # of intervals, by default
-# Intervals are those of the normal law. Where fewer reports than this are expected to say the
-# rarest thing that a report may say, a nominal 0.95 was seen to cover 0.82 by exact binomial laws.
+# Intervals are those of the normal law. If fewer reports than this are expected to have the rarest
+# possible content, a nominal 0.95 covered only 0.82 by exact binomial laws.
 RAREST_MIN: Final = 10
 
 Reports: TypeAlias = NDArray[np.uint8]
@@ -32,13 +32,13 @@ Sums: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SurveyEstimate:
-    """Unbiased estimates with what is known of their error.
+    """Unbiased estimates with their errors.
 
     Attributes:
         values: Frequencies (shares of the clients, not counts) or means, shape (entries,).
         variance: The variance of each value, over the randomiser's draws and, for means, over the
             clients' values.
-        low: The lower ends of intervals that each hold with the confidence asked for.
+        low: The lower ends of intervals, each with the requested confidence.
         high: The upper ends.
         clients: The number of reports behind them.
     """
@@ -62,12 +62,12 @@ class LocalRandomiser(ABC):
     @property
     @abstractmethod
     def exact_epsilon(self) -> float:
-        """The exact loss of a report: never more than was asked for, since it is rounded so."""
+        """The exact loss of a report, at most the requested epsilon."""
 
     @property
     @abstractmethod
     def report_bytes(self) -> int:
-        """The size of each report, the same whatever it says."""
+        """The size of each report, whatever its content."""
 
     @property
     @abstractmethod
@@ -96,14 +96,14 @@ class LocalRandomiser(ABC):
             rng: The clients' secret randomness.
 
         Raises:
-            InputError: If a value is not one that the randomiser takes.
+            InputError: If a value is not supported by the randomiser.
         """
 
     def accept(self, reports: Reports) -> NDArray[np.bool_]:
         """Return which reports are such as `perturb` can give; of a wrong width, none is.
 
         Args:
-            reports: Whatever came, as bytes of shape (clients, width).
+            reports: Any received reports, as bytes of shape (clients, width).
 
         Returns:
             Shape (clients,).
@@ -134,13 +134,13 @@ class LocalRandomiser(ABC):
 
     @abstractmethod
     def aggregate(self, reports: Reports) -> Sums:
-        """Return the sums over reports that were all accepted; memory is bounded whatever came."""
+        """Return the sums over accepted reports, in bounded memory."""
 
     @abstractmethod
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
     ) -> SurveyEstimate:
-        """Return what the sums over that many reports say, unbiased.
+        """Return unbiased estimates from the sums over the given number of reports.
 
         Raises:
             InputError: If there are no clients, or the sums are not of this randomiser.
@@ -148,10 +148,10 @@ class LocalRandomiser(ABC):
 
     @abstractmethod
     def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
-        """Return which intervals rest on too few reports to hold their confidence, by entry.
+        """Return which intervals are based on too few reports to reach their confidence, by entry.
 
         Args:
-            sums: The sums, as `estimate` takes them.
+            sums: The sums, as in `estimate`.
             clients: The number of reports behind them.
         """
 

@@ -1,9 +1,9 @@
 """Public functions of a row, which each client applies before it answers.
 
-A step's numbers are part of the task, and the same for all clients. They may be known beforehand or
-come from public rows, but never from the clients' own, or they would tell of them without any
-noise. `LinearProjection` says which public rows it was fitted on: principal or discriminant
-components (Section 2.3) make fewer features of many, before noise.
+A step's numbers are part of the task, and equal for all clients. They may be known beforehand or
+come from public rows, but never from the clients' own, which they would reveal without any noise.
+`LinearProjection` records the public rows on which it was fitted: principal or discriminant
+components (Section 2.3) reduce the number of features before noise is added.
 """
 
 from abc import ABC, abstractmethod
@@ -19,8 +19,8 @@ from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.extras import require_extra
 
-# Relative to the mean eigenvalue of the scatter within classes: enough to invert it where features
-# depend on each other, as one-hot columns do, and little beside what the data say.
+# Relative to the mean eigenvalue of the scatter within classes: enough for inversion if features
+# are dependent, like one-hot columns, and small compared with the data.
 RIDGE: Final = 1e-3
 
 
@@ -34,7 +34,7 @@ class Step(ABC):
 
     @abstractmethod
     def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return what becomes of rows, shape (rows, features) before and after."""
+        """Return the transformed rows, shape (rows, features) before and after."""
 
 
 def apply_steps(steps: Sequence[Step], rows: NDArray[Any]) -> NDArray[Any]:
@@ -46,10 +46,10 @@ def apply_steps(steps: Sequence[Step], rows: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Scaling(Step):
-    """Scale each feature from a public range to [-1, 1]; what is outside is cut to its ends.
+    """Scale each feature from a public range to [-1, 1]; values outside are clipped.
 
     Attributes:
-        ranges: The range of each feature; one whose two ends are equal becomes 0.
+        ranges: The range of each feature; a range of zero width becomes 0.
     """
 
     ranges: Ranges
@@ -73,7 +73,7 @@ class Bins(Step):
         counts: The number of bins of each feature, at least 1.
 
     Raises:
-        InputError: If there are not as many counts as ranges, or one is below 1.
+        InputError: If the numbers of counts and ranges differ, or a count is below 1.
     """
 
     ranges: Ranges
@@ -124,8 +124,8 @@ class LinearProjection(Step):
     def __post_init__(self) -> None:
         if not self.origin:
             raise InputError.because(
-                "origin is empty; name the public rows or the private release that the "
-                "step comes from",
+                "origin is empty; name the public rows or the private release from which the "
+                "step comes",
                 field="origin",
             )
         if not self.axes or any(len(axis) != len(self.centre) for axis in self.axes):
@@ -160,7 +160,7 @@ class LinearProjection(Step):
 def principal_components(
     public_rows: NDArray[np.float64], components: int, *, origin: str
 ) -> LinearProjection:
-    """Return the directions of greatest variance, by scikit-learn's `PCA`.
+    """Return the directions of largest variance, by scikit-learn's `PCA`.
 
     Args:
         public_rows: Shape (rows, features); no client's.
@@ -168,7 +168,7 @@ def principal_components(
         origin: The origin of the rows, in words.
 
     Raises:
-        InputError: If the components are not as many.
+        InputError: If there are fewer components.
     """
     require_extra("sklearn")
     from sklearn.decomposition import PCA
@@ -188,7 +188,7 @@ def discriminant_components(
     origin: str,
     ridge: float = RIDGE,
 ) -> LinearProjection:
-    """Return the directions that tell classes apart best (DCA).
+    """Return the directions that separate classes best (DCA).
 
     They are the eigenvectors with the largest eigenvalues of `S w = lambda (S_W + rho I) w`, where
     `S` is the scatter around the centre and `S_W` that within classes (Kung, "Kernel Methods and
@@ -196,7 +196,7 @@ def discriminant_components(
 
     Args:
         public_rows: Shape (rows, features); no client's.
-        labels: The class of each, at least two different ones.
+        labels: The class of each row, at least two different ones.
         components: The number of components, from 1 to the features.
         origin: The origin of the rows, in words.
         ridge: `rho` as a share of the mean eigenvalue of `S_W`, above 0.
@@ -214,7 +214,7 @@ def discriminant_components(
     classes = np.unique(labels)
     if len(classes) < 2:  # noqa: PLR2004  (one class has nothing to be told from)
         raise InputError.because(
-            "all labels are of one class; at least two are needed", field="labels"
+            "all labels have the same class; at least two classes are needed", field="labels"
         )
     centre = public_rows.mean(axis=0)
     around = public_rows - centre

@@ -1,4 +1,4 @@
-"""`SubsetSelection`: a set of values that holds the client's own more often than others.
+"""`SubsetSelection`: a random set of values, biased towards the client's own.
 
 Source: Ye and Barg, "Optimal schemes for discrete distribution estimation under locally
 differential privacy", IEEE Transactions on Information Theory 2018; Wang et al. 2016 (omega-SS).
@@ -37,13 +37,13 @@ _START_BITS: Final = 16  # of the coins that a set starts from; they need not be
 
 @dataclass(frozen=True)
 class SubsetSelection(PureOracle):
-    """A set of about `w = d / (e^epsilon + 1)` values; the least variance of all pure oracles.
+    """A set of about `w = d / (e^epsilon + 1)` values; the smallest variance of all pure oracles.
 
-    Which of the two whole numbers beside it is better is computed (Ye and Barg, Section IV): with
-    the nearest the variance may be 17 % above the least. With one value it is `DirectEncoding`.
-    It holds the client's value with probability `p`; the rest of it is a uniform choice among the
-    other values. A report is a bitmap in the order of `numpy.packbits`, or, where that is
-    shorter, the list of the members, ascending, each in as few bytes as hold all, little-endian.
+    The better of the two neighbouring whole numbers is computed (Ye and Barg, Section IV): with the
+    nearest one the variance may be 17 % above the smallest. With one value it is `DirectEncoding`.
+    The set contains the client's value with probability `p`; the rest of it is a uniform choice
+    among the other values. A report is a bitmap in the order of `numpy.packbits`, or, if that is
+    shorter, the ascending list of the members, each in the minimum number of bytes, little-endian.
     """
 
     name: ClassVar[str] = "ss"
@@ -52,13 +52,14 @@ class SubsetSelection(PureOracle):
     def size(self) -> int:
         """The number of values in a set, `w`."""
         below = int(self.domain / (math.exp(self.epsilon) + 1))
-        # Rounding may give half of a domain of two and one more; a set of all values tells nothing.
+        # Rounding may give half of a domain of two plus one; a set of all values carries no
+        # information.
         return max((max(1, below), min(below + 1, self.domain - 1)), key=self._told)
 
     def _told(self, size: int) -> float:
-        """Return what sets of so many values tell: a constant over the variance at frequency 0.
+        """Return the information of sets of this size: a constant over the variance at frequency 0.
 
-        The constant, `(e^epsilon - 1)^2 / (d - 1)^2`, is left out: a small epsilon would make of it
+        The constant, `(e^epsilon - 1)^2 / (d - 1)^2`, is left out: for a small epsilon it would be
         a difference of nearly equal numbers.
         """
         weight = math.exp(self.epsilon)
@@ -123,9 +124,9 @@ class SubsetSelection(PureOracle):
     def _bitmaps(self, own: NDArray[np.int64], rng: Generator) -> NDArray[np.uint8]:
         """Return one set a client.
 
-        All other values are first in the set with the same probability, then single ones, drawn
-        uniformly, come and go until the size is right. No other value is treated differently from
-        any other, so all sets of the right size are equally probable, exactly.
+        All other values are initially in the set with the same probability; then single ones, drawn
+        uniformly, are added or removed until the size is right. All other values are treated alike,
+        so all sets of the right size are exactly equally probable.
         """
         bitmaps = packed_bernoulli(self._start, len(own), self.domain, rng)
         clients, (place, bit) = np.arange(len(own)), bit_of(own)
@@ -140,7 +141,7 @@ class SubsetSelection(PureOracle):
     def _start(self) -> Dyadic:
         """A probability for which nearly all sets are a little too small.
 
-        A uniform draw seldom hits one of few members, so that removing is slow if they are few.
+        A uniform draw seldom hits one of few members, so removing is slow if there are few.
         """
         share = self.size / self.domain
         deviations = 1 if share > 1 / 8 else 4
@@ -154,10 +155,10 @@ class SubsetSelection(PureOracle):
         missing: NDArray[np.int64],
         rng: Generator,
     ) -> None:
-        """Add as many uniform members as are missing, or remove; never the client's own value."""
+        """Add missing members, drawn uniformly, or remove some; never the client's own value."""
         left = np.flatnonzero(missing)
         missing, own = missing[left], own[left]
-        while left.size:  # and nobody is left of whom nothing is missing
+        while left.size:  # and no set has missing members
             drawn = rng.integers(self.domain, size=left.size)
             place, bit = bit_of(drawn)
             member = (bitmaps[left, place] & bit) != 0

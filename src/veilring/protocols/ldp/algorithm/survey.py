@@ -34,7 +34,7 @@ class Survey(ABC):
 
     Attributes:
         name: The name by which tasks call it.
-        steps: The public steps that each row goes through first; none unless a subclass has them.
+        steps: The public steps that are applied to each row first; none unless a subclass has them.
     """
 
     name: ClassVar[str]
@@ -63,8 +63,8 @@ class Survey(ABC):
     def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
         """Return rows as the questions take them, after every cell of them was checked.
 
-        A row is checked as a whole, whichever of its cells a question asks for: if only the cell
-        that a client drew were checked, the questions that it never answers would tell of its row.
+        A row is checked as a whole, whichever cell a question needs: if only the drawn cell were
+        checked, the questions that a client never answers would reveal something about its row.
 
         Args:
             rows: One row a client.
@@ -92,7 +92,7 @@ class Survey(ABC):
 
 @dataclass(frozen=True)
 class FrequencySurvey(Survey):
-    """The share of the clients that hold each value of one attribute, the rows' only column.
+    """The share of clients with each value of one attribute, the only column of the rows.
 
     Attributes:
         oracle: Over the attribute's values, numbered from 0.
@@ -119,7 +119,7 @@ class MeanSurvey(Survey):
 
     Attributes:
         means: The randomiser of the features.
-        steps: The public steps that a row goes through first; their result is cut to [-1, 1].
+        steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
 
     Raises:
         InputError: If the means are within classes: labels are not asked for.
@@ -152,7 +152,7 @@ class MeanSurvey(Survey):
 
 @dataclass(frozen=True)
 class DiscreteBayesSurvey(Survey):
-    """A client tells its class, or one of its features together with its class (Section 3.1).
+    """A client reports its class, or one of its features together with its class (Section 3.1).
 
     Question 0 is the class. Question i is feature i, from 1, and value and class are encoded as one
     number: `a * classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
@@ -161,7 +161,7 @@ class DiscreteBayesSurvey(Survey):
         domains: The number of values of each feature, `n_i` of the paper.
         classes: The number of classes, `k` of the paper.
         oracles: The class's, then each feature's with class.
-        steps: The public steps that a row goes through first; they give values numbered from 0.
+        steps: The public steps that are applied to a row first; they give values numbered from 0.
 
     Raises:
         InputError: If the oracles are not one for the class and one a feature, or one of them has
@@ -195,13 +195,14 @@ class DiscreteBayesSurvey(Survey):
         make: MakeOracle,
         steps: tuple[Step, ...] = (),
     ) -> Self:
-        """Return the survey whose oracles are all made alike.
+        """Return the survey whose oracles are all of one kind.
 
         Args:
             domains: The number of values of each feature.
             classes: The number of classes.
-            make: Makes an oracle for a number of values, at least 2: one value hides nothing.
-            steps: The public steps that a row goes through first.
+            make: A function that makes an oracle for a number of values, at least 2: one value
+                protects nothing.
+            steps: The public steps that are applied to a row first.
         """
         sizes = (classes, *(classes * values for values in domains))
         oracles = tuple(make(max(2, size)) for size in sizes)
@@ -238,16 +239,16 @@ class DiscreteBayesSurvey(Survey):
 
 @dataclass(frozen=True)
 class GaussianBayesSurvey(Survey):
-    """A client tells its class, or a feature, or a feature's square (Section 3.2).
+    """A client reports its class, or a feature, or a feature's square (Section 3.2).
 
     Question 0 is the class. Questions 1 and 2 are the features and their squares, each as a vector
-    that is 0 but at the client's class; with `SampledFeature` the client also draws which feature.
-    One client answers one of them only, since all are about the same row.
+    that is 0 except at the client's class; with `SampledFeature` the client also draws the feature.
+    Each client answers only one question, because all are about the same row.
 
     Attributes:
         oracle: The class's.
         means: The randomiser of features within classes; the same for both questions.
-        steps: The public steps that a row goes through first; their result is cut to [-1, 1].
+        steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
 
     Raises:
         InputError: If the oracle has too few values for the classes.
@@ -395,7 +396,7 @@ def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArra
     """
     field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
     given = floats(field, values, allowed)
-    with np.errstate(invalid="ignore"):  # what is not finite is refused
+    with np.errstate(invalid="ignore"):  # values that are not finite are refused
         numbers = given.astype(np.int64)
     is_wrong = (numbers != given) | (numbers < 0) | (numbers >= count)
     if is_wrong.any():

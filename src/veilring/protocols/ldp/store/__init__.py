@@ -18,11 +18,11 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
     Args:
         where: The path of an SQLite file, or the URL of a PostgreSQL database.
         task: The task that the reports answer.
-        read_only: Whether it is only read, for estimates.
+        read_only: Whether to open it only for reading, for estimates.
 
     Raises:
         StoreFailed: If it cannot be reached.
-        InputError: If it holds something else.
+        InputError: If it contains anything else.
         MissingExtra: If psycopg is needed and not installed.
     """
     if where.startswith(URL_PREFIXES):
@@ -37,11 +37,11 @@ def back_up_reports(where: str, to: Path) -> None:
     """Copy the SQLite file of a collector into one complete file, also while it collects.
 
     Raises:
-        InputError: If the store is no file, or something is where the copy is to be.
+        InputError: If the store is not a file, or a file exists at the path of the copy.
         StoreFailed: If the store is damaged or not complete, or the disk fails.
     """
     if where.startswith(URL_PREFIXES):
         raise InputError.because(
-            "a PostgreSQL database is not backed up here; use pg_dump", field="store"
+            "veilring does not back up a PostgreSQL database; use pg_dump", field="store"
         )
     back_up_store(Path(where), to)

@@ -1,10 +1,10 @@
 """`Store`: reports that outlive their collector, each once, and running sums over them.
 
 A report's id is the primary key. The sums are changed in the transaction that inserts the reports,
-so that they are always those of exactly the reports that are there, whenever the power fails.
+so they always match the stored reports exactly, even after a power loss.
 
-Many rows cross into a database in one blob: `statement_values` makes it, whichever database it is,
-and `parse_matches`, `parse_sums` and `parse_reports` read what comes back.
+Many rows are sent to a database in one blob: `statement_values` makes it for any database, and
+`parse_matches`, `parse_sums` and `parse_reports` read the answers.
 """
 
 import sqlite3
@@ -32,7 +32,7 @@ PIECE_REPORTS_MAX: Final = 1 << 16
 # Bytes of reports that are read at once, however wide a report is.
 READ_BYTES_MAX: Final = 16 << 20
 DIGEST_END: Final = 1 << 64
-_NUMBER_BYTES: Final = 4  # of a member's number beside each report
+_NUMBER_BYTES: Final = 4  # of a member's number stored with each report
 _HEAD_BYTES: Final = ID_BYTES + 2 * _NUMBER_BYTES  # an id, a member and a question
 _SUM: Final = np.dtype("<i8")
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples are spread evenly
@@ -76,7 +76,7 @@ class StoredReports:
 
 
 class Senders(NamedTuple):
-    """The members that reports came from.
+    """The members that sent reports.
 
     Attributes:
         names: Their names, each once.
@@ -115,7 +115,7 @@ class Store(ABC):
 
     Raises:
         StoreFailed: If the database cannot be reached; so do all methods.
-        InputError: If it holds reports to another task.
+        InputError: If it contains reports for another task.
     """
 
     def __init__(self, task: Task) -> None:
@@ -127,11 +127,11 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
-        """Return a context in which all that is done is done, durably, or not at all."""
+        """Return a context whose changes are all stored durably, or not at all."""
 
     @abstractmethod
     def _insert(self, question: int, some: StoredReports) -> int:
-        """Insert the reports whose ids are new, and return how many these were."""
+        """Insert the reports whose ids are new, and return their number."""
 
     @abstractmethod
     def _find(self, question: int, some: StoredReports) -> Matches:
@@ -139,15 +139,15 @@ class Store(ABC):
 
     @abstractmethod
     def _undo(self) -> None:
-        """Take back what was inserted since `_mark`."""
+        """Undo the insertions since `_mark`."""
 
     @abstractmethod
     def _mark(self) -> None:
-        """Set the point to which `_undo` goes back."""
+        """Set the point to which `_undo` returns."""
 
     @abstractmethod
     def _read(self, question: int) -> RunningSums:
-        """Return the running sums; in a transaction, nobody else changes them until its end."""
+        """Read the running sums; in a transaction, they are locked until its end."""
 
     @abstractmethod
     def _write(self, question: int, kept: RunningSums, fresh: StoredReports) -> None:
@@ -157,8 +157,8 @@ class Store(ABC):
     def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the number of each member, and how many of its reports count.
 
-        A member that is new gets a number. In a transaction, nobody else changes the counts of
-        these members until its end.
+        A new member gets a number. In a transaction, the counts of these members are locked until
+        its end.
         """
 
     @abstractmethod
@@ -171,7 +171,7 @@ class Store(ABC):
 
     @abstractmethod
     def _stored(self, question: int) -> Iterator[StoredReports]:
-        """Yield all reports to a question, some at a time; ids only where they are looked at."""
+        """Yield all reports for a question, in pieces; with ids only if they are needed."""
 
     def keep(
         self,
@@ -181,13 +181,13 @@ class Store(ABC):
         quotas: Quotas = NO_QUOTAS,
         closed: bool = False,
     ) -> list[Verdicts]:
-        """Store what is new, in one transaction; when this returns, it is durable.
+        """Store new reports in one transaction; when this returns, they are durable.
 
         Args:
             arrived: Reports that were accepted.
-            senders: The sender of each report; the `places` of what arrived are places in it.
+            senders: The sender of each report; the `places` of the reports are positions in it.
             quotas: The most reports of each member that count, over all that it ever sends.
-            closed: Whether new reports come too late. Stored ones are still acknowledged.
+            closed: Whether it is too late for new reports. Stored ones are still acknowledged.
 
         Returns:
             The verdicts of each: `COUNTED`, `KNOWN`, `REUSED_ID`, `CLOSED` or `OVER_QUOTA`.
@@ -217,7 +217,7 @@ class Store(ABC):
         """Read all reports, judge each again, and return their tally, as of one moment.
 
         Args:
-            without: The members whose reports are left out of what is returned.
+            without: The members whose reports to leave out.
 
         Raises:
             InputError: If one of these never sent a report.
@@ -237,9 +237,9 @@ class Store(ABC):
         if recounted.counts != running.counts or not all(
             map(np.array_equal, recounted.sums, running.sums)
         ):
-            raise StoreFailed("the running sums are not those of the reports")
+            raise StoreFailed("the running sums do not match the reports")
         if counts != counted:
-            raise StoreFailed("the members' counts are not those of the reports")
+            raise StoreFailed("the members' counts do not match the reports")
         return _as_tally([kept for _, kept in both])
 
     def stored(self, question: int, *, without: Collection[str] = ()) -> Iterator[Reports]:
@@ -247,7 +247,7 @@ class Store(ABC):
 
         Args:
             question: The number of the question.
-            without: The members whose reports are left out.
+            without: The members whose reports to leave out.
 
         Raises:
             InputError: If one of these never sent a report.
@@ -264,7 +264,7 @@ class Store(ABC):
         full = kept = RunningSums(0, np.zeros(randomiser.cells, dtype=np.int64))
         for some in self._stored(question):
             if not randomiser.accept(some.reports).all():
-                raise StoreFailed("a report is stored that no client could have made")
+                raise StoreFailed("a stored report could not have been made by any client")
             numbers, each = np.unique(some.members, return_counts=True)
             counts.update(dict(zip(numbers.tolist(), each.tolist(), strict=True)))
             sums = randomiser.aggregate(some.reports)
@@ -357,7 +357,7 @@ def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) 
     numbers = {name: number for number, (name, _) in members.items()}
     for name in names:
         if name not in numbers:
-            known = ", ".join(sorted(numbers)) or "nobody, as there are no reports"
+            known = ", ".join(sorted(numbers)) or "no name, because there are no reports"
             raise InputError("without", name, f"a member that has sent reports: {known}")
     return [numbers[name] for name in names]
 
@@ -372,7 +372,7 @@ def _pieces(count: int) -> list[slice]:
 
 
 class _Repeats:
-    """Which of some reports has each id first.
+    """The first of some reports with each id.
 
     Args:
         ids: Shape (reports, `ID_BYTES`).
@@ -400,16 +400,16 @@ class _Repeats:
 
 
 def _order_by_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the order by the first half of the ids, in which a B-tree takes them fastest.
+    """Return the order by the first half of the ids, in which a B-tree inserts them fastest.
 
-    Reports with equal ids stay in the order in which they came.
+    Reports with equal ids keep their order of arrival.
     """
     halves = np.ascontiguousarray(ids[:, : ID_BYTES // 2]).view(">u8").reshape(-1)
     return np.argsort(halves, kind="stable")
 
 
 class _Headroom:
-    """How many reports of members may still be counted, while a group is stored.
+    """The number of further reports allowed for members, while a group is stored.
 
     Args:
         left: The number of reports that may be counted of each member; negative if a limit was
@@ -445,12 +445,12 @@ class _Headroom:
 
 
 class _Fits(NamedTuple):
-    """Which reports of a group fit the quotas: the first that came, of each member.
+    """The reports of a group that fit the quotas: the first ones of each member.
 
     Attributes:
-        who: The member of each report, in the order in which they came.
+        who: The member of each report, in order of arrival.
         order: The places of the reports in that order, as they are worked on.
-        room: The room that is left.
+        room: The remaining room.
     """
 
     who: NDArray[np.int64]
@@ -483,8 +483,8 @@ def parse_matches(listed: str | None, count: int) -> Matches:
     """Return which of the ids that were looked up are stored.
 
     Args:
-        listed: `2 * place` of each id that is stored, and one more if its report is the same; in
-            decimal, with commas between.
+        listed: `2 * place` of each stored id, plus one if its report is equal; in decimal,
+            separated by commas.
         count: The number of ids.
     """
     found = np.zeros(count, dtype=np.uint8)
@@ -506,7 +506,7 @@ def parse_sums(reports: int, blob: bytes, cells: int) -> RunningSums:
         StoreFailed: If the number of sums is not `cells`.
     """
     if len(blob) != cells * _SUM.itemsize:
-        raise StoreFailed("running sums are stored that have another length")
+        raise StoreFailed("stored running sums have the wrong length")
     return RunningSums(reports, np.frombuffer(blob, _SUM).astype(np.int64))
 
 
@@ -520,7 +520,7 @@ def parse_reports(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> Sto
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     for column, size in zip(columns, widths, strict=True):
         if set(map(len, column)) - {size}:
-            raise StoreFailed("a report is stored that has another length")
+            raise StoreFailed("a stored report has the wrong length")
     ids, numbers, reports = (
         np.frombuffer(b"".join(column), np.uint8).reshape(-1, size)
         for column, size in zip(columns, widths, strict=True)
@@ -562,7 +562,7 @@ def digest_reports(question: int, some: StoredReports) -> int:
 
 @lru_cache(maxsize=64)
 def _places(count: int) -> NDArray[np.uint64]:
-    """Return a number for each place of a word, so that two words that change places are seen."""
+    """Return a number for each position of a word, so that swapped words are detected."""
     return _mixed(np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
 
 

@@ -1,7 +1,7 @@
-"""Reports in a PostgreSQL database, for collectors that share one or whose host keeps no state.
+"""Reports in a PostgreSQL database, for several collectors or a host without storage.
 
-The extra `postgres` brings the driver. The statements are those of `SqliteStore`, as this server
-says them.
+The extra `postgres` installs the driver. The statements are those of `SqliteStore`, in PostgreSQL's
+dialect.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ from veilring.protocols.ldp.store.base import (
 )
 from veilring.protocols.ldp.task import Task
 
-# A server that takes longer to answer the first word is not there; clients send again.
+# A server that takes longer for its first answer counts as unreachable; clients send again.
 SERVER_SECONDS: Final = 10
 
-_LOCK: Final = 0x7665696C  # "veil": only one collector at a time makes the tables
+_LOCK: Final = 0x7665696C  # "veil": only one collector at a time creates the tables
 _SCHEMA: Final = (
     "CREATE SCHEMA IF NOT EXISTS veilring",
     "CREATE TABLE IF NOT EXISTS veilring.task (digest bytea NOT NULL, body bytea NOT NULL)",
@@ -78,12 +78,12 @@ ON CONFLICT (question) DO UPDATE SET reports = EXCLUDED.reports, sums = EXCLUDED
 class PostgresStore(Store):
     """See `Store`. A connection that was lost is made again with the next transaction.
 
-    Several collectors may share a database: each transaction sees what the others have committed.
+    Several collectors may share a database: each transaction sees the commits of the others.
 
     Args:
-        url: The database's URL; it is never shown, as it may hold a password.
+        url: The database's URL; it is never shown, because it may contain a password.
         task: The task that the reports answer.
-        read_only: Whether it is only read, for estimates.
+        read_only: Whether to open it only for reading, for estimates.
     """
 
     def __init__(self, url: str, task: Task, *, read_only: bool = False) -> None:
@@ -119,7 +119,7 @@ class PostgresStore(Store):
                 row,
             )
             for question, randomiser in enumerate(self.task.survey.questions):
-                # A row that is there can be locked, so that two collectors take turns.
+                # an existing row can be locked, so that two collectors take turns
                 db.execute(
                     "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
                     (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
@@ -128,7 +128,7 @@ class PostgresStore(Store):
         if found is None or found[0] != self.task.digest:
             made_for = found[0].hex()[:16] if found else "none"
             own = self.task.digest.hex()[:16]
-            message = f"the database is for the task {made_for}…, and this task is {own}…"
+            message = f"the database is for the task {made_for}…, but this task is {own}…"
             raise InputError.because(message, field="store")
 
     @override
@@ -215,7 +215,7 @@ class PostgresStore(Store):
 
 
 def _require_readable(url: str) -> None:
-    """Refuse a URL that cannot be read, without what the library quotes of it: the password.
+    """Refuse an unreadable URL, without the library's quotation of it, which includes the password.
 
     An `@` or `/` within a password ends it too soon, and the library would take the rest of it for
     a host or a database, and name it when there is none.

@@ -1,8 +1,7 @@
 """Reports in one SQLite file.
 
 A group of reports is inserted by one statement that cuts two blobs into rows: Python would take
-longer to make the rows than SQLite to store them, and would hold its lock meanwhile, which the
-event loop needs.
+longer to make the rows than SQLite to store them, and would block the event loop meanwhile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ from veilring.protocols.ldp.store.base import (
 )
 from veilring.protocols.ldp.task import Task
 
-# Pages of the tree of ids that stay in memory; what a collector takes does not grow beyond it.
+# Pages of the tree of ids kept in memory, which bounds the memory of a collector.
 CACHE_BYTES_MAX: Final = 64 << 20
 # The write-ahead log before it is moved into the file: large enough that a page that many groups
 # touch is moved once, small enough that a restart reads it in no time.
@@ -51,7 +50,7 @@ _WHAT: Final = "SQLite"
 _DIGEST_BYTES: Final = 8
 _FORMAT: Final = Format(
     name="store of reports",
-    application=0x7665696C,  # "veil", so that another program's file is not taken for ours
+    application=0x7665696C,  # "veil", so that other programs' files are not mistaken for ours
     version=1,
     schema="""
 CREATE TABLE task (digest BLOB NOT NULL, body BLOB NOT NULL) STRICT;
@@ -78,7 +77,7 @@ SELECT substr(:ids, :size * i + 1, :size), :question, substr(:members, :number *
 FROM numbers WHERE i < :count
 ON CONFLICT DO NOTHING
 """
-# One row for all that is found: each row that SQLite hands to Python is a turn at its lock.
+# One row for all results: each row that SQLite returns to Python is a turn at its lock.
 _FIND: Final = """
 SELECT group_concat(
     2 * i + (question = :question AND report = substr(:reports, :width * i + 1, :width))
@@ -128,7 +127,7 @@ class SqliteStore(Store):
         return self._file.connection
 
     def _open(self) -> StateFile:
-        """Open the file, also after a failure has closed it, and check all that it holds."""
+        """Open the file, even after a failure has closed it, and check its content."""
         file = open_state_file(self._path, _FORMAT, check=self._require_sound)
         try:
             db = file.connection
@@ -175,17 +174,17 @@ class SqliteStore(Store):
     def _damaged(self) -> StoreFailed:
         name = self._path.name
         return StoreFailed(
-            f"{self._path} is damaged (its reports are not those that were stored). Put back the "
-            f"newest copy that you have of it. Without it, {_FORMAT.loss}; to begin again all the "
-            f"same, move away {name}, {name}.lock, {name}-wal and {name}-shm"
+            f"{self._path} is damaged (its reports are not those that were stored). Restore your "
+            f"newest copy of it. Without it, {_FORMAT.loss}; to start over "
+            f"nevertheless, move away {name}, {name}.lock, {name}-wal and {name}-shm"
         )
 
     def _require_task(self, db: Connection) -> None:
-        """Refuse a file whose reports answer another task."""
+        """Refuse a file with reports for another task."""
         found = db.execute("SELECT digest FROM task").fetchone()
         if found is not None and found[0] != self.task.digest:
             made_for, own = found[0].hex()[:16], self.task.digest.hex()[:16]
-            message = f"{self._path} is for the task {made_for}…, and this task is {own}…"
+            message = f"{self._path} is for the task {made_for}…, but this task is {own}…"
             raise InputError.because(message, field="store")
 
     @override
@@ -209,7 +208,7 @@ class SqliteStore(Store):
                 with self._file.transaction():
                     yield
             except BaseException:
-                self._file = None  # what failed has closed it
+                self._file = None  # the error has closed it
                 raise
 
     @contextmanager
@@ -295,10 +294,10 @@ class SqliteStore(Store):
 
 
 def back_up_store(path: Path, to: Path) -> None:
-    """Copy a store into one complete file, also while its collector goes on.
+    """Copy a store into one complete file, even while its collector is running.
 
     Raises:
-        InputError: If there is no store, or something is where the copy is to be.
+        InputError: If there is no store, or a file exists at the path of the copy.
         StoreFailed: If the store is damaged or not complete, or the disk fails.
     """
     with as_store_failed(_WHAT, path):

@@ -1,6 +1,6 @@
 """The mathematics of the noisyvotes family: pure vectorised functions, no I/O, no asyncio.
 
-`parameters` is what all parties know, and how budgets are divided at worst; `releases` what a party
-counts and adds, one release after another; and `guarantees` the epsilon that remains when shares of
-the noise are missing or parties collude.
+`parameters` contains the public parameters and the worst-case division of budgets; `releases` the
+counts and noise of a party, one release after another; and `guarantees` the epsilon that remains if
+noise shares are missing or parties collude.
 """

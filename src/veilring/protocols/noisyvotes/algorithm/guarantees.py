@@ -1,4 +1,4 @@
-"""The epsilon that remains when shares of the noise are missing, or known to a coalition.
+"""The epsilon that remains if noise shares are missing, or known to a coalition.
 
 What one count loses
     `g(epsilon)`: epsilon if the total exponent A of the noise is at least 1, and for A < 1 what
@@ -53,18 +53,18 @@ _PAIR: Final = 2  # colluders that enclose a party of a ring
 def remaining_epsilon(
     spent: Sequence[Allocation], parties: int, *, tolerated: int, missing: int
 ) -> float:
-    """Return the epsilon of a batch of which some shares of noise are missing, rounded up.
+    """Return the epsilon of a batch in which some noise shares are missing, rounded up.
 
-    Missing is what a party did not add, lied about, or let somebody know; so for a party that looks
-    its own share is, too, and `guarantee` of a coalition of one counts it. Whoever learns nothing
-    but totals learns no more than this. Where radii were found for k, it is the loss of the answer
-    that came out: more shares missing than tolerated leave no bound that holds for all answers but
-    that of a clique of the whole batch.
+    A share is missing if its party did not add it, lied about it, or revealed it; for a party as
+    observer its own share is missing, too, and `guarantee` of a coalition of one includes it.
+    Observers that learn only totals learn no more than this. If radii were found for k, it is the
+    loss for the actual answer: if more shares are missing than tolerated, only the loss of a clique
+    of the whole batch bounds all answers.
 
     Args:
-        spent: The plan of each release, as `NoisyVotes.spent` has it.
+        spent: The plan of each release, from `NoisyVotes.spent`.
         parties: The number of parties, n.
-        tolerated: The number of shares that may be missing at no loss.
+        tolerated: The number of shares that may be missing without loss.
         missing: The number of shares that are missing for the observer, from 0 to n - 1.
 
     Raises:
@@ -85,18 +85,20 @@ def guarantee(
     tolerated: int,
     missing: int = 0,
 ) -> float:
-    """Return the epsilon that protects each honest party, wherever in the ring colluders are.
+    """Return the epsilon that protects each honest party, wherever colluders are in a ring.
 
     Args:
         spent: The plan of each release.
         parties: The number of parties, n.
-        coalition: The number of parties that pool all that they see, from 0 to n - 1.
+        coalition: The number of colluding parties, from 0 to n - 1.
         method: The method by which noisy votes are added up.
         tolerated: The number that the parameters tolerate.
-        missing: The number of parties outside of the coalition that add no noise. The victim does.
+        missing: The number of parties outside of the coalition that add no noise, not including the
+            victim.
 
     Raises:
-        InputError: If a number is out of its range, or the method does not serve the parties.
+        InputError: If a number is out of its range, or the method does not support that number of
+            parties.
     """
     shares = protecting_shares(parties, coalition, method)
     return _by_shares(spent, parties, shares - missing, tolerated)
@@ -111,18 +113,20 @@ def guarantee_in_ring(
     tolerated: int,
     missing: int = 0,
 ) -> float:
-    """Return the epsilon that protects each honest party of a ring in which all places are known.
+    """Return the epsilon that protects each honest party of a ring with known positions.
 
     Args:
         spent: The plan of each release.
         parties: The number of parties, n.
-        coalition: The places of the colluders in the ring, from 0; at most n - 1 of them.
+        coalition: The positions of the colluders in the ring, from 0; at most n - 1 of them.
         method: The method by which noisy votes are added up.
         tolerated: The number that the parameters tolerate.
-        missing: The number of parties outside of the coalition that add no noise. The victim does.
+        missing: The number of parties outside of the coalition that add no noise, not including the
+            victim.
 
     Raises:
-        InputError: If a number is out of its range, or the method does not serve the parties.
+        InputError: If a number is out of its range, or the method does not support that number of
+            parties.
     """
     members = set(coalition)
     _require_coalition(parties, len(members), method)
@@ -138,10 +142,11 @@ def guarantee_in_ring(
 def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     """Return the number of honest shares of noise that protect each honest row, in the worst case.
 
-    By `shares` and by `masks`, those of all honest parties. On cycles, too, as long as the
-    coalition is too small to cut the honest parties in two; else a victim's own, since its
-    neighbours may be the coalition. s edge-disjoint cycles of `walecki_cycles` take 2s colluders to
-    cut, a party's own neighbours, for every number of parties that was tried; here it is computed.
+    By `shares` and by `masks` these are the shares of all honest parties. On cycles, too, as long
+    as the coalition is too small to cut the honest parties in two; otherwise only the victim's own,
+    because its neighbours may be the coalition. s edge-disjoint cycles of `walecki_cycles` need 2s
+    colluders to cut, a party's own neighbours, for every number of parties that was tried; here it
+    is computed.
 
     Args:
         parties: The number of parties, n.
@@ -149,7 +154,8 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
         method: The method by which noisy votes are added up.
 
     Raises:
-        InputError: If a number is out of its range, or the method does not serve the parties.
+        InputError: If a number is out of its range, or the method does not support that number of
+            parties.
     """
     _require_coalition(parties, coalition, method)
     if not method.goes_round or coalition < _PAIR:
@@ -165,12 +171,12 @@ def _release_loss(plan: Allocation, exponent: Fraction) -> Fraction:
 
 
 def _by_shares(spent: Sequence[Allocation], parties: int, shares: int, tolerated: int) -> float:
-    there = max(1, shares)  # a victim's own is
+    there = max(1, shares)  # the victim's own share is
     return remaining_epsilon(spent, parties, tolerated=tolerated, missing=parties - there)
 
 
 def _cycles(parties: int, method: SumMethod) -> Sequence[Sequence[int]]:
-    """Return the cycles over places in the ring, as `ring.roles.sums.sum_cycles` takes them."""
+    """Return the cycles over positions in the ring, in the form of `ring.roles.sums.sum_cycles`."""
     if method.cycles == 1:
         return (range(parties),)
     return walecki_cycles(parties)[: method.cycles]
@@ -178,7 +184,7 @@ def _cycles(parties: int, method: SumMethod) -> Sequence[Sequence[int]]:
 
 @lru_cache
 def _connectivity(parties: int, method: SumMethod) -> int:
-    """Return the number of parties that have to go for the union of the cycles to fall apart."""
+    """Return the number of parties whose removal disconnects the union of the cycles."""
     require_extra("networkx")
     import networkx as nx
 

@@ -1,8 +1,8 @@
-"""The public parameters of noisy votes, which all parties hold, and the worst plans they allow.
+"""The public parameters of noisy votes, and the worst plans they allow.
 
-Where radii are found for k, the division of a budget depends on totals that were published before.
-A statement about a batch that has to hold beforehand, or whatever its answer is, is made of the
-worst plan, in which one row may be in reach of all queries.
+If radii are found for k, the division of a budget depends on earlier published totals. A statement
+about a batch that must hold beforehand, or for any answer, uses the worst plan, in which one row
+may be within reach of all queries.
 """
 
 from dataclasses import dataclass, field
@@ -34,9 +34,9 @@ from veilring.protocols.radius.algorithm.conversion import (
 from veilring.protocols.ring.algorithm.sums import SumMethod
 
 _SHARES: Final = SumMethod("shares")
-# Noise of a smaller scale is drawn by nobody: it is 0 but for once in e**(2**20) times.
+# Noise of a smaller scale is useless: it is 0 except once in e**(2**20) times.
 VOTES_EPSILON_MAX: Final = 2**20
-# More rows than anybody has. Floats hold all of them, and their ratios, exactly enough.
+# More rows than anybody has. Floats represent all of them, and their ratios, exactly enough.
 _ROWS_MAX: Final = 2**53
 
 
@@ -44,14 +44,14 @@ _ROWS_MAX: Final = 2**53
 class ByAnnuli:
     """Interactive: each query's radius is chosen among candidates by noisy counts.
 
-    The parties count the rows between each candidate and the one before it. A row is in one such
-    annulus at most, where it would be in all the larger balls: so one share of noise for each
-    annulus is enough, and the balls' counts are sums of them. Without noise the radius is the first
-    candidate whose ball holds k.
+    The parties count the rows between each candidate and the previous one. A row is in at most one
+    such annulus, whereas it would be in all the larger balls: one noise share for each annulus is
+    enough, and the counts of balls are sums of them. Without noise the radius is the first
+    candidate whose ball contains k rows.
 
     Attributes:
         number: The number of candidates, from 2 to `CANDIDATES_MAX`. The noise of a ball's count
-            grows with the number of annuli in it, so that a few are better than many.
+            grows with the number of annuli in it, so a few are better than many.
         spacing: Their spacing, up to twice the radius that would be right for evenly spread rows.
         allocation: The divisor of a query's share of the budget, on the overlap graph of the
             largest candidates' balls.
@@ -74,7 +74,7 @@ class WithinRadius:
     """The rows within a public radius of a query vote.
 
     Attributes:
-        radius: The radius of all queries; or none, if the client gives each query its own.
+        radius: The radius of all queries; none if the client gives each query its own.
 
     Raises:
         InputError: If `radius` is not a finite number of at least 0.
@@ -89,15 +89,17 @@ class WithinRadius:
 
 @dataclass(frozen=True, slots=True)
 class NearestRows:
-    """About the k nearest rows of a query vote: k is turned into a radius first, under a budget.
+    """About the k nearest rows of a query vote: k is first converted to a radius, under a budget.
 
     Attributes:
-        k: The number of neighbours that are wanted, from 1 to 2**53.
-        epsilon_conversion: The budget for turning k into radii, within the same bounds as a vote's.
-        rows: The number of rows of all parties, up to 2**53, if that is public. It is stated here,
-            and never read off the data.
-        epsilon_count: The budget for counting the rows, likewise, if `rows` is none; otherwise 0.
-        conversion: The way to turn k into radii: one noisy grid for all queries, for up to six
+        k: The desired number of neighbours, from 1 to 2**53.
+        epsilon_conversion: The budget for converting k to radii, within the same bounds as a
+            vote's.
+        rows: The number of rows of all parties, up to 2**53, if that is public. It is declared
+            here, and never computed from the data.
+        epsilon_count: The budget for counting the rows, within the same bounds, if `rows` is none;
+            otherwise 0.
+        conversion: The conversion of k to radii: one noisy grid for all queries, for up to six
             features; or noisy counts around each query.
 
     Raises:
@@ -124,7 +126,7 @@ class NearestRows:
 
 @dataclass(frozen=True, slots=True)
 class NoisyVotesParameters:
-    """The public parameters of a batch; all parties hold the same.
+    """The public parameters of a batch, equal for all parties.
 
     Attributes:
         features: The number of features of a row and of a query.
@@ -132,16 +134,16 @@ class NoisyVotesParameters:
         epsilon_vote: The budget of the vote, above 2**-15 and at most 2**20.
         neighbours: The rows that vote.
         tolerated: The number of colluding or missing parties, the observer included, up to which
-            epsilon holds: each share of noise is one of `parties - tolerated`. So 0 protects from
-            outsiders, if all add their noise; 1, the default, from any single party likewise; and
-            each party beyond that may add none.
+            epsilon holds: each noise share is one of `parties - tolerated`. So 0 protects from
+            outsiders, if all add their noise; 1, the default, protects from any single party as
+            well; and each party beyond that may add none.
         allocation: The divisor of a query's share of the vote's budget.
-        sum: The method by which noisy votes are added up; see `guarantee` for what each protects
-            from.
+        sum: The method by which noisy votes are added up; `guarantee` computes the protection of
+            each.
         work: The limit of each clique search.
 
     Raises:
-        InputError: If a value is out of range, or does not go with another.
+        InputError: If a value is out of range, or incompatible with another.
     """
 
     features: int
@@ -168,7 +170,7 @@ class NoisyVotesParameters:
 
     @property
     def epsilon(self) -> float:
-        """The cost of a batch, rounded up, if no more shares are missing than tolerated.
+        """The price of a batch, rounded up, if no more shares are missing than tolerated.
 
         An observer that is a party counts its own share as missing.
         """
@@ -181,8 +183,8 @@ class NoisyVotesParameters:
         """Return the exponent of each party's share of noise.
 
         Raises:
-            InputError: If the sum does not serve that number of parties, or all of their shares may
-                be missing.
+            InputError: If the sum does not support that number of parties, or all of their shares
+                may be missing.
         """
         self.sum.check(parties)
         allowed = f"below the number of parties, {parties}"
@@ -192,14 +194,14 @@ class NoisyVotesParameters:
     def radii_of(
         self, queries: NDArray[np.float64], radii: NDArray[np.float64] | None
     ) -> NDArray[np.float64] | None:
-        """Return the radii that are known before anybody looks at rows; none if k is to be found.
+        """Return the radii that are known without looking at rows; none if k is to be converted.
 
         Args:
             queries: Shape (Q, features), in [0, 1], at least one.
             radii: Shape (Q,), if the batch comes with them.
 
         Raises:
-            InputError: If queries or radii do not fit, or radii are missing or not needed.
+            InputError: If queries or radii are invalid, or radii are missing or superfluous.
         """
         require_queries(queries)
         fits = len(queries) >= 1 and queries.shape[1] == self.features
@@ -210,7 +212,9 @@ class NoisyVotesParameters:
         near = self.neighbours
         asked = isinstance(near, WithinRadius) and near.radius is None
         missing = "radii are missing; give one for each query"
-        message = missing if asked else "the parameters say which rows vote; leave the radii out"
+        message = (
+            missing if asked else "the parameters determine which rows vote; leave the radii out"
+        )
         require_that((radii is not None) == asked, "radii", message)
         if isinstance(near, WithinRadius) and near.radius is not None:
             radii = np.full(len(queries), near.radius)
@@ -220,7 +224,7 @@ class NoisyVotesParameters:
         return np.asarray(radii, dtype=np.float64)
 
     def check_rows(self, rows: Rows) -> None:
-        """Refuse a party's rows if they are of another schema; none at all are fine.
+        """Refuse a party's rows if they do not fit the schema; an empty set is allowed.
 
         Raises:
             InputError: If they have other features or an unknown class.
@@ -244,7 +248,7 @@ def _require_whole(field_name: str, value: int, least: int, most: float = inf) -
 
 
 def _require_budget(field_name: str, epsilon: float) -> None:
-    """Refuse what is no budget, or one for which no noise can be drawn."""
+    """Refuse an invalid budget, or one for which no noise can be drawn."""
     good = 1 / POLYA_SCALE_MAX < epsilon <= VOTES_EPSILON_MAX
     allowed = f"a number above 1/{POLYA_SCALE_MAX}, and at most {VOTES_EPSILON_MAX}"
     require(good, field_name, epsilon, allowed)
@@ -256,10 +260,10 @@ def single_run_plan(epsilon: float) -> Allocation:
 
 
 def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocation, ...]:
-    """Return a plan for each release, whose shares no other plan's are below.
+    """Return a plan for each release with the smallest shares of any plan.
 
-    `guarantee` of them is the most that any batch of that size loses, however many shares of noise
-    are missing: see there why no other plan loses more.
+    `guarantee` of these plans is the maximum loss of any batch of that size, for any number of
+    missing noise shares: see there for the proof.
 
     Args:
         parameters: The public parameters.
@@ -277,16 +281,17 @@ def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocat
 
 
 def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
-    """Refuse a batch about k of which a later release might find too little noise to draw from.
+    """Refuse a batch about k in which a later release might have too small a budget for noise.
 
-    So nothing is published about a batch that is not answered in the end.
+    Without this check, a batch might publish totals but never be answered.
 
     Args:
         parameters: The public parameters.
         queries: The number of queries in the batch.
 
     Raises:
-        InputError: If so. Where radii are public, the first release is the only one, and refuses.
+        InputError: If there is such a release. With public radii, the first release is the only
+            one, and checks itself.
     """
     if isinstance(parameters.neighbours, NearestRows):
         least = min(plan.epsilons.min() for plan in worst_plans(parameters, queries))

@@ -1,11 +1,11 @@
-"""The releases of a batch, one after another, and a party's share of the noise in each.
+"""The releases of a batch, one after another, and a party's noise share in each.
 
-`batch_steps` is the whole classifier but for the sums: it says what to count and under which
-budget, is sent the noisy total of all parties, and goes on from there. The networked role and
-`noisy_votes`, which is all parties in one process, run the same one.
+`batch_steps` is the whole classifier except for the sums: it yields the next counts and their
+budget, receives the noisy total of all parties, and continues from there. The networked role and
+`noisy_votes`, which is all parties in one process, run the same code.
 
-All parties' shares of noise together are the discrete Laplace noise of one trusted owner, exactly:
-shares are differences of Pólya draws, whose exponents add up (see `privacy.polya`).
+The noise shares of all parties together are exactly the discrete Laplace noise of one trusted
+owner: shares are differences of Pólya draws, whose exponents add up (see `privacy.polya`).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -41,19 +41,19 @@ from veilring.protocols.radius.algorithm.conversion import (
 
 Counts = NDArray[np.int64]
 
-# A party that lies can make any total of it. Honest ones are far below, and floats hold it exactly.
+# A malicious party can cause any total. Honest ones are far below, and exact in floats.
 _MOST: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """Counts that are to be added up, with noise.
+    """Counts to add up, with noise.
 
     Attributes:
         plan: The budget of each run of counts.
         entries: The number of counts of a run.
-        count: Returns a party's counts, shape (runs, entries): a row is in one entry of each run at
-            most, and the runs that it is in spend no more than the release's budget together.
+        count: A function that returns a party's counts, shape (runs, entries): a row is in at most
+            one entry of each run, and its runs spend at most the release's budget together.
     """
 
     plan: Allocation
@@ -63,15 +63,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VotesAnswer:
-    """The answer that all parties learn about a batch.
+    """The answer to a batch, learned by all parties.
 
     Attributes:
         labels: Shape (Q,): the class with the greatest total, the lowest of them if several have.
         totals: Shape (Q, classes): the noisy votes.
         radii: Shape (Q,), within which rows voted.
-        epsilon: The cost, if no more shares are missing than tolerated for the observer: a party
+        epsilon: The price, if no more shares are missing than tolerated for the observer; a party
             that observes misses its own.
-        spent: The plan of each release: what `remaining_epsilon` and `guarantee` reckon with.
+        spent: The plan of each release: the input of `remaining_epsilon` and `guarantee`.
         rows: The noisy number of rows, if they were counted.
     """
 
@@ -91,10 +91,10 @@ def batch_steps(
     parameters: NoisyVotesParameters,
     radii: NDArray[np.float64] | None = None,
 ) -> Steps:
-    """Yield what to count next, take the noisy totals, and return what is known at the end.
+    """Yield the next counts, receive the noisy totals, and return the result.
 
-    Everything here follows from public values. So all parties that hold the same queries, radii and
-    parameters, and that are sent the same totals, plan the same.
+    Everything here follows from public values, so all parties with the same queries, radii and
+    parameters, and the same totals, have the same plan.
 
     Args:
         queries: Shape (Q, features), in [0, 1].
@@ -102,8 +102,8 @@ def batch_steps(
         radii: Shape (Q,), if the batch comes with them.
 
     Raises:
-        InputError: If queries and radii do not fit the parameters, or a later release
-            might find too little noise for the queries; before the first release.
+        InputError: If queries and radii do not fit the parameters, or a later release might have
+            too small a budget for the queries; before the first release.
     """
     known = parameters.radii_of(queries, radii)
     require_shares(parameters, len(queries))
@@ -178,10 +178,10 @@ def _candidates(conversion: ByAnnuli, k: int, rows: int, features: int) -> NDArr
 
 
 def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Return the candidate that has as many before it as seem to hold fewer than k rows.
+    """Return the candidate with as many before it as seem to contain fewer than k rows.
 
-    Without noise it is the first that holds k. With noise the first that *seems* to would too often
-    be one of the many before it; here, noise moves the choice up as well as down.
+    Without noise it is the first that contains k. With noise the first that *seems* to would too
+    often be one of the many before it; here, noise moves the choice up as well as down.
     """
     fewer = np.count_nonzero(np.cumsum(annuli, axis=1) < k, axis=1)
     return np.asarray(candidates[np.minimum(fewer, len(candidates) - 1)])
@@ -193,16 +193,16 @@ def noisy_counts(
     exponent: Fraction,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Return a party's counts with its share of the noise, same shape: what it adds to the sum.
+    """Return a party's counts with its noise share, same shape: its input to the sum.
 
     Args:
-        counts: Shape (runs, entries). Secret. A row is in one entry of each run at most.
-        epsilons: Shape (runs,): what each run spends if all of the noise is there.
-        exponent: The party's part of the noise, as `NoisyVotesParameters.exponent` gives it.
-        rng: The party's own. Secret.
+        counts: The secret counts, shape (runs, entries). A row is in at most one entry of each run.
+        epsilons: Shape (runs,): the loss of each run if all of the noise is present.
+        exponent: The party's part of the noise, from `NoisyVotesParameters.exponent`.
+        rng: The party's own randomness, a secret.
 
     Raises:
-        InputError: As `noise_share` does.
+        InputError: As in `noise_share`.
     """
     return counts + noise_share(epsilons, counts.shape[1], exponent, rng)
 
@@ -245,7 +245,7 @@ def noisy_votes(
     radii: NDArray[np.float64] | None = None,
     missing: int = 0,
 ) -> VotesAnswer:
-    """Label a batch as the parties would, with the steps that they run.
+    """Label a batch like the parties would, with the same steps.
 
     The masks of the secure sum cancel in the total and are left out.
 
@@ -255,7 +255,7 @@ def noisy_votes(
         parameters: The public parameters.
         rng: The source of all parties' shares of the noise.
         radii: Shape (Q,), if the parameters leave them to the client.
-        missing: The number of parties, the last ones, that add no noise: to see what that does.
+        missing: The number of parties, the last ones, that add no noise, for experiments.
 
     Raises:
         InputError: If queries, radii, parties or rows do not fit the parameters.

@@ -185,7 +185,7 @@ class Predictor:
                 )
         if len(np.unique(ids)) < len(ids) or np.isin(ids, self._rows.ids).any():
             raise InputError.because(
-                "an id is there already, or twice; each record needs a new one", field="ids"
+                "an id exists already, or occurs twice; each record needs a new one", field="ids"
             )
         if not np.all((labels >= 0) & (labels < self.parameters.classes)):
             raise InputError.because(
@@ -217,7 +217,7 @@ class Predictor:
         """
         gone = np.flatnonzero(np.isin(self._rows.ids, ids))
         if len(gone) < len(np.unique(ids)):
-            raise InputError.because("an unknown id is among the ids; add it first", field="ids")
+            raise InputError.because("there is an unknown id; add it first", field="ids")
         self._rows.forget(gone)
         self._clear()
 

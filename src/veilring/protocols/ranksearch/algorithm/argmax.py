@@ -1,4 +1,4 @@
-"""The class with most votes, of vote totals that stay shared; nothing else is opened.
+"""The class with the most votes, computed from secret-shared totals; nothing else is opened.
 
 Votes are whole numbers up to a public K. Up to `ONE_HOT_MAX` of them each total v has a one-hot:
 `v + r` is opened for an unknown uniform r, whose shared powers give those of v, and these give
@@ -40,13 +40,15 @@ from veilring.protocols.ranksearch.algorithm.shares import (
 )
 
 ONE_HOT_MAX: Final = 64
-"""The most votes that have a one-hot, of as many products a class; beyond, bits cost less."""
+"""The maximum number of votes for one-hots, which need as many products per class; beyond it, bits
+cost less."""
 WORDS_A_CLASS: Final = ONE_HOT_MAX // 2
 """The most words that a party deals at once of a query's class."""
 VOTES_MAX: Final = (PRIMES[-1] - 1) // 2
-"""The most votes that can be compared: twice their difference is below the greatest prime."""
+"""The maximum number of votes to compare: twice their difference must be below the largest
+prime."""
 NO_LABEL: Final = -1
-"""The label where no honest votes have what was opened."""
+"""The label if honest votes cannot have the opened values."""
 
 _TABLES: Final = 8  # of numbers that depend on public parameters alone
 
@@ -54,7 +56,7 @@ _TABLES: Final = 8  # of numbers that depend on public parameters alone
 def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
     """Return a bound of the votes on each query, shape (Q,), one of three at most.
 
-    Queries with one bound are labelled together, so that few bounds take few rounds.
+    Queries with one bound are labelled together, so few different bounds need few rounds.
 
     Args:
         tied: Whether more than k rows vote, shape (Q,).
@@ -77,8 +79,8 @@ def label_scheme(parties: int, classes: int, most: int) -> Scheme:
     """
     if most > VOTES_MAX:
         raise InputError.because(
-            f"{most:,} rows would vote on a query, and at most {VOTES_MAX:,} votes can be compared"
-            ' without showing them; take reveal = "votes"',
+            f"{most:,} rows would vote on a query, but at most {VOTES_MAX:,} votes can be compared"
+            ' without revealing them; use reveal = "votes"',
             field="reveal",
         )
     votes = most if most <= ONE_HOT_MAX else 2 * most
@@ -86,7 +88,7 @@ def label_scheme(parties: int, classes: int, most: int) -> Scheme:
 
 
 def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[NDArray[np.int64]]:
-    """Play a party that learns the class with most votes of each query, and nothing else.
+    """Play a party that learns only the class with the most votes of each query.
 
     Args:
         dealer: The party, with the scheme of `label_scheme`.
@@ -94,7 +96,7 @@ def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[NDA
         most: A bound of the total of all parties' votes for a query, at least 1.
 
     Returns:
-        Shape (Q,): the labels; `NO_LABEL` where no honest votes have what was opened.
+        Shape (Q,): the labels; `NO_LABEL` if honest votes cannot have the opened values.
     """
     own = votes.astype(np.int64)
     if own.shape[1] == 1:
@@ -103,7 +105,7 @@ def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[NDA
 
 
 def label_rounds(queries: int, classes: int, most: int, scheme: Scheme) -> list[Sizes]:
-    """Return the parts of each round in which the labels of queries are found."""
+    """Return the parts of each round of labelling queries."""
     if classes == 1:
         return []
     if most <= ONE_HOT_MAX:

@@ -1,4 +1,4 @@
-"""Whether fewer than k rows of all lie within a threshold, of counts that stay shared.
+"""Whether fewer than k rows overall are within a threshold, from secret-shared counts.
 
 With T the total of clipped counts, `z = R · Π_{j<k} (T - j)` is 0 where T < k, and uniform on
 1 … p - 1 elsewhere, since R is random and never 0; that is all that is opened. Whether T = k is
@@ -42,10 +42,10 @@ _PAIR: Final = 2
 
 
 class Plan(NamedTuple):
-    """How the product of k factors and R is made.
+    """The construction of the product of k factors and R.
 
     Attributes:
-        block: The number of factors that come from powers of T, a power of 2.
+        block: The number of factors from powers of T, a power of 2.
         blocks: The number of such factors; the last may have fewer.
     """
 
@@ -86,7 +86,7 @@ def levels_of(k: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Equalities:
-    """What is to be opened: whether T = k at the lowest thresholds with T >= k.
+    """The values to open: whether T = k at the lowest thresholds with T >= k.
 
     Attributes:
         queries: The queries, ascending.
@@ -115,8 +115,8 @@ def shared_search(
         dealer: The party.
         count: Returns its clipped counts at thresholds, shape (thresholds,).
         search: The search, at its beginning.
-        k: The rank that is sought.
-        refuse: Called if no honest parties could have what was opened.
+        k: The rank sought.
+        refuse: Called if honest parties could not have the opened values.
     """
     nothing = np.empty(0, dtype=np.int64)
     before = _Equalities(nothing, nothing, nothing)
@@ -154,7 +154,7 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
 
     Args:
         sizes: Of the step.
-        k: The rank that is sought.
+        k: The rank sought.
         scheme: The public parameters of the sharing.
     """
     few, many = scheme.drawing, scheme.multiplying
@@ -168,7 +168,7 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
 
 
 class _Compared(NamedTuple):
-    """What a step opens, and what is left to open whether T = k.
+    """The opened values of a step, and the remaining ones for T = k.
 
     Attributes:
         below: Whether T < k at each threshold, shape (thresholds,).
@@ -192,7 +192,7 @@ def _compare(  # noqa: PLR0917  (what was dealt, and what it is for)
 
 
 def _could_be(asked: Asked, below: NDArray[np.bool_], own: Ints, k: int) -> bool:
-    """Say whether honest parties could have this outcome, as far as one of them can tell.
+    """Return whether honest parties could have this outcome, as far as one of them can tell.
 
     T < k is not at a threshold above one with T >= k, and not where a party has k rows by itself.
     """
@@ -201,7 +201,7 @@ def _could_be(asked: Asked, below: NDArray[np.bool_], own: Ints, k: int) -> bool
 
 
 def _powers(dealer: Dealer, base: Ints, k: int, along: Part) -> Play[tuple[Ints, Ints]]:
-    """Return the powers of a shared number up to a block, and what was opened along with them."""
+    """Return the powers of a shared number up to a block, and the values opened along with them."""
     powers, beside = base[None, :], [along]
     opened: list[Ints] = []
     block = plan_of(k).block

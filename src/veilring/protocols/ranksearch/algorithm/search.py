@@ -1,11 +1,11 @@
 """The search for the k-th smallest distance of all parties, by counting: m-ary, a batch at once.
 
-A step asks public thresholds of each query and learns of each whether fewer than k rows of all
-parties lie within it. Let T(θ) be that number. The search keeps an interval (lo, hi] with
-T(lo) < k <= T(hi), at first from below 0 to a bound that no distance exceeds. A threshold with
-T = k ends a query: any radius between the k-th and the (k+1)-th nearest row has the pooled votes.
-If the interval becomes one float wide, all rows within it tie at the k-th place, and all vote, as
-the pooled classifier lets them. With fewer than k rows in all, the radius is the bound.
+A step asks for public thresholds of each query whether fewer than k rows of all parties are within
+each. Let T(θ) be the number of rows within θ. The search keeps an interval (lo, hi] with T(lo) < k
+<= T(hi), initially from below 0 to a bound that no distance exceeds. A threshold with T = k ends a
+query: any radius between the k-th and the (k+1)-th nearest row has the pooled votes. If the
+interval becomes one float wide, all rows within it tie at the k-th place, and all vote, as in the
+pooled classifier. With fewer than k rows in total, the radius is the bound.
 
 Thresholds are equally spaced in the *bit patterns* of float64, which order floats from 0 exactly as
 the floats themselves; so the result is the pooled classifier's to the bit, and subnormal distances
@@ -40,7 +40,7 @@ _OCTAVE: Final = 2**52  # patterns from a float to its double
 
 _Ints = NDArray[np.int64]
 Count = Callable[["Asked"], NDArray[np.int64]]
-"""Returns T at each threshold that is asked, shape (thresholds,)."""
+"""Returns T at each threshold asked, shape (thresholds,)."""
 
 
 class End(IntEnum):
@@ -124,12 +124,12 @@ class Reach:
         return np.where(self.is_reached, at_thresholds[at], otherwise)
 
     def under(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
-        """Return the value at each greatest threshold with T < k, or another if there is none."""
+        """Return the value at each largest threshold with T < k, or another if there is none."""
         return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
 
 
 class StepSizes(NamedTuple):
-    """How much a step deals and opens whose counts stay shared, in all queries together.
+    """The amount dealt and opened by a step with shared counts, for all queries together.
 
     Whether T = k is opened together with the counts of the next step, dealt of all queries that may
     go on: a round less.
@@ -138,7 +138,7 @@ class StepSizes(NamedTuple):
     equalities: int
     """Queries of the step before of which it is opened whether T = k."""
     dealt: int
-    """Thresholds whose counts are dealt, before it is known which queries that ends."""
+    """The number of thresholds with dealt counts, before the queries that this ends are known."""
     queries: int
     """Queries to which these belong."""
     tests: int
@@ -147,14 +147,14 @@ class StepSizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """The radius of each query, and all that is public about how it was found.
+    """The radius of each query, and all public results of the search.
 
     Attributes:
         radii: Shape (Q,): the rows within it vote.
         lower: Shape (Q,): the greatest threshold that was asked with T < k; -1 if there is none.
         ends: Shape (Q,), of `End`.
-        steps: The number of thresholds that each step asked, in all queries together.
-        shared: What each step deals and opens if counts stay shared.
+        steps: The number of thresholds of each step, for all queries together.
+        shared: The amounts dealt and opened by each step, if counts stay secret-shared.
     """
 
     radii: NDArray[np.float64]
@@ -170,7 +170,7 @@ class Found:
 
 
 class IntervalSearch:
-    """The state of a batch's search: what all parties know, and equal at all of them.
+    """The state of a batch's search, which is public and equal at all parties.
 
     Args:
         queries: The number of queries.
@@ -213,12 +213,12 @@ class IntervalSearch:
         return Asked(queries, owner, patterns)
 
     def narrow(self, asked: Asked, below: NDArray[np.bool_]) -> Reach:
-        """Take whether T < k at each threshold of a step, and say where k rows are reached.
+        """Process whether T < k at each threshold of a step, and return where k rows are reached.
 
         Of queries with T = k there `end` is told before their radius is final.
 
         Args:
-            asked: What `ask` returned.
+            asked: The result of `ask`.
             below: Shape (thresholds,); for each query first true, then false.
         """
         reach, open_ = asked.reach(below), asked.queries
@@ -257,10 +257,10 @@ class TotalsSearch(IntervalSearch):
 
     Args:
         queries: The number of queries.
-        k: The rank that is sought, at least 1.
-        upper: As `IntervalSearch` takes it.
-        arity: As `IntervalSearch` takes it.
-        parties: The number of parties, whose counts are clipped at k + 1 each.
+        k: The rank sought, at least 1.
+        upper: As in `IntervalSearch`.
+        arity: As in `IntervalSearch`.
+        parties: The number of parties, whose counts are each clipped at k + 1.
     """
 
     def __init__(self, queries: int, *, k: int, upper: float, arity: int, parties: int) -> None:
@@ -293,16 +293,16 @@ class TotalsSearch(IntervalSearch):
     def could_be(
         self, asked: Asked, totals: NDArray[np.int64], smallest: NDArray[np.float64]
     ) -> bool:
-        """Say whether totals are those of honest parties, as far as one of them can tell.
+        """Return whether totals could be those of honest parties, as far as one of them can tell.
 
-        What they leave to the others is from 0 to all that these can have. It does not fall from
-        one threshold of a query to the next, and lies between what it is at the ends of the
+        The counts of the other parties must be possible: from 0 to their maximum, non-decreasing
+        from one threshold of a query to the next, and between their values at the ends of the
         interval.
 
         Args:
-            asked: What `ask` returned.
+            asked: The result of `ask`.
             totals: Shape (thresholds,).
-            smallest: The party's own distances, as `clipped_counts` takes them.
+            smallest: The party's own distances, as in `clipped_counts`.
         """
         others = totals - clipped_counts(smallest, asked)
         near, open_ = smallest[asked.queries], asked.queries
@@ -391,8 +391,8 @@ def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.in
 def steps_at_most(upper: float, arity: int) -> tuple[int, ...]:
     """Return the thresholds of each step of the longest search for one query.
 
-    The widest of the first intervals is divided until it is one float wide. That is at most one
-    step, and as many as it takes to divide 2^63 patterns into single ones.
+    The widest of the first intervals is divided until it is one float wide. That takes at most one
+    more step than dividing 2^63 patterns into single ones.
     """
     first = first_cuts(upper, arity)
     width = int(np.diff(first, prepend=_BELOW_ZERO).max())

@@ -1,19 +1,19 @@
-"""Shamir's sharing over a prime field, for many values at once, and products of what is shared.
+"""Shamir's secret sharing over a prime field, for many values at once, with products.
 
 Party i of n, from 0, holds a polynomial's value at i + 1; the secret is its value at 0. With the
-degree t = ⌊(n - 1)/2⌋ any t parties know nothing of it, and 2t + 1 <= n suffice for a product. Four
-rules make what is opened a perfect simulation:
+degree t = ⌊(n - 1)/2⌋ any t parties know nothing about it, and 2t + 1 <= n suffice for a product.
+Four rules make the opened values perfectly simulatable:
 
 - What two parties multiply by themselves has degree 2t, and no random polynomial. It is dealt again
   at degree t, or opened with a fresh sharing of zero of degree 2t added to it.
-- A secret random element is the sum of what t + 1 parties draw: of any t + 1, one is outside of
-  the coalition. More of them would stand no more, since t + 1 parties know all secrets anyway.
-- An element that must not be 0 is drawn with another: their product is opened, and 0 throws both
-  away. What is opened tells nothing of an element that is kept.
+- A secret random element is the sum of elements drawn by t + 1 parties: among any t + 1, one is
+  outside of the coalition. More would not help, because t + 1 parties know all secrets anyway.
+- An element that must not be 0 is drawn with another one: their product is opened, and 0 discards
+  both. The opened value reveals nothing about a kept element.
 - Nothing that was drawn is used twice.
 
-What a party does is a generator: it yields what it deals and tells in a round, and is sent what the
-round makes of that. So the same code runs in one process and over any network.
+A party is a generator: it yields the values that it deals and announces in a round, and receives
+the round's result. The same code runs in one process and over any network.
 
 Source: Ben-Or, Goldwasser and Wigderson, STOC 1988; Gennaro, Rabin and Rabin, PODC 1998, for the
 products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
@@ -35,8 +35,8 @@ from veilring.protocols.ranksearch.algorithm.votes import word_for
 from veilring.protocols.seedshares import weights_at_zero
 
 PRIMES: Final = (251, 65_521)
-"""The greatest primes of one byte and of two: what is shared is below them."""
-# A batch lacks an element that is not 0 with probability 2^-60 at most; then it draws once more.
+"""The largest primes of one byte and of two: shared values are below them."""
+# A batch lacks an element that is not 0 with probability at most 2^-60; then it draws once more.
 LACK_BITS: Final = 60
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -64,8 +64,8 @@ def prime_above(bound: int) -> int:
 def product_mod(left: Ints, right: Ints, p: int) -> Ints:
     """Return a product of matrices modulo p, both of them reduced, with fewer than 2^21 summands.
 
-    Floats are exact below 2^53, and their products are the fast ones. So are quotients of whole
-    numbers, where remainders are not.
+    Floats are exact below 2^53 and have the fast products. Quotients of whole numbers are exact
+    too, unlike remainders.
     """
     product = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
     product -= product // p * p
@@ -73,7 +73,7 @@ def product_mod(left: Ints, right: Ints, p: int) -> Ints:
 
 
 def lagrange_weights(points: Sequence[int], p: int) -> Ints:
-    """Return the weights that make of a polynomial's values at points its value at 0.
+    """Return the weights of a polynomial's values at points that give its value at 0.
 
     Args:
         points: Different numbers from 1 to p - 1; one more than the polynomial's degree.
@@ -108,12 +108,12 @@ class Scheme:
 
     @property
     def drawing(self) -> int:
-        """The number of parties that draw what no coalition may know."""
+        """The number of parties that draw values unknown to any coalition."""
         return self.threshold + 1
 
     @property
     def multiplying(self) -> int:
-        """The number of parties whose words make a polynomial of a product's degree."""
+        """The number of parties whose words define a polynomial of a product's degree."""
         return 2 * self.threshold + 1
 
     @property
@@ -134,7 +134,7 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
-    """What the first parties send in a round, and the sum that a party makes of what it gets.
+    """The words that the first parties send in a round, and the sum that a party computes.
 
     Attributes:
         weights: The weight of each sender's words, shape (senders,).
@@ -162,7 +162,7 @@ class Part:
 
 
 Play: TypeAlias = Generator[Sequence[Part], Sequence[Ints], _R]
-"""What a party does: it yields the parts of a round, and is sent the sum of each part."""
+"""The actions of a party: it yields the parts of a round, and receives the sum of each part."""
 
 
 class Dealer:
@@ -232,7 +232,7 @@ def received(sent: Iterable[Part], to: int) -> Ints:
 
 
 def summed(part: Part, words: Ints, p: int) -> Ints:
-    """Return the sum that a party makes of what all senders of a part sent to it."""
+    """Return the sum that a party computes from the words sent to it by all senders of a part."""
     total: Ints = product_mod(part.weights[None, :], words, p)[0]
     return total
 
@@ -245,7 +245,7 @@ def play_together(
     """Play all parties in this process, round by round, and return the result of each.
 
     Args:
-        plays: What each party does.
+        plays: The actions of each party.
         p: The prime.
         watch: Called with the parts that each party sends in a round.
     """
@@ -270,17 +270,17 @@ def play_together(
 
 
 def drawn(needed: int, chance: float) -> int:
-    """Return how many elements to draw, so that enough of them are not thrown away.
+    """Return the number of elements to draw, so that enough of them are kept.
 
     Fewer than `needed` are left with probability 2^-60 at most, by Chernoff's bound.
 
     Args:
-        needed: How many have to be left, at least 0.
+        needed: The required number of kept elements, at least 0.
         chance: The probability with which one is thrown away.
     """
 
     def is_enough(count: int) -> bool:
-        share = (count - needed + 1) / count  # of those thrown away, where one is lacking
+        share = (count - needed + 1) / count  # of those discarded, if one is missing
         if share <= chance:
             return False
         left = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
@@ -308,7 +308,7 @@ class Nonzero:
 
     @staticmethod
     def to_draw(needed: int, p: int) -> int:
-        """Return how many are drawn, so that enough of them are not 0."""
+        """Return the number to draw, so that enough of them are not 0."""
         return drawn(needed, 1 - (1 - 1 / p) ** 2)
 
     @staticmethod

@@ -219,10 +219,10 @@ class GridClassifier(Classifier):
 
     def __post_init__(self) -> None:
         sane = self.features >= 1 and self.side >= 1
-        require_that(sane, "side", "a grid needs at least one feature and one cell a side")
+        require_that(sane, "side", "a grid needs at least one feature and one cell per side")
         # A file may hold any numbers: no power is taken that no array has as many rows as.
         small = self.side <= len(self.log_shares) and self.features <= _GRID_FEATURES_MAX
-        require_that(small, "side", "a grid has fewer cells than its sides say")
+        require_that(small, "side", "a grid has fewer cells than its sides imply")
         shape = (self.side**self.features, len(self.classes))
         _require_shape("log_shares", self.log_shares, shape)
 
@@ -347,7 +347,7 @@ def _read(name: str, kind: object, value: object) -> Any:  # noqa: ANN401  (of a
             if kind == NDArray[np.float64] and found.dtype.kind in "if":
                 return found.astype(np.float64)
     raise InputError.because(
-        f"the field {name!r} of the released classifier is missing or of another type; load the "
-        "file as it was written",
+        f"the field {name!r} of the released classifier is missing or has the wrong type; load the "
+        "file unchanged",
         field=name,
     )

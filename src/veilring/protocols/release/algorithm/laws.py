@@ -92,8 +92,8 @@ class Trust:
         require_that(
             self.shares >= 1,
             "tolerated",
-            f"{self.tolerated} colluding and {self.lost} lost of {self.parties} parties leave no "
-            "share of the noise; tolerate fewer, or release with more parties",
+            f"with {self.tolerated} colluding and {self.lost} lost of {self.parties} parties,"
+            " there is no share of the noise left; tolerate fewer, or release with more parties",
         )
 
     @property
@@ -236,7 +236,7 @@ class SumNoise:
             most <= _WORD_MAX,
             "rows",
             f"a sum of {rows:,} rows and its noise may reach {most:.2g}, and a word of 64 bits "
-            f"holds {_WORD_MAX:.2g}: take fewer rows, or a smaller scale of the statistic",
+            f"holds {_WORD_MAX:.2g}: use fewer rows, or a smaller scale of the statistic",
         )
 
 
@@ -269,10 +269,11 @@ def plan_noise(
     require_that(
         0 < len(sums) == len(weights) and min(weights) > 0 and sum(weights) == 1,
         "weights",
-        f"each of {len(sums)} sums needs a part of the budget; the parts are above 0 and make 1",
+        f"each of {len(sums)} sums needs a part of the budget; the parts must be above 0 and add"
+        " up to 1",
     )
     if law == "laplace":
-        require(delta == 0, "delta", delta, "0, as Laplace noise is pure; or take another law")
+        require(delta == 0, "delta", delta, "0, because Laplace noise is pure; or use another law")
         parts = _parts(epsilon, weights)
         return tuple(_laplace(part, trust, row) for part, row in zip(parts, sums, strict=True))
     ideals = [_ideal_sigma(epsilon, delta, trust, weight) for weight in weights]
@@ -327,7 +328,7 @@ def scale_for(
     require_that(
         whole >= 1,
         "epsilon",
-        f"epsilon = {epsilon:g} needs wider noise than {law} shares are drawn with: take a greater "
+        f"epsilon = {epsilon:g} needs wider noise than {law} shares support: use a larger "
         "epsilon, or a statistic whose rows are bounded more closely",
     )
     return 1 << (whole.bit_length() - 1)
@@ -373,9 +374,9 @@ def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
     require_that(
         spread <= POLYA_SCALE_MAX,
         "scale",
-        f"rows of L1 norm {row.most:,} need noise of scale {float(spread):,.0f} for epsilon = "
-        f"{float(epsilon):.3g}, and shares are tabled up to {POLYA_SCALE_MAX:,}: take a smaller "
-        "scale of the statistic, or a greater epsilon",
+        f"rows of L1 norm {row.most:,} need noise of scale {float(spread):,.0f} for epsilon ="
+        f" {float(epsilon):.3g}, and shares support a scale of up to {POLYA_SCALE_MAX:,}: use a"
+        " smaller scale of the statistic, or a greater epsilon",
     )
     return SumNoise("laplace", spread, row, trust)
 
@@ -396,7 +397,7 @@ def _require_fine(sigma: float) -> None:
         sigma >= SIGMA_MIN,
         "scale",
         f"a share of the noise has a standard deviation of {sigma:.2g} whole numbers, and the "
-        f"account of a sum of shares needs {SIGMA_MIN}: take {times} times the scale of the "
+        f"accounting of a sum of shares needs {SIGMA_MIN}: use {times} times the scale of the "
         "statistic, or a smaller epsilon",
     )
 
@@ -408,6 +409,6 @@ def _require_drawn(noise: SumNoise) -> None:
         noise.spread <= most,
         "scale",
         f"a share of the noise has a standard deviation of {float(noise.spread):.3g} whole "
-        f"numbers, and {noise.law} shares are drawn up to {most:.3g}: take a smaller scale of the "
+        f"numbers, and {noise.law} shares support at most {most:.3g}: use a smaller scale of the "
         "statistic, or a greater epsilon",
     )

@@ -345,7 +345,7 @@ def _made(
             return RandomTrees(features, Trees.draw(features, public), plan.norm, SCALE_MAX)
         case "own":
             raise InputError.because(
-                "a statistic of one's own is not made by a plan; give it to `ReleaseParameters`",
+                "a custom statistic is not made by a plan; give it to `ReleaseParameters`",
                 field="statistic",
             )
 

@@ -178,7 +178,7 @@ class Statistic(ABC, Generic[Decoded_co]):
         require_that(
             len(rows) * self.bound.value < 2.0**62,
             "rows",
-            "the rows are too many for a sum in 64 bits; choose a smaller scale",
+            "there are too many rows for a sum in 64 bits; choose a smaller scale",
         )
         total = np.zeros(self.length, dtype=np.int64)
         step = max(1, _BLOCK // max(1, self.support))
@@ -203,7 +203,7 @@ class Statistic(ABC, Generic[Decoded_co]):
         if not self.bound.holds(values):
             raise InputError.because(
                 f"a row exceeds the stated {self.bound.norm.upper()} bound of the statistic; "
-                "shorten what `entries` returns, or state a greater bound",
+                "shorten the result of `entries`, or state a larger bound",
                 field="statistic",
             )
         return found

@@ -50,7 +50,7 @@ class ReleaseParameters:
             self.own is None or is_dataclass(self.own),
             "statistic",
             f"{type(self.own).__name__} must be a dataclass: parties compare the fields of the"
-            " statistic, so that all of them add up the same",
+            " statistic, to make sure that they add up the same one",
         )
         for noise in self.noises:
             noise.require_room(self.plan.rows)
@@ -236,7 +236,7 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
     require_that(
         all(trust.present <= total.shares <= trust.parties for total in totals),
         "release",
-        "this release has a total of another number of parties",
+        "a total of this release has the wrong number of parties",
     )
     return released_by(parameters, totals)
 
@@ -253,7 +253,7 @@ def finish_release(steps: Steps, total: Total) -> Released:
     except StopIteration as done:
         released: Released = done.value
         return released
-    raise AssertionError("a release has more sums than its parameters say")
+    raise AssertionError("a release has more sums than its parameters")
 
 
 def _decoded(step: Step, total: Total) -> Any:  # noqa: ANN401  (a frame or a classifier)

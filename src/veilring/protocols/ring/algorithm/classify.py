@@ -118,10 +118,10 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
     k: int,
     weights: Weights = "uniform",
 ) -> NDArray[np.int64]:
-    """Return the labels that the non-private classifier gives on the pooled rows, shape (Q,).
+    """Return the labels of the non-private classifier on the pooled rows, shape (Q,).
 
-    The reference of relative accuracy: it is made of the very functions that the parties run, so
-    that any difference is the protocol's. With fewer than k rows, all of them vote.
+    The reference for relative accuracy. It uses the same functions as the parties, so any
+    difference is due to the protocol. With fewer than k rows, all of them vote.
 
     Args:
         queries: Shape (Q, f).
@@ -132,7 +132,7 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
         weights: `"uniform"` or `"distance"`.
 
     Raises:
-        InputError: As `pairwise_distances`, `own_smallest` and `local_votes` do.
+        InputError: As in `pairwise_distances`, `own_smallest` and `local_votes`.
     """
     found = np.empty(len(queries), dtype=np.int64)
     for chunk in cut_rows(len(queries), max(1, len(rows)), INPUT_ENTRIES):
@@ -169,16 +169,16 @@ def ring_knn(
 ) -> Classified:
     """Label queries as a ring of parties would, each query in a random order of the ring.
 
-    Each step is the function that the roles call: `run_ring` loops over `topk_step`, votes are
-    `local_votes`, and they are added up in the fixed point of the secure sum, so that even a tie
-    falls as it does in a deployment. The sum's masks cancel in the total and are left out.
+    Each step is a function that the roles call: `run_ring` loops over `topk_step`, votes are
+    `local_votes`, and they are added up in the fixed point of the secure sum, so that even ties are
+    broken as in a deployment. The sum's masks cancel in the total and are left out.
 
-    A networked batch has one order for all its queries. Here each query has its own, so that
-    averages over queries are averages over orders too; one query is answered by the same law.
+    A networked batch has one order for all its queries. Here each query has its own, so averages
+    over queries are averages over orders too; a single query has the same law.
 
     Args:
-        to_rows: Each party's distances, shape (Q, rows of the party), as `distances` gives them;
-            at least 3 parties, each of which may have no rows.
+        to_rows: Each party's distances, shape (Q, rows of the party), from `distances`; at least 3
+            parties, each of which may have no rows.
         labels: The classes of each party's rows, from 0.
         parameters: The public parameters of PP-TopK.
         rng: The source of the orders, and of all parties' coins and noise.
@@ -194,12 +194,12 @@ def ring_knn(
     require_that(
         len(queries) == 1,
         "to_rows",
-        f"to_rows must be for the same queries everywhere; they are for {sorted(queries)}",
+        f"to_rows must have the same queries for all parties; it has {sorted(queries)}",
     )
     require_that(
         len(labels) == len(to_rows),
         "labels",
-        f"there are labels of {len(labels)} parties and distances of {len(to_rows)}",
+        f"there are labels of {len(labels)} parties but distances of {len(to_rows)}",
     )
     nearest = np.empty((queries.pop(), parameters.k))
     for chunk in cut_rows(len(nearest), len(to_rows) * parameters.k, INPUT_ENTRIES):

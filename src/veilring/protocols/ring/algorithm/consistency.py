@@ -1,8 +1,8 @@
-"""Consistency: changes that no honest hops make to a vector, and totals that no honest votes have.
+"""Consistency: changes that honest hops never make, and totals that honest votes never have.
 
-PP-TopK is made for semi-honest parties. A malicious party can put in any values, and nothing here
-finds that. But a party that takes out what others have put in can be found, because entries leave
-the vector from its top only.
+PP-TopK is designed for semi-honest parties. A malicious party can insert any values, undetected.
+But a party that removes others' entries can be detected, because honest hops displace only the last
+entries of the vector.
 
 What one honest hop does (Algorithm 2), for sorted `G` and an `x` of which a copy is displaced
     The displaced entries are the last m, so `x >= G[k-m+1]`. If the party inserts, the new last
@@ -51,7 +51,7 @@ def multiset_size(A: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return for each number how many equal ones stand before it in its row, shape (T, a)."""
+    """Return for each number how many equal ones precede it in its row, shape (T, a)."""
     columns = np.ascontiguousarray(A.T)
     again = columns[1:] == columns[:-1]
     copies = np.zeros(columns.shape, dtype=np.int32)
@@ -67,8 +67,8 @@ def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
 def multiplicities(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return the number of times that each entry of `A` is in the same row of `B`, shape (T, a).
 
-    Wide rows are searched by bisection over all rows at once, so that the cost grows as
-    `T k log(T k)` and not as `T k^2`.
+    Wide rows are searched by bisection over all rows at once, so the cost grows as `T k log(T k)`
+    rather than `T k^2`.
 
     Args:
         A: Shape (T, a), rows ascending.
@@ -134,12 +134,12 @@ def could_become(
 ) -> NDArray[np.bool_]:
     """Return in which runs honest hops could have made one vector of another, shape (T,).
 
-    Never false for honest hops, whatever the values, the noise and the rounding. True says little:
-    whatever an honest party might have put in passes.
+    Never false for honest hops, whatever the values, the noise and the rounding. True proves
+    little: any input that an honest party might have had passes.
 
     Args:
         before: A vector, shape (T, k), rows ascending and finite.
-        after: The vector that it is said to have become, the same.
+        after: The vector that it allegedly became, same shape.
         hops: The number of parties that passed it on in between, 0 or more.
         parameters: The public parameters.
 
@@ -150,7 +150,7 @@ def could_become(
     if hops == 0:
         return np.asarray((before == after).all(axis=1))
     possible = np.ones(len(before), dtype=np.bool_)
-    # Where even the smallest entry may be gone there is nothing to look for: nearly everywhere.
+    # If even the smallest entry may be gone there is nothing to check, which is the usual case.
     doubtful = np.flatnonzero(after[:, -1] > _reach(before[:, 0], hops, parameters))
     if doubtful.size:
         gone = difference(before[doubtful], after[doubtful])[:, 0]
@@ -161,10 +161,10 @@ def could_become(
 def _reach(
     displaced: NDArray[np.float64], hops: int, parameters: TopKParameters
 ) -> NDArray[np.float64]:
-    """Return the greatest last entry that a vector can have some hops after it lost an entry.
+    """Return the largest last entry that a vector can have some hops after it lost an entry.
 
-    The hops add `delta` one by one and round each time; that the bound is one product is made up
-    for by the greatest error that they and it can make.
+    The hops add `delta` one by one and round each time; the maximum rounding error of these and of
+    the bound's single product is added.
     """
     if parameters.P0 == 0:
         return displaced
@@ -183,8 +183,8 @@ def could_be_totals(
 ) -> NDArray[np.bool_]:
     """Return for which queries honest parties could have these vote totals, shape (Q,).
 
-    Votes are never negative, so no total is below one's own votes. Uniform votes are whole numbers,
-    and at least k rows vote if the result is below `upper`.
+    Votes are never negative, so no total is below the party's own votes. Uniform votes are whole
+    numbers, and at least k rows vote if the result is below `upper`.
 
     Args:
         totals: Shape (Q, classes).

@@ -1,4 +1,4 @@
-"""Secure sums: methods, fixed point in Z_{2^64}, masks, shares, cycles, and whom they expose.
+"""Secure sums: methods, fixed point in Z_{2^64}, masks, shares, cycles, and exposed inputs.
 
 Sources: Xiong, Chitti and Liu, SAC 2007, Algorithm 3; Clifton, Kantarcioglu, Vaidya, Lin and Zhu,
 "Tools for privacy preserving distributed data mining", SIGKDD Explorations 2002, for the split over
@@ -63,7 +63,7 @@ class SumMethod:
 
     @property
     def goes_round(self) -> bool:
-        """Whether parts of the sum go round a ring; otherwise each party sends to each other."""
+        """Whether parts of the sum pass around a ring; otherwise each party sends to all."""
         return self.name in {"ring", "cycles"}
 
     def check(self, parties: int) -> None:
@@ -91,7 +91,7 @@ class FixedPoint:
 
     Attributes:
         scale_bits: Number of fractional bits, 0 to 62; the resolution is `2**-scale_bits`.
-        parties: The greatest number of encoded values that are added up, at least 1.
+        parties: The maximum number of encoded values to add up, at least 1.
 
     Raises:
         InputError: If a field is outside its range.
@@ -101,7 +101,7 @@ class FixedPoint:
     parties: int
 
     def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
+        """Refuse values outside the documented ranges."""
         allowed = f"an integer from 0 to {MOST_SCALE_BITS}"
         require(0 <= self.scale_bits <= MOST_SCALE_BITS, "scale_bits", self.scale_bits, allowed)
         allowed = "an integer from 1 to 2**63 - 1"
@@ -111,9 +111,9 @@ class FixedPoint:
     def limit(self) -> float:
         """The largest magnitude that `encode` accepts.
 
-        It is the greatest double whose scaled value is at most `(2**63 - 1) // parties`. That
-        quotient is an integer, so rounding to the nearest integer cannot pass it, and the sum over
-        all parties stays within a signed 64-bit integer.
+        It is the largest double whose scaled value is at most `(2**63 - 1) // parties`. That
+        quotient is an integer, so rounding to the nearest integer cannot exceed it, and the sum
+        over all parties stays within a signed 64-bit integer.
         """
         share = _LARGEST_SIGNED // self.parties
         nearest = float(share)
@@ -140,7 +140,7 @@ class FixedPoint:
         return np.asarray(scaled).astype(np.int64).view(np.uint64)
 
     def decode(self, encoded: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Return the reals that sums of encoded values stand for, same shape.
+        """Return the reals encoded by sums, same shape.
 
         Exact up to the 53 bits of a double.
         """
@@ -234,7 +234,7 @@ def exposure_probability(n: int, c: int, s: int = 1) -> float:
 def leaked_groups(
     cycles: Sequence[Sequence[int]], coalition: Collection[int]
 ) -> tuple[frozenset[int], ...]:
-    """Return the groups of honest parties whose sums a coalition learns; each party is in one.
+    """Return the groups of honest parties whose sums a coalition learns, as a partition.
 
     They are the connected components of the honest parties in the union of the cycles; the
     argument is at the top of this module. An exposed party is a group of its own.

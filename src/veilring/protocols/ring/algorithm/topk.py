@@ -4,10 +4,10 @@ Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN cl
 Algorithm 2 and Section 5.1. Vectors are sorted ascending; the leading axis is always T independent
 runs (queries when networked, trials when estimating), and a party's missing values are `+inf`.
 
-One party's step comes first, then how many rounds make the result exact, and then the whole ring
-many times over: the Monte Carlo driver calls the `topk_step` that a networked party calls, so what
-is estimated is what is deployed. In rings of rings the steps are those of one ring: a group's
-result is to the ring of starters what a party's own values are to a group.
+One party's step comes first, then the number of rounds that makes the result exact, and then the
+whole ring many times over: the Monte Carlo driver calls the same `topk_step` as a networked party,
+so the estimates are for the deployed code. In rings of rings the steps are those of one ring: a
+group's result is to the ring of starters what a party's own values are to a group.
 """
 
 import math
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from veilring.data.table import is_table
 from veilring.privacy.checks import require, require_that
 
-# With two parties each would see exactly what the other contributed: a ring hides nothing.
+# With two parties each would see exactly what the other contributed.
 SMALLEST_RING: Final = 3
-# 512 KiB of numbers: their intermediate results mostly stay in a core's second cache, and the
-# calls of a block cost little beside its work.
+# 512 KiB of numbers: their intermediate results mostly stay in a core's second cache, and the calls
+# of a block cost little compared with its work.
 BLOCK_ENTRIES: Final = 2**16
 
 
@@ -42,13 +42,13 @@ def cut_rows(rows: int, width: int, entries: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, slots=True)
 class TopKParameters:
-    """The public parameters of PP-TopK; all parties must hold the same.
+    """The public parameters of PP-TopK, equal for all parties.
 
     Attributes:
         k: The number of smallest values that are sought, at least 1.
         P0: Probability of answering with noise in round 1, in [0, 1].
         d: Factor by which that probability falls each round, in (0, 1].
-        rounds: The number of times that the vector goes round the ring (`r_max`), at least 1.
+        rounds: The number of rounds of the vector (`r_max`), at least 1.
         delta: Least range of the noise, in the unit of the values; positive.
         upper: A bound that no value exceeds; the vector starts filled with it.
         lower: A bound that no value falls below.
@@ -66,7 +66,7 @@ class TopKParameters:
     lower: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
+        """Refuse values outside the documented ranges."""
         _require_noise(self.k, self.P0, self.d)
         require(self.rounds >= 1, "rounds", self.rounds, "an integer of at least 1")
         require(0 < self.delta < math.inf, "delta", self.delta, "a finite number above 0")
@@ -130,7 +130,7 @@ def require_bounded(
     """Refuse values outside `[lower, upper]`; `+inf` stands for a missing value and may pass.
 
     Raises:
-        InputError: If any value is outside, or NaN. The message never holds a value.
+        InputError: If any value is outside, or NaN. The message never contains a value.
     """
     above = values[values > parameters.upper]
     inside = values.min(initial=np.inf) >= parameters.lower and np.isposinf(above).all()
@@ -153,17 +153,17 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the vector that a party passes on, and whether it has now inserted (Algorithm 2).
 
-    Of two sorted rows, `V[j]` is among the k smallest of the union (ties to `G`) exactly if
-    `V[j] < G[k-1-j]`. These are the first m of `V`, they displace the last m of `G`, and m is the
-    size of the multiset difference `G' - G`, equal values included.
+    Of two sorted rows, `V[j]` is among the k smallest of the union (ties to `G`) exactly if `V[j] <
+    G[k-1-j]`. These are the first m of `V`, they displace the last m of `G`, and m is the size of
+    the multiset difference `G' - G`, equal values included.
 
-    The generator gives one coin a run that has something to contribute, then m uniforms for each
-    of those that answers with noise, in the order of the runs; so the draws depend on shapes and
-    data only.
+    The generator gives one coin to each run that has something to contribute, then m uniforms to
+    each of those that answer with noise, in the order of the runs; the draws therefore depend only
+    on shapes and data.
 
     Args:
         G: The vector received, shape (T, k), rows ascending and finite.
-        V: The party's own k smallest, shape (T, k), as `own_smallest` gives them.
+        V: The party's own k smallest, shape (T, k), from `own_smallest`.
         inserted: Whether the party has inserted before, shape (T,).
         round_number: The round, from 1.
         parameters: The public parameters.
@@ -202,7 +202,7 @@ def _with_noise(
     k, rows = G.shape[1], np.arange(len(G))
     below = G[:, ::-1] > V  # in the first m places of each row
     m = np.where(below[:, -1], k, below.argmin(axis=1))
-    lowest = V[rows, m - 1]  # the greater of the last that comes in and the last that stays
+    lowest = V[rows, m - 1]  # the larger of the last one that enters and the last one that stays
     np.maximum(lowest, G[rows, k - m - 1], out=lowest, where=m < k)
     highest = np.maximum(lowest + delta, G[rows, k - m])
     most = m.max()
@@ -221,15 +221,15 @@ def _with_noise(
 def final_result(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
     """Return the public result, shape (T, k): the last vector, with nothing above `upper`.
 
-    If the union holds fewer than k values, the result is filled up with `upper`; noise then lies
-    at or above `upper` and nothing would ever displace it. No value lies there, so every party
-    cuts the vector that the starter sent at the public bound.
+    If the union has fewer than k values, the result is padded with `upper`; noise would then be at
+    or above `upper` and nothing would ever displace it. No value lies there, so every party clips
+    the starter's vector at the public bound.
     """
     return np.minimum(G, parameters.upper)
 
 
 def highest_entry(parameters: TopKParameters, hops: int) -> float:
-    """Return the greatest entry that a vector can have after honest hops.
+    """Return the largest entry that a vector can have after honest hops.
 
     A noisy answer draws from at most `max(G'[k] + delta, G[k-m+1])`, and `G'[k]` is the greater of
     a real value, at most `upper`, and `G[k-m]`. So one hop lifts the greatest entry by at most
@@ -255,7 +255,7 @@ def highest_entry(parameters: TopKParameters, hops: int) -> float:
 
 
 def exactness_bound(k: int, P0: float, d: float, rounds: int) -> float:
-    """Return the least probability that the result is exact (Section 5.1).
+    """Return the minimum probability that the result is exact (Section 5.1).
 
     At most k parties contribute to the result, and each fails only if it answers with noise in
     every round: `(1 - P0**r * d**(r(r-1)/2))**k` with r = `rounds`. For values without ties and
@@ -268,7 +268,7 @@ def exactness_bound(k: int, P0: float, d: float, rounds: int) -> float:
 
 
 def rounds_for(error: float, k: int, P0: float, d: float) -> int:
-    """Return the fewest rounds that make the result exact with probability `1 - error` or more.
+    """Return the number of rounds that makes the result exact with probability `1 - error`.
 
     Args:
         error: The accepted probability of an inexact result, in (0, 1); may be far below 1e-16.
@@ -322,7 +322,7 @@ def run_ring(
             padded with `+inf`. Axis 1 is the ring's order, its index 0 the starter.
         parameters: The public parameters.
         rng: The randomness of all parties.
-        observe: Called after every hop, in order. It must not change what it is given.
+        observe: Called after every hop, in order. It must not change its arguments.
 
     Raises:
         InputError: If the shape is wrong, a row is not ascending or a value is out of bounds.
@@ -367,8 +367,8 @@ def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> No
 def brought_by(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
     """Return the values that a group's starter brings to the ring of starters, shape (T, k).
 
-    These are the entries of its group's last vector. Entries at `upper` or above stand for values
-    that the group does not have, and become `+inf`.
+    These are the entries of its group's last vector. Entries at or above `upper` stand for missing
+    values, and become `+inf`.
 
     Args:
         G: The last vector, shape (T, k), rows ascending.
@@ -378,7 +378,7 @@ def brought_by(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np
 
 
 def nested_exactness_bound(k: int, P0: float, d: float, rounds: int, groups: int) -> float:
-    """Return the least probability that the result of rings of rings is exact.
+    """Return the minimum probability that the result of rings of rings is exact.
 
     At most k parties contribute to the result, in at most `min(k, groups)` groups. The result is
     exact if each of these parties inserts in its group, and each starter of these groups among the
@@ -398,7 +398,7 @@ def nested_rounds_for(error: float, k: int, P0: float, d: float, groups: int) ->
     """Return the fewest rounds, the same on both levels, for a result exact but for `error`.
 
     Raises:
-        InputError: As `rounds_for`, or if there are fewer than three groups.
+        InputError: As in `rounds_for`, or if there are fewer than three groups.
     """
     return rounds_for(error, _contributors(k, groups), P0, d)
 
@@ -409,13 +409,13 @@ def run_nested_rings(
     """Run rings of rings T times and return the public result of each run, shape (T, k).
 
     Args:
-        groups: Each group's own k smallest values by party, as `run_ring` takes them, shape
-            (T, m, k) with m >= 3; at least three groups.
+        groups: Each group's own k smallest values by party, as in `run_ring`, shape (T, m, k) with
+            m >= 3; at least three groups.
         parameters: The public parameters, the same on both levels.
         rng: The randomness of all parties.
 
     Raises:
-        InputError: As `run_ring`.
+        InputError: As in `run_ring`.
     """
     brought = [brought_by(run_ring(group, parameters, rng), parameters) for group in groups]
     return final_result(run_ring(np.stack(brought, axis=1), parameters, rng), parameters)

@@ -1,7 +1,7 @@
-"""Attacks of a semi-honest coalition on PP-TopK and on secure sums, by what its members saw.
+"""Attacks of a semi-honest coalition on PP-TopK and on secure sums, using its members' views.
 
-Each attack is a function of the coalition's joint view: of a real run, whose parties were watched,
-or of simulated ones. `leakage` estimates how much can be learned; attacks learn it.
+Each attack is a function of the coalition's joint view: of a real run with watched parties, or of
+simulated runs. `leakage` estimates how much can be learned; attacks extract it.
 
 `claim_new`
     The simple attack on PP-TopK: new entries belong to the party that passed them on.

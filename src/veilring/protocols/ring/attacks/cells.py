@@ -1,9 +1,9 @@
 """The optimal attack of any other coalition on PP-TopK, a successor alone first of all: simulated.
 
-A coalition that does not see what the victim received cannot integrate over what the parties
-between did. It simulates runs of the protocol with values from its prior, in which it looks at
-the new entries as it would in a real run. Each new entry has *features*, and the posterior of a
-*cell* of equal features is the fraction of its entries that were the victim's own.
+A coalition that does not see the victim's input cannot integrate over the actions of the parties
+between. Instead it simulates runs of the protocol with values from its prior, and looks at the new
+entries as in a real run. Each new entry has *features*, and the posterior of a *cell* of equal
+features is the fraction of its entries that were the victim's own.
 
 The estimator, exactly
     Cells are nested in six levels, each of which adds features: (1) the round; (2) whether the
@@ -106,7 +106,7 @@ def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget
     trials: int,
     rng: np.random.Generator,
 ) -> CellPosterior:
-    """Simulate what a coalition sees of a victim.
+    """Simulate a coalition's view of a victim.
 
     Args:
         parameters: The public parameters.
@@ -142,7 +142,7 @@ def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget
 def _count(
     codes: NDArray[np.int64], right: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    if not codes.size:  # the victim never put anything in: no cell was met
+    if not codes.size:  # the victim never inserted anything: no cell was met
         return _NO_CELL, np.zeros(1, np.int64), np.zeros(1, np.int64)
     cells, which, total = np.unique(codes, return_inverse=True, return_counts=True)
     own = np.bincount(which[right], minlength=len(cells))
@@ -156,7 +156,7 @@ def _cells(view: TopKView, victim: str, claims: NDArray[np.float64], prior: Unif
             "the views lack the result; the session must have ended", field="vectors"
         )
     k, new, hops = view.parameters.k, np.isfinite(claims), view.hops_of(victim)
-    # Where the coalition does not see what the victim passed on, there is no claim to describe.
+    # If the coalition does not see the victim's output, there is no claim to describe.
     passed = np.stack([view.vectors.get(hop + 1, view.vectors[0]) for hop in hops])
     after = np.concatenate([passed[1:], view.result[None]])
     fate = np.where(_held(claims, view.result[None]), 0, 1 + (claims >= view.result[:, -1:]))
@@ -233,9 +233,9 @@ class AttackRow:
     Attributes:
         setting: The ring.
         coalition: The colluding parties: the victim's successor, or its predecessor as well.
-        simple: The success of claiming all that is new.
-        optimal: The success of claiming what is more likely the victim's own than not, on the same
-            runs.
+        simple: The success of claiming every new entry.
+        optimal: The success of claiming entries that are more likely the victim's own than not, on
+            the same runs.
         expected: The accuracy that the optimal attack's own posterior promises.
     """
 
@@ -251,8 +251,8 @@ def attack_table(
 ) -> list[AttackRow]:
     """Attack simulated runs in each setting, by both coalitions and both rules.
 
-    All attacks of a setting are on the same runs. The posterior of both neighbours is exact; that
-    of the successor alone comes from other runs, simulated before.
+    All attacks of a setting use the same runs. The posterior of both neighbours is exact; that of
+    the successor alone comes from other runs, simulated beforehand.
 
     Args:
         grid: The settings.

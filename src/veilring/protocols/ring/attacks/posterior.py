@@ -1,8 +1,8 @@
 """The optimal attack on a party of PP-TopK between two colluders: its exact posterior.
 
-Predecessor and successor together see all that goes into the victim and all that comes out of it.
-Given that, what the rest of the ring does is independent of whether an entry is real: neither the
-later vectors nor the public result show them more. So the posterior needs the victim alone.
+Predecessor and successor together see every input and output of the victim. Given these, the
+behaviour of the rest of the ring is independent of whether an entry is real: neither the later
+vectors nor the public result add information. So the posterior needs only the victim.
 
 A party inserts at most once, and passes everything on unchanged afterwards. Let L be the last
 round in which it changed the vector. What it put in before is noise for certain. What it put in in
@@ -63,7 +63,7 @@ _UP_TO_NODE: Final = (
     / 2
 )
 
-# A run takes some hundred nodes a coordinate; this many runs at a time take tens of megabytes.
+# A run takes some hundred nodes per coordinate; this many runs at a time take tens of megabytes.
 RUNS_AT_ONCE: Final = 500
 
 
@@ -79,9 +79,9 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
     """Return the exact probability that each new entry is the victim's own, given all of the view.
 
     Args:
-        view: The view of a coalition that saw what the victim received and passed on in each round.
+        view: The view of a coalition that saw the victim's input and output in each round.
         victim: An honest party.
-        prior: The law of the victim's values. They are continuous: it does not hold for ties.
+        prior: The law of the victim's values. They are continuous: ties are not supported.
 
     Returns:
         Shape (rounds, T, k), in the places of `claim_new`; 0 where that is `+inf`, and NaN where
@@ -98,9 +98,9 @@ def plug_in_posterior(
 ) -> NDArray[np.float64]:
     """Return `sandwich_posterior` of each round alone, as if nobody sat between.
 
-    It takes the last vector that the coalition saw before the victim's turn for the one that the
-    victim received. That is so in round 1 if the victim is the starter; otherwise this is no
-    probability, only a number that tends to be great for real values.
+    It uses the last vector that the coalition saw before the victim's turn in place of the victim's
+    input. That is correct in round 1 if the victim is the starter; otherwise the result is not a
+    probability, only a number that tends to be large for real values.
 
     Args:
         view: The view of any coalition.
@@ -177,7 +177,7 @@ class _Seen:
         self._round = np.arange(rounds)[:, None]
 
     def posterior(self) -> NDArray[np.float64]:
-        """Return the probability that what was put in in each round is real, (rounds, T)."""
+        """Return the probability that the entries inserted in each round are real, (rounds, T)."""
         runs = np.arange(self._m.shape[1])
         some = self._last >= 0
         grid = QuadratureGrid(self._jumps(), self._depth, self._rows)
@@ -208,7 +208,7 @@ class _Seen:
         return np.where(some & (self._round == self._last), posterior, 0.0)
 
     def _jumps(self) -> NDArray[np.float64]:
-        """Return the places where factors jump or bend, shape (T, 6 * rounds)."""
+        """Return the points where factors jump or bend, shape (T, 6 * rounds)."""
         at = (self._below, self._above, self._above - self._delta)
         noise = (self._least, self._most, self._most - self._delta)
         return np.concatenate([*at, *noise]).T
@@ -292,7 +292,7 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
 
     Args:
         grid: A grid whose cells end where a factor jumps.
-        factor: The logarithm of what is known of one value.
+        factor: The logarithm of the likelihood of one value.
         known: Values that are known exactly and so not integrated over, shape (T, any), ascending:
             the first ones of V.
         count: The number of known values, shape (T,), 0 to M.
@@ -300,10 +300,10 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
         rows: The number of rows, N.
 
     Returns:
-        The logarithm, shape (T,); `-inf` if what is known cannot be.
+        The logarithm, shape (T,); `-inf` for impossible observations.
     """
     log = np.zeros(len(count))
-    # The density of V[i] jointly with all that is known of the values before it, rescaled.
+    # The joint density of V[i] and all observations of the values before it, rescaled.
     density = np.zeros_like(grid.nodes)
     last = np.where(count > 0, known[np.arange(len(count)), np.maximum(count, 1) - 1], 0.0)
     for i in range(1, depth + 1):
@@ -324,7 +324,7 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
 
 
 def _rescale(density: NDArray[np.float64], of: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Divide by the greatest density of each run, in place, and return its logarithm.
+    """Divide by the maximum density of each run, in place, and return its logarithm.
 
     The product of many narrow factors would underflow.
     """

@@ -1,19 +1,20 @@
 """The attack over repetitions: the same query asked again, with a fresh ring and fresh noise.
 
-Real values recur exactly, noise never does: a value that was seen in two sessions is real. And each
-session says something of whose it is. A party whose value is among the k smallest of all offers it
-in each round until it inserts, and inserts in round r with probability `1 - P0 d**(r-1)` if it has
-not before. So the place and round in which the coalition first meets the value has a law that
-depends on the owner's place in the ring, and on nothing else:
+Real values recur exactly, noise never does: a value seen in two sessions is real. Each session also
+carries information about its owner. A party whose value is among the k smallest of all offers it in
+each round until it inserts, and inserts in round r with probability `1 - P0 d**(r-1)` if it has not
+before. So the place and round in which the coalition first meets the value has a law that depends
+only on the owner's position in the ring:
 
     P(first seen in vector number b, not yet in a) = P(the owner inserted at a hop in [a, b)).
 
-Rings are drawn afresh for each session, so the likelihoods of the sessions multiply, and the
-posterior over the owners, all equally likely beforehand, is exact for what is known of one value.
-Without noise, a lone adversary that meets a value in round 1 knows that the owner sits between the
-starter and itself: each session leaves two thirds of the others under suspicion.
+Each session draws a fresh ring, so the likelihoods of the sessions multiply, and the posterior over
+the owners, all equally likely a priori, is exact for one value. Without noise, a single adversary
+that meets a value in round 1 knows that the owner is between the starter and itself: each session
+leaves two thirds of the others as candidates.
 
-A session that failed halfway counts as far as it went: a retry gives the adversary another draw.
+A session that failed halfway is used as far as it went: a retry gives the adversary another
+observation.
 """
 
 from collections.abc import Sequence
@@ -31,8 +32,8 @@ from veilring.protocols.ring.leakage import transcript
 # Likelihoods that differ by less are equal but for the order of their factors.
 ROUNDING: Final = 1e-9
 
-# Queries that are asked together share their rings, so their fates are alike; a few of them cost
-# hardly more than one, and many would make the estimate look better than it is.
+# Queries that are asked together share their rings, so their results are dependent; a few of them
+# cost hardly more than one, and many would make the estimate look better than it is.
 QUERIES_TOGETHER: Final = 4
 
 
@@ -42,8 +43,8 @@ class Owners:
 
     Attributes:
         candidates: The honest parties, by name.
-        posterior: The probability of each to own each value, shape (T, v, candidates); all 0 if
-            none can have done what was seen.
+        posterior: The probability of each to own each value, shape (T, v, candidates); all 0 if no
+            candidate fits the observations.
     """
 
     candidates: tuple[str, ...]
@@ -66,7 +67,7 @@ def recurring(
         tolerance: The distance up to which values count as one; 0 for the same query. The distances
             of a row to two queries differ by at most the distance of the queries. Noise then
             recurs by chance.
-        least: The least number of sessions that a value has to be seen in.
+        least: The minimum number of sessions in which a value must be seen.
 
     Returns:
         For each of the T runs the values, ascending.
@@ -93,7 +94,7 @@ def find_owners(
         tolerance: As for `recurring`.
 
     Raises:
-        InputError: As `recurring` does.
+        InputError: As in `recurring`.
     """
     _require_alike(sessions)
     first = sessions[0]
@@ -122,8 +123,8 @@ def tracing_success(
     """Return the share of values whose owner is found, after 1, 2, … sessions.
 
     The same queries are asked in each session, with a fresh ring, coins and noise. The coalition
-    names the likeliest owner of each true result that is not its own, and any if several are
-    equally likely; guessing would be right once in `parties - coalition` times.
+    names the likeliest owner of each true result that is not its own, or any of them in a tie;
+    guessing would be right once in `parties - coalition` times.
 
     Args:
         parties: The number of parties, n, at least 3.
@@ -140,7 +141,7 @@ def tracing_success(
         Shape (sessions,); NaN if no true result was an honest party's.
 
     Raises:
-        InputError: If the coalition is empty or everybody.
+        InputError: If the coalition is empty or has all parties.
     """
     if not 1 <= coalition < parties:
         raise InputError("coalition", coalition, f"1 to {parties - 1} of {parties} parties")
@@ -157,7 +158,8 @@ def tracing_success(
         for number in range(sessions):
             places = rng.permutation(parties)
             vectors = transcript(values[:, places], parameters, rng)
-            # Names that sort as their numbers do, so that candidate j is party coalition + j.
+            # Names whose order is that of their numbers, so that candidate j is party coalition +
+            # j.
             order = [f"{place:06}" for place in places]
             members = [name for name in order if int(name) < coalition]
             failed = None if number else failed_after

@@ -1,4 +1,4 @@
-"""Attacks on runs whose parties were watched: the vectors that a coalition saw, and secure sums.
+"""Attacks on runs with watched parties: the vectors seen by a coalition, and secure sums.
 
 Sources: Clifton, Kantarcioglu, Vaidya, Lin and Zhu, "Tools for privacy preserving distributed data
 mining", SIGKDD Explorations 2002; that a coalition learns the sums of groups of honest parties and
@@ -48,10 +48,10 @@ class CoalitionView:
     own: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is not a coalition's."""
+        """Refuse views that are not a coalition's."""
         if not self.views:
             raise InputError.because(
-                "there are no views; give that of at least one member", field="views"
+                "there are no views; give the view of at least one member", field="views"
             )
         for name in self.views:
             if name not in self.ring.order:
@@ -67,7 +67,7 @@ class CoalitionView:
 
 
 def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
-    """Return a coalition's view of PP-TopK in a run, by itself or within PP-kNN.
+    """Return a coalition's view of PP-TopK in a run, alone or within PP-kNN.
 
     Args:
         view: The joint view.
@@ -98,13 +98,12 @@ def recover_groups(
 ) -> dict[frozenset[str], NDArray[np.float64]]:
     """Return the sum of the inputs of each group of honest parties that a coalition can isolate.
 
-    For `ring` and `cycles`: the running sums that the coalition received from a group, less those
+    For `ring` and `cycles`: the running sums that the coalition received from a group, minus those
     that it sent to it, are the shares that the group added, over all cycles; the uniform parts of
-    the shares and the masks cancel. In the starter's group each cycle began again, so that
-    its whole total is missing: the public total makes up for it.
+    the shares and the masks cancel. In the starter's group each cycle began again, so its whole
+    total is missing; the public total compensates for it.
 
-    For `shares` and `masks` the honest parties are one group: the total, less what the members put
-    in.
+    For `shares` and `masks` the honest parties are one group: the total, minus the members' inputs.
 
     Args:
         view: The joint view of a run of the secure sum, alone or within PP-kNN. `shares` and
@@ -139,8 +138,8 @@ def recover_input(
 ) -> NDArray[np.float64] | None:
     """Return the input of one party to a secure sum, or None if the coalition cannot isolate it.
 
-    It can exactly if the victim's neighbours in every cycle are members; whether the victim is the
-    starter makes no difference.
+    It can recover them exactly if the victim's neighbours in every cycle are members, whether or
+    not the victim is the starter.
 
     Args:
         view: As for `recover_groups`.
@@ -190,7 +189,7 @@ def _all_but_own(
     }
     if len(published) != len(view.ring):
         raise InputError.because(
-            "the views lack some of what parties published for a sum", field="views"
+            "the views lack some of the values that parties published for a sum", field="views"
         )
     shape = next(iter(view.own.values())).shape
     words = np.add.reduce([*published.values()], axis=0).reshape(shape)

@@ -1,4 +1,4 @@
-"""A coalition's view of PP-TopK, and the simple attack: the sender owns all that is new.
+"""A coalition's view of PP-TopK, and the simple attack: every new entry is the sender's own.
 
 Source of the attack: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN
 classifier", SAC 2007, Section 6.6, where the adversary is the successor alone. Views of real runs
@@ -22,14 +22,14 @@ from veilring.protocols.ring.leakage import uniform_values
 class TopKView:
     """A coalition's view of PP-TopK: some of the vectors that went round.
 
-    Vectors are numbered by hops made: number 0 is the public start vector, number h + 1 is what
-    hop h passed on, and hop `(r - 1) * n + p` is that of position p in round r. The last, number
-    `n * rounds`, is public too: the starter hands it to all.
+    Vectors are numbered by hops made: number 0 is the public start vector, number h + 1 is the
+    output of hop h, and hop `(r - 1) * n + p` is that of position p in round r. The last, number `n
+    * rounds`, is public too: the starter sends it to all.
 
     Attributes:
         parameters: The public parameters.
         order: The parties, the starter first.
-        members: Those of the coalition.
+        members: The members of the coalition.
         vectors: The vectors seen by their numbers, each of shape (T, k) for T independent runs.
             A session that failed lacks the last ones.
     """
@@ -59,7 +59,7 @@ class TopKView:
         return self.seen[bisect_right(self.seen, hop) - 1]
 
     def hops_of(self, party: str) -> tuple[int, ...]:
-        """Return the hops that a party makes, one a round.
+        """Return the hops of a party, one per round.
 
         Raises:
             InputError: If it is not in the ring.
@@ -84,7 +84,7 @@ def simulated_view(
             `veilring.protocols.ring.leakage.transcript` returns them.
         parameters: The public parameters.
         order: The parties, the starter first.
-        members: Those of the coalition.
+        members: The members of the coalition.
         failed_after: The number of hops after which the session failed, if it did.
 
     Raises:
@@ -125,7 +125,7 @@ class UniformPrior:
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
+        """Refuse values outside the documented ranges."""
         if self.rows_per_party < 1:
             raise InputError("rows_per_party", self.rows_per_party, "at least 1")
         if not 0 < self.upper < np.inf:
@@ -166,19 +166,19 @@ class Success:
 def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
     """Return the entries that the simple attack claims as the victim's, round by round.
 
-    It claims what is in the vector that the victim passed on and not in the last vector before it
-    that the coalition saw. For a successor alone that is the vector that it passed on itself, so
-    it claims what any of the n - 1 others put in. With the predecessor in the coalition it is the
-    vector that the victim received: the claims are exactly what the victim put in, real or noise.
-    The start vector and the result are public, and used.
+    It claims the entries of the victim's output that are not in the last earlier vector seen by the
+    coalition. For a successor alone that is its own previous output, so it claims the insertions of
+    any of the n - 1 others. With the predecessor in the coalition it is the victim's input: the
+    claims are exactly the victim's insertions, real or noise. The start vector and the result are
+    public, and used.
 
     Args:
         view: The coalition's view.
         victim: An honest party.
 
     Returns:
-        Shape (rounds, T, k), rows ascending and filled up with `+inf`. A round in which the
-        coalition did not see the vector that the victim passed on holds no claims.
+        Shape (rounds, T, k), rows ascending and padded with `+inf`. A round in which the coalition
+        did not see the victim's output has no claims.
 
     Raises:
         InputError: If the victim is in the coalition or not in the ring.
