@@ -44,6 +44,7 @@ _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "treewalk": "treewalk:measure",
         "flood": "flood:measure",
         "mistakes": "mistakes:measure",
+        "shrinking": "shrinking:measure",
         "classify": "classify:measure",
     }
 )

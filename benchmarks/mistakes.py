@@ -4,6 +4,7 @@ Each is a change of one function. An audit that passes them by is no audit, so t
 audits themselves are tested: `python -m benchmarks --only mistakes`. Some are in the test suite.
 """
 
+import asyncio
 import pkgutil
 import re
 import time
@@ -31,9 +32,10 @@ from benchmarks.auditing import (
 from benchmarks.hiding import SUBJECTS
 from benchmarks.measurement import Bound, Measurement
 from veilring.errors import ProtocolViolation, VeilringError
-from veilring.nodes.party import Party
+from veilring.nodes.party import Party, broadcast
 from veilring.nodes.session import _Inbox
 from veilring.protocols.masks import KEY_BYTES
+from veilring.protocols.ring.messages import SumShare
 
 _FOLDER: Final = re.compile(r"/\S*veilring-store-\S*")
 _SAID_MAX: Final = 110
@@ -132,6 +134,50 @@ def _without_a_round(right: Callable[..., Any]) -> Callable[..., Any]:
     return turns
 
 
+async def _without_the_lost(party: Party, words: Any, _first_round: int) -> Any:
+    await broadcast(party, SumShare(values=words))
+    total = words
+    for peer in party.peers:
+        try:
+            async with asyncio.timeout(1.0):
+                total = total + (await party.receive(SumShare, sender=peer)).values
+        except (TimeoutError, VeilringError):
+            continue
+    return total
+
+
+async def _sent_again(party: Party, words: Any, _first_round: int) -> Any:
+    await broadcast(party, SumShare(values=words))
+    hearing = [asyncio.create_task(_hear_all(party, peer)) for peer in party.peers]
+    try:
+        _, slow = await asyncio.wait(hearing, timeout=0.5)
+        if slow:
+            await broadcast(party, SumShare(values=words))
+        return words + sum([await task for task in hearing])
+    finally:
+        for task in hearing:
+            task.cancel()
+
+
+async def _hear_all(party: Party, peer: str) -> Any:
+    total = (await party.receive(SumShare, sender=peer)).values
+    try:
+        async with asyncio.timeout(1.0):
+            while True:
+                total = total + (await party.receive(SumShare, sender=peer)).values
+    except TimeoutError:
+        return total
+
+
+def _read_backwards(right: Callable[..., Any]) -> Callable[..., Any]:
+    async def add(sums: Any, own: Any) -> Any:
+        total = await right(sums, own)
+        last = sums._party.me == sums._party.parties[-1]
+        return total._replace(sums=total.sums[::-1].copy()) if last else total
+
+    return add
+
+
 def _accused(member: str) -> VeilringError:
     return ProtocolViolation(member, "received other commitments than we did")
 
@@ -150,6 +196,7 @@ def _overwriting(ledger: Any, charged: Any) -> None:
 
 RING: Final = explored()
 SEARCH: Final = explored("protocol.name=rank-search", "protocol.k=5")
+RELEASE: Final = explored("protocol.name=release")
 SHARED: Final = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=votes")
 LABEL: Final = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=label")
 _R: Final = "veilring.protocols.ring"
@@ -167,6 +214,12 @@ MISTAKES: Final = (
         lambda right: after(right, lambda found: 2 - found),
         RING,
         quick=True,
+    ),
+    Mistake(
+        "a tie won by the last class",
+        f"{_R}.roles.decide_labels",
+        lambda right: lambda votes: votes.shape[1] - 1 - votes[:, ::-1].argmax(axis=1),
+        RING,
     ),
     Mistake(
         "votes for the next class",
@@ -188,7 +241,7 @@ MISTAKES: Final = (
     ),
     Mistake(
         "the last party's votes counted twice",
-        f"{_R}.roles.secure_sum",
+        f"{_R}.roles.sum_words",
         _doubled_sum,
         RING,
     ),
@@ -252,6 +305,25 @@ MISTAKES: Final = (
         _off_by_one,
         forecast(),
         quick=True,
+    ),
+    Mistake(
+        "a total that one party reads backwards",
+        "veilring.protocols.release.roles._add",
+        _read_backwards,
+        RELEASE,
+    ),
+    # Protocols: what faults bring to light.
+    Mistake(
+        "shares of lost parties left out",
+        f"{_R}.roles._sum_by_shares",
+        lambda right: _without_the_lost,
+        RING,
+    ),
+    Mistake(
+        "shares that are sent again counted twice",
+        f"{_R}.roles._sum_by_shares",
+        lambda right: _sent_again,
+        RING,
     ),
     # Protocols: what parties draw.
     Mistake(

@@ -129,9 +129,8 @@ class _Shrinker:
             self.takes(self.subject, replace(self.world, order=None))
 
     def leave_out_queries(self) -> None:
-        while (simpler := self.subject.simpler()) is not None:
-            if not self.takes(simpler, self.world):
-                return
+        while any(self.takes(simpler, self.world) for simpler in self.subject.simpler()):
+            pass
 
     def _played(self, subject: Subject, world: World) -> Explored | None:
         if self.plays >= self._plays_max:

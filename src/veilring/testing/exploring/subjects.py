@@ -5,7 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -37,6 +37,9 @@ Invariant = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 It is given the inputs of those that took part, and the results of those that have one, each by the
 party's name: some may have failed, and those that did not must be right all the same.
 """
+
+# Among fewer parties a mistake may show on another query: they are left out afterwards.
+_TRIED_TIMES: Final = 4
 
 
 @dataclass(eq=False)
@@ -223,15 +226,21 @@ class SystemSubject(Subject):
     def smaller(self, parties: int) -> Iterable[Self]:
         if not PARTIES_MIN <= parties < len(self.scenario.parties.all):
             return []
-        fewer = self._with("parties", {"count": parties, "names": ()})
-        return [] if fewer is None else [fewer]
+        fewer = self.changed("parties", {"count": parties, "names": ()})
+        if fewer is None:
+            return []
+        queries = _TRIED_TIMES * len(self.prepared.held_out)
+        more = fewer.changed("data", {"queries": queries})
+        return [fewer] if more is None else [fewer, more]
 
     @override
-    def simpler(self) -> Self | None:
+    def simpler(self) -> Iterable[Self]:
         queries = len(self.prepared.held_out)
-        return self._with("data", {"queries": queries // 2}) if queries > 1 else None
+        fewer = sorted({queries // 2, queries - queries // 4, queries - 1} - {0, queries})
+        made = (self.changed("data", {"queries": count}) for count in fewer)
+        return (subject for subject in made if subject is not None)
 
-    def _with(self, table: str, keys: Mapping[str, object]) -> Self | None:
+    def changed(self, table: str, keys: Mapping[str, object]) -> Self | None:
         """Return the subject with other keys in a table of its scenario, if that can be."""
         tables = self.scenario.model_dump()
         tables[table] |= keys

@@ -149,9 +149,9 @@ class Subject(ABC):
         """Return the subject among fewer parties, in ways to be tried; none if it needs more."""
         return ()
 
-    def simpler(self) -> "Subject | None":
-        """Return the subject with less to do, or none if there is no less."""
-        return None
+    def simpler(self) -> "Iterable[Subject]":
+        """Return the subject with less to do, in ways to be tried; none if there is no less."""
+        return ()
 
 
 @dataclass(slots=True)
