@@ -25,6 +25,7 @@ from veilring.testing.lies import Verdict as Outcome
 _PROMISED: Final = (
     "No fault leads to a wrong result or a run without an end: each failure is a named error."
 )
+_ANY_ONE: Final = "A mistake that a single fault at any message of this run shows."
 _UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
 _SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")
 _SMALLEST: Final = ("data.source=iris", "parties.count=3", "data.queries=1")
@@ -42,7 +43,7 @@ def check_faults(subject: AuditedSystem | RoleClaims, effort: Effort, seed: int)
     if effort.every_message:
         every = explore_every_world(_subject(subject, _SMALLEST), seed=seed)
         promised = f"{_PROMISED} This holds for each message of a run."
-        claims.append(_judge_faults("every message", promised, every))
+        claims.append(_judge_faults("every message", promised, every, _ANY_ONE))
     return claims
 
 
@@ -68,7 +69,7 @@ def _subject(subject: AuditedSystem | RoleClaims, settings: tuple[str, ...]) -> 
     return SystemSubject(scenario.model_copy(update={"protocol": subject.system}), sums_share=0.0)
 
 
-def _judge_faults(name: str, promised: str, campaign: Campaign) -> Claim:
+def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "") -> Claim:
     runs = campaign.succeeded + campaign.failed
     wrong = ""
     if campaign.failures:
@@ -87,7 +88,7 @@ def _judge_faults(name: str, promised: str, campaign: Campaign) -> Claim:
         wrong
         or f"In {campaign.seeds:,} worlds, {campaign.succeeded:,} runs had a right result and"
         f" {campaign.failed:,} ended in named errors.{missing}",
-        f"A mistake that one world in {max(1, campaign.seeds // 3)} shows, with 95 %.",
+        power or f"A mistake that one world in {max(1, campaign.seeds // 3)} shows, with 95 %.",
         (
             f"faults that had an effect: {dict(campaign.struck)}",
             f"situations reached: {dict(campaign.reached)}",

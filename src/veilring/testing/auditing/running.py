@@ -127,7 +127,7 @@ def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[C
         "unit",
         f"The guarantee is {promise.guarantee}.",
         Verdict.CONTRADICTED if said else Verdict.HOLDS,
-        " ".join(said) or f"The account is {once} after one batch, and {twice} after two.",
+        " ".join(said) or f"The account states {once}, and with a second batch {twice}.",
         "Any excess in the account of one or two batches. The privacy claim tests the noise.",
         (f"one batch: {once}", f"two batches: {twice}"),
     )
