@@ -1,4 +1,4 @@
-"""Measure again what the page on growth shows: text, points, models and pictures.
+"""Refresh the page on scaling: measure its text, points, models and pictures again.
 
 Usage: python docs/scale/refresh.py [NAME...]
 
