@@ -187,7 +187,7 @@ def test_another_tree_gets_no_bits_of_a_walk_that_was_paid_for() -> None:
     with pytest.raises(RunFailed) as failed:
         other.ask()
     assert isinstance(failed.value.root, ProtocolViolation)
-    assert "another tree" in failed.value.root.reason
+    assert "a different tree" in failed.value.root.reason
     assert not other.seen
 
 
@@ -201,7 +201,7 @@ def test_a_deeper_tree_gets_no_steps_that_were_not_paid_for() -> None:
     with pytest.raises(RunFailed) as failed:
         deeper.ask()
     assert isinstance(failed.value.root, ProtocolViolation)
-    assert "another tree" in failed.value.root.reason
+    assert "a different tree" in failed.value.root.reason
     assert not deeper.seen
 
 
@@ -292,7 +292,7 @@ def test_a_ledger_in_another_unit_is_no_memory() -> None:
     WalkMemory(ledger, SERVER, b"", 100.0)
     for radius in (inf, 10.0):
         with pytest.raises(
-            InputError, match=r"ledger counts in epsilon within 100\.0; one that counts in"
+            InputError, match=r"ledger's unit is epsilon within 100\.0; use a ledger"
         ):
             WalkMemory(ledger, SERVER, b"", radius)
     with pytest.raises(InputError, match="radius"):

@@ -196,8 +196,8 @@ def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
 @pytest.mark.parametrize(
     ("way", "change", "message"),
     [
-        *((way, (0, 64), "sent the place 64, and its numbers are below 64") for way in WALKS),
-        ("blur", (0, 1 << 29), "sent the place 536870912, and its numbers are below 536870912"),
+        *((way, (0, 64), "sent place number 64; the numbers must be below 64") for way in WALKS),
+        ("blur", (0, 1 << 29), "sent place number 536870912; the numbers must be below 536870912"),
         *((way, (1, None), "sent two points for one place") for way in WAYS),
     ],
 )

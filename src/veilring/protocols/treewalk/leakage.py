@@ -1,12 +1,12 @@
-"""What a server learns of a query: exact likelihoods, and the attack that is best with them.
+"""Leakage of a query to the server: exact likelihoods, and the optimal attack based on them.
 
-The server knows the tree and sees the bits. All that it can know of a query beyond its prior is in
-the likelihood of the bits under each query that it deems possible. `walk_log_likelihood` is exactly
-that, from the very steps that clients take.
+The server knows the tree and sees the bits. Its knowledge of a query, beyond its prior, is the
+likelihood of the bits under each candidate query. `walk_log_likelihood` computes it from the same
+steps that clients take.
 
-`attack_queries` lets a server guess queries by Bayes' rule, with a prior. No server that knows the
-mechanism can do better: the likelihoods are the exact laws by which clients answer. Each mechanism
-is asked through its own vectorised step.
+`attack_queries` guesses queries by Bayes' rule, with a prior. No server does better, since the
+likelihoods are the exact distributions of the clients' answers. The attack simulates clients with
+the vectorised step of each mechanism.
 """
 
 from collections.abc import Callable
@@ -44,18 +44,17 @@ def walk_log_likelihood(
     bits: NDArray[np.bool_],
     candidates: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return ln P(bits | query) for each walk and each query that may have been asked.
+    """Return ln P(bits | query) for each walk and each candidate query.
 
     Args:
         tree: The server's tree.
-        utility: What makes a child useful.
-        variant: How the walks split.
-        bits: What the server saw, shape (walks, compositions); those of several walks for one query
-            add up.
-        candidates: The queries, shape (candidates, dimensions).
+        utility: The utility of a child.
+        variant: The way in which the walks split.
+        bits: The client's bits, shape (walks, compositions).
+        candidates: The candidate queries, shape (candidates, dimensions).
 
     Returns:
-        Shape (walks, candidates).
+        The log-likelihoods, shape (walks, candidates). Sum those of several walks for one query.
 
     Raises:
         InputError: If the candidates or the number of bits do not fit the tree.
@@ -64,7 +63,7 @@ def walk_log_likelihood(
     variant.check(tree.depth)
     if bits.shape[1] != variant.compositions(tree.depth):
         raise InputError.because(
-            f"there are {bits.shape[1]} bits a walk; its compositions need "
+            f"bits has {bits.shape[1]} bits for each walk; its steps take "
             f"{variant.compositions(tree.depth)}",
             field="bits",
         )
@@ -104,9 +103,8 @@ def posterior(
     """Return P(query | bits) for each walk.
 
     Args:
-        likelihood: From `walk_log_likelihood`, summed over all walks known to be for one query.
-        prior: What the server holds each candidate for beforehand, shape (candidates,); uniform
-            unless given.
+        likelihood: The result of `walk_log_likelihood`, summed over all walks for one query.
+        prior: The server's prior, shape (candidates,); uniform by default.
     """
     weights = likelihood if prior is None else likelihood + np.log(prior)
     weights = np.exp(weights - weights.max(axis=1, keepdims=True))
@@ -115,11 +113,11 @@ def posterior(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guess:
-    """How near an optimal server comes to queries.
+    """The success of an optimal server at guessing queries.
 
     Attributes:
-        error: The distance of its guess to the truth, shape (walks,).
-        within: Whether the candidate around which the query is likeliest is within the radius of
+        error: The distance between the guess and the query, shape (walks,).
+        within: Whether the query is within the radius of the candidate with most probability around
             it, shape (walks,).
     """
 
@@ -133,13 +131,13 @@ def guess(
     truth: NDArray[np.float64],
     radius: float,
 ) -> Guess:
-    """Let an optimal server guess: what is nearest on average, and what is likeliest to be near.
+    """Return the guesses of an optimal server: one of least expected error, one most often near.
 
     Args:
-        beliefs: From `posterior`, shape (walks, candidates).
-        candidates: Shape (candidates, dimensions).
-        truth: What was asked, shape (walks, dimensions).
-        radius: What counts as near.
+        beliefs: The result of `posterior`, shape (walks, candidates).
+        candidates: The candidate queries, shape (candidates, dimensions).
+        truth: The actual queries, shape (walks, dimensions).
+        radius: The greatest distance that counts as near.
     """
     apart = np.sqrt(np.square(candidates[:, None] - candidates[None]).sum(axis=2))
     nearest = (beliefs @ apart).argmin(axis=1)
@@ -150,20 +148,20 @@ def guess(
 
 
 Overheard = Callable[[NDArray[np.float64], NDArray[np.float64], Generator], NDArray[np.float64]]
-"""Asks queries once, shape (runs, dimensions), and returns ln P(what the server sees | candidate)
-for each run and candidate, shape (runs, candidates)."""
+"""A simulation that asks queries once, shape (runs, dimensions), and returns ln P(view of the
+server | candidate), shape (runs, candidates)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAttack:
-    """How well a server guesses queries that are drawn from its own prior.
+    """The accuracy of a server's guesses of queries that are drawn from its own prior.
 
     Attributes:
-        error: Mean distance of its guess to the query, in the unit of the coordinates.
-        within: Share of queries within the radius of where it holds a query to be likeliest.
+        error: The mean distance between guess and query, in the unit of the coordinates.
+        within: The share of queries within the radius of the server's guess.
         blind_error: The error of the best guess from the prior alone.
-        blind_within: The share of the best guess from the prior alone.
-        runs: Over how many queries the first two are means.
+        blind_within: The share of queries within the radius of the best guess from the prior alone.
+        runs: The number of queries that the first two average over.
     """
 
     error: float
@@ -174,7 +172,7 @@ class QueryAttack:
 
 
 def overheard_walk(tree: Tree, utility: Utility, variant: Variant) -> Overheard:
-    """Return what a server overhears of a walk: all its bits."""
+    """Return the simulation of a walk, whose view is its bits."""
 
     def ask(
         queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
@@ -186,7 +184,7 @@ def overheard_walk(tree: Tree, utility: Utility, variant: Variant) -> Overheard:
 
 
 def overheard_response(tree: Tree, law: ResponseLaw) -> Overheard:
-    """Return what a server overhears of a response: the bucket that was named."""
+    """Return the simulation of a response, whose view is the bucket named."""
     level = law.domain.bit_length() - 1
 
     def ask(
@@ -201,10 +199,10 @@ def overheard_response(tree: Tree, law: ResponseLaw) -> Overheard:
 
 
 def overheard_blur(by: Blur) -> Overheard:
-    """Return what a server overhears of a blurred query: where it landed.
+    """Return the simulation of a blurred query, whose view is the noisy query.
 
-    The likelihood is that of the noise on its grid. It is exact where nothing was moved back to the
-    border of the domain, so let the domain be wide.
+    The likelihood is the distribution of the noise on its grid. It is exact unless a query was
+    clipped to the border of the domain, so choose a wide domain.
     """
 
     def ask(
@@ -228,17 +226,18 @@ def attack_queries(
     prior: NDArray[np.float64] | None = None,
     times: int = 1,
 ) -> QueryAttack:
-    """Let queries be asked, and the server guess each.
+    """Draw queries from the prior, simulate the clients and score the server's guesses.
 
     Args:
-        overheard: What it is told.
-        candidates: Where a query may be, shape (candidates, dimensions).
-        radius: What counts as near.
-        runs: How many queries; each is drawn from the prior.
+        overheard: The simulation of the mechanism.
+        candidates: The candidate queries, shape (candidates, dimensions).
+        radius: The greatest distance that counts as near.
+        runs: The number of queries.
         rng: The randomness of the queries and of the clients.
-        prior: What the server holds each candidate for beforehand, shape (candidates,), summing to
-            1; uniform unless given. Each is above 0.
-        times: How often each query is asked with new coins. A client with a memory asks once.
+        prior: The server's prior, shape (candidates,), positive and summing to 1; uniform by
+            default.
+        times: The number of times that each query is asked with fresh coins. A client with a memory
+            asks once.
 
     Raises:
         InputError: If `times` or `runs` is below 1, or the prior does not fit.
@@ -249,7 +248,7 @@ def attack_queries(
     held = np.full(len(candidates), 1 / len(candidates)) if prior is None else prior
     if held.shape != (len(candidates),) or not (held > 0).all() or not np.isclose(held.sum(), 1):
         raise InputError.because(
-            f"prior has the shape {held.shape}; give a share above 0 for each candidate",
+            f"prior has the shape {held.shape}; give a probability above 0 for each candidate",
             field="prior",
         )
     truth = candidates[rng.choice(len(candidates), runs, p=held)]

@@ -1,18 +1,18 @@
-"""A client's memory and budget: a query is asked, drawn and paid for once.
+"""A client's memory and budget: each query is asked, randomised and paid for once.
 
-Asking the same query again with new coins tells a server more each time. So answers are remembered,
-in the client's own ledger, beside what they cost. A query is paid for before its first private bit
-leaves, and each bit is written down before it leaves. A client that was interrupted and asks again
-says the very same bits to the same questions, and pays nothing more; if the server now shows other
-nodes than before, nothing is said, since equal coins over two questions would cancel out.
+Asking the same query again with fresh coins would reveal more each time. Answers are therefore
+kept in the client's own ledger, with their cost. A query is paid for before its first private bit
+is sent, and each bit is recorded before it is sent. An interrupted client that asks again sends
+identical bits in reply to identical nodes, and pays nothing more. If the server now shows different
+nodes, the client sends nothing: with equal coins for two questions, the noise would cancel out.
 
-Blur, and walks by distance with a radius, do not hide which of two far places a query is near. A
-memory for them has a radius. A question then costs its loss between two queries that are at most a
-radius apart. The budget bounds how well two histories of questions are told apart that differ
+Blur, and walks by distance with a radius, reveal which of two distant places a query is near, so a
+memory for them has a radius. The cost of a query is then its loss between two queries at most a
+radius apart. The budget bounds the distinguishability of two histories of queries that differ
 nowhere by more than the radius; for n radii the bound is n times the budget.
 
-The ledger's file holds what was found near the queries, and its reader can test guesses of them. It
-is as secret as the queries are.
+The ledger file contains places near the queries, and lets a reader test guesses of them. Keep it as
+secret as the queries.
 """
 
 import hashlib
@@ -32,34 +32,34 @@ from veilring.protocols.treewalk.roles import Keeper, NearestPlaces
 
 _NUMBER_BYTES: Final = 8
 _PAID: Final = b"paid"
-# What is spent is rounded up, by less than this.
+# Charges are rounded up by less than this.
 _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RememberedAnswer:
-    """What was found for one query.
+    """The places found for one query.
 
     Attributes:
         found: The server's numbers of the places, shape (found,).
-        points: Where they are, shape (found, dimensions).
+        points: The coordinates of the places, shape (found, dimensions).
     """
 
     found: NDArray[np.int64]
     points: NDArray[np.float64]
 
     def nearest_to(self, query: NDArray[np.float64]) -> tuple[int, float]:
-        """Return the number of the nearest place to a point of shape (dimensions,), and how far."""
+        """Return the place nearest to a point, shape (dimensions,): its number and distance."""
         which, distances = nearest_found(query[None], self.points[None])
         return int(self.found[which[0]]), float(distances[0])
 
     def to_bytes(self) -> bytes:
-        """Return what the ledger keeps."""
+        """Return the encoding that the ledger keeps."""
         return self.found.astype("<i8").tobytes() + self.points.astype("<f8").tobytes()
 
     @classmethod
     def from_bytes(cls, kept: bytes, dimensions: int) -> "RememberedAnswer":
-        """Return what the ledger kept of an answer in the given number of dimensions."""
+        """Decode an answer in the given number of dimensions."""
         count = len(kept) // (_NUMBER_BYTES * (1 + dimensions))
         found = np.frombuffer(kept, "<i8", count).astype(np.int64)
         points = np.frombuffer(kept, "<f8", offset=_NUMBER_BYTES * count).astype(np.float64)
@@ -68,18 +68,18 @@ class RememberedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WalkMemory:
-    """What a client remembers of one server and one way of asking it.
+    """A client's memory of its queries to one server under fixed terms.
 
     Attributes:
-        ledger: The client's own; its analysts are servers, and its unit is that of the radius.
-        server: Whom the client asks.
-        terms: All that is public about how it asks: the server's edition of its places, the plan
-            and the noise. Other terms are another question, and are paid for.
-        radius: How far apart two queries are at most that the budget is to hide from each other, in
-            the unit of the coordinates; infinite, as it is by default, for any two.
+        ledger: The client's own ledger. Its analysts are servers; its unit depends on the radius.
+        server: The name of the server.
+        terms: The public parameters of the queries: the server's edition of its places, the plan
+            and the noise. The same query under other terms is a new query, with its own cost.
+        radius: The greatest distance of two queries that the budget makes hard to tell apart, in
+            the unit of the coordinates; infinite by default, for any two.
 
     Raises:
-        InputError: If the ledger counts in another unit, see `unit_within`.
+        InputError: If the ledger has another unit: see `unit_within`.
     """
 
     ledger: Ledger
@@ -91,30 +91,30 @@ class WalkMemory:
         counted, unit = self.ledger.totals().unit, unit_within(self.radius)
         if counted != unit:
             raise InputError.because(
-                f"the ledger counts in {counted}; one that counts in {unit} is needed",
+                f"the ledger's unit is {counted}; use a ledger whose unit is {unit}",
                 field="ledger",
             )
 
     def names(self, queries: NDArray[np.float64]) -> list[str]:
-        """Return the ledger's name for each query: equal queries have equal names."""
-        # Adding zero turns the negative zero, which equals it, into zero.
+        """Return the ledger's name of each query. Equal queries have equal names."""
+        # Adding zero turns negative zero into zero: they are equal, but their bytes differ.
         rows = [row.tobytes() for row in (queries + 0.0).astype("<f8")]
         about = hashlib.sha256(self.terms).digest()
         return [hashlib.sha256(about + row).hexdigest() for row in rows]
 
     def recall(self, name: str, dimensions: int) -> RememberedAnswer | None:
-        """Return what was found for a query, or nothing if it was never answered."""
+        """Return the answer to a query, or None if it was never answered."""
         kept = self.ledger.find(self.server, f"{name} answer", b"")
         return None if kept is None else RememberedAnswer.from_bytes(kept, dimensions)
 
     def remember(self, name: str, answer: RememberedAnswer) -> None:
-        """Keep what was found for a query."""
+        """Store the answer to a query."""
         self.ledger.charge(Charge(self.server, f"{name} answer", b"", answer.to_bytes()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Keeper:
-    """Pays for a batch of queries and writes down what is said about each: see `Keeper`."""
+    """A `Keeper` that charges a batch to a memory's ledger and records each reply there."""
 
     memory: WalkMemory
     names: tuple[str, ...]
@@ -137,7 +137,7 @@ class _Keeper:
             raise InputError.because(
                 f"{found} places are too many to remember; the limit is {most}", field="found"
             )
-        # What was paid for is part of it: a server that claims a deeper tree later gets no steps.
+        # The entry contains cost and size, so that a later claim of a deeper tree is refused.
         what = repr((epsilon, found)).encode()
         self._charge([(f"{name} paid", what, _PAID) for name in self.names], epsilon)
 
@@ -145,7 +145,9 @@ class _Keeper:
         self, turn: int, shown: NDArray[np.float64], said: NDArray[np.uint32]
     ) -> NDArray[np.uint32]:
         seen = [row.astype("<f8").tobytes() for row in shown]
-        seen *= len(self.names) // len(seen)  # one object, if all were shown the same
+        seen *= len(self.names) // len(
+            seen
+        )  # one shared object if all queries were shown equal nodes
         rows = zip(self.names, seen, said.astype("<u4"), strict=True)
         entries = [(f"{name} {turn}", each, row.tobytes()) for name, each, row in rows]
         kept = self._charge(entries, 0.0)
@@ -172,20 +174,21 @@ async def ask_once(
     *,
     most: float = inf,
 ) -> list[RememberedAnswer]:
-    """Return what was found for each query, asking the server for what is new only.
+    """Return the answer to each query, and ask the server only about queries that are new.
 
     Args:
-        memory: The memory of the server and the terms that `ask` asks by.
-        queries: Shape (queries, dimensions); secret. Equal ones are asked once.
-        ask: Asks the server for some of them, and has the keeper pay. It is not called if all are
-            remembered; the server then does not even know that there was a question.
-        most: What one query may cost: a server that claims a deeper tree is refused.
+        memory: The memory of the server, under the terms of `ask`.
+        queries: The secret queries, shape (queries, dimensions). Equal queries are asked once.
+        ask: A function that sends queries to the server and charges them through the keeper. It is
+            not called if all answers are remembered: the server then learns nothing, not even that
+            there was a query.
+        most: The greatest cost of one query: a server that claims a deeper tree is refused.
 
     Raises:
-        BudgetExhausted: If the budget does not suffice for all that is new. What was paid for of
-            the batch stays paid, and is not charged when it is asked again.
-        ProtocolViolation: If the server shows other nodes than when an interrupted query was paid
-            for, or a query would cost more than `most`.
+        BudgetExhausted: If the budget does not suffice for all new queries. Queries that were paid
+            for earlier stay paid, and asking them again is free.
+        ProtocolViolation: If the server shows other nodes than those that an interrupted query was
+            paid for, or a query would cost more than `most`.
     """
     names, dimensions = memory.names(queries), queries.shape[1]
     answers: dict[str, RememberedAnswer] = {}
@@ -206,10 +209,10 @@ async def ask_once(
 
 
 def unit_within(radius: float) -> str:
-    """Return the unit of the ledger of a memory: epsilon, and within which radius.
+    """Return the unit of a memory's ledger: epsilon, and the radius within which it holds.
 
     Args:
-        radius: Above 0; infinite for any two queries.
+        radius: The radius, above 0; infinite for any two queries.
 
     Raises:
         InputError: If it is not above 0.
@@ -220,12 +223,14 @@ def unit_within(radius: float) -> str:
 
 
 def snap(queries: NDArray[np.float64], step: float) -> NDArray[np.float64]:
-    """Move queries to a grid, so that a place has one name however it was measured: no privacy.
+    """Round queries to a grid, so that repeated measurements of a place count as one query.
+
+    This gives no privacy.
 
     Args:
         queries: The queries, of any shape.
-        step: The step of the grid, above 0: what a satellite's or a map's place errs by anyway.
-            Two queries may be brought further apart, by the diagonal of a cell: add it to the
-            radius that a memory is to hide.
+        step: The step of the grid, above 0, such as the error of a GPS or map position. Rounding
+            can increase the distance of two queries by the diagonal of a cell: add the diagonal to
+            the radius of the memory.
     """
     return np.asarray(np.rint(queries / step) * step)

@@ -1,4 +1,4 @@
-"""What crosses the wire between a client and a server of points."""
+"""Messages between a client and a server of points."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ _Positive = Annotated[int, Field(ge=1)]
 
 
 class WalkRequest(Message, kind="treewalk.request"):
-    """What kind of walks the client will take, and how many at once: nothing private."""
+    """The client's plan of a session of walks, which is public."""
 
     utility: Literal["comparison", "distance"]
     variant: Literal["basic", "parallel", "early", "greedy"]
@@ -30,54 +30,54 @@ class Ground(Message, kind="treewalk.ground"):
 
 
 class Nodes(Message, kind="treewalk.nodes"):
-    """What the client has to know of the nodes where its threads stand.
+    """The nodes that the client's threads have reached, as its utility needs them.
 
-    Shape (walks · threads, width of the utility), the threads of one walk together.
+    The shape is (walks · threads, width of the utility); the threads of a walk are adjacent.
     """
 
     values: Matrix
 
 
 class Bits(Message, kind="treewalk.bits"):
-    """The client's private answers at a level, eight to a byte, in the same order."""
+    """The client's private answers at a level, packed eight to a byte, in the order of `Nodes`."""
 
     packed: Annotated[NDArray[np.uint8], Array("|u1", 1)]
 
 
 class BucketRequest(Message, kind="treewalk.bucket-request"):
-    """How large the buckets are that the client will name, and how many at once."""
+    """The client's plan of a session of bucket responses, which is public."""
 
     splits: _Whole
     neighbours: _Whole
     queries: _Positive
     known: bytes
-    """The hash of the splits that the client has already, or nothing."""
+    """The hash of the splits that the client already has, or empty."""
 
 
 class Top(Message, kind="treewalk.top"):
-    """The splits of the tree above its buckets, by node from the root; none if they are known."""
+    """The splits above the buckets, by node number; empty if the client already has them."""
 
     splits: Annotated[NDArray[np.float64], Array("<f8", 1)]
 
 
 class Buckets(Message, kind="treewalk.buckets"):
-    """The client's private answers: one bucket for each query, its own or another."""
+    """The client's private answers: one bucket for each query, chosen by randomised response."""
 
     named: Annotated[NDArray[np.uint32], Array("<u4", 1)]
 
 
 class Blurred(Message, kind="treewalk.blurred"):
-    """The client's queries, moved by noise, shape (queries, dimensions)."""
+    """The client's queries with noise, shape (queries, dimensions)."""
 
     points: Matrix
     nearest: _Positive
-    """How many places it wants for each."""
+    """The number of places requested for each query."""
 
 
 class FoundPlaces(Message, kind="treewalk.found"):
-    """The points that were found, and the neighbours that were asked for."""
+    """The points found, and the neighbours requested with them."""
 
     places: Annotated[NDArray[np.uint32], Array("<u4", 2)]
-    """Their numbers with the server, shape (queries, found)."""
+    """The server's numbers of the places, shape (queries, found)."""
     points: Matrix
-    """Their coordinates, shape (queries · found, dimensions)."""
+    """The coordinates of the places, shape (queries · found, dimensions)."""

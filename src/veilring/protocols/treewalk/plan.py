@@ -1,10 +1,10 @@
-"""Plans: all that client and server agree on before a session, what it costs, and which to choose.
+"""Plans of a look-up: the public parameters of a session, its cost, and a recommendation.
 
-`WalkPlan` takes a step a level. `BucketPlan` and `BlurPlan` take one message each way. A session of
-bucket responses begins with the splits above the buckets. They are public and the same for all, so
-that a client keeps them; the cost of that set-up is counted apart.
+A `WalkPlan` takes one round trip per level, a `BucketPlan` or `BlurPlan` one in total. A session of
+bucket responses begins with a set-up, in which the server sends the splits above the buckets. They
+are public and equal for all clients, so a client can keep them; their cost is counted separately.
 
-`recommend_lookup` lists the ways to ask by how often each finds the query's own bucket or leaf.
+`recommend_lookup` sorts the look-ups by the probability of finding the query's own bucket or leaf.
 """
 
 import hashlib
@@ -49,12 +49,12 @@ UtilityName = Literal["comparison", "distance"]
 UTILITIES: Final[Mapping[UtilityName, type[Utility]]] = MappingProxyType(
     {"comparison": Comparison, "distance": Distance}
 )
-"""What a server has to expose for each of them is the same whatever their privacy."""
-# 32 places: nearly always the nearest one is among them if the bucket is the right one, and they
-# fit into one packet.
+"""Utilities by name. The class alone, not its ε, determines what a server exposes of a node."""
+# A bucket of 32 places fits into one packet, and the right bucket nearly always contains the
+# nearest place.
 BUCKET_SPLITS: Final = 5
 """The default size of buckets: 2**5 places."""
-# What is sent and searched grows with it, and a client looks at a few dozen places at most.
+# Messages and searches grow with it, and a client needs a few dozen places at most.
 _NEIGHBOURS_MAX: Final = 1000
 _FLOAT_BYTES: Final = 8
 _PLACE_BYTES: Final = 4
@@ -64,16 +64,16 @@ _DIGEST_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class WalkPlan:
-    """What kind of walks a client takes, and how many at once. Nothing of it is private.
+    """The public parameters of a session of walks.
 
     Attributes:
-        utility: What makes a child useful: see `Comparison` and `Distance`.
-        variant: How a walk splits into threads.
-        neighbours: B, how many true neighbours of each point that was found are returned with it.
-        walks: The number of queries that are asked together: they share the rounds.
+        utility: The utility of a child: see `Comparison` and `Distance`.
+        variant: The way in which a walk splits into threads.
+        neighbours: B, the number of true neighbours that are returned with each point found.
+        walks: The number of queries in the session; they share its rounds.
 
     Raises:
-        InputError: If a number is not allowed.
+        InputError: If a number is out of range.
     """
 
     utility: UtilityName = "comparison"
@@ -87,17 +87,17 @@ class WalkPlan:
         require(self.walks >= 1, "walks", self.walks, "at least 1")
 
     def check(self, depth: int, dimensions: int) -> None:
-        """Refuse a plan that a tree cannot serve, or whose messages would not fit a frame.
+        """Check that a tree can serve the plan and that its messages fit a frame.
 
         Raises:
-            InputError: If so.
+            InputError: If the tree cannot serve the plan, or a message would exceed a frame.
         """
         self.variant.check(depth)
         most = self.walks_max(depth, dimensions)
-        require(self.walks <= most, "walks", self.walks, f"1 to {most} of this kind at once")
+        require(self.walks <= most, "walks", self.walks, f"1 to {most} for walks of this kind")
 
     def walks_max(self, depth: int, dimensions: int) -> int:
-        """Return how many walks fit the frames of one session."""
+        """Return the greatest number of walks whose messages fit a frame."""
         width = self.width(dimensions)
         sent = max(
             (self.variant.threads_at(at) * width for at in self.variant.levels(depth)), default=0
@@ -106,16 +106,16 @@ class WalkPlan:
         return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // max(_FLOAT_BYTES * sent, found)
 
     def width(self, dimensions: int) -> int:
-        """Return how many numbers a thread is sent for a step."""
+        """Return the number of values that a server sends per thread and step."""
         return UTILITIES[self.utility].width(dimensions)
 
     def found(self, depth: int) -> int:
-        """Return how many points a walk returns, neighbours included."""
+        """Return the number of points that a walk returns, neighbours included."""
         return self.variant.found(depth) * (1 + self.neighbours)
 
     @property
     def request(self) -> WalkRequest:
-        """What a client sends of it."""
+        """The client's request for this plan."""
         return WalkRequest(
             utility=self.utility,
             variant=self.variant.kind,
@@ -129,7 +129,7 @@ class WalkPlan:
         """Return the plan of a request.
 
         Raises:
-            InputError: If a number is not allowed.
+            InputError: If a number is out of range.
         """
         variant = Variant(request.variant, request.splits)
         return cls(request.utility, variant, request.neighbours, request.walks)
@@ -137,15 +137,15 @@ class WalkPlan:
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """How large buckets are, and how many are named at once. Nothing of it is private.
+    """The public parameters of a session of bucket responses.
 
     Attributes:
         splits: s; a bucket has at most 2**s points.
-        neighbours: B, how many true neighbours of each point are returned with it.
-        queries: The number of queries that are asked together.
+        neighbours: B, the number of true neighbours that are returned with each point.
+        queries: The number of queries in the session.
 
     Raises:
-        InputError: If a number is not allowed.
+        InputError: If a number is out of range.
     """
 
     splits: int
@@ -160,14 +160,14 @@ class BucketPlan:
 
     @property
     def found(self) -> int:
-        """How many points come back for a query; one whose leaf stands early counts twice."""
+        """The number of points returned for a query; a leaf one level early counts twice."""
         return (1 << self.splits) * (1 + self.neighbours)
 
     def check(self, depth: int, dimensions: int) -> None:
-        """Refuse a plan that a tree cannot serve, or whose messages would not fit a frame.
+        """Check that a tree can serve the plan and that its messages fit a frame.
 
         Raises:
-            InputError: If so.
+            InputError: If the tree cannot serve the plan, or a message would exceed a frame.
         """
         room = FRAME_BYTES_MAX - _ENVELOPE_BYTES
         least = max(0, depth - (room // _FLOAT_BYTES).bit_length() + 1)
@@ -191,7 +191,7 @@ class KnownTop:
     """The top of a server's tree, which is public and may be kept.
 
     Attributes:
-        splits: By node from the root, shape (buckets,); the first stands for nothing.
+        splits: The splits by node number, shape (buckets,). Nodes count from 1; entry 0 is unused.
     """
 
     splits: NDArray[np.float64]
@@ -204,14 +204,14 @@ class KnownTop:
 
 @dataclass(frozen=True, slots=True)
 class BlurPlan:
-    """How many places a client wants for each blurred query, and how many of these it asks at once.
+    """The public parameters of a session of blurred queries.
 
     Attributes:
-        nearest: How many places; more than one makes up for the noise.
-        queries: How many queries.
+        nearest: The number of places returned for each query; more than one offsets the noise.
+        queries: The number of queries in the session.
 
     Raises:
-        InputError: If a number is not allowed.
+        InputError: If a number is out of range.
     """
 
     nearest: int = 1
@@ -222,10 +222,10 @@ class BlurPlan:
         require(self.queries >= 1, "queries", self.queries, "at least 1")
 
     def check(self, dimensions: int) -> None:
-        """Refuse a plan whose answer would not fit a frame.
+        """Check that the answer fits a frame.
 
         Raises:
-            InputError: If so.
+            InputError: If the answer would exceed a frame.
         """
         _check_found(self.queries, self.nearest, dimensions)
 
@@ -237,7 +237,7 @@ def _check_neighbours(neighbours: int) -> None:
 
 def _check_found(queries: int, found: int, dimensions: int) -> None:
     most = _fitting(found, dimensions)
-    allowed = f"1 to {most}, or the answer would not fit a frame"
+    allowed = f"1 to {most}, so that the answer fits a frame"
     require(queries <= most, "queries", queries, allowed)
 
 
@@ -248,13 +248,13 @@ def _fitting(found: int, dimensions: int) -> int:
 
 
 def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
-    """Forecast a session: two messages a level, one there and one back, and one for the result.
+    """Forecast a session: one message each way per level, and one for the result.
 
-    A level is a round trip for all threads together: L for a basic and a greedy walk, and L - s
-    for the others.
+    All threads share the round trip of a level. A basic or greedy walk has L levels, the other
+    variants L - s.
 
     Args:
-        plan: What is walked.
+        plan: The plan of the session.
         points: The number of points.
         dimensions: The number of coordinates of a point.
     """
@@ -273,13 +273,13 @@ def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
 def bucket_cost(
     plan: BucketPlan, points: int, dimensions: int, *, is_known: bool = False
 ) -> Forecast:
-    """Forecast a session of responses: one message there and one back.
+    """Forecast a session of responses: one message each way.
 
     Args:
-        plan: What is asked.
+        plan: The plan of the session.
         points: The number of points.
         dimensions: The number of coordinates of a point.
-        is_known: Whether the client has the splits from before.
+        is_known: Whether the client already has the splits.
     """
     depth = depth_of(points)
     buckets = 1 << (depth - plan.splits)
@@ -292,10 +292,10 @@ def bucket_cost(
 
 
 def blur_cost(plan: BlurPlan, dimensions: int) -> Forecast:
-    """Forecast a session of blurred queries: one message there and one back, and no set-up.
+    """Forecast a session of blurred queries: one message each way and no set-up.
 
     Args:
-        plan: What is asked.
+        plan: The plan of the session.
         dimensions: The number of coordinates of a point.
     """
     asked = Blurred(points=np.zeros((plan.queries, dimensions)), nearest=plan.nearest)
@@ -304,26 +304,27 @@ def blur_cost(plan: BlurPlan, dimensions: int) -> Forecast:
 
 
 def _blank_found(queries: int, found: int, dimensions: int) -> FoundPlaces:
-    """Return an answer of zeros, which is as large as any answer of this shape."""
+    """Return an answer of zeros; all answers of this shape have the same size."""
     places = np.zeros((queries, found), dtype=np.uint32)
     return FoundPlaces(places=places, points=np.zeros((queries * found, dimensions)))
 
 
 @dataclass(frozen=True, slots=True)
 class LookupOption:
-    """One way to ask a query, which spends at most the given epsilon at delta 0.
+    """A look-up that spends at most a given epsilon at delta 0, with its accuracy and cost.
 
     Attributes:
-        mechanism: `response` names a bucket in one message; `walk` takes a step a level.
-        variant: How a walk splits; of a response, the size of its buckets, as of an `early` walk.
-        epsilon_i: The ε_i of each step of a walk (`Comparison`); of a response, its epsilon. A walk
-            without a step, which takes all points, spends nothing whatever it is.
-        probability: That the bucket or leaf on the query's side of all splits is among what is
-            found.
-        found: How many points come back.
-        rounds: Messages one after the other, without set-up.
-        bytes: All messages, set-up included.
-        setup_bytes: How many of these are set-up; of a response, splits that a client may keep.
+        mechanism: `response` names a bucket in one message; `walk` takes one step per level.
+        variant: The way in which a walk splits. For a response, an `early` variant that gives the
+            size of the buckets.
+        epsilon_i: The ε_i of each step of a walk (`Comparison`), or the epsilon of a response. A
+            walk without steps returns all points and spends nothing, whatever its ε_i.
+        probability: The probability that the result contains the bucket or leaf on the query's side
+            of all splits.
+        found: The number of points returned.
+        rounds: The number of successive messages, without set-up.
+        bytes: The size of all messages, set-up included.
+        setup_bytes: The size of the set-up. For a response, a client may keep these splits.
     """
 
     mechanism: Literal["response", "walk"]
@@ -344,21 +345,21 @@ def recommend_lookup(
     rounds: int | None = None,
     bytes: int | None = None,
 ) -> tuple[LookupOption, ...]:
-    """Return the ways to ask one query, the one that finds its own bucket most often first.
+    """Return the look-ups for one query, sorted by the probability of finding its own bucket.
 
-    What finds more points finds the own bucket more often, up to sending all of them, which needs
-    no privacy at all: where they fit one message that wins. Ways that find it equally often come in
-    the order of their bytes.
+    The more points a look-up returns, the higher that probability. At the extreme, a server sends
+    all its points, which needs no privacy: if they fit one message, that look-up comes first.
+    Look-ups of equal probability are sorted by their bytes.
 
-    Distances are left out. A step by distance spends as much as a comparison, and slips at least
-    as often. So is blur: it gives no local privacy.
+    Two mechanisms are excluded: `Distance`, whose steps spend as much as those of `Comparison` and
+    slip at least as often, and `Blur`, which does not give local privacy.
 
     Args:
         points: The number of points, at least 2.
         dimensions: The number of coordinates of a point.
-        epsilon: What a query may spend at delta 0; above 0 and at most 40.
-        rounds: How many messages there may be one after the other, without set-up; any if left out.
-        bytes: How many bytes they may have, set-up included; any if left out.
+        epsilon: The greatest ε of a query at delta 0; above 0 and at most 40.
+        rounds: The greatest number of successive messages, without set-up; unlimited by default.
+        bytes: The greatest size of all messages, set-up included; unlimited by default.
 
     Raises:
         InputError: If a number is out of range.
@@ -380,13 +381,13 @@ def recommend_lookup(
 
 
 def own_probability(variant: Variant, depth: int, slip: float) -> float:
-    """Return how often a walk finds the leaf, or bucket, on the query's side of all splits.
+    """Return the probability that a walk finds the leaf, or bucket, on the query's side.
 
-    One thread can find it: of a basic or an early walk, and of the parallel ones that above it, if
-    it never slips. A greedy walk may slip once, since it sends a thread down the other child.
+    In a basic, early or parallel walk only one thread can find it, and only if that thread never
+    slips. A greedy walk may slip once, since it also sends a thread down the other child.
 
     Args:
-        variant: How the walk splits.
+        variant: The way in which the walk splits.
         depth: L.
         slip: The probability that a step names the other child.
     """
@@ -403,7 +404,7 @@ def _responses(points: int, dimensions: int, epsilon: float) -> list[LookupOptio
         plan = BucketPlan(splits)
         try:
             plan.check(depth, dimensions)
-        except InputError:  # it would not fit a frame
+        except InputError:  # the answer would not fit a frame
             continue
         options.append(
             _option(
@@ -422,7 +423,7 @@ def _walks(points: int, dimensions: int, epsilon: float) -> list[LookupOption]:
     depth, options = depth_of(points), []
     several = range(1, min(depth, WALK_SPLITS_MAX) + 1)
     variants = [BASIC, Variant("greedy"), *(Variant("early", splits) for splits in several)]
-    # One that begins in parallel at all leaves is the early walk that ends at the root.
+    # A parallel walk that begins at all leaves equals the early walk that ends at the root.
     below = (Variant("parallel", splits) for splits in several if splits < depth)
     for variant in (*variants, *below):
         plan, steps = WalkPlan(variant=variant), variant.compositions(depth)

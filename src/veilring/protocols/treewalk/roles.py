@@ -1,8 +1,8 @@
 """The roles over a `Party`: a client that hides its queries, and a server of public points.
 
-There is a pair for each mechanism: walks of many steps, bucket responses, and blurred queries
-(geo-indistinguishability, which is no local privacy). `offers` is what a long-lived server offers.
-A `Keeper` pays for what a client says, before it says it.
+Each mechanism has a pair of roles: walks of many steps, bucket responses, and blurred queries
+(geo-indistinguishability, which does not give local privacy). `offers` lists the services of a
+long-running server. A `Keeper` pays for a client's messages before they are sent.
 """
 
 from dataclasses import dataclass
@@ -51,66 +51,66 @@ from veilring.protocols.treewalk.messages import (
 from veilring.protocols.treewalk.plan import UTILITIES, BlurPlan, BucketPlan, KnownTop, WalkPlan
 
 BUCKET_SERVICE: Final = "treewalk.response"
-"""One bucket for each query, named in one message."""
+"""The service of bucket responses: one message names a bucket for each query."""
 WALK_SERVICE: Final = "treewalk.walk"
-"""A walk of many steps for each query."""
-# What the server has shown before the queries: the same for all.
+"""The service of walks, with many steps for each query."""
+# The server shows nothing before blurred queries: one empty row for all of them.
 _NOTHING: Final = np.zeros((1, 0))
 
 
 class Keeper(Protocol):
-    """Pays once for each query of a batch, and has the client say the same again after a crash.
+    """An account that charges each query once and replays its replies after a crash.
 
-    A client calls it before the first private bit leaves, and before each message with such bits.
-    Calls return when what they did is durable.
+    A client calls it before it sends the first private bit, and before each message with private
+    bits. Calls return once their effect is durable.
     """
 
     @property
     def radius(self) -> float:
-        """How far apart two queries are at most of which one may not be told from the other.
+        """The greatest distance between queries that are to be indistinguishable up to the loss.
 
         A client pays the loss between two such queries. Infinite for any two.
         """
         ...
 
     def pay(self, epsilon: float, found: int) -> None:
-        """Pay for each query, unless that was done before.
+        """Pay for each query that has not been paid for.
 
         Args:
-            epsilon: What one query spends at delta 0, within the radius.
-            found: How many places will be found for it.
+            epsilon: The ε of one query at delta 0, within the radius.
+            found: The number of places that will be returned for a query.
 
         Raises:
-            BudgetExhausted: If the budget does not suffice. Nothing may be sent then.
+            BudgetExhausted: If the budget does not suffice. The client must then send nothing.
             InputError: If the answer is too large to be remembered, or epsilon is not finite.
         """
 
     def settle(
         self, turn: int, shown: NDArray[np.float64], said: NDArray[np.uint32]
     ) -> NDArray[np.uint32]:
-        """Return what is to be said: what was said before in this place, or else `said`.
+        """Return the replies to send: those recorded for this turn, otherwise `said`.
 
         Args:
-            turn: Which message of the session, from 0.
-            shown: What the server has shown for each query since the last turn, shape (queries,
-                shown); or (1, shown) if it has shown the same for all.
-            said: What was drawn for each query, shape (queries, said).
+            turn: The index of the message in the session, from 0.
+            shown: The server's values for each query since the last turn, shape (queries, shown);
+                or (1, shown) if they are equal for all queries.
+            said: The reply drawn for each query, shape (queries, said).
 
         Raises:
-            ProtocolViolation: If the server shows something else than it did before: the same coins
-                over other questions would cancel out.
+            ProtocolViolation: If the server's values differ from the recorded ones: with equal
+                coins for two questions, the noise would cancel out.
         """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestPlaces:
-    """What a client learns about a batch of queries.
+    """The result of a batch of queries at the client.
 
     Attributes:
-        places: The server's numbers of the nearest point found for each query, shape (queries,).
-        distances: How far they are, shape (queries,).
+        places: The server's number of the nearest point found for each query, shape (queries,).
+        distances: The distances of these points, shape (queries,).
         found: The numbers of all points found, shape (queries, found).
-        points: Where these are, shape (queries, found, dimensions).
+        points: The coordinates of all points found, shape (queries, found, dimensions).
     """
 
     places: NDArray[np.int64]
@@ -127,24 +127,25 @@ async def walk_client(
     utility: Utility,
     keeper: Keeper | None = None,
 ) -> NearestPlaces:
-    """Find near points of a server without telling it the queries.
+    """Find near points of a server by private walks down its tree.
 
-    Takes two rounds a level and one for the result. The server sees bits, as many for any query.
+    A walk takes two rounds per level and one for the result. The server sees bits, the same number
+    for every query.
 
     Args:
-        party: This participant; its one peer is the server.
-        queries: Shape (plan.walks, dimensions); secret.
-        plan: What both agree on.
-        utility: What the steps spend, of the kind that the plan names.
+        party: This party; its one peer is the server.
+        queries: The secret queries, shape (plan.walks, dimensions).
+        plan: The plan of the session, which both parties know.
+        utility: The utility of a child and the ε of a step, of the plan's kind.
         keeper: Pays for the walks and remembers their bits; none by default.
 
     Returns:
-        The nearest of the places that were found.
+        The places found and the nearest of them.
 
     Raises:
-        InputError: If the queries or the utility do not fit; no bit was sent then.
-        BudgetExhausted: If the keeper cannot pay; no bit was sent then.
-        ProtocolViolation: If the server sent what no honest server sends.
+        InputError: If the queries or the utility do not fit the plan; no bit has been sent.
+        BudgetExhausted: If the keeper cannot pay; no bit has been sent.
+        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     if not isinstance(utility, UTILITIES[plan.utility]):
@@ -174,15 +175,15 @@ async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
     """Serve one session of walks.
 
     Args:
-        party: This participant; its one peer is the client.
-        places: What the server holds.
+        party: This party; its one peer is the client.
+        places: The server's points.
 
     Returns:
-        All that the server saw of the queries: the bits, shape (walks, compositions).
+        The server's view of the queries: the bits, shape (walks, compositions).
 
     Raises:
-        InputError: If the client asked for walks that this tree cannot serve.
-        ProtocolViolation: If it sent what no honest client sends.
+        InputError: If the client requested walks that this tree cannot serve.
+        ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     tree = places.tree
@@ -219,24 +220,24 @@ async def bucket_client(
 ) -> tuple[NearestPlaces, KnownTop]:
     """Find near points of a server by naming one bucket of its tree for each query.
 
-    Takes one round trip, after a set-up in which the server publishes the splits above its buckets.
-    It sees one number for each query.
+    The session takes one round trip, after a set-up in which the server publishes the splits above
+    its buckets. The server sees one bucket number for each query.
 
     Args:
-        party: This participant; its one peer is the server.
-        queries: Shape (plan.queries, dimensions); secret.
-        plan: What both agree on.
-        epsilon: What a response spends; above 0 and at most 40.
-        known: The splits from an earlier session: they are not sent again if they still hold.
+        party: This party; its one peer is the server.
+        queries: The secret queries, shape (plan.queries, dimensions).
+        plan: The plan of the session, which both parties know.
+        epsilon: The ε of a response; above 0 and at most 40.
+        known: The splits from an earlier session. If they are current, they are not sent again.
         keeper: Pays for the responses and remembers them; none by default.
 
     Returns:
-        The nearest of the places that were found, and the splits, for next time.
+        The places found with the nearest of them, and the splits for the next session.
 
     Raises:
-        InputError: If the queries or epsilon do not fit; nothing private was sent then.
-        BudgetExhausted: If the keeper cannot pay; nothing private was sent then.
-        ProtocolViolation: If the server sent what no honest server sends.
+        InputError: If the queries or epsilon do not fit the plan; nothing private has been sent.
+        BudgetExhausted: If the keeper cannot pay; nothing private has been sent.
+        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
@@ -261,15 +262,15 @@ async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
     """Serve one session of responses.
 
     Args:
-        party: This participant; its one peer is the client.
-        places: What the server holds.
+        party: This party; its one peer is the client.
+        places: The server's points.
 
     Returns:
-        All that the server saw of the queries: the bucket named for each, shape (queries,).
+        The server's view of the queries: the bucket named for each, shape (queries,).
 
     Raises:
-        InputError: If the client asked for buckets that this tree does not have.
-        ProtocolViolation: If it sent what no honest client sends.
+        InputError: If the client requested buckets that this tree does not have.
+        ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     tree = places.tree
@@ -298,25 +299,25 @@ async def blur_client(
     by: Blur,
     keeper: Keeper | None = None,
 ) -> NearestPlaces:
-    """Find near points of a server by asking for what is nearest to a blurred query.
+    """Find near points of a server by requesting the places nearest to a blurred query.
 
-    Takes one round trip. The server sees about where each query is.
+    The session takes one round trip. The server learns the approximate location of each query.
 
     Args:
-        party: This participant; its one peer is the server.
-        queries: Shape (plan.queries, dimensions); secret.
-        plan: What both agree on.
-        by: The noise: two queries at distance s are told apart by at most e**by.loss(s).
-        keeper: Pays for the queries and remembers where they were moved to, if given. It has a
-            radius, since blur does not hide which of two far places a query is near.
+        party: This party; its one peer is the server.
+        queries: The secret queries, shape (plan.queries, dimensions).
+        plan: The plan of the session, which both parties know.
+        by: The noise; the privacy loss between two queries at distance s is at most `by.loss(s)`.
+        keeper: Pays for the queries and remembers their blurred places; none by default. It needs
+            a radius, because blur reveals which of two distant places a query is near.
 
     Returns:
-        The places that were found, and which is nearest to the query itself.
+        The places found, and which of them is nearest to the query itself.
 
     Raises:
-        InputError: If the queries or the keeper do not fit; nothing was sent then.
-        BudgetExhausted: If the keeper cannot pay; nothing was sent then.
-        ProtocolViolation: If the server sent what no honest server sends.
+        InputError: If the queries or the keeper do not fit the plan; nothing has been sent.
+        BudgetExhausted: If the keeper cannot pay; nothing has been sent.
+        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
@@ -327,7 +328,7 @@ async def blur_client(
         moved = said.astype("<u4").view("<f8").astype(np.float64)
     party.round(1)
     await party.send(server, Blurred(points=moved, nearest=plan.nearest))
-    # How many points there are is not said before a blurred query, so that any number may be one.
+    # The server does not announce its number of points in this session, so any number is valid.
     return await _receive_nearest(party, server, queries, plan.nearest, POINTS_MAX)
 
 
@@ -335,15 +336,15 @@ async def blur_server(party: Party, places: Places) -> NDArray[np.float64]:
     """Serve one session of blurred queries.
 
     Args:
-        party: This participant; its one peer is the client.
-        places: What the server holds.
+        party: This party; its one peer is the client.
+        places: The server's points.
 
     Returns:
-        All that the server saw of the queries: the blurred ones.
+        The server's view of the queries: the blurred queries, shape (queries, dimensions).
 
     Raises:
-        InputError: If the client asked for more than there is, or in other dimensions.
-        ProtocolViolation: If it sent what no honest client sends.
+        InputError: If the client requested more places than there are, or in other dimensions.
+        ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     asked = await party.receive(Blurred, sender=client)
@@ -357,11 +358,11 @@ async def blur_server(party: Party, places: Places) -> NDArray[np.float64]:
 
 
 def offers(places: Places, terms: bytes) -> dict[str, Offer]:
-    """Return both services of a server. Anybody may use them: what it holds is public.
+    """Return the two services of a server. They are open to everyone, since the points are public.
 
     Args:
-        places: What the server holds.
-        terms: SHA-256 of all that clients must agree to.
+        places: The server's points.
+        terms: The SHA-256 of the terms that clients must agree to.
     """
 
     async def serve_walks(party: Party, _opener: str) -> None:
@@ -379,14 +380,14 @@ def offers(places: Places, terms: bytes) -> dict[str, Offer]:
 async def _receive_ground(
     party: Party, server: str, plan: WalkPlan | BucketPlan, queries: NDArray[np.float64]
 ) -> Ground:
-    """Receive and return the size of the server's tree, if the plan fits the tree."""
+    """Receive the size of the server's tree, and check the plan and the queries against it."""
     ground = await party.receive(Ground, sender=server)
     if ground.points > POINTS_MAX:
         raise ProtocolViolation(server, f"announced {ground.points} points")
     if ground.dimensions != queries.shape[1]:
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be ({len(queries)}, "
-            f"{ground.dimensions}), as the server's points have",
+            f"{ground.dimensions}), to match the server's points",
             field="queries",
         )
     plan.check(depth_of(ground.points), ground.dimensions)
@@ -404,17 +405,17 @@ def _unpack(client: str, message: Bits, steps: int) -> NDArray[np.bool_]:
 
 
 def _check_queries(queries: NDArray[np.float64], count: int) -> None:
-    """Refuse what is no batch of the given number of queries; the error names no value."""
+    """Check the shape of a batch and that it is finite; the error names no value."""
     if not is_table(queries) or len(queries) != count or not np.isfinite(queries).all():
         raise InputError.because(
-            f"queries has the shape {queries.shape}; it must be finite numbers of the shape "
-            f"({count}, dimensions)",
+            f"queries has the shape {queries.shape}; it must contain finite numbers and have the "
+            f"shape ({count}, dimensions)",
             field="queries",
         )
 
 
 def _check_numbers(sender: str, values: NDArray[np.float64], shape: tuple[int, ...]) -> None:
-    """Refuse numbers that have another shape, or are not finite."""
+    """Check that numbers have the expected shape and are finite."""
     if values.shape != shape:
         raise ProtocolViolation(sender, f"sent numbers of shape {values.shape}, not {shape}")
     _check_finite(sender, values)
@@ -428,14 +429,14 @@ def _check_finite(sender: str, values: NDArray[np.float64]) -> None:
 async def _receive_nearest(
     party: Party, server: str, queries: NDArray[np.float64], found: int, places_max: int
 ) -> NearestPlaces:
-    """Receive the places and choose from them: post-processing that the server does not see.
+    """Receive the places and find the nearest, which is post-processing at the client.
 
     Args:
-        party: This participant.
-        server: Its peer.
-        queries: Shape (queries, dimensions); secret.
-        found: The number of places that are due for each query.
-        places_max: The number of places that the server may have: their numbers are below it.
+        party: This party.
+        server: The name of the server.
+        queries: The secret queries, shape (queries, dimensions).
+        found: The expected number of places for each query.
+        places_max: The greatest possible number of places; all place numbers are below it.
     """
     message = await party.receive(FoundPlaces, sender=server)
     if message.places.shape != (len(queries), found):
@@ -449,11 +450,11 @@ async def _receive_nearest(
 
 
 def _check_places(server: str, message: FoundPlaces, places_max: int) -> None:
-    """Refuse places that no tree of this size has, and one place at two points."""
+    """Refuse numbers that no tree of this size has, and one number for two different points."""
     numbers = message.places.ravel()
     if numbers.max() >= places_max:
         raise ProtocolViolation(
-            server, f"sent the place {numbers.max()}, and its numbers are below {places_max}"
+            server, f"sent place number {numbers.max()}; the numbers must be below {places_max}"
         )
     _, first, same = np.unique(numbers, return_index=True, return_inverse=True)
     if not np.array_equal(message.points[first[same]], message.points):

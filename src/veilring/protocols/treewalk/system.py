@@ -1,4 +1,4 @@
-"""The tree walk as a system: a client looks up public rows near a query that it does not reveal."""
+"""The tree walk as a system: look-ups of public rows near a private query."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,24 +59,24 @@ from veilring.protocols.treewalk.roles import (
 
 _Floats = NDArray[np.float64]
 
-# What steps spend is rounded up, by less than this, and together they spend ε at most.
+# The loss of a step is rounded up by less than this, and all steps together spend at most ε.
 _SHORT_OF: Final = 1 - 2.0**-40
 _ROWS_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class BucketLookup:
-    """Names one bucket of places by randomised response, in one message.
+    """A look-up that names one bucket of places by randomised response, in one message.
 
     Attributes:
-        epsilon: The budget of a response, above 0 and at most 40.
-        splits: A bucket has at most 2**splits places.
-        neighbours: The number of true neighbours that are found with each place.
+        epsilon: The ε of a response, above 0 and at most 40.
+        splits: The bucket size: at most 2**splits places.
+        neighbours: The number of true neighbours returned with each place.
         points: The number of places.
         dimensions: The number of coordinates of a place.
 
     Raises:
-        InputError: If there is no such lookup in a tree of this size.
+        InputError: If a tree of this size does not support the look-up.
     """
 
     epsilon: float
@@ -92,12 +92,12 @@ class BucketLookup:
 
     @property
     def epsilon_spent(self) -> float:
-        """What a query spends: a bound, rounded up."""
+        """The ε of one query, rounded up."""
         return bucket_law(depth_of(self.points), self.splits, self.epsilon).epsilon
 
     @property
     def radius(self) -> float:
-        """The distance of two queries that the bound is for; infinite for any two."""
+        """The greatest distance between queries that the bound covers; infinite for any two."""
         return inf
 
     @property
@@ -106,11 +106,11 @@ class BucketLookup:
         return self._plan(1).queries_max(self.dimensions)
 
     def cost(self, queries: int, *, is_known: bool = False) -> Forecast:
-        """Forecast a session; `is_known` if the client has the tree's top splits from before."""
+        """Forecast a session; `is_known` if the client already has the tree's top splits."""
         return bucket_cost(self._plan(queries), self.points, self.dimensions, is_known=is_known)
 
     def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
-        """Return the positions of the places that are found, shape (queries, found)."""
+        """Return the positions of the places found, shape (queries, found)."""
         law = bucket_law(places.tree.depth, self.splits, self.epsilon)
         named = respond(places.tree.splits, queries, law, rng)
         return places.with_neighbours(
@@ -133,17 +133,17 @@ class BucketLookup:
 
 @dataclass(frozen=True, slots=True)
 class WalkLookup:
-    """Walks down the tree, one noisy step a level.
+    """A look-up that walks down the tree, with one noisy step per level.
 
     Attributes:
-        utility: What makes a child useful, and what a step spends.
-        variant: How a walk splits into threads.
-        neighbours: The number of true neighbours that are found with each place.
+        utility: The utility of a child, and the ε of a step.
+        variant: The way in which a walk splits into threads.
+        neighbours: The number of true neighbours returned with each place.
         points: The number of places.
         dimensions: The number of coordinates of a place.
 
     Raises:
-        InputError: If there is no such lookup in a tree of this size.
+        InputError: If a tree of this size does not support the look-up.
     """
 
     utility: Utility
@@ -158,12 +158,12 @@ class WalkLookup:
 
     @property
     def epsilon_spent(self) -> float:
-        """What a query spends: a bound, rounded up."""
+        """The ε of one query, rounded up."""
         return spending(self.utility, self.variant, depth_of(self.points), 0.0).loss(self.radius)
 
     @property
     def radius(self) -> float:
-        """The distance of two queries that the bound is for; infinite for any two."""
+        """The greatest distance between queries that the bound covers; infinite for any two."""
         steps = self.utility
         return steps.sensitivity if isinstance(steps, Distance) and not steps.is_local else inf
 
@@ -172,12 +172,12 @@ class WalkLookup:
         """The number of queries that fit the frames of a session."""
         return self._plan(1).walks_max(depth_of(self.points), self.dimensions)
 
-    def cost(self, queries: int, *, is_known: bool = False) -> Forecast:  # noqa: ARG002  (as a bucket's)
-        """Forecast a session, whether the client has asked before or not."""
+    def cost(self, queries: int, *, is_known: bool = False) -> Forecast:  # noqa: ARG002  (the signature of `BucketLookup.cost`)
+        """Forecast a session. A walk has no set-up, so `is_known` makes no difference."""
         return walk_cost(self._plan(queries), self.points, self.dimensions)
 
     def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
-        """Return the positions of the places that are found, shape (queries, found)."""
+        """Return the positions of the places found, shape (queries, found)."""
         found = walk(places.tree, queries, self.utility, self.variant, rng).found
         return places.with_neighbours(found, self.neighbours)
 
@@ -198,31 +198,31 @@ class WalkLookup:
 
 
 Lookup = BucketLookup | WalkLookup
-"""A way to ask that is bound to the public size of a server's tree."""
+"""A look-up that is bound to the public size of a server's tree."""
 
 
 class TreeWalk(System):
-    """A client finds public rows near a query that it hides from their server.
+    """A client's look-ups of public rows near a query that it hides from their server.
 
-    The rows of all parties are public here. A server has them in a tree, and the nearest of those
-    that the client finds vote. A batch asks equal queries once.
+    The rows of all parties are public here. A server keeps them in a tree, and the nearest of the
+    rows that the client finds vote. Equal queries of a batch are asked once.
 
     Attributes:
         name: `treewalk`.
-        epsilon: The most that a query may spend, at δ = 0: with `utility = "response"` at most 40.
-            For `distance` with a radius: the bound for two queries that are as far apart.
-        utility: `response` names one bucket of rows in one message. `comparison` and `distance`
-            walk down the server's tree, and find less for the same ε.
-        variant: How a walk splits into threads.
-        splits: How often, for `parallel` and `early`; a `response` names a bucket of up to
-            2**splits rows. `auto` is 5 for a response, or fewer where that leaves one bucket, and
-            0 for a walk.
-        neighbours: The number of true neighbours of each row that are found with it. They spend
-            nothing.
-        k: The number of rows that vote: the nearest of those that are found.
-        radius: For `distance`: the distance between queries, among features in [0, 1], within
-            which a query is hidden. `auto` hides it wherever it is.
-        batch: The most queries that are asked at once.
+        epsilon: The greatest ε of a query, at δ = 0; at most 40 with `utility = "response"`. For
+            `distance` with a radius, the bound for two queries that are a radius apart.
+        utility: The mechanism. `response` names one bucket of rows in one message. `comparison` and
+            `distance` walk down the server's tree, and find fewer near rows for the same ε.
+        variant: The way in which a walk splits into threads.
+        splits: The number of splits of a `parallel` or `early` walk, or the size of a bucket: a
+            `response` names a bucket of up to 2**splits rows. `auto` is 0 for a walk and 5 for a
+            response, or less if that leaves only one bucket.
+        neighbours: The number of true neighbours that are returned with each row found. They cost
+            no privacy.
+        k: The number of nearest rows, of those found, that vote.
+        radius: For `distance`, the distance (among features in [0, 1]) within which queries are
+            indistinguishable up to ε. With `auto`, the bound holds for any two queries.
+        batch: The greatest number of queries in one batch.
     """
 
     hides_rows: ClassVar[bool] = False
@@ -231,11 +231,11 @@ class TreeWalk(System):
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
         {
             "budget": Argument(
-                "What several queries reveal adds up, and equal queries are answered from memory.",
+                "The losses of several queries add up, and equal queries are answered from memory.",
                 "The client keeps its answers: tests/protocols/treewalk/test_memory.py.",
             ),
             "malicious server": Argument(
-                "The guarantee also holds for a server that does anything.",
+                "The guarantee also holds against a malicious server.",
                 "The client draws the noise whatever tree the server sends:"
                 " tests/protocols/treewalk/test_privacy.py.",
             ),
@@ -271,11 +271,11 @@ class TreeWalk(System):
         return self.promise_within(self.epsilon, float(self.radius) if near else inf)
 
     def promise_within(self, epsilon: float, radius: float) -> Promise:
-        """Return the promise of a lookup that spends epsilon.
+        """Return the promise of a look-up that spends epsilon.
 
         Args:
             epsilon: The bound.
-            radius: The distance of two queries that it is for; infinite for any two.
+            radius: The greatest distance between queries that it covers; infinite for any two.
         """
         near = radius < inf
         sees = "a bucket's number" if self.utility == "response" else "bits"
@@ -313,12 +313,14 @@ class TreeWalk(System):
         return in_batches(lookup.cost, queries, size)
 
     def bind(self, rows: int, features: int) -> Lookup:
-        """Return the way to ask a server of the given number of rows.
+        """Return the look-up for a server with the given number of rows.
 
         Raises:
-            InputError: If a parameter does not go with another, or with rows of this shape.
+            InputError: If a parameter conflicts with another, or with rows of this shape.
         """
-        allowed = f"1 to {DIMENSIONS_MAX}: with more, each half of a tree is nearly all of it"
+        allowed = (
+            f"1 to {DIMENSIONS_MAX}; with more, a tree cannot separate near rows from far ones"
+        )
         require(1 <= features <= DIMENSIONS_MAX, "features", features, allowed)
         allowed = f"at least {_ROWS_MIN}; with fewer there is nothing to hide"
         require(rows >= _ROWS_MIN, "rows", rows, allowed)
@@ -341,9 +343,9 @@ class TreeWalk(System):
         return TreeWalkSetup(self, parts, facts)
 
     def _steps(self, steps: int, diagonal: float) -> Utility:
-        """Return what each of the given number of steps spends: together they spend epsilon."""
+        """Return the utility of each of the given number of steps, which together spend epsilon."""
         each = self.epsilon * _SHORT_OF / steps
-        # A step that hides a query wherever it is spends half of its own ε.
+        # A step whose bound holds for any two queries spends half of its own ε.
         fits = 2 * each <= STEP_EPSILON_MAX
         most = f"a number above 0 and up to {STEP_EPSILON_MAX / 2 * steps:g} for {steps} steps"
         require(fits, "epsilon", self.epsilon, most)
@@ -355,11 +357,11 @@ class TreeWalk(System):
 
 
 class TreeWalkSetup(ServerSetup):
-    """A server of all rows, and a client: the first of the parties that published them.
+    """A server of all rows and a client, which is the first of the parties that published them.
 
     Attributes:
         places: The server's rows, in their tree.
-        lookup: How the client asks.
+        lookup: The client's look-up.
     """
 
     def __init__(self, system: TreeWalk, parts: Mapping[str, Rows], facts: Facts) -> None:
@@ -419,7 +421,7 @@ class TreeWalkSetup(ServerSetup):
 
     @property
     def promise(self) -> Promise:
-        """What this setup promises: exactly what its lookup spends."""
+        """The promise of this set-up, with the exact ε of its look-up."""
         return self._asked.promise_within(self.lookup.epsilon_spent, self.lookup.radius)
 
 
@@ -432,32 +434,30 @@ async def play_lookup(
     k: int = 1,
     classes: int = 1,
 ) -> NDArray[np.int64] | None:
-    """Have a batch of queries answered, or serve one.
+    """Look up a batch of queries as the client, or serve one as the server.
 
     Args:
         party: This participant: the server, or its client.
-        own: The server's places; or the public labels of all places by their numbers, of the
-            client. None after a restart.
-        lookup: How the client asks.
+        own: The server's places, or for the client the public labels of all places, by number.
+            None after a restart.
+        lookup: The client's look-up.
         queries: The client's secret, shape (queries, features).
         k: The number of places that vote.
         classes: The number of classes.
 
     Returns:
-        The labels that a client learns, shape (queries,).
+        The client's labels, shape (queries,).
 
     Raises:
         InputError: If this party was restarted and has lost its rows.
-        ProtocolViolation: If another party sent what no honest party sends.
+        ProtocolViolation: If the peer sent a message that no honest party sends.
     """
     (other,) = party.peers
     if queries is None and isinstance(own, Places):
         await lookup.serve(party, own)
         return None
     if queries is None or not isinstance(own, np.ndarray):
-        raise InputError.because(
-            "the public rows are lost, which a restart does not bring back; fit again", field="rows"
-        )
+        raise InputError.because("the public rows were lost in a restart; fit again", field="rows")
     distinct, back = _distinct(queries)
     asked = queries[distinct]
     nearest = await lookup.ask(party, asked)
@@ -467,12 +467,12 @@ async def play_lookup(
 
 
 def _distinct(queries: _Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each different query stands first, and which of these each query is.
+    """Return the index of the first occurrence of each distinct query, and the inverse index.
 
-    They keep their order: an order by value would tell something about them.
+    Distinct queries keep their order: an order by value would reveal something about them.
     """
     first: dict[bytes, int] = {}
-    # Adding zero turns the negative zero, which equals it, into zero.
+    # Adding zero turns negative zero into zero: they are equal, but their bytes differ.
     names = [row.tobytes() for row in queries + 0.0]
     for row, name in enumerate(names):
         first.setdefault(name, row)
@@ -481,19 +481,19 @@ def _distinct(queries: _Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _distances(queries: _Floats, points: _Floats) -> _Floats:
-    """Return how far points of shape (queries, found, features) are, shape (queries, found)."""
-    with np.errstate(over="ignore"):  # a server may send points that are infinitely far
+    """Return the distances of points, shape (queries, found, features), to their query."""
+    with np.errstate(over="ignore"):  # a malicious server may send points whose distance overflows
         return np.asarray(np.sqrt(np.square(points - queries[:, None]).sum(axis=2)))
 
 
 def _vote(
     found: NDArray[np.int64], away: _Floats, labels: NDArray[np.int64], k: int, classes: int
 ) -> NDArray[np.int64]:
-    """Return the labels for which the k nearest of the places that were found vote.
+    """Return the majority label of the k nearest places found for each query.
 
     Args:
         found: The numbers of the places, shape (queries, found).
-        away: How far they are.
+        away: The distances of the places, of the same shape.
         labels: The label of each place, by its number.
         k: The number of places that vote.
         classes: The number of classes.

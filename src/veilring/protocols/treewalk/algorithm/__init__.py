@@ -1,5 +1,6 @@
-"""The mathematics of the tree walk: pure vectorised functions, no input or output, no clock.
+"""The mathematics of the tree walk: pure vectorised functions without I/O or clock.
 
-`tree` is what the server holds. `walks` has the private steps down that tree, and what they spend.
-`one_message` has what takes a single message instead: bucket responses and blurred queries.
+`tree` has the server's data structure, `walks` the private steps down that tree and their privacy
+accounting, and `one_message` the mechanisms with a single message: bucket responses and blurred
+queries.
 """

@@ -1,4 +1,4 @@
-"""One private message in place of many steps: what a walk competes with.
+"""Mechanisms with one private message in place of many steps: the alternatives to a walk.
 
 `respond` names one bucket of the tree's leaves by randomised response. `blur` moves the query by
 planar Laplace noise, as geo-indistinguishability does, and searches there. Both take one round
@@ -23,24 +23,22 @@ from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, leaves_below
 
 _PLANE: Final = 2
-# In steps: beyond, planar noise cannot be drawn exactly.
+# The greatest scale in steps of the grid for which planar noise can be drawn exactly.
 _SCALE_MAX: Final = 1 << 39
-# From 0 to the border of a domain: up to here the nearest point of the grid is found exactly, and
-# a sum with noise is exact too.
+# The greatest distance of a domain's border from 0, in steps. Up to here, rounding to the grid and
+# sums with noise are exact.
 _STEPS_MAX: Final = 1 << 50
 
 
 def buckets_of(
     splits: NDArray[np.float64], queries: NDArray[np.float64], level: int
 ) -> NDArray[np.int64]:
-    """Return the node of a level on whose side of all splits each query lies.
-
-    It is a walk that never slips.
+    """Return the node that each query reaches at a level by a walk that never slips.
 
     Args:
         splits: The splits of a tree, at least down to that level, shape (at least 2**level,).
-        queries: Shape (queries, dimensions).
-        level: From 0 to the depth of the tree.
+        queries: The queries, shape (queries, dimensions).
+        level: The level, from 0 to the depth of the tree.
     """
     nodes = np.ones(len(queries), dtype=np.int64)
     for above in range(level):
@@ -52,46 +50,49 @@ def bucket_law(depth: int, splits: int, epsilon: float) -> ResponseLaw:
     """Return the exact probabilities of randomised response over the 2**(L - s) buckets.
 
     Args:
-        depth: L, of the tree.
-        splits: s: a bucket has at most 2**s points.
-        epsilon: What a response spends; δ = 0.
+        depth: L, the depth of the tree.
+        splits: s; a bucket has at most 2**s points.
+        epsilon: The ε of a response, at δ = 0.
 
     Raises:
         InputError: If the tree has fewer than s + 1 levels, or epsilon is out of range.
     """
     if not 0 <= splits < depth:
-        raise InputError("splits", splits, f"0 to {depth - 1}, so that there are two buckets")
+        raise InputError(
+            "splits", splits, f"0 to {depth - 1}, so that there are at least two buckets"
+        )
     return ResponseLaw.spending(epsilon, 1 << (depth - splits))
 
 
 def respond(
     splits: NDArray[np.float64], queries: NDArray[np.float64], law: ResponseLaw, rng: Generator
 ) -> NDArray[np.int64]:
-    """Name one bucket for each query, its own or another.
+    """Name one bucket for each query by randomised response.
 
     Args:
-        splits: Those of the levels above the buckets, shape (at least law.domain,).
-        queries: Shape (queries, dimensions), finite.
-        law: From `bucket_law`; it spends `law.epsilon`, and δ = 0.
+        splits: The splits of the levels above the buckets, shape (at least law.domain,).
+        queries: The queries, shape (queries, dimensions), finite.
+        law: The result of `bucket_law`; a response spends `law.epsilon` at δ = 0.
         rng: The client's secret randomness.
 
     Returns:
-        Numbers of buckets from 0, shape (queries,).
+        The numbers of the buckets from 0, shape (queries,).
     """
     own = buckets_of(splits, queries, law.domain.bit_length() - 1) - law.domain
     return randomised_response(own, law, rng)
 
 
 def bucket_points(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the positions of all points of the buckets that were named.
+    """Return the positions of all points of the given buckets.
 
     Args:
         tree: The server's tree.
         splits: s.
-        buckets: Shape (queries,), from 0 to 2**(L - s) - 1.
+        buckets: The numbers of the buckets, shape (queries,), from 0 to 2**(L - s) - 1.
 
     Returns:
-        Shape (queries, 2**splits); a point whose leaf stands early in the tree counts twice.
+        The positions, shape (queries, 2**splits); a point whose leaf is one level early appears
+        twice.
     """
     nodes = buckets[:, None] + (1 << (tree.depth - splits))
     return leaves_below(tree, Variant("early", splits), nodes)
@@ -99,21 +100,21 @@ def bucket_points(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class Blur:
-    """Planar Laplace noise, in one dimension Laplace noise, on a grid over the domain.
+    """Planar Laplace noise (in one dimension, Laplace noise) on a grid over the domain.
 
-    The noise hides a distance s at a loss of `epsilon * s`, exactly. Moving queries to the grid
-    first may bring two of them further apart, by the diagonal of a cell: see `loss`.
+    The privacy loss of the noise between two queries at distance s is exactly `epsilon * s`.
+    Rounding queries to the grid can increase their distance by the diagonal of a cell: see `loss`.
 
     Attributes:
-        epsilon: The loss per unit of distance, above 0: ε* / r for a level ε* within a radius r.
+        epsilon: The privacy loss per unit of distance, above 0.
         low: The least value of each coordinate of the domain.
         high: The greatest value of each coordinate.
-        step: The step of the grid: at most 1 / epsilon, or the grid would reveal more than the
-            noise hides.
+        step: The step of the grid; at most 1 / epsilon, because a coarser grid would reveal more
+            than the noise hides.
 
     Raises:
-        InputError: If the domain is empty, is not of one or two dimensions, or has too many steps
-            of the grid; or if the noise is out of the range of what can be drawn exactly.
+        InputError: If the domain is empty, does not have one or two dimensions or spans too many
+            steps of the grid, or if the noise cannot be drawn exactly.
     """
 
     epsilon: float
@@ -123,7 +124,7 @@ class Blur:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.low) == len(self.high) <= _PLANE:
-            raise InputError("low", self.low, "one or two coordinates, as many as high")
+            raise InputError("low", self.low, "one or two coordinates, as for high")
         if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
             raise InputError("high", self.high, "above low in each coordinate")
         epsilon = require_positive("epsilon", self.epsilon)
@@ -133,15 +134,17 @@ class Blur:
         require(drawn, "step", self.step, allowed)
         for name, corner in (("low", self.low), ("high", self.high)):
             fits = all(abs(each) <= _STEPS_MAX * self.step for each in corner)
-            require(fits, name, corner, f"at most {_STEPS_MAX:.0e} steps of the grid from 0")
+            require(
+                fits, name, corner, f"a corner at most {_STEPS_MAX:.0e} steps of the grid from 0"
+            )
 
     @property
     def scale(self) -> Fraction:
-        """The scale of the noise in steps of the grid: exact, since a float may be too small."""
+        """The exact scale of the noise in steps of the grid; a float could underflow."""
         return 1 / (Fraction(self.epsilon) * Fraction(self.step))
 
     def loss(self, distance: float) -> float:
-        """Return the most by which two queries are told apart: ε · (s + √dimensions · step).
+        """Return the greatest privacy loss between two queries: ε · (s + √dimensions · step).
 
         It is the greatest log of the ratio of two probabilities of the same released point, rounded
         up. Some queries that are as close as floats can be reach √dimensions · step · ε.
@@ -177,17 +180,17 @@ def on_grid(queries: NDArray[np.float64], by: Blur) -> NDArray[np.int64]:
 
 
 def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.float64]:
-    """Move each query to the grid and from there by noise; what lands outside, to the border.
+    """Round each query to the grid, add noise and clip the result to the domain.
 
-    The last is post-processing and free. The first is not: see `Blur.loss`.
+    Clipping is post-processing and free. Rounding is not: see `Blur.loss`.
 
     Args:
-        queries: Finite, shape (queries, dimensions).
-        by: How far.
+        queries: The queries, finite, shape (queries, dimensions).
+        by: The noise.
         rng: The client's secret randomness.
 
     Raises:
-        InputError: If the queries have other dimensions than the domain, or are not finite.
+        InputError: If the queries are not finite or do not have the dimensions of the domain.
     """
     dimensions = len(by.low)
     if queries.shape[1:] != (dimensions,):
@@ -201,5 +204,5 @@ def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.f
         noise = planar_laplace(by.scale, len(queries), rng)
     else:
         noise = discrete_laplace(by.scale, queries.shape, rng)
-    # Whole numbers are added: a sum of floats would depend on more than where it ends.
+    # Integers are added: the rounding of a float sum could reveal more than its value.
     return np.clip((on_grid(queries, by) + noise) * by.step, by.low, by.high)

@@ -1,8 +1,8 @@
 """The server's tree over its points (Algorithm 10), and true neighbours of points (Algorithm 18).
 
 The tree is a balanced k-d tree in arrays, with every point in a leaf. All levels are full: a leaf
-that the recursion reaches one level early is repeated below, so that each walk from the root takes
-the same number of steps and its length says nothing.
+that the recursion reaches one level early is repeated below. Every walk from the root therefore
+takes the same number of steps, and its length reveals nothing.
 """
 
 from collections.abc import Iterable
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from veilring.data.table import is_table
 from veilring.errors import InputError
 
-# Beyond, every half-space at the few levels that a tree has is nearly all of the data.
+# With more dimensions, the few levels of a tree cannot separate near points from far ones.
 DIMENSIONS_MAX: Final = 16
 # Positions are 32-bit numbers, and nodes are numbered up to four times the points.
 POINTS_MAX: Final = 1 << 29
 
 Splits = Literal["least-right", "midpoint"]
-"""What stands for a node: the least coordinate of its right half, as in the paper, or the middle
-between that and the greatest of its left half."""
+"""The split of a node: the least coordinate of its right half, as in the paper, or the midpoint
+between that and the greatest coordinate of its left half."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +30,12 @@ class Tree:
     """A tree over N points. Node 1 is the root, and the children of node i are 2i and 2i + 1.
 
     Attributes:
-        points: In the order of the leaves, shape (N, dimensions).
-        order: Which of the points that were given each of them is, shape (N,).
-        splits: What each inner node compares with, at its level's dimension, shape (2**depth,).
-        pivots: The position of the point that stands for each node: the least of the right half of
-            an inner node, a leaf's own point; shape (2**(depth + 1),).
+        points: The points in the order of the leaves, shape (N, dimensions).
+        order: The index of each of them among the points given, shape (N,).
+        splits: The coordinate that each inner node compares with, in the dimension of its level,
+            shape (2**depth,).
+        pivots: The position of the point that represents each node: for an inner node the least
+            point of its right half, for a leaf its own point; shape (2**(depth + 1),).
         starts: The position of the first point below each node, shape (2**(depth + 1),).
         depth: L, the steps from the root to any leaf: see `depth_of`.
     """
@@ -51,29 +52,28 @@ class Tree:
 
     @property
     def dimensions(self) -> int:
-        """How many coordinates a point has."""
+        """The number of coordinates of a point."""
         return int(self.points.shape[1])
 
 
 def depth_of(points: int) -> int:
-    """Return L = ⌈log2 N⌉, the depth of the tree over the given number of points, at least one."""
+    """Return L = ⌈log2 N⌉, the depth of the tree over the given number of points, at least 1."""
     return (points - 1).bit_length()
 
 
 def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tree:
     """Return the balanced tree of some points, in O(dimensions · N log N).
 
-    Points with equal coordinates are taken in the order in which they were given, so that the tree
-    is the same again.
+    Points with equal coordinates keep their order, so the tree is deterministic.
 
     Args:
-        points: Shape (N, dimensions), finite.
-        splits: What nodes compare with; by default the midpoint in one dimension, where it leads
-            to the nearest point and not merely to the next lower one, and `least-right` in more.
+        points: The points, shape (N, dimensions), finite.
+        splits: The kind of splits. By default the midpoint in one dimension, where it leads to the
+            nearest point instead of the next lower one, and otherwise `least-right`.
 
     Raises:
-        InputError: If there is no point, there are more than `POINTS_MAX`, they have no coordinate
-            or more than `DIMENSIONS_MAX`, or one is not finite.
+        InputError: If there are no points or more than `POINTS_MAX`, if they have no coordinates
+            or more than `DIMENSIONS_MAX`, or if a coordinate is not finite.
     """
     _check(points)
     dimensions = points.shape[1]
@@ -106,10 +106,10 @@ def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tre
 
 
 def check_queries(tree: Tree, queries: NDArray[np.float64]) -> None:
-    """Refuse queries that are not points as the tree's are.
+    """Check that queries are finite and have the dimensions of the tree's points.
 
     Raises:
-        InputError: If so; it names their shape and nothing of their values.
+        InputError: If they do not. The error names their shape but none of their values.
     """
     if queries.shape[1:] != (tree.dimensions,):
         allowed = f"(queries, {tree.dimensions})"
@@ -146,7 +146,7 @@ def _values(
         return least_right
     greatest_left = column[order[np.maximum(middles - 1, starts)]]
     between = greatest_left + (least_right - greatest_left) / 2
-    # Between two neighbouring floats there is no third, and the lower one belongs to the left.
+    # The midpoint of two adjacent floats may round to the lower one, which belongs to the left.
     return np.where(between > greatest_left, between, least_right)
 
 
@@ -157,7 +157,7 @@ def _partition(
     middles: NDArray[np.int64],
     dimension: int,
 ) -> None:
-    """Bring the left half of each node before its right half, in each coordinate's order."""
+    """Move the left half of each node before its right half, in the order of each coordinate."""
     node = np.zeros(len(order), dtype=np.int64)
     node[starts[1:]] = 1
     node = np.cumsum(node)
@@ -179,7 +179,7 @@ def _partition(
 def _children(
     starts: NDArray[np.int64], middles: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the bounds of all children, in order; a leaf is both its own children."""
+    """Return the bounds of all children in order. Both children of a leaf are the leaf itself."""
     is_leaf = middles == starts
     firsts = np.stack([starts, middles], axis=1)
     lasts = np.stack([np.where(is_leaf, ends, middles), ends], axis=1)
@@ -187,7 +187,7 @@ def _children(
 
 
 def _from_one(levels: Iterable[NDArray[np.integer]]) -> NDArray[np.int32]:
-    """Join the levels of a tree into one array in which the root has the number 1."""
+    """Join the levels of a tree into one array in which the root has index 1."""
     return np.concatenate([np.zeros(1, dtype=np.int32), *levels]).astype(np.int32)
 
 
@@ -197,10 +197,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Places:
-    """A server's points, ready to be walked to.
+    """A server's points with their tree and, once needed, a search index.
 
     Attributes:
-        tree: Over them.
+        tree: The tree over the points.
     """
 
     tree: Tree
@@ -212,24 +212,24 @@ class Places:
         return cls(build_tree(points, splits))
 
     def check_neighbours(self, neighbours: int) -> None:
-        """Refuse a neighbourhood that is larger than all other points.
+        """Check that a point has at least the given number of neighbours.
 
         Raises:
-            InputError: If so.
+            InputError: If there are not enough other points.
         """
         if not 0 <= neighbours < len(self.tree):
             allowed = f"0 to {len(self.tree) - 1}, all other points"
             raise InputError("neighbours", neighbours, allowed)
 
     def with_neighbours(self, found: NDArray[np.int32], neighbours: int) -> NDArray[np.int32]:
-        """Add the B true neighbours of each point that was found: free, since it is no new step.
+        """Add the B true neighbours of each point found, which is free post-processing.
 
         Args:
             found: Positions in the tree, shape (walks, found).
             neighbours: B.
 
         Returns:
-            Positions, shape (walks, found · (1 + B)); each point is followed by its neighbours.
+            The positions, shape (walks, found · (1 + B)); each point is followed by its neighbours.
         """
         self.check_neighbours(neighbours)
         if not neighbours:
@@ -237,17 +237,17 @@ class Places:
         points = self.tree.points[found.ravel()]
         _, near = self._searched().query(points, k=neighbours + 1)
         near = near.reshape(found.size, neighbours + 1)
-        # Among points at one place the search may prefer others to the one that was found.
+        # Among points with equal coordinates, the search may return others than the point itself.
         itself = near == found.ravel()[:, None]
         itself[~itself.any(axis=1), -1] = True
         others = near[~itself].reshape(found.size, neighbours)
         return np.hstack([found.reshape(-1, 1), others]).astype(np.int32).reshape(len(found), -1)
 
     def nearest(self, points: NDArray[np.float64], count: int) -> NDArray[np.int32]:
-        """Return the positions of the nearest places to some points, shape (points, count).
+        """Return the positions of the places nearest to each point, shape (points, count).
 
         Raises:
-            InputError: If the points have other dimensions, or there are fewer places.
+            InputError: If the points have other dimensions, or there are fewer places than `count`.
         """
         check_queries(self.tree, points)
         if not 1 <= count <= len(self.tree):
@@ -266,13 +266,13 @@ class Places:
 def nearest_found(
     queries: NDArray[np.float64], points: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return which of the points found for each query is nearest, and how far it is.
+    """Return the index and distance of the nearest point found for each query.
 
     Args:
-        queries: Shape (walks, dimensions).
-        points: Shape (walks, found, dimensions).
+        queries: The queries, shape (walks, dimensions).
+        points: The points found, shape (walks, found, dimensions).
     """
-    with np.errstate(over="ignore"):  # a server may send points that are infinitely far
+    with np.errstate(over="ignore"):  # a malicious server may send points whose distance overflows
         apart = np.sqrt(np.square(points - queries[:, None]).sum(axis=2))
     nearest = apart.argmin(axis=1)
     return nearest, apart[np.arange(len(queries)), nearest]

@@ -1,14 +1,13 @@
-"""Private walks down the tree, level by level and many at once (Algorithms 11 and 13 to 17).
+"""Private walks down the tree, vectorised by level (Algorithms 11 and 13 to 17).
 
-**A step** names one child of a node. Both utilities of the paper come to the same form: a query
-wants one child, and the exponential mechanism names the other child with a probability of at most
-one half, here the *slip*. It is a multiple of 2**-64 that is known exactly, and a coin of 64 bits
-has it exactly.
+**A step** names one child of a node. Both utilities of the paper reduce to one form: a query wants
+one child, and the exponential mechanism names the other child with a probability of at most one
+half, the *slip*. The slip is an exact multiple of 2**-64, drawn exactly by a coin of 64 bits.
 
-**A walk** is a number of threads. All threads of a query take their steps at a level together, so
-that a level is one round however many threads there are.
+**A walk** consists of threads. All threads of a query take their steps at a level together, so a
+level is one round for any number of threads.
 
-**Its spending** is the least of all bounds that are valid for it, beside what the paper printed.
+**The spending** of a walk is the least of all valid bounds, given along with the paper's figure.
 """
 
 from abc import ABC, abstractmethod
@@ -25,35 +24,35 @@ from veilring.errors import InputError
 from veilring.privacy.accounting import BoundedRange, PureSteps
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
 
-# Beyond, the slip is less than 2**-64 and the walk would be no private one at all.
+# With a greater ε the slip would be less than 2**-64, and the walk would not be private at all.
 STEP_EPSILON_MAX: Final = 80.0
 _COIN: Final = 2.0**64
-# The exponential function and the arithmetic around it err by less than this, relative to a slip.
+# The relative error of a slip from the exponential function and other arithmetic is below this.
 _ROUNDING: Final = 2.0**-48
-# Beyond this many radii from the query a node is brought nearer. Otherwise its distances would be
-# rounded by more than the radius, and a server that makes up nodes would see on which side of an
-# edge a query lies. A map of the whole Earth may have radii from 4 cm on.
+# A node further from the query than this, in radii, is clipped to this distance. Otherwise its
+# distances would be rounded by more than the radius, and a server that invents nodes could detect
+# on which side of an edge a query lies. A map of the Earth supports radii of 4 cm and more.
 _FAR: Final = 2.0**30
-# What floats add to the loss of a step with a radius, as a share of its epsilon. A difference of
-# coordinates, up to 2**30 radii, errs by 2**-23 of one; a distance in 16 dimensions by 40 times as
-# much; the difference of two distances by 84 times. It counts half in the odds, and there are two
-# queries: 84 * 2**-23, and 8 * 2**-23 for the product with epsilon.
+# The greatest effect of rounding on the loss of a step with a radius, as a share of its epsilon. A
+# difference of coordinates, up to 2**30 radii, has an error of 2**-23 radii; a distance in 16
+# dimensions 40 times as much; the difference of two distances 84 times as much. It counts half in
+# the odds, for each of two queries: 84 * 2**-23, and 8 * 2**-23 for the product with epsilon.
 _ROUNDED: Final = 2.0**-16
-# In odds this is far beyond what any walk can tell apart, and its slips still have 32 good bits.
+# The odds of this slip exceed any that matter, and as a multiple of 2**-64 it keeps 32 bits.
 _LEAST_SLIP: Final = 2.0**-32
-# A slip is cut to a whole number of 2**-64: by 2**-32 of itself at most. What the exponential
-# function errs by is far less.
+# Truncating a slip to a multiple of 2**-64 has a relative error of at most 2**-32. The error of the
+# exponential function is far smaller.
 _CUT: Final = 2.0**-31
-# Squares of distances neither overflow nor vanish beside that of a radius in this range.
+# For radii in this range, squared distances neither overflow nor underflow.
 _RADII: Final = (1e-100, 1e100)
 
 
 class WalkStep(NamedTuple):
-    """What the step at one node is made of, for each walk.
+    """The preferred child and the slip of a step, for each walk.
 
     Attributes:
         right: Whether the query wants the right child, shape (walks,).
-        slip: How many of 2**64 coins name the other child, shape (walks,) or a single number.
+        slip: The slip in units of 2**-64, shape (walks,) or a single number.
     """
 
     right: NDArray[np.bool_]
@@ -62,7 +61,7 @@ class WalkStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Utility(ABC):
-    """What makes a child useful to a query, and the privacy that a step is given.
+    """The utility of a child for a query, with the ε of a step.
 
     Attributes:
         epsilon: ε_i of one step of the exponential mechanism, above 0 and up to `STEP_EPSILON_MAX`.
@@ -81,21 +80,21 @@ class Utility(ABC):
     @staticmethod
     @abstractmethod
     def expose(tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return what the client has to know of the nodes at which walks stand.
+        """Return the public values of nodes that a client needs for its step there.
 
         Args:
             tree: The server's tree.
             level: The level of all the nodes, from 0 for the root.
-            nodes: Shape (walks,).
+            nodes: The nodes, shape (walks,).
 
         Returns:
-            Shape (walks, `width`).
+            The values, shape (walks, `width`).
         """
 
     @staticmethod
     @abstractmethod
     def width(dimensions: int) -> int:
-        """Return how many numbers a client is sent for a step."""
+        """Return the number of values that a client receives for a step."""
 
     @abstractmethod
     def judge(
@@ -104,33 +103,33 @@ class Utility(ABC):
         """Return the step of each walk.
 
         Args:
-            exposed: From `expose`.
-            queries: What each walk looks for, shape (walks, dimensions).
+            exposed: The result of `expose`.
+            queries: The query of each walk, shape (walks, dimensions).
             level: The level of all the nodes.
         """
 
     @abstractmethod
     def loss(self, distance: float) -> float:
-        """Return the most by which one step tells two queries at a distance apart, rounded up.
+        """Return the privacy loss of one step between two queries at a distance, rounded up.
 
         Args:
-            distance: Between the two queries, at least 0; infinite for any two.
+            distance: The distance between the two queries, at least 0; infinite for any two.
         """
 
     @property
     @abstractmethod
     def step_loss(self) -> float:
-        """The pure ε that one step really spends, rounded up; infinite if it has no such bound."""
+        """The pure ε of one step for any two queries, rounded up; infinite if there is no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Utility):
-    """CMP (Algorithm 14): the child on the query's side of the split is worth 1, the other one 0.
+    """CMP (Algorithm 14): utility 1 for the child on the query's side of the split, otherwise 0.
 
-    That has sensitivity 1, so each step is randomised response at ε_i / 2, exactly.
+    This utility has sensitivity 1, so each step is exactly randomised response at ε_i / 2.
 
     Attributes:
-        paper: Whether to slip as in the paper's plots, which were made at ε_i and not ε_i / 2.
+        paper: Whether to slip as in the paper's plots, which use ε_i in place of ε_i / 2.
     """
 
     paper: bool = False
@@ -149,7 +148,7 @@ class Comparison(Utility):
     def judge(
         self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int
     ) -> WalkStep:
-        # A split of the kind `least-right` is a point's own coordinate: it lies to the right.
+        # A `least-right` split is the coordinate of a point in the right half.
         right = exposed[:, 0] <= queries[:, level % queries.shape[1]]
         return WalkStep(right, np.array(self._slip, dtype=np.uint64))
 
@@ -173,17 +172,17 @@ class Comparison(Utility):
 
 @dataclass(frozen=True, slots=True)
 class Distance(Utility):
-    """DIS (Algorithm 13): a child is worth the distance of the other one's point to the query.
+    """DIS (Algorithm 13): a child's utility is the query's distance to the other child's point.
 
-    Where `sensitivity` is at least the diameter of the domain, a step is ε_i / 2-LDP: the utilities
-    of two children then differ by at most the sensitivity either way, whatever the query. Where it
-    is a radius r below that, the step is metric private (geo-indistinguishability): two queries at
-    distance s are told apart by at most ε_i · s / r, and by what floats round: see `loss`. That is
-    no LDP.
+    If `sensitivity` is at least the diameter of the domain, a step is ε_i / 2-LDP, because the
+    utilities of the two children differ by at most the sensitivity for every query. If it is a
+    smaller radius r, the step is metric private (geo-indistinguishability): the privacy loss
+    between two queries at distance s is at most ε_i · s / r, plus rounding (see `loss`). That is
+    not LDP.
 
     Attributes:
         sensitivity: Δ, or the radius r; from 1e-100 to 1e100, in the unit of the coordinates.
-        diameter: The diameter of the domain, if the points and all queries lie in a known one.
+        diameter: The diameter of the domain of points and queries; infinite if unknown.
     """
 
     sensitivity: float
@@ -199,18 +198,20 @@ class Distance(Utility):
 
     @classmethod
     def hiding(cls, epsilon: float, radius: float, diameter: float = inf) -> Self:
-        """Return steps of which each tells two queries a radius apart by at most epsilon.
+        """Return steps whose privacy loss between two queries a radius apart is at most epsilon.
 
         Args:
-            epsilon: What `loss(radius)` may be, above 2**-31.
-            radius: Below the diameter.
-            diameter: The diameter of the domain, if it is known.
+            epsilon: The greatest value of `loss(radius)`, above 2**-31.
+            radius: The radius, less than the diameter.
+            diameter: The diameter of the domain; infinite if unknown.
 
         Raises:
             InputError: If a number is out of range.
         """
         if not epsilon > _CUT * (1 + _ROUNDING):
-            raise InputError("epsilon", epsilon, "a number above 2**-31, which rounding takes")
+            raise InputError(
+                "epsilon", epsilon, "a number above 2**-31, the allowance for rounding"
+            )
         return cls((epsilon * (1 - _ROUNDING) - _CUT) / (1 + _ROUNDED), radius, diameter)
 
     @staticmethod
@@ -229,25 +230,25 @@ class Distance(Utility):
     def judge(
         self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int
     ) -> WalkStep:
-        with np.errstate(over="ignore"):  # of nodes that no honest server has
+        with np.errstate(over="ignore"):  # only nodes of a malicious server overflow
             away = exposed - np.tile(queries, 2)
-        # It brings the distances to a node from two queries no further apart.
+        # Clipping does not increase the difference between two queries' distances to a node.
         away = np.clip(away, -self._far, self._far)
         left, right = (np.sqrt(np.square(side).sum(axis=1)) for side in np.hsplit(away, 2))
         odds = np.abs(left - right) * (self.epsilon / (2 * self.sensitivity))
-        # Clipping odds brings no two queries further apart, so either guarantee outlives it.
+        # Clipping the odds does not increase their difference between queries: guarantees hold.
         slip = np.maximum(1.0 / (1.0 + np.exp(np.minimum(odds, 2 * STEP_EPSILON_MAX))), self._least)
         return WalkStep(right < left, np.minimum(slip * _COIN, _COIN / 2).astype(np.uint64))
 
     @override
     def loss(self, distance: float) -> float:
-        """Return the most by which one step tells two queries at a distance apart, rounded up.
+        """Return the privacy loss of one step between two queries at a distance, rounded up.
 
-        With a radius it is ε_i · (s / r + 2**-16) + 2**-31: floats round, and a server that makes
-        up nodes can have them round for one query and not for the other.
+        With a radius, the loss is ε_i · (s / r + 2**-16) + 2**-31. The last terms cover rounding: a
+        server that invents nodes can make it affect one query and not the other.
 
         Args:
-            distance: s, between the two queries, at least 0; infinite for any two.
+            distance: s, the distance between the two queries, at least 0; infinite for any two.
         """
         if self.is_local:
             return self.step_loss
@@ -256,7 +257,7 @@ class Distance(Utility):
 
     @property
     def _far(self) -> float:
-        """How far a node may be from a query in one coordinate before it is brought nearer."""
+        """The greatest distance of a node from a query in one coordinate, before clipping."""
         return min(self.diameter, _FAR * self.sensitivity)
 
     @property
@@ -267,7 +268,7 @@ class Distance(Utility):
 
     @property
     def is_local(self) -> bool:
-        """Whether the guarantee holds for any two queries, and not only for near ones."""
+        """Whether the guarantee holds for any two queries, not only for near ones."""
         return self.sensitivity >= self.diameter
 
     @property
@@ -277,10 +278,10 @@ class Distance(Utility):
 
 
 def answer_bits(step: WalkStep, rng: Generator) -> NDArray[np.bool_]:
-    """Return each walk's answer, true for the right child: what the server sees, and all of it.
+    """Return each walk's answer, true for the right child. The server sees nothing else.
 
     Args:
-        step: What each query wants, and how often it slips.
+        step: The preferred child and the slip of each walk.
         rng: The client's secret randomness.
     """
     coins = rng.integers(0, 2**64, size=step.right.shape, dtype=np.uint64)
@@ -288,7 +289,7 @@ def answer_bits(step: WalkStep, rng: Generator) -> NDArray[np.bool_]:
 
 
 def _up(slip: float) -> int:
-    """Return a slip in 2**-64ths, rounded up: more noise than was asked for, never less."""
+    """Return a slip in units of 2**-64, rounded up so that the noise is never too small."""
     return min(int(slip * (1 + _ROUNDING) * _COIN) + 1, 1 << 63)
 
 
@@ -297,20 +298,20 @@ def _loss_of(slip: int) -> float:
     return log1p(((1 << 64) - 2 * slip) / slip) * (1 + _ROUNDING)
 
 
-# A walk of 2**16 threads, or one that returns that many leaves, hides nothing worth its cost.
+# A walk with 2**16 threads, or that many leaves, costs more than its privacy is worth.
 WALK_SPLITS_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How a walk splits into threads.
+    """The way in which a walk splits into threads.
 
     Attributes:
         kind: `basic` is one thread from the root to a leaf (Algorithm 11). `parallel`, P, begins
             with one thread at each of the 2**splits nodes at that level (15). `early`, E, stops
             `splits` levels above the leaves, and all leaves below count as found (16). `greedy`,
             GS, sends a further thread down the other child at each level (17).
-        splits: s, for `parallel` and `early`.
+        splits: s, the number of levels above, for `parallel` and `early`.
 
     Raises:
         InputError: If a parameter is not allowed.
@@ -327,22 +328,22 @@ class Variant:
             raise InputError("splits", self.splits, f"0 to {most} for a {self.kind} walk")
 
     def check(self, depth: int) -> None:
-        """Refuse a variant that splits more often than a tree has levels.
+        """Check that a tree has enough levels for the splits.
 
         Raises:
-            InputError: If so.
+            InputError: If there are more splits than levels.
         """
         if self.splits > depth:
             raise InputError("splits", self.splits, f"at most {depth}, the depth of the tree")
 
     def levels(self, depth: int) -> range:
-        """Return the levels at which steps are taken: each of them is a round."""
+        """Return the levels at which steps are taken, each in one round."""
         first = self.splits if self.kind == "parallel" else 0
         last = depth - self.splits if self.kind == "early" else depth
         return range(first, last)
 
     def threads_at(self, level: int) -> int:
-        """Return how many threads take a step at a level."""
+        """Return the number of threads that take a step at a level."""
         match self.kind:
             case "parallel":
                 return 1 << self.splits
@@ -352,14 +353,14 @@ class Variant:
                 return 1
 
     def compositions(self, depth: int) -> int:
-        """Return c, the steps of all threads: a walk spends the privacy of that many steps.
+        """Return c, the total number of steps of all threads, whose privacy losses compose.
 
-        It is L, (L - s) · 2**s, L - s and L (L + 1) / 2 for the four kinds, for any query.
+        It is L, (L - s) · 2**s, L - s and L (L + 1) / 2 for the four kinds, whatever the query.
         """
         return sum(self.threads_at(level) for level in self.levels(depth))
 
     def found(self, depth: int) -> int:
-        """Return how many leaves a walk finds; one that stands early in the tree counts twice."""
+        """Return the number of leaves that a walk finds; a leaf one level early counts twice."""
         match self.kind:
             case "parallel" | "early":
                 return 1 << self.splits
@@ -377,9 +378,9 @@ class Walks:
     """The result of walks.
 
     Attributes:
-        found: The positions of the points that were found, shape (queries, found).
-        bits: All that the server saw, in the order of the levels and at each of them of the
-            threads, shape (queries, compositions).
+        found: The positions of the points found, shape (queries, found).
+        bits: The server's view: the bits, ordered by level and then by thread, shape (queries,
+            compositions).
     """
 
     found: NDArray[np.int32]
@@ -395,14 +396,14 @@ def start_threads(variant: Variant, walks: int) -> NDArray[np.int64]:
 def advance_threads(
     variant: Variant, nodes: NDArray[np.int64], bits: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return where the threads of each walk stand after a level's bits.
+    """Return the nodes of each walk's threads after the bits of a level.
 
-    Client and server both do this, each for itself.
+    Client and server each compute this from the same bits.
 
     Args:
-        variant: How they split.
-        nodes: Where they stood, shape (walks, threads).
-        bits: What the client answered, of the same shape.
+        variant: The way in which a walk splits into threads.
+        nodes: The nodes of the threads, shape (walks, threads).
+        bits: The client's answers, of the same shape.
     """
     children = 2 * nodes + bits
     if variant.kind != "greedy":
@@ -411,7 +412,7 @@ def advance_threads(
 
 
 def leaves_below(tree: Tree, variant: Variant, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the positions of the points at or below the nodes at which threads have stopped."""
+    """Return the positions of the points at or below the nodes where threads have stopped."""
     if variant.kind == "early":
         below = np.arange(1 << variant.splits)
         nodes = (nodes << variant.splits) + below
@@ -424,14 +425,14 @@ def walk(
     """Walk once for each query.
 
     Args:
-        tree: The server's; public to the client.
-        queries: The clients' secrets, shape (queries, dimensions).
-        utility: What makes a child useful.
-        variant: How a walk splits.
+        tree: The server's public tree.
+        queries: The clients' secret queries, shape (queries, dimensions).
+        utility: The utility of a child and the ε of a step.
+        variant: The way in which a walk splits into threads.
         rng: The clients' secret randomness.
 
     Raises:
-        InputError: If queries or variant do not fit the tree.
+        InputError: If the queries or the variant do not fit the tree.
     """
     check_queries(tree, queries)
     variant.check(tree.depth)
@@ -447,24 +448,24 @@ def walk(
     return Walks(leaves_below(tree, variant, nodes), np.hstack([nothing, *seen]))
 
 
-# More than a few products and sums of floats are rounded down by.
+# The factor exceeds the relative rounding error of a few products and sums of floats.
 _UP: Final = 1 + 2.0**-48
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What one walk spends. It is the same for any query, since each walk takes as many steps.
+    """The privacy loss of one walk, which is equal for all queries.
 
     Attributes:
-        steps: c, the compositions.
-        epsilon: The least (ε, δ)-LDP bound; infinite where distances hide near queries only.
-        per_distance: For distances with a radius: ε per unit of distance between two queries, for
-            δ = 0, beside `rounding`; otherwise infinite.
-        rounding: For distances with a radius: what the rounding of floats may add to that, however
-            near two queries are; otherwise 0.
-        printed: What the paper's formula gives: the sum of all ε_i, or bounded range composed as
+        steps: c, the number of composed steps.
+        epsilon: The least (ε, δ)-LDP bound; infinite for `Distance` with a radius.
+        per_distance: For `Distance` with a radius, the ε per unit of distance between two queries,
+            at δ = 0 and without `rounding`; otherwise infinite.
+        rounding: For `Distance` with a radius, the additional loss due to the rounding of floats,
+            however near two queries are; otherwise 0.
+        printed: The value of the paper's formula: the sum of all ε_i, or bounded range composed as
             in Dong, Durfee and Rogers if that is less. For comparisons in `paper` mode it can be
-            *less* than what is spent.
+            *less* than the actual loss.
     """
 
     steps: int
@@ -474,12 +475,12 @@ class Spending:
     rounding: float = 0.0
 
     def loss(self, distance: float) -> float:
-        """Return the most by which a walk tells two queries at a distance apart, rounded up.
+        """Return the privacy loss of a walk between two queries at a distance, rounded up.
 
-        It is `epsilon` where that is finite.
+        The loss equals `epsilon` if that is finite.
 
         Args:
-            distance: Between the two queries, at least 0; infinite for any two.
+            distance: The distance between the two queries, at least 0; infinite for any two.
         """
         if self.epsilon < inf:
             return self.epsilon
@@ -487,17 +488,17 @@ class Spending:
 
 
 def spending(utility: Utility, variant: Variant, depth: int, delta: float) -> Spending:
-    """Account for one walk.
+    """Return the privacy loss of one walk.
 
-    A step of either utility is a randomised response of at most its `step_loss`, so that the exact
-    composition of Kairouz, Oh and Viswanath bounds all of them together; neither the sum of the
-    steps' ε nor bounded range nor zCDP is ever less.
+    A step of either utility is a randomised response with a loss of at most `step_loss`. The exact
+    composition of Kairouz, Oh and Viswanath therefore bounds the walk, and is never worse than the
+    sum of the steps' ε, bounded range or zCDP.
 
     Args:
-        utility: What makes a child useful, and what a step spends.
-        variant: How the walk splits.
-        depth: ⌈log2 N⌉, whatever the paths.
-        delta: From 0, for pure LDP, to below 1.
+        utility: The utility of a child and the ε of a step.
+        variant: The way in which the walk splits into threads.
+        depth: L = ⌈log2 N⌉, the depth of the tree.
+        delta: δ, from 0 (pure LDP) to below 1.
 
     Raises:
         InputError: If delta is outside its range.
