@@ -188,6 +188,8 @@ def harper(pages: Sequence[Prose]) -> Iterator[Finding]:
         for lint in each["lints"]:
             path, line = origins[lint["line"] - 1]
             found = " ".join(lint["matched_text"].split())
+            if lint["rule"] == "SpellCheck" and (found[0].isupper() or len(found.strip(".")) == 1):
+                continue  # a name or a symbol
             yield Finding(path, line, lint["rule"], found[:60], lint["message"])
 
 

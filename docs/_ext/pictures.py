@@ -1,11 +1,12 @@
 """Pictures that are drawn when the pages are built, so that they cannot show anything else.
 
-Each is what the command beside it draws; none is kept in the repository.
+The charts are those that the command beside them draws. No picture is kept in the repository.
 """
 
 from pathlib import Path
 from typing import Final
 
+from docs._ext.threats import draw_threats
 from sphinx.application import Sphinx
 
 from veilring.scenarios.law_charts import draw_oracles
@@ -14,10 +15,11 @@ _FOLDER: Final = "_made"  # in the pages' own folder, where pages find pictures
 
 
 def draw_pictures(app: Sphinx) -> None:
-    """Draw all pictures: `veilring oracles --domain 32 --epsilon 1 --plot oracles.svg`."""
+    """Draw the threat models, and `veilring oracles --domain 32 --epsilon 1 --plot oracles.svg`."""
     folder = Path(app.srcdir) / _FOLDER
     folder.mkdir(exist_ok=True)
     draw_oracles(folder / "oracles.svg", domain=32, epsilon=1.0)
+    draw_threats(folder)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
