@@ -1,0 +1,54 @@
+"""The common tasks, each in its own environment: `nox --list`, `nox -s types`.
+
+`.ci/run` is what a change must pass; these are its parts, and tests with other versions of Python.
+"""
+
+import nox
+
+nox.options.sessions = ["lint", "types", "tests-3.11"]
+nox.options.reuse_venv = "yes"
+LOCKED = ("-c", "requirements.lock")
+
+
+def install(session: nox.Session, extras: str) -> None:
+    """Install the checkout with extras, in the locked versions."""
+    session.install("-q", "-e", f".[{extras}]", *LOCKED)
+
+
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+def tests(session: nox.Session) -> None:
+    """Run the quick tests; `nox -s tests-3.13 -- -m ""` runs all with Python 3.13."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session(python="3.11")
+def lint(session: nox.Session) -> None:
+    """Check style, prose and the contracts of imports."""
+    install(session, "docs,lint,test,uvloop")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("python", ".ci/prose.py", "--examples")
+    session.run("lint-imports")
+
+
+@nox.session(python="3.11")
+def types(session: nox.Session) -> None:
+    """Check types."""
+    install(session, "docs,lint,test,uvloop")
+    session.run("mypy")
+
+
+@nox.session(python="3.11")
+def docs(session: nox.Session) -> None:
+    """Build the pages, and run what they show."""
+    install(session, "docs,test")
+    session.run("python", "-m", "sphinx", "-W", "-n", "-b", "html", "docs", "docs/_build/html")
+    session.run("python", "-m", "pytest", "-n", "auto", "-m", "docs")
+
+
+@nox.session(python="3.11")
+def benchmarks(session: nox.Session) -> None:
+    """Measure beside references; `nox -s benchmarks -- --only worlds` measures one."""
+    install(session, "benchmark,test,uvloop")
+    session.run("python", "-m", "benchmarks", *session.posargs)
