@@ -53,5 +53,5 @@ def test_what_one_was_shown_is_what_all_were_shown() -> None:
         with pytest.raises(InputError, match="lost"):
             asyncio.run(ask_once(memory, QUERIES, partial(ask, shown=shown)))
     assert said[0] == said[1]
-    with pytest.raises(ProtocolViolation, match="another tree"):
+    with pytest.raises(ProtocolViolation, match="different tree"):
         asyncio.run(ask_once(memory, QUERIES, partial(ask, shown=splits[None] + 1)))

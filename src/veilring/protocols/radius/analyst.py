@@ -18,16 +18,17 @@ from veilring.protocols.requests import REQUEST_KEY_BYTES, content_key, require_
 def ask_within(
     queries: NDArray[np.float64], radii: NDArray[np.float64], epsilon: float, *, name: str = ""
 ) -> LabelRequest:
-    """Return a request for the labels that rows within radii vote for.
+    """Return a request for labels by the votes of the rows within given radii.
 
-    Its key follows from its content. The same request again, also from another process after a
-    crash, gets the same answer and costs nothing.
+    Its key is a hash of its content. An equal request, even from another process after a crash,
+    gets the same answer at no further cost.
 
     Args:
-        queries: Shape (queries, features), in [0, 1].
-        radii: Shape (queries,).
-        epsilon: What the batch may cost.
-        name: Another name makes another request of the same content, which is drawn and paid again.
+        queries: The queries, shape (queries, features), in [0, 1].
+        radii: The radius of each query, shape (queries,).
+        epsilon: The ε of the batch.
+        name: A name that distinguishes requests with equal content. A request with a new name gets
+            a fresh answer and is charged again.
     """
     return _keyed(name, queries, radii, epsilon, 0)
 
@@ -35,12 +36,12 @@ def ask_within(
 def ask_nearest(
     queries: NDArray[np.float64], k: int, epsilon: float, *, name: str = ""
 ) -> LabelRequest:
-    """Return a request for the labels that about k nearest rows vote for.
+    """Return a request for labels by the votes of about k nearest rows.
 
     Args:
-        queries: Shape (queries, features), in [0, 1].
+        queries: The queries, shape (queries, features), in [0, 1].
         k: The number of neighbours, at least 1.
-        epsilon: What the batch may cost.
+        epsilon: The ε of the batch.
         name: See `ask_within`.
 
     Raises:
@@ -54,18 +55,18 @@ def ask_nearest(
 async def request_labels(
     party: Party, request: LabelRequest, *, rules: OwnerRules
 ) -> LabelledBatch:
-    """Have a batch labelled: one round trip.
+    """Send a request and return the owner's answer, in one round trip.
 
     Args:
-        party: This participant, in a session with the owner alone.
-        request: From `ask_within` or `ask_nearest`.
+        party: This party, in a session with the owner alone.
+        request: The result of `ask_within` or `ask_nearest`.
         rules: The owner's rules.
 
     Raises:
-        InputError: If the request is against the rules (nothing is sent then), or its key was used
-            for another.
-        BudgetExhausted: If a budget does not suffice. Nothing was charged.
-        ProtocolViolation: If the owner sent what no honest owner sends.
+        InputError: If the request breaks the rules (nothing has been sent), or its key was used for
+            another request.
+        BudgetExhausted: If a budget does not suffice. Nothing has been charged.
+        ProtocolViolation: If the owner sent a message that no honest owner sends.
     """
     (owner,) = party.peers
     rules.check(request)
@@ -83,7 +84,7 @@ def convene_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
     """Return the analyst's role in a session that it opens: `await role(party, request, rules=…)`.
 
     Args:
-        terms: SHA-256 of all that analyst and owner agree on; an owner that has others refuses.
+        terms: The SHA-256 of the terms. An owner with other terms refuses the session.
     """
     return opening(request_labels, LABEL_SERVICE, terms)
 

@@ -1,8 +1,9 @@
-"""What the answers to a batch give away: exact laws and losses, and a batch that is hard to plan.
+"""Exact distributions and privacy losses of the answers to a batch, and a batch hard to plan.
 
-The answers to a batch are independent given the rows. So the greatest log-ratio of the probability
-of any answer to the whole batch, on one table and on another, is a sum of one maximum a query; no
-answer need be enumerated. `veilring.privacy.audits` has the membership attacks on these laws.
+Given the rows, the answers to a batch are independent. The greatest log-ratio of the probabilities
+of an answer to the whole batch, on one table and on another, is therefore the sum of one maximum
+per query, without enumeration of the answers. `veilring.privacy.audits` has the membership attacks
+on these distributions.
 """
 
 import numpy as np
@@ -28,15 +29,15 @@ def batch_law(  # noqa: PLR0917  (a batch, a table, and how it is labelled)
     allocation: Allocation,
     mechanism: Mechanism,
 ) -> NDArray[np.float64]:
-    """Return the law of each query's label, shape (Q, classes), under any allocation.
+    """Return the distribution of each query's label, shape (Q, classes), under any allocation.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        radii: Shape (Q,).
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radius of each query, shape (Q,).
         rows: The table.
         classes: The number of classes.
-        allocation: What each query spends, whether that is safe or not.
-        mechanism: How a label is chosen.
+        allocation: The ε of each query, which need not be safe.
+        mechanism: The mechanism that chooses a label.
     """
     counts = count_votes(queries, radii, rows, classes)
     return label_law(counts, allocation.epsilons, mechanism)
@@ -46,8 +47,8 @@ def greatest_loss(one: NDArray[np.float64], other: NDArray[np.float64]) -> float
     """Return the greatest absolute log-ratio of the probabilities of any joint answer.
 
     Args:
-        one: The law of each answer on one table, shape (Q, answers), all above 0.
-        other: The same on another table.
+        one: The distribution of each answer on one table, shape (Q, answers), all above 0.
+        other: The distributions on another table.
     """
     ratios = np.log(one) - np.log(other)
     return float(max(ratios.max(axis=1).sum(), (-ratios).max(axis=1).sum()))
@@ -63,11 +64,11 @@ def batch_loss(
     """Return the exact privacy loss of an r-N batch between two tables.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        radii: Shape (Q,).
-        tables: Two neighbours.
-        parameters: How the batch is labelled.
-        allocation: What each query spends; by default what `parameters` says.
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radius of each query, shape (Q,).
+        tables: Two neighbouring tables.
+        parameters: The parameters of the batch.
+        allocation: The ε of each query; by default the allocation of `parameters`.
     """
     shares = allocation or plan_batch(queries, radii, parameters)
     one, other = (
@@ -80,18 +81,18 @@ def batch_loss(
 def hostile_batch(
     queries: int, features: int, share: float, rng: Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a batch and its radii on which exact clique search does not come to an end.
+    """Return a batch whose exact clique search does not end in practice.
 
-    In many dimensions all distances are alike, so that edges are nearly those of a random graph.
+    In many dimensions all distances are similar, so the overlap graph is close to a random graph.
 
     Args:
         queries: Q, the number of queries.
-        features: The number of features; many.
-        share: The share of all pairs that meet.
-        rng: The source of the places.
+        features: f, the number of features, which should be large.
+        share: The share of all pairs of balls that overlap.
+        rng: The randomness of the queries.
 
     Returns:
-        Places, shape (Q, f), and radii, shape (Q,).
+        The queries, shape (Q, f), and their radii, shape (Q,).
     """
     points = rng.random((queries, features))
     pairs = pairwise_distances(points, points)[np.triu_indices(queries, 1)]

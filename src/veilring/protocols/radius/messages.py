@@ -1,4 +1,4 @@
-"""What crosses the wire between an analyst and a data owner: one request, one answer."""
+"""Messages between an analyst and a data owner: one request and one answer."""
 
 from typing import Annotated
 
@@ -12,19 +12,20 @@ from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Matrix, Message
 
 Numbers = Annotated[NDArray[np.float64], Array("<f8", 1)]
-"""Real numbers of shape (queries,), or none."""
+"""Real numbers of shape (queries,), or an empty array."""
 
 
 class LabelRequest(Message, kind="radius.request"):
-    """A batch of queries to be labelled together: within radii, or by about k neighbours each.
+    """A batch of queries to label, by the rows within radii or by about k neighbours.
 
     Attributes:
-        key: The analyst's name of this request, `KEY_BYTES` long. A request that is sent again has
-            the same key, gets the same answer, and is charged once.
-        epsilon: What the batch may cost; what each query may cost a row, where rows have budgets.
-        k: How many neighbours are wanted, or 0 for radii.
-        queries: Shape (queries, features), in [0, 1].
-        radii: Shape (queries,); empty if k is not 0.
+        key: The analyst's name of this request, `KEY_BYTES` long. A repeated request has the same
+            key, gets the same answer and is charged once.
+        epsilon: The ε of the batch, or, if rows have their own budgets, the ε of each query for a
+            row.
+        k: The number of neighbours, or 0 for radii.
+        queries: The queries, shape (queries, features), in [0, 1].
+        radii: The radii, shape (queries,); empty if k is not 0.
     """
 
     key: RequestKey
@@ -35,17 +36,17 @@ class LabelRequest(Message, kind="radius.request"):
 
     @property
     def content(self) -> bytes:
-        """All but the key: what a key stands for."""
+        """The encoding of all fields except the key."""
         return pack(self.fields()[1:])
 
 
 class LabelAnswer(Message, kind="radius.answer"):
-    """What the data owner says. Its size is the same whatever it says.
+    """The data owner's answer, whose size does not depend on its content.
 
     Attributes:
-        verdict: A `Verdict`.
-        left: What is left of the budget that does not suffice; else 0.
-        labels: Shape (queries,); all 0 unless the request is answered.
+        verdict: The number of a `Verdict`.
+        left: The remainder of the budget that does not suffice; otherwise 0.
+        labels: The labels, shape (queries,); all 0 unless the request is answered.
         radii: The radii within which rows voted, of the same shape, for a request with k.
     """
 
@@ -56,15 +57,16 @@ class LabelAnswer(Message, kind="radius.answer"):
 
 
 def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
-    """Forecast a request: one message there and one back, in two rounds.
+    """Forecast a request: one message each way, in two rounds.
 
-    Some 150 bytes for both, and `8 f + 10` a query: its features and its radius, which with k
-    travels back instead of there, and 2 for its label. A refusal costs what an answer does.
+    The two messages take about 150 bytes, and `8 f + 10` bytes per query: its features, its radius
+    (which is part of the answer if k is given) and 2 bytes for its label. A refusal is as large as
+    an answer.
 
     Args:
         queries: The number of queries.
         features: The number of features.
-        k: How many neighbours are wanted, or 0 for radii.
+        k: The number of neighbours, or 0 for radii.
     """
     radii, none = np.zeros(queries), np.zeros(0)
     request = LabelRequest(

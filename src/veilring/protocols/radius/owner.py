@@ -1,4 +1,4 @@
-"""The data owner: it labels what analysts ask, and pays before it answers."""
+"""The data owner, which labels analysts' queries and charges each answer before sending it."""
 
 import asyncio
 import logging
@@ -29,26 +29,25 @@ from veilring.transport.frames import pack, unpack
 _log = logging.getLogger("veilring.owner")
 
 LABEL_SERVICE: Final = "radius.label"
-"""What an analyst asks of a data owner: the labels of a batch of queries."""
+"""The service that labels a batch of queries."""
 
 
 class Owner:
-    """Labels requests under the budgets of a ledger.
+    """A data owner that labels requests under the budgets of a ledger.
 
-    What is refused, and whether a budget suffices, follows from the requests and from what was
-    charged before: from no row. A request that can be neither answered nor refused, because the
-    disk or the memory fails, ends the owner: see `failure`.
+    Refusals depend only on requests and earlier charges, never on a row. If a disk or memory
+    failure prevents both an answer and a refusal, the owner stops: see `failure`.
 
     Args:
-        rows: The table. Secret.
-        rules: Public.
-        ledger: Where all is charged. The caller opens and closes it.
-        offload: Runs slow calls.
-        ids: Where rows have budgets of their own: the id of each row, by which the ledger knows it
-            again. Each id once, since one person is one row.
+        rows: The secret table.
+        rules: The public rules.
+        ledger: The ledger of all charges. The caller opens and closes it.
+        offload: The executor of slow calls.
+        ids: The id of each row in the ledger, if rows have their own budgets. Ids are unique: one
+            person has one row.
 
     Raises:
-        InputError: If rows, ids and rules do not fit together.
+        InputError: If the rows, ids and rules do not match.
     """
 
     def __init__(
@@ -64,37 +63,38 @@ class Owner:
         self._rows, self._rules, self._ledger, self._offload = rows, rules, ledger, offload
         self._slots = ledger.records.add(ids or ())
         self._failure = ServerFailure()
-        # One analyst's requests take turns, so that it never has more than a thread of ours.
+        # Requests of one analyst take turns, so that it occupies at most one thread.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # What rows have left may not change between reading and charging it.
+        # The remaining budgets of rows must not change between reading and charging.
         self._guard: AbstractContextManager[object] = nullcontext() if ids is None else Lock()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
         """Return the one service, for all members of the roster.
 
         Args:
-            terms: SHA-256 of all that analysts and owner agree on.
+            terms: The SHA-256 of the terms that analysts must agree to.
         """
         return {LABEL_SERVICE: Offer(self.answer, terms, lambda _peer: True)}
 
     async def failure(self) -> None:
-        """Wait until an answer could not be drawn or charged.
+        """Wait for an answer that cannot be drawn or charged.
 
         Raises:
-            StoreFailed: Then. Nothing more is answered; start again to see what the ledger holds.
+            StoreFailed: If it cannot. The owner answers no further request; restart it to continue
+                from the ledger.
         """
         await self._failure.wait()
 
     async def answer(self, party: Party, analyst: str) -> None:
-        """Answer one request: one message in, one of a size that the request determines out.
+        """Answer one request with one message, whose size depends only on the request.
 
         Args:
             party: The owner, in a session with the analyst alone.
             analyst: The name of the analyst.
 
         Raises:
-            ProtocolViolation: If the request is against the rules.
-            StoreFailed: If the answer could not be drawn or charged, now or before.
+            ProtocolViolation: If the request breaks the rules.
+            StoreFailed: If this answer or an earlier one could not be drawn or charged.
         """
         request = await party.receive(LabelRequest, sender=analyst)
         try:
@@ -113,12 +113,12 @@ class Owner:
             _log.info(line, party.me, len(request.queries), analyst, price)
 
     def answer_once(self, analyst: str, request: LabelRequest, rng: Generator) -> LabelAnswer:
-        """Return the answer that may leave: it is paid for, and on the disk.
+        """Return the answer to a request, after it was charged and durably stored.
 
         Args:
             analyst: The name of the analyst, as the transport authenticated it.
-            request: One that the rules allow.
-            rng: The source of randomness, secret and fresh for each call.
+            request: A request that obeys the rules.
+            rng: The secret source of randomness, fresh for each call.
 
         Raises:
             StoreFailed: If the answer could not be drawn or charged.
@@ -138,7 +138,7 @@ class Owner:
         return LabelAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels, radii=radii)
 
     async def _in_turn(self, analyst: str, act: Callable[[], LabelAnswer]) -> LabelAnswer:
-        """Act in a worker thread, in an analyst's turn, which a cancelled call does not end."""
+        """Run a call in a thread, in an analyst's turn, which outlives cancellation."""
         turn = self._turns[analyst]
         await turn.acquire()
         settling = asyncio.create_task(self._settled(act, turn))
@@ -155,7 +155,7 @@ class Owner:
             turn.release()
 
     def _label(self, request: LabelRequest, rng: Generator) -> tuple[bytes, RecordCharge | None]:
-        """Draw labels; return them as the ledger keeps them, and what rows have to pay."""
+        """Draw labels; return them as the ledger stores them, and the charges of rows."""
         rules, rows, queries = self._rules, self._rows, request.queries
         if rules.accounting == "record":
             return self._label_by_rows(request, rng)
@@ -166,7 +166,7 @@ class Owner:
         return _packed(labels, np.zeros(0)), None
 
     def _label_by_rows(self, request: LabelRequest, rng: Generator) -> tuple[bytes, RecordCharge]:
-        """Have the rows vote that can pay: the others are left out, and nobody is told."""
+        """Draw labels from the votes of the rows that can pay; others are silently left out."""
         count = len(request.queries)
         left = self._ledger.records.remaining()[self._slots]
         answered = answer_next(

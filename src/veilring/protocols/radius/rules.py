@@ -1,4 +1,4 @@
-"""The public rules of a data owner: what it answers, how, and what it refuses."""
+"""The public rules of a data owner: the requests it answers, the mechanisms and the limits."""
 
 from dataclasses import dataclass
 from math import isfinite, nextafter, sqrt
@@ -17,56 +17,56 @@ from veilring.protocols.radius.messages import LabelRequest
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Accounting = Literal["batch", "record"]
-"""The payer of an answer: the data as a whole, once for a batch; or each row that votes, from a
-budget of its own, for as long as it can."""
+"""The payer of an answer: the data set as a whole, once per batch; or each row that votes, from its
+own budget until that is exhausted."""
 
-# Counts and scores of a full batch have a number for each class and query: here 32 MiB. A label's
-# two bytes on the wire would do for more.
+# Counts and scores of a full batch have one number per class and query: at this limit 32 MiB. A
+# label has two bytes on the wire, which would allow more classes.
 _CLASSES_MAX: Final = 1 << 10
-# Every answer stays in the ledger for good: at a thousandth each, a budget of 10 buys 10,000.
+# The ledger keeps every answer forever. At a thousandth each, a budget of 10 pays for 10,000.
 REQUEST_EPSILON_MIN: Final = 1e-3
-# Beyond it an answer protects nobody.
+# An answer with a greater ε protects nobody.
 REQUEST_EPSILON_MAX: Final = 10.0
-# More than any owner has.
+# More rows than any owner has.
 _ROWS_MAX: Final = 1_000_000_000
-# A larger k is a mistake, or means harm.
+# A larger k is a mistake or an attack.
 _K_MAX: Final = _ROWS_MAX
-# A smaller share buys nothing: at the least epsilon it is a hundred-thousandth.
+# A smaller share is useless: at the least epsilon, this one is a hundred-thousandth.
 SHARE_MIN: Final = 0.01
 SHARE_MAX: Final = 0.99
 COUNT_SHARE: Final = 0.1
-"""The usual share of a request with k that counts the rows."""
+"""The default share of a request with k that pays for counting the rows."""
 CONVERSION_SHARE: Final = 0.1
-"""The usual share of the rest that turns k into radii. Of 0.05 to 0.5, this one labelled most rows
-right on eleven tables at ε = 0.5 to 4, in batches of 100, by owners and by peers."""
+"""The default share of the rest that pays for converting k into radii. Of 0.05 to 0.5, this share
+gave the best accuracy on eleven tables at ε = 0.5 to 4, in batches of 100, for owners and peers."""
 PAPER_SHARE: Final = 0.5
-"""The paper's w, in place of it."""
+"""The conversion share of the paper, w."""
 _ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
 _NUMBER_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerRules:
-    """What a data owner answers, and how. Analysts hold the same rules.
+    """The public rules of a data owner, which analysts must know as well.
 
     Attributes:
         features: The number of features of a row and of a query.
         classes: The number of classes.
         accounting: The payer of an answer.
         allocation: The divisor of a query's share of a batch's budget.
-        mechanism: How a label is chosen.
-        conversion: How k becomes radii; none if only radii are answered.
-        rows: How many rows there are, if that is public: stated, never read off the rows.
-        count_share: Which share of a request with k counts the rows, if their number is not public;
-            from `SHARE_MIN` to `SHARE_MAX`.
-        conversion_share: Which share of the rest turns k into radii, in the same range; the paper's
-            w.
-        epsilon_max: What a request may spend; the least is `REQUEST_EPSILON_MIN`.
-        batch_max: How many queries it may have.
+        mechanism: The mechanism that chooses a label.
+        conversion: The conversion of k into radii; none if only requests with radii are answered.
+        rows: The number of rows, if it is public. It is stated here, never computed from the rows.
+        count_share: The share of a request with k that pays for counting the rows, if their number
+            is not public; from `SHARE_MIN` to `SHARE_MAX`.
+        conversion_share: The share of the rest that pays for converting k into radii, in the same
+            range; the paper's w.
+        epsilon_max: The greatest ε of a request; the least is `REQUEST_EPSILON_MIN`.
+        batch_max: The greatest number of queries in a request.
         work: The limit of the clique search.
 
     Raises:
-        InputError: If a rule is out of range, or does not go with another.
+        InputError: If a rule is out of range or conflicts with another.
     """
 
     features: int
@@ -112,19 +112,19 @@ class OwnerRules:
 
     @property
     def radius_max(self) -> float:
-        """The diagonal of the domain: a ball that large holds every row."""
+        """The diagonal of the domain: a ball of this radius contains every row."""
         return sqrt(self.features)
 
     @property
     def queries_max(self) -> int:
-        """The number of queries that a request may have."""
+        """The greatest number of queries in a request."""
         return min(self.batch_max, self._fitting())
 
     def check(self, request: LabelRequest) -> None:
-        """Refuse a request that is against the rules.
+        """Check that a request obeys the rules.
 
         Raises:
-            InputError: It names a field of the request.
+            InputError: If it does not. The error names a field of the request.
         """
         count, features = request.queries.shape
         require_that(
@@ -161,15 +161,15 @@ class OwnerRules:
         require_that(inside, "radii", f"radii must be from 0 to {self.radius_max:.6g}")
 
     def price(self, request: LabelRequest) -> float:
-        """Return what a request costs its analyst: an upper bound of what it costs any row."""
+        """Return the cost of a request to its analyst, an upper bound of its cost to any row."""
         return request.epsilon * (len(request.queries) if self.accounting == "record" else 1)
 
     def within(self, epsilon: float) -> RNParameters:
-        """Return how a batch with radii is labelled."""
+        """Return the parameters of a batch with radii."""
         return RNParameters(epsilon, self.classes, self.allocation, self.mechanism, self.work)
 
     def nearest(self, k: int, epsilon: float) -> NearestParameters:
-        """Return how a batch with k is labelled; its parts cost `epsilon` at most."""
+        """Return the parameters of a batch with k, whose parts cost at most `epsilon` together."""
         counting = 0.0 if self.rows is not None else epsilon * self.count_share
         converting = (epsilon - counting) * self.conversion_share
         voting = nextafter(nextafter(epsilon - counting, 0) - converting, 0)
@@ -188,7 +188,7 @@ class OwnerRules:
         )
 
     def _check_conversion(self) -> None:
-        """Refuse what could only fail once something secret has been looked at."""
+        """Refuse rules whose violation would otherwise show only after secrets were read."""
         if self.conversion is None:
             return
         batch = self.accounting == "batch"
@@ -206,7 +206,7 @@ class OwnerRules:
         return _ENVELOPE_BYTES + _NUMBER_BYTES * queries * (self.features + 1)
 
     def _fitting(self) -> int:
-        """Return how many queries fit a frame."""
+        """Return the number of queries that fit a frame."""
         return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * (self.features + 1))
 
 

@@ -1,4 +1,4 @@
-"""Noisy votes by a data owner as a system: r-N, or k-N, in one request and one answer."""
+"""The data owner as a system: labels by noisy votes (r-N or k-N) in one request and answer."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -58,14 +58,14 @@ from veilring.protocols.system import (
 
 _RADIUS_SHARE: Final = 10.0
 _RADIUS_ROWS: Final = 100.0
-# Rows that differ in one category are sqrt(2) apart, and in two of them 2.
+# Rows that differ in one category are sqrt(2) apart; rows that differ in two are 2 apart.
 RADIUS_CATEGORIES: Final = 1.5
-# Of the share of rows that vote, at ε = 1.
+# The factor of the share of rows that vote, at ε = 1.
 _NEAR_FACTOR: Final = 1.7
 _NEAR_EXPONENT: Final = 0.15
-# Likewise, where k is converted: what converts it errs, and wants fewer.
+# The same factor for k. It is smaller because the conversion of k adds its own error.
 _K_FACTOR: Final = 0.8
-# Queries that are alike, or of two kinds, say little of where rows lie.
+# Queries that are similar, or in two clusters, are a poor sample of the rows.
 _RADIUS_LEAST, _RADIUS_MOST = 0.25, 2.0
 RADIUS_RULE: Final = "1.7 · n^(-4 / (min(f, 8) + 4)) · ε^(-0.15)"
 """The rule of `radius_share`, in symbols."""
@@ -83,21 +83,22 @@ RADIUS_ALLOWED: Final = 'a number of at least 0, or "auto"'
 def public_radius(features: int, rows: int, *, categories: bool = False) -> float:
     """Return a radius for single queries: f^(3/4) / 10 * (100 / n)^(1 / (f + 4)).
 
-    It is right where features vary independently, and too large where they do not; a batch of
-    queries has a better one, see `radius_among`.
+    The radius suits features that vary independently, and is too large otherwise. For a batch of
+    queries, `radius_among` is better.
 
-    Two random points of the unit cube are sqrt(f / 6) apart, and the more features, the less does
-    that vary about its mean: so a ball that holds the same share of rows grows faster than the
-    root. The second factor is the rate at which any kernel's best width falls with the rows. Where
-    all columns are categories it is at least 1.5, so that rows vote which differ in one of them.
+    Two random points of the unit cube are about sqrt(f / 6) apart, and this distance varies less
+    with more features, so a ball with a fixed share of the rows grows faster than the root. The
+    second factor is the rate at which a kernel's best width falls with the number of rows. If all
+    columns are categories, the radius is at least 1.5, so that rows that differ in one category
+    vote.
 
-    The rule looks at no row. It was found once, on public tables: wine, breast-cancer, digits,
+    The rule does not look at rows. It was fitted on public tables: wine, breast-cancer, digits,
     iris, glass, banknote, car and mushroom at ε = 0.5, 1 and 2.
 
     Args:
         features: f, at least 1.
-        rows: n, of all parties, at least 1.
-        categories: Whether all columns are categories, which a schema says.
+        rows: n, the number of rows of all parties, at least 1.
+        categories: Whether all columns are categories according to the schema.
     """
     falling = (_RADIUS_ROWS / rows) ** (1.0 / (features + 4))
     radius = float(features**0.75 / _RADIUS_SHARE * falling)
@@ -105,7 +106,7 @@ def public_radius(features: int, rows: int, *, categories: bool = False) -> floa
 
 
 def _radii(facts: Facts) -> tuple[float, ...]:
-    """Return radii about that for single queries, which is too large where features correlate."""
+    """Return radii to try around `public_radius`, which is too large for correlated features."""
     alone = public_radius(facts.features, facts.rows or 1, categories=facts.categorical)
     return tuple(round(factor * alone, 4) for factor in _RADIUS_FACTORS)
 
@@ -113,7 +114,7 @@ def _radii(facts: Facts) -> tuple[float, ...]:
 def radius_rule(
     radius: float | Literal["auto"], k: int | Literal["auto"], epsilon: float, facts: Facts
 ) -> str:
-    """Return in words which rows vote, and within which radius."""
+    """Describe which rows vote, and within which radius."""
     numbers = f"f = {facts.features} features and n = {facts.rows} rows"
     if k:
         return (
@@ -129,18 +130,18 @@ def radius_rule(
 
 
 def public_k(k: int | Literal["auto"], features: int, rows: int | None) -> int:
-    """Return how many rows shall vote: the number that was given, or that of a rule.
+    """Return the number of rows that vote: a given number, or by default that of a rule.
 
-    The rule is 0.8 n^(1 - 4 / (min(f, 8) + 4)), up to 0.6 n. Its factor was found as those of
+    The rule is 0.8 n^(1 - 4 / (min(f, 8) + 4)), up to 0.6 n. Its factor was fitted like those of
     `radius_share`, on wine, digits, glass, banana and australian.
 
     Args:
-        k: As a parameter; 0 for a radius.
+        k: The parameter of a system; 0 for a radius.
         features: f, at least 1.
-        rows: n, of all parties, if that is public.
+        rows: n, the number of rows of all parties, if it is public.
 
     Raises:
-        InputError: If the rule is asked for, and the number of rows is not public.
+        InputError: If k is `auto` and the number of rows is not public.
     """
     if k != "auto":
         return k
@@ -149,31 +150,31 @@ def public_k(k: int | Literal["auto"], features: int, rows: int | None) -> int:
 
 
 def radius_share(features: int, rows: int, epsilon: float) -> float:
-    """Return the share of all rows that shall vote: 1.7 n^(-4 / (min(f, 8) + 4)) ε^(-0.15).
+    """Return the share of all rows that should vote: 1.7 n^(-4 / (min(f, 8) + 4)) ε^(-0.15).
 
-    The numbers were found on wine, digits, glass, banana, australian and mushroom, at ε = 0.5 to 4
-    and in batches of 20 and 100; `python -m benchmarks defaults` shows what they are worth on these
+    The numbers were fitted on wine, digits, glass, banana, australian and mushroom, at ε = 0.5 to 4
+    and in batches of 20 and 100. `python -m benchmarks defaults` shows their accuracy on these
     tables and on others.
 
     Args:
         features: f, at least 1.
-        rows: n, of all parties, at least 1.
-        epsilon: ε of a batch.
+        rows: n, the number of rows of all parties, at least 1.
+        epsilon: The ε of a batch.
     """
     return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
 
 
 def radius_among(queries: NDArray[np.float64], facts: Facts, epsilon: float) -> float:
-    """Return within which distance rows vote under noise, by public numbers and the queries alone.
+    """Return a radius for noisy votes, from public numbers and the queries alone.
 
-    It is the distance within which `radius_share` of all pairs of queries lie, at least a quarter
-    of `public_radius` and at most twice that. Fewer than `NEAR_QUERIES_MIN` different queries are
-    no sample of the rows, and get `public_radius`.
+    It is the distance within which `radius_share` of all pairs of queries lie, clipped to between a
+    quarter of `public_radius` and twice that. Fewer than `NEAR_QUERIES_MIN` different queries are
+    too small a sample of the rows; then the radius is `public_radius`.
 
     Args:
-        queries: A batch, shape (queries, features), in [0, 1].
-        facts: What is public, the number of rows among it.
-        epsilon: ε of the batch.
+        queries: A batch of queries, shape (queries, features), in [0, 1].
+        facts: The public facts, including the number of rows.
+        epsilon: The ε of the batch.
 
     Raises:
         InputError: If the number of rows is not public.
@@ -192,25 +193,25 @@ Radius = Annotated[Annotated[float, Field(ge=0)] | Literal["auto"], Tunable(_rad
 
 
 class DataOwner(System):
-    """A data owner names the winner of each vote among the rows near a query, with noise.
+    """A data owner that labels each query by a noisy vote of the rows near it.
 
-    All queries of a batch share `epsilon` by how the balls around them overlap.
+    The queries of a batch share `epsilon` according to the overlap of the balls around them.
 
     Attributes:
         name: `radius`.
-        epsilon: The most that a batch may spend.
+        epsilon: The greatest ε of a batch.
         radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
             the queries of a batch, ε and the public numbers of features and rows.
-        k: In place of a radius: about how many nearest rows vote; 0 for a radius. `auto` follows
-            from the public numbers of features and rows.
+        k: The approximate number of nearest rows that vote, in place of a radius; 0 for a radius.
+            `auto` follows from the public numbers of features and rows.
         allocation: The divisor of a query's share of a batch's budget.
-        mechanism: How a label is chosen.
-        conversion: How k becomes radii. `auto` is `grid` with up to six features and `candidates`
-            with more; `paper` is the candidates of the paper.
-        public_rows: Whether the number of rows is public, so that nothing is spent on it.
-        count_share: The share of a batch with k that counts the rows otherwise.
-        conversion_share: The share of the rest that turns k into radii.
-        batch: The most queries that are asked at once.
+        mechanism: The mechanism that chooses a label.
+        conversion: The conversion of k into radii. `auto` is `grid` with up to six features and
+            `candidates` with more; `paper` is the candidates of the paper.
+        public_rows: Whether the number of rows is public, so that counting them costs nothing.
+        count_share: The share of a batch with k that pays for counting the rows otherwise.
+        conversion_share: The share of the rest that pays for converting k into radii.
+        batch: The greatest number of queries in one batch.
     """
 
     title: ClassVar[str] = "r-N, owner"
@@ -294,10 +295,10 @@ class DataOwner(System):
         return in_batches(lambda count: label_cost(count, width, k), queries, size)
 
     def bind(self, features: int, classes: int, rows: int | None = None) -> OwnerRules:
-        """Return the rules that owner and clients hold for rows of this shape.
+        """Return the rules of owner and clients for rows of this shape.
 
         Raises:
-            InputError: If they do not go together.
+            InputError: If the parameters conflict with each other or with the shape.
         """
         return OwnerRules(
             features=features,
@@ -332,11 +333,11 @@ class DataOwner(System):
 
 
 class OwnerSetup(ServerSetup):
-    """An owner of all rows, and a client: the first of the parties that held them.
+    """An owner of all rows and a client, which is the first of the parties that held them.
 
     Attributes:
-        rules: What the owner answers, and how.
-        k: About how many rows vote; 0 for those within a radius.
+        rules: The owner's rules.
+        k: The approximate number of rows that vote; 0 for a radius.
     """
 
     def __init__(self, system: DataOwner, parts: Mapping[str, Rows], facts: Facts) -> None:
@@ -346,7 +347,7 @@ class OwnerSetup(ServerSetup):
         self.k = public_k(system.k, facts.features, facts.rows)
         self.rules.check(
             self._request(np.zeros((1, facts.features)))
-        )  # refuses now what it would later
+        )  # refuses unfit rows now, not at the first batch
 
     @property
     @override
@@ -407,13 +408,13 @@ class OwnerSetup(ServerSetup):
 async def label_by_owner(
     party: Party, rows: Rows | None, *, rules: OwnerRules, request: LabelRequest | None = None
 ) -> LabelledBatch | None:
-    """Ask for one batch, or answer it from a ledger that lasts as long as the batch.
+    """Request one batch, or answer it with a ledger that exists only for this batch.
 
     Args:
-        party: This participant: the owner, or its client.
-        rows: The owner's.
-        rules: Public.
-        request: The client's.
+        party: This party: the owner, or its client.
+        rows: The owner's rows; none at the client.
+        rules: The public rules.
+        request: The client's request; none at the owner.
     """
     (other,) = party.peers
     if request is not None:

@@ -1,7 +1,8 @@
-"""The mathematics of the radius family: pure vectorised functions, no input or output, no clock.
+"""The mathematics of the radius family: pure vectorised functions without I/O or clock.
 
-`balls` says which rows and which other balls a ball meets. `allocation` bounds how many balls share
-a row, and so what each query may spend. `voting` draws labels within given radii: a batch at once
-(private r-N), or one query after another. `conversion` turns k into radii, and `nearest` puts it to
-use (private k-N).
+- `balls`: the rows in each ball, and the overlap of balls.
+- `allocation`: bounds of the number of balls that share a row, and the ε of each query.
+- `voting`: labels within given radii, for a batch (private r-N) or one query after another.
+- `conversion`: radii from k, under a budget.
+- `nearest`: labels by about k nearest rows (private k-N).
 """

@@ -1,24 +1,24 @@
 """The share of the budget that each query of a batch may spend.
 
-If a row is added or removed, only the queries whose balls hold it answer by another law. Let S be
-those queries. Any two of their balls share the row, so S is a clique of the overlap graph. With
-omega(i) the size of the largest clique that contains query i, every i in S has `omega(i) >= |S|`,
-and so::
+If a row is added or removed, only the answers to queries whose balls contain it change their
+distribution. Let S be those queries. Any two of their balls share the row, so S is a clique of the
+overlap graph. Let omega(i) be the size of the largest clique that contains query i. Every i in S
+has `omega(i) >= |S|`, and so::
 
     sum of epsilon / omega(i) over S  <=  |S| * epsilon / |S|  =  epsilon
 
-Any upper bound of omega will do, query by query; a lower bound will not. A clique lies in one
-connected component, so components need no argument of their own.
+Any upper bound of omega preserves this, for each query separately; a lower bound does not. A clique
+lies within one connected component, so the argument also covers components.
 
 Largest cliques are found by branch and bound over bitsets. A set of vertices is one integer, bit v
-for vertex v, so that intersecting two sets of a thousand is one operation. A branch is cut where a
-greedy colouring of what could still join it has too few colours (Tomita and Seki 2003; San Segundo
-et al. 2011): a clique needs a colour for each member.
+for vertex v, so intersecting two sets of a thousand is one operation. A branch is pruned if a
+greedy colouring of its remaining candidates has too few colours (Tomita and Seki 2003; San Segundo
+et al. 2011), since a clique needs a different colour for each member.
 
-The analyst chooses the graph, and finding a largest clique is NP-hard. So work is counted, in
-vertices coloured, and not timed: the same batch gives the same answer on any machine. When the work
-is used up the colours are the answer: an *upper* bound, which is what privacy needs. A heuristic
-that finds large cliques gives a *lower* bound and would be unsafe.
+The analyst chooses the graph, and finding a largest clique is NP-hard. The work is therefore
+limited, and counted in coloured vertices instead of seconds, so that a batch gets the same answer
+on any machine. If the work is used up, the number of colours is the result: an *upper* bound, which
+preserves privacy. A heuristic that finds large cliques gives a *lower* bound and would be unsafe.
 """
 
 from dataclasses import dataclass
@@ -33,22 +33,22 @@ from veilring.privacy.checks import require, require_choice, require_that
 AllocationRule = Literal["clique", "component", "batch"]
 """The divisor of a query's share: the largest clique that contains it; the largest one of its
 component (the paper's Algorithm 3); or the size of the batch (the paper's baseline)."""
-# Vertices coloured for one batch: about a second. The batches of ordinary data sets, 800 queries
-# with some 15 rows a ball, need a tenth of it.
+# The number of coloured vertices for one batch, about a second. Batches on ordinary data sets, 800
+# queries with some 15 rows in a ball, need a tenth of it.
 WORK_MAX: Final = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocation:
-    """What each query of a batch may spend. Public: it depends on the queries alone.
+    """The ε of each query of a batch, which is public: it depends on the queries alone.
 
     Attributes:
-        crowds: Shape (Q,): the number that the budget is divided by, an upper bound of how many
-            queries a row in this ball can touch.
-        epsilons: Shape (Q,): the share of each query, rounded down, so that the shares of any
+        crowds: The divisors of the budget, shape (Q,): for each ball an upper bound of the number
+            of queries that a row in it can affect.
+        epsilons: The share of each query, shape (Q,), rounded down, so that the shares of any
             clique add up to at most the budget in exact arithmetic.
-        exact: Whether every clique was found; else colours stand in for some, and more noise is
-            added than would be needed.
+        exact: Whether every clique was found. Otherwise some are bounded by colours, and the noise
+            is larger than necessary.
     """
 
     crowds: NDArray[np.int64]
@@ -66,14 +66,14 @@ def allocate_budget(
     """Divide a budget among the queries of a batch.
 
     Args:
-        graph: The overlap graph, shape (Q, Q), as `overlap_graph` gives it.
+        graph: The overlap graph, shape (Q, Q), from `overlap_graph`.
         epsilon: The budget of the batch, above 0.
         rule: The divisor of a query's share.
         work: The limit of the clique search: see `largest_cliques`.
 
     Raises:
-        InputError: If `epsilon` is not above 0 and finite, `rule` is unknown, or as
-            `largest_cliques` does.
+        InputError: If `epsilon` is not above 0 and finite, if `rule` is unknown, or as in
+            `largest_cliques`.
     """
     require(0 < epsilon < np.inf, "epsilon", epsilon, "a finite number above 0")
     require_rule(rule)
@@ -92,7 +92,7 @@ def require_rule(rule: AllocationRule) -> None:
 
 
 def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give each vertex the greatest size of its connected component."""
+    """Return for each vertex the greatest size in its connected component."""
     from scipy.sparse import csgraph
 
     count, component = csgraph.connected_components(graph, directed=False)
@@ -103,12 +103,12 @@ def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CliqueBounds:
-    """How large a clique each vertex is in.
+    """Upper bounds of the largest clique that contains each vertex.
 
     Attributes:
-        sizes: Shape (V,): the size of the largest clique that contains the vertex, or an upper
-            bound of it; at least 1.
-        exact: Shape (V,): whether it is known to be the size itself.
+        sizes: The size of the largest clique that contains the vertex, or an upper bound of it,
+            shape (V,); at least 1.
+        exact: Whether the bound is known to be the exact size, shape (V,).
     """
 
     sizes: NDArray[np.int64]
@@ -118,14 +118,14 @@ class CliqueBounds:
 def largest_cliques(graph: NDArray[np.bool_], *, work: int = WORK_MAX) -> CliqueBounds:
     """Bound the largest clique through each vertex: omega(i) of vertex i.
 
-    Each search is restricted to a vertex and its neighbours. Vertices whose bound is small come
-    first, so that a few hard ones do not use up the work of all; and what is known of them keeps
-    them out of searches for something larger.
+    Each search is restricted to a vertex and its neighbours. Vertices with a small bound come
+    first, so that a few hard ones do not use up the work, and the bounds found exclude these
+    vertices from searches for larger cliques.
 
     Args:
-        graph: Adjacency, shape (V, V), symmetric, without loops.
-        work: How many vertices may be coloured, about. With 0 a single colouring of the whole
-            graph is all there is.
+        graph: The adjacency matrix, shape (V, V), symmetric, without loops.
+        work: The approximate number of vertices that may be coloured. With 0, the bounds follow
+            from a single colouring of the whole graph.
 
     Raises:
         InputError: If the graph is not such a matrix, or `work` is negative.
@@ -164,7 +164,7 @@ class _Search:
                 return
 
     def _settle(self, v: int) -> bool:
-        """Find the largest clique through a vertex; return whether there was work enough."""
+        """Find the largest clique through a vertex; return whether the work sufficed."""
         neighbours = self.near[v]
         for other in _members(neighbours):
             if self.upper[other] <= self.lower[v]:
@@ -181,7 +181,7 @@ class _Search:
     def _largest(self, candidates: int, best: int) -> int | None:
         """Return a largest clique of more than `best` candidates, 0 if none, or None if too hard.
 
-        It keeps its own stack: a clique can be deeper than Python's.
+        The search keeps its own stack, because a clique can exceed Python's recursion limit.
         """
         found = 0
         stack = [(0, 0, candidates, *self._colour(candidates, best)[:2])]
@@ -203,10 +203,10 @@ class _Search:
         return found
 
     def _colour(self, candidates: int, needless: int) -> tuple[list[int], list[int], int]:
-        """Colour greedily: those above `needless` colours, their colours, and how many there are.
+        """Colour greedily; return vertices above colour `needless`, their colours and the count.
 
-        Both lists ascend by colour. A branch that adds a vertex of colour c and later only such of
-        lower ones grows by c at most.
+        Both lists ascend by colour. A branch that adds a vertex of colour c and then only vertices
+        of lower colours grows by at most c.
         """
         vertices: list[int] = []
         colours: list[int] = []
@@ -227,7 +227,7 @@ class _Search:
 
 
 def _colours_around(graph: NDArray[np.bool_], coloured: tuple[list[int], list[int]]) -> list[int]:
-    """Return how many colours each vertex sees around it in one colouring of all, and its own."""
+    """Return the number of colours among each vertex and its neighbours, in one colouring."""
     vertices, colours = coloured
     has_colour = np.zeros((len(graph), max(colours, default=0)), dtype=np.float32)
     has_colour[vertices, np.array(colours, dtype=np.int64) - 1] = 1
@@ -236,14 +236,14 @@ def _colours_around(graph: NDArray[np.bool_], coloured: tuple[list[int], list[in
 
 
 def _smallest_last(graph: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the vertices so that each has fewest neighbours among those up to it."""
+    """Return the vertices in smallest-last order: each has the fewest neighbours up to itself."""
     degrees = graph.sum(axis=1, dtype=np.int64)
     order = np.empty(len(graph), dtype=np.int64)
     for place in reversed(range(len(graph))):
         v = int(degrees.argmin())
         order[place] = v
         degrees[graph[v]] -= 1
-        degrees[v] = 2 * len(graph)  # stays above all that are left
+        degrees[v] = 2 * len(graph)  # stays above all remaining degrees
     return order
 
 

@@ -1,8 +1,8 @@
-"""Balls around queries: which rows they hold, and which of them can hold the same row.
+"""Balls around queries: the rows in each ball, and the pairs of balls that can share a row.
 
-Everything here compares floats, and the privacy of a batch rests on one fact about them: if a row
-lies in two balls *by the comparison that counts it*, the two balls have an edge in the overlap
-graph. In real numbers that is the triangle inequality. With floats it needs slack.
+This module compares floats, and the privacy of a batch depends on one property: if a row is in two
+balls *by the comparison that counts it*, the two balls have an edge in the overlap graph. For real
+numbers this is the triangle inequality. For floats it needs slack.
 
 Let u = 2^-53. A computed distance is `d (1 + a) + b` of the real one, where `|a| <= (f + 4) u` for
 f features: each difference, square, addition and root rounds once, in whatever order the additions
@@ -27,28 +27,28 @@ from numpy.typing import NDArray
 from veilring.data.table import Rows, in_unit_cube, is_table, pairwise_distances
 from veilring.privacy.checks import require, require_that
 
-# The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
+# Up to here the derivation above holds with a margin of a factor of 38. No real table is so wide.
 FEATURES_MAX: Final = 100_000
-# The overlap graph has an entry for each pair of queries: at this size 128 MiB of distances.
+# The overlap graph has an entry for each pair of queries: at this limit 128 MiB of distances.
 BATCH_MAX: Final = 4096
 RELATIVE_SLACK: Final = 1e-9
 ABSOLUTE_SLACK: Final = 1e-150
-# Numbers that are in memory at once, such as distances: 32 MiB.
+# The count of numbers in memory, such as distances, at a time: 32 MiB.
 _CHUNK_ENTRIES: Final = 2**22
 
 
 def count_votes(
     queries: NDArray[np.float64], radii: NDArray[np.float64], rows: Rows, classes: int
 ) -> NDArray[np.int64]:
-    """Return how many rows of each class lie in each ball, shape (Q, classes) (Definition 8).
+    """Return the number of rows of each class in each ball, shape (Q, classes) (Definition 8).
 
-    A row lies in a ball if its computed distance is `<=` the radius. Secret: nothing of it may
-    leave but through a mechanism.
+    A row is in a ball if its computed distance is `<=` the radius. The counts are secret: release
+    them only through a mechanism.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        radii: Shape (Q,), finite, at least 0.
-        rows: The table, of f features.
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radii, shape (Q,), finite, at least 0.
+        rows: The table with f features.
         classes: The number of classes; every label is below it.
 
     Raises:
@@ -67,11 +67,11 @@ def count_votes(
 def count_labels(
     voting: NDArray[np.bool_], labels: NDArray[np.int64], classes: int
 ) -> NDArray[np.int64]:
-    """Return how many of a chunk's rows vote for each class, shape (Q, classes).
+    """Return the number of a chunk's rows that vote for each class, shape (Q, classes).
 
     Args:
-        voting: Shape (Q, rows): which of them vote in which ball.
-        labels: Shape (rows,).
+        voting: Whether each row votes in each ball, shape (Q, rows).
+        labels: The label of each row, shape (rows,).
         classes: The number of classes.
     """
     ballots = np.eye(classes, dtype=np.float32)[labels]
@@ -86,23 +86,25 @@ def overlap_graph(
     relative_slack: float = RELATIVE_SLACK,
     absolute_slack: float = ABSOLUTE_SLACK,
 ) -> NDArray[np.bool_]:
-    """Return the region overlap graph as its adjacency matrix, shape (Q, Q) (Definition 10).
+    """Return the region overlap graph as an adjacency matrix, shape (Q, Q) (Definition 10).
 
-    There is an edge between two queries if their balls meet, or nearly do: see the module for why
-    the slack makes this safe. No query has an edge to itself.
+    Two queries have an edge if their balls overlap or nearly overlap: the module's docstring
+    explains why the slack makes this safe. No query has an edge to itself.
 
     Args:
-        queries: Shape (Q, f), in [0, 1]; at most `BATCH_MAX`.
-        radii: Shape (Q,), finite, at least 0.
-        relative_slack: What the sum of two radii is stretched by. Less than the default is unsafe.
-        absolute_slack: What is added to it. Less than the default is unsafe for tiny radii.
+        queries: The queries, shape (Q, f), in [0, 1]; at most `BATCH_MAX`.
+        radii: The radii, shape (Q,), finite, at least 0.
+        relative_slack: The relative increase of the sum of two radii. Less than the default is
+            unsafe.
+        absolute_slack: The absolute increase of that sum. Less than the default is unsafe for tiny
+            radii.
 
     Raises:
         InputError: If a shape or a value does not fit.
     """
     require_radii(queries, radii)
-    wide = radii.astype(np.float64)  # single precision errs by more than the slack
-    with np.errstate(over="ignore"):  # a sum that is infinite reaches everywhere, as it should
+    wide = radii.astype(np.float64)  # the error of single precision exceeds the slack
+    with np.errstate(over="ignore"):  # an infinite sum correctly overlaps with every ball
         reach = (wide[:, None] + wide[None, :]) * (1.0 + relative_slack) + absolute_slack
     graph = pairwise_distances(queries, queries) <= reach
     np.fill_diagonal(graph, val=False)
@@ -110,18 +112,18 @@ def overlap_graph(
 
 
 def row_chunks(rows: int, queries: int) -> Iterator[slice]:
-    """Cut rows, so that memory holds what is computed for a piece of them and all queries.
+    """Yield slices of the rows, sized so that intermediate results for all queries fit in memory.
 
     Args:
-        rows: How many there are.
-        queries: How many; or as many as there are numbers for one row, if that is something else.
+        rows: The number of rows.
+        queries: The number of queries, or of intermediate numbers per row if that is larger.
     """
     step = max(1, _CHUNK_ENTRIES // max(1, queries))
     return (slice(first, first + step) for first in range(0, rows, step))
 
 
 def require_queries(queries: NDArray[np.float64]) -> None:
-    """Refuse what is no batch of points in the unit cube, or too large."""
+    """Check that queries are a batch of points in the unit cube, and not too many."""
     fits = is_table(queries) and 1 <= queries.shape[-1] <= FEATURES_MAX
     shape = f"of shape {queries.shape}"
     require_that(
@@ -138,7 +140,7 @@ def require_queries(queries: NDArray[np.float64]) -> None:
 
 
 def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> None:
-    """Refuse a batch whose queries or radii do not fit."""
+    """Check the queries and the radii of a batch."""
     require_queries(queries)
     fits = radii.shape == queries.shape[:1]
     require_that(fits, "radii", f"radii has the shape {radii.shape}; it must be ({len(queries)},)")
@@ -147,7 +149,7 @@ def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> N
 
 
 def require_width(queries: NDArray[np.float64], rows: Rows) -> None:
-    """Refuse queries that are no points among the rows, before any distance is computed."""
+    """Check that queries have as many features as the rows, before computing distances."""
     width = rows.features.shape[1]
     fits = queries.shape[1:] == (width,)
     require_that(fits, "queries", f"queries has the shape {queries.shape}; it must be (Q, {width})")

@@ -1,19 +1,19 @@
-"""From k to a radius for each query of a batch, under a budget of its own (Algorithms 6 and 7).
+"""Conversion of k into a radius for each query, under its own budget (Algorithms 6 and 7).
 
-**By candidates**, query by query (Algorithm 6). If rows were spread evenly, a ball of radius
-`r_unif` would hold k of them. The candidates lie at and below twice that radius. A row changes the
-count of a candidate by one at most, and no count if it lies outside the largest ball: so
-conversions are allocated by the overlap graph of the largest balls.
+**By candidates**, separately for each query (Algorithm 6). If rows were spread evenly, a ball of
+radius `r_unif` would contain k of them. The candidates are at most twice that radius. A row changes
+the count of a candidate by at most one, and no count if it is outside the largest ball, so the
+budget is allocated by the overlap graph of the largest balls.
 
-**By a noisy grid**, once for all queries (Algorithm 7). [0, 1]^f is cut into `side ** f` equal
-cells. A row lies in one of them, so one noisy count of each costs epsilon in all, and everything
-read from the counts afterwards is free: any number of queries, of any batch. A grid does not help
-above some six features: either the cells are too many to count, which is refused, or so large that
-they say nothing. The number of cells is that of Su et al. (CODASPY 2016),
+**By a noisy grid**, once for all queries (Algorithm 7). [0, 1]^f is divided into `side ** f` equal
+cells. A row is in one of them, so noisy counts of all cells cost epsilon in total, and radii for
+any number of queries follow by free post-processing. A grid is of no use with more than about six
+features: the cells are either too many to count, which is refused, or too large to be informative.
+The number of cells is that of Su et al. (CODASPY 2016),
 `side = (|D| epsilon / 10) ^ (2 / (2 + f))`.
 
-How much of a cell a ball holds is exact in one and two dimensions, and a quadrature above. It is a
-function of public numbers: queries, radii and the grid. The leading axis is queries.
+The share of a cell within a ball is exact in one and two dimensions, and otherwise a quadrature. It
+is a function of public numbers: queries, radii and the grid. The leading axis is queries.
 """
 
 from dataclasses import dataclass
@@ -44,46 +44,47 @@ from veilring.protocols.radius.algorithm.balls import (
 )
 
 Spacing = Literal["geometric", "linear"]
-"""Equal ratios from 2 r_unif down to an eighth of r_unif, or the paper's equal steps up from 0."""
+"""The spacing of candidates: equal ratios from an eighth of r_unif to 2 r_unif, or the paper's
+equal steps from 0."""
 Chooser = Literal["permute-and-flip", "exponential"]
-"""How a candidate is chosen; both halve their rate, since the quality is not monotone."""
-# More are no better: two neighbouring ones then differ by less than one in a hundred. Each has a
-# count for each query of a batch, 16 MiB in all.
+"""The mechanism that chooses a candidate, at half its rate because the quality is not monotone."""
+# More candidates do not help: adjacent ones already differ by less than one per cent. Their counts
+# for all queries of a batch take 16 MiB.
 CANDIDATES_MAX: Final = 512
-_CANDIDATES_MIN: Final = 2  # a choice
-# The largest candidate, in r_unif, and how many times smaller the smallest is.
+_CANDIDATES_MIN: Final = 2  # with one there is no choice
+# The largest candidate in units of r_unif, and its ratio to the smallest one.
 _LARGEST: Final = 2.0
 _SPAN: Final = 16.0
-# Six features and ten thousand rows at epsilon = 1 come to 46,656 cells. With many more, each holds
-# less than its noise.
+# Six features and ten thousand rows at epsilon = 1 give 46,656 cells. With many more cells, the
+# count of each is smaller than its noise.
 GRID_CELLS_MAX: Final = 65_536
-# Up to here a coarser grid still has six cells a side; beyond, that there are too many cells may
-# only show once the rows are counted.
+# Up to here a coarser grid still has six cells per side. With more features, an excess of cells may
+# not show until the rows are counted.
 GRID_FEATURES_MAX: Final = 6
 GAMMA: Final = 1e-4
 """The step of radii as a share of the diagonal, as in the paper's experiments."""
-# A finer step tells no radii apart that the noise does not, and steps are counted in 64 bits.
+# A finer step is far below the noise, and steps must fit 64 bits.
 GAMMA_MIN: Final = 1e-9
-# Of the quadrature above two dimensions: a ball that holds a few hundred of them is measured to
-# some per cent, which is less than the counts' noise and the uneven spread within cells.
+# The points of the quadrature above two dimensions. A ball that contains a few hundred of them is
+# measured to some per cent, less than the error from noise and uneven rows within cells.
 _POINTS: Final = 16_384
-# Points of the quadrature that a grid of few cells gets in each.
+# The points of the quadrature in each cell of a grid with few cells.
 _POINTS_A_CELL = 256
 _EXACT_FEATURES: Final = 2
-# With more cells, each is so small that where in it the rows are hardly matters.
+# With more cells, each is so small that the position of rows within it hardly matters.
 _EXACT_CELLS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ByCandidates:
-    """Interactive: each query's radius is chosen among candidates (Algorithm 6).
+    """The interactive conversion, which chooses each query's radius among candidates (Algorithm 6).
 
     Attributes:
-        number: How many candidates, from 2 to `CANDIDATES_MAX`.
-        spacing: How they lie up to twice the radius that would be right for evenly spread rows.
+        number: The number of candidates, from 2 to `CANDIDATES_MAX`.
+        spacing: The spacing of the candidates, up to twice the radius for evenly spread rows.
         allocation: The divisor of a query's share of the budget, on the overlap graph of the
             largest candidates' balls; the paper divides by the size of the batch.
-        chooser: How a candidate is chosen.
+        chooser: The mechanism that chooses a candidate.
 
     Raises:
         InputError: If a choice is unknown, or `number` out of range.
@@ -101,13 +102,13 @@ class ByCandidates:
 
     @classmethod
     def paper(cls) -> Self:
-        """Return the paper's: ten candidates, equal steps, equal shares, exponential mechanism."""
+        """Return the paper's choices: ten candidates in equal steps, equal shares, exponential."""
         return cls(10, "linear", "batch", "exponential")
 
 
 @dataclass(frozen=True, slots=True)
 class ByGrid:
-    """Non-interactive: all radii are read from one noisy grid (Algorithm 7).
+    """The non-interactive conversion, which reads all radii from one noisy grid (Algorithm 7).
 
     Attributes:
         gamma: The step of radii, as a share of the domain's diagonal, from `GAMMA_MIN` to 1.
@@ -123,7 +124,7 @@ class ByGrid:
 
 
 Conversion = ByCandidates | ByGrid
-"""How k becomes a radius: by the grid, unless there are too many features or very few queries."""
+"""A conversion of k. Prefer the grid, except with many features or very few queries."""
 
 
 def convert_to_radii(
@@ -140,17 +141,17 @@ def convert_to_radii(
     """Release a radius for each query, shape (Q,), all under `epsilon`.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        rows: The table, of f features. Secret.
-        k: How many neighbours are wanted, at least 1.
-        conversion: How k becomes a radius.
-        rng: The source of randomness. Secret.
+        queries: The queries, shape (Q, f), in [0, 1].
+        rows: The secret table with f features.
+        k: The number of neighbours, at least 1.
+        conversion: The conversion of k into radii.
+        rng: The secret source of randomness.
         epsilon: The budget, above 0.
-        known_rows: About how many rows there are: public, or released before with noise.
+        known_rows: The approximate number of rows: public, or released earlier with noise.
         work: The limit of the clique search.
 
     Raises:
-        InputError: If an argument does not fit, or the grid would have too many cells.
+        InputError: If an argument is invalid, or the grid would have too many cells.
     """
     require_width(queries, rows)
     features = queries.shape[1]
@@ -175,21 +176,21 @@ def plan_conversion(
     known_rows: int,
     work: int = WORK_MAX,
 ) -> Allocation:
-    """Return what each query's conversion may spend: a function of public values alone.
+    """Return the share of the budget of each query's conversion, from public values alone.
 
-    A row outside the largest candidate's ball changes no count of the query. So the balls that
-    matter are those, and one row is in no more of them than the largest clique has.
+    A row outside the largest candidate's ball changes no count of the query, so only those balls
+    matter. The number of them that contain one row is at most the size of the largest clique.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
+        queries: The queries, shape (Q, f), in [0, 1].
         k: The number of neighbours, at least 1.
-        conversion: How k becomes a radius.
+        conversion: The conversion of k into radii.
         epsilon: The budget, above 0.
-        known_rows: About how many rows there are.
+        known_rows: The approximate number of rows.
         work: The limit of the clique search.
 
     Raises:
-        InputError: As `overlap_graph` and `allocate_budget` do.
+        InputError: As in `overlap_graph` and `allocate_budget`.
     """
     largest = _candidates(k, known_rows, queries.shape[-1], conversion)[-1]
     graph = overlap_graph(queries, np.full(len(queries), largest))
@@ -206,10 +207,10 @@ def _candidates(
 def true_radii(
     queries: NDArray[np.float64], features: NDArray[np.float64], k: int
 ) -> NDArray[np.float64]:
-    """Return the distance of each query to its k-th nearest row, shape (Q,): to compare with.
+    """Return the distance of each query to its k-th nearest row, shape (Q,), without privacy.
 
     Args:
-        queries: Shape (Q, f).
+        queries: The queries, shape (Q, f).
         features: The features of the rows, shape (N, f), N at least k.
         k: The number of neighbours, at least 1.
 
@@ -221,13 +222,13 @@ def true_radii(
 
 
 def uniform_radius(k: int, rows: int, features: int) -> float:
-    """Return the radius of a ball that holds k of the rows, spread evenly over the unit cube.
+    """Return the radius of a ball that contains k of the rows if they fill the unit cube evenly.
 
     It solves `k = rows * pi^(f/2) / Gamma(f/2 + 1) * r^f` (Section 4.3).
 
     Args:
         k: The number of neighbours, at least 1.
-        rows: Public, or released with noise; less than 1 counts as 1.
+        rows: The number of rows, public or released with noise; less than 1 counts as 1.
         features: f, at least 1.
 
     Raises:
@@ -243,10 +244,10 @@ def candidate_radii(r_unif: float, number: int, spacing: Spacing) -> NDArray[np.
     """Return the candidates, ascending, shape (number,); the last is twice `r_unif`.
 
     Args:
-        r_unif: As `uniform_radius` gives it.
-        number: From 2 to `CANDIDATES_MAX`.
-        spacing: `"linear"`: `2 j r_unif / n` (Algorithm 6, line 4). `"geometric"`: equal ratios, so
-            that dense places, where radii are far below `r_unif`, have candidates too.
+        r_unif: The result of `uniform_radius`.
+        number: The number of candidates, from 2 to `CANDIDATES_MAX`.
+        spacing: `"linear"` for `2 j r_unif / n` (Algorithm 6, line 4), or `"geometric"` for equal
+            ratios, which provide small candidates for dense regions.
 
     Raises:
         InputError: If `number` is out of range or `spacing` is unknown.
@@ -260,12 +261,12 @@ def candidate_radii(r_unif: float, number: int, spacing: Spacing) -> NDArray[np.
 def candidate_counts(
     queries: NDArray[np.float64], candidates: NDArray[np.float64], rows: Rows
 ) -> NDArray[np.int64]:
-    """Return how many rows each candidate's ball holds, shape (Q, n). Secret.
+    """Return the secret number of rows in each candidate's ball, shape (Q, n).
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        candidates: Shape (n,), radii.
-        rows: The table, of f features.
+        queries: The queries, shape (Q, f), in [0, 1].
+        candidates: The candidate radii, shape (n,).
+        rows: The table with f features.
 
     Raises:
         InputError: If a shape or a value does not fit.
@@ -285,13 +286,13 @@ def candidate_qualities(
 ) -> NDArray[np.int64]:
     """Return `-|count - k|` for each query and candidate, shape (Q, n) (Algorithm 6, line 6).
 
-    Secret. Its sensitivity is 1, and a row more may raise one candidate's and lower another's: it
-    is not monotone, and a mechanism has to halve its rate for that.
+    The qualities are secret. Their sensitivity is 1. An additional row may raise one candidate's
+    quality and lower another's: quality is not monotone, so mechanisms must halve their rate.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        candidates: Shape (n,), radii.
-        rows: The table, of f features.
+        queries: The queries, shape (Q, f), in [0, 1].
+        candidates: The candidate radii, shape (n,).
+        rows: The table with f features.
         k: The number of neighbours, at least 1.
 
     Raises:
@@ -309,12 +310,12 @@ def require_candidates(number: int, spacing: Spacing) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyGrid:
-    """A released grid. Public.
+    """A released grid of noisy counts, which is public.
 
     Attributes:
-        side: Cells on each side.
-        features: f.
-        counts: Shape (side ** f,), in C order, at least 0: a negative count became 0.
+        side: The number of cells on each side.
+        features: f, the number of features.
+        counts: The noisy counts in C order, shape (side ** f,); negative counts are set to 0.
     """
 
     side: int
@@ -323,18 +324,18 @@ class NoisyGrid:
 
     @property
     def diagonal(self) -> float:
-        """The diagonal of the domain: no radius need be longer."""
+        """The diagonal of the domain, the longest radius that is useful."""
         return float(np.sqrt(self.features))
 
 
 def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGrid:
-    """Release how many rows each cell has, under epsilon (Algorithm 7, line 1).
+    """Release the number of rows in each cell, under epsilon (Algorithm 7, line 1).
 
     Args:
-        rows: In [0, 1].
-        side: As `grid_side` gives it, from public numbers.
-        epsilon: Above 0.
-        rng: The source of randomness. Secret.
+        rows: The secret rows, in [0, 1].
+        side: The result of `grid_side`, which follows from public numbers.
+        epsilon: The ε of the release, above 0.
+        rng: The secret source of randomness.
 
     Raises:
         InputError: See `discrete_laplace`.
@@ -345,21 +346,21 @@ def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGr
 
 
 def grid_side(rows: int, features: int, epsilon: float) -> int:
-    """Return how many cells a side there are (Su et al. 2016), at least 1.
+    """Return the number of cells per side (Su et al. 2016), at least 1.
 
-    Where that makes more than `GRID_CELLS_MAX` cells, up to six features get a coarser grid, which
-    still has six cells a side; more features are refused.
+    If this gives more than `GRID_CELLS_MAX` cells, the grid is made coarser for up to six features,
+    with at least six cells per side. More features are refused.
 
     Args:
-        rows: How many rows there are: public, or released with noise.
-        features: At least 1.
-        epsilon: What the grid may spend.
+        rows: The number of rows, public or released with noise.
+        features: The number of features, at least 1.
+        epsilon: The ε of the grid.
 
     Raises:
         InputError: If there are too many features.
     """
     side = max(1, round((max(rows, 1) * epsilon / 10) ** (2 / (2 + features))))
-    most = int(GRID_CELLS_MAX ** (1 / features) + 1e-9)  # so that the root of a power is whole
+    most = int(GRID_CELLS_MAX ** (1 / features) + 1e-9)  # the root of a power must be whole
     fits = side <= most or features <= GRID_FEATURES_MAX
     require_that(
         fits,
@@ -371,13 +372,13 @@ def grid_side(rows: int, features: int, epsilon: float) -> int:
 
 
 def cell_counts(rows: Rows, side: int) -> NDArray[np.int64]:
-    """Return how many rows each cell has, shape (side ** f,) in C order. Secret.
+    """Return the secret number of rows in each cell, shape (side ** f,) in C order.
 
-    A row is in one cell: what is added or removed changes one count by one.
+    A row is in one cell, so adding or removing it changes one count by one.
 
     Args:
-        rows: In [0, 1].
-        side: Cells on each side, at least 1.
+        rows: The rows, in [0, 1].
+        side: The number of cells on each side, at least 1.
     """
     features = rows.features.shape[1]
     place = np.minimum((rows.features * side).astype(np.int64), side - 1)
@@ -388,18 +389,17 @@ def cell_counts(rows: Rows, side: int) -> NDArray[np.int64]:
 def grid_radii(
     grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float = GAMMA
 ) -> NDArray[np.float64]:
-    """Return the least radius whose ball is expected to hold k rows, shape (Q,) (Algorithm 7).
+    """Return the least radius whose ball contains k rows in expectation, shape (Q,) (Algorithm 7).
 
-    Rows are taken to be spread evenly over each cell. Radii are multiples of `gamma` times the
-    diagonal, and at most the diagonal, which holds whatever there is. The share of a cell that a
-    ball holds is exact in one and two dimensions up to 4,096 cells; otherwise it is the share of
-    points that are spread over the cell by a fixed rule.
+    Rows are assumed to be spread evenly over each cell. Radii are multiples of `gamma` times the
+    diagonal, and at most the diagonal. The share of a cell within a ball is exact in one and two
+    dimensions up to 4,096 cells; otherwise it is estimated from a fixed set of points in the cell.
 
     Args:
         grid: The released grid.
-        queries: Shape (Q, f), in [0, 1].
+        queries: The queries, shape (Q, f), in [0, 1].
         k: The number of neighbours, at least 1.
-        gamma: From `GAMMA_MIN` to 1.
+        gamma: The step of radii, from `GAMMA_MIN` to 1.
 
     Raises:
         InputError: If a shape or a value does not fit.
@@ -426,7 +426,7 @@ def grid_radii(
 def _by_area(
     grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float
 ) -> NDArray[np.float64]:
-    """Find the least step whose ball is full enough by halving: mass grows with the radius."""
+    """Find the least sufficient step by bisection: the mass of a ball grows with its radius."""
     covered = covered_1d if grid.features == 1 else covered_2d
     unit = gamma * grid.diagonal
     low = np.zeros(len(queries), dtype=np.int64)  # too small, or 0
@@ -442,7 +442,7 @@ def _by_area(
 def _by_points(
     grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float
 ) -> NDArray[np.float64]:
-    """Take points with the mass of their cells in order of distance until k is reached."""
+    """Add up the mass of points in order of distance until it reaches k."""
     filled = np.flatnonzero(grid.counts)
     points = cell_points(grid.side, grid.features, _POINTS)[filled]
     mass = np.repeat(grid.counts[filled] / points.shape[1], points.shape[1])
@@ -458,18 +458,18 @@ def _by_points(
 
 
 def require_gamma(gamma: float) -> None:
-    """Refuse a step of radii that is none, too fine, or longer than the diagonal."""
+    """Check that a step of radii is neither too fine nor longer than the diagonal."""
     require(GAMMA_MIN <= gamma <= 1, "gamma", gamma, f"a number from {GAMMA_MIN:g} to 1")
 
 
 def covered_1d(
     queries: NDArray[np.float64], radii: NDArray[np.float64], side: int
 ) -> NDArray[np.float64]:
-    """Return the share of each of `side` cells of [0, 1] that each interval holds, (Q, side).
+    """Return the share of each of `side` cells of [0, 1] within each interval, shape (Q, side).
 
     Args:
-        queries: Shape (Q, 1), in [0, 1].
-        radii: Shape (Q,).
+        queries: The queries, shape (Q, 1), in [0, 1].
+        radii: The radii, shape (Q,).
         side: The number of cells.
     """
     edges = np.linspace(0.0, 1.0, side + 1)
@@ -480,14 +480,14 @@ def covered_1d(
 def covered_2d(
     queries: NDArray[np.float64], radii: NDArray[np.float64], side: int
 ) -> NDArray[np.float64]:
-    """Return the share of each cell of [0, 1]^2 that each disc holds, shape (Q, side * side).
+    """Return the share of each cell of [0, 1]^2 within each disc, shape (Q, side * side).
 
     The area of a disc within a rectangle is an alternating sum over the rectangle's corners of the
     area to the lower left of the corner, which has a closed form.
 
     Args:
-        queries: Shape (Q, 2), in [0, 1].
-        radii: Shape (Q,), above 0.
+        queries: The queries, shape (Q, 2), in [0, 1].
+        radii: The radii, shape (Q,), above 0.
         side: The number of cells on each side; cells are in C order.
     """
     edges = np.linspace(0.0, 1.0, side + 1)
@@ -516,14 +516,14 @@ def _segment(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def cell_points(side: int, features: int, points: int) -> NDArray[np.float64]:
     """Return points spread evenly over each cell of [0, 1]^f, shape (cells, points a cell, f).
 
-    The same points in each cell, in C order of cells: the additive recurrence whose steps are the
-    powers of 1 / phi, where phi is the root of `x^(f+1) = x + 1` above 1. It covers a cube of any
-    dimension more evenly than random points do, and has nothing random in it.
+    All cells, in C order, have the same points: an additive recurrence whose steps are the powers
+    of 1 / phi, where phi is the root of `x^(f+1) = x + 1` above 1. It is deterministic and covers a
+    cube of any dimension more evenly than random points do.
 
     Args:
         side: The number of cells on each side.
         features: f.
-        points: About how many there may be in all; each cell has at least one.
+        points: The approximate total number of points; each cell has at least one.
     """
     a_cell = int(np.clip(points // side**features, 1, _POINTS_A_CELL))
     inside = (0.5 + np.arange(a_cell)[:, None] * _steps(features)) % 1.0

@@ -1,8 +1,9 @@
-"""k-N: a batch labelled by about k neighbours a query, under one budget (Algorithms 4 and 5).
+"""Private k-N: labels by about k neighbours per query, under one budget (Algorithms 4 and 5).
 
-How far the k-th neighbour is can change without limit when one row goes. So k is turned into a
-radius first, and r-N labels. The budget has three parts: to count the rows, if their number is not
-public; to convert; and to vote.
+The distance of the k-th neighbour has unbounded sensitivity: it can change by any amount when one
+row is removed. Therefore k is first converted into a radius, and r-N labels the queries. The budget
+has three parts: for counting the rows, if their number is not public, for the conversion, and for
+the votes.
 """
 
 from dataclasses import dataclass
@@ -29,29 +30,29 @@ from veilring.protocols.radius.algorithm.conversion import (
 from veilring.protocols.radius.algorithm.voting import Mechanism, RNParameters, label_within
 
 DEFAULT_CONVERSION: Final = ByGrid()
-# The paper's w.
+# The conversion share of the paper, w.
 _HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class NearestParameters:
-    """How a batch is labelled. Public.
+    """The public parameters of a batch with k.
 
     Attributes:
-        k: How many neighbours are wanted, at least 1.
+        k: The number of neighbours, at least 1.
         classes: The number of classes.
-        epsilon_conversion: What turning k into radii may spend, above 0.
-        epsilon_vote: What voting may spend, above 0.
-        rows: How many rows there are, if that is public. It is stated here and never read off the
-            data: under neighbours of different size a number that is read off is a release.
-        epsilon_count: What counting the rows may spend: above 0 if `rows` is none, else 0.
-        conversion: How k is turned into radii.
-        allocation: The divisor of a query's share of the vote's budget.
-        mechanism: How a label is chosen.
+        epsilon_conversion: The ε of the conversion of k into radii, above 0.
+        epsilon_vote: The ε of the votes, above 0.
+        rows: The number of rows, if it is public. It is stated here, never computed from the data,
+            because neighbouring tables differ in size and their size would be a release.
+        epsilon_count: The ε of counting the rows: above 0 if `rows` is none, otherwise 0.
+        conversion: The conversion of k into radii.
+        allocation: The divisor of a query's share of the votes' budget.
+        mechanism: The mechanism that chooses a label.
         work: The limit of each clique search.
 
     Raises:
-        InputError: If the rows are neither public nor paid for, or are both.
+        InputError: If the number of rows is neither public nor paid for, or is both.
     """
 
     k: int
@@ -68,12 +69,12 @@ class NearestParameters:
     def __post_init__(self) -> None:
         paid = 0 < self.epsilon_count < inf
         either = paid if self.rows is None else self.epsilon_count == 0
-        allowed = "above 0 if the number of rows is not given, else 0"
+        allowed = "above 0 if the number of rows is not given, otherwise 0"
         require(either, "epsilon_count", self.epsilon_count, allowed)
 
     @property
     def epsilon(self) -> float:
-        """What a batch costs in all, rounded up."""
+        """The total ε of a batch, rounded up."""
         parts = (self.epsilon_count, self.epsilon_conversion, self.epsilon_vote)
         exact = sum(map(Fraction, parts))
         total = float(exact)
@@ -83,7 +84,7 @@ class NearestParameters:
     def halves(
         cls, epsilon: float, k: int, classes: int, rows: int, conversion: Conversion | None = None
     ) -> Self:
-        """Return half of a budget for converting and half for voting; the rows are public."""
+        """Return parameters with half of a budget for the conversion; the row count is public."""
         how = conversion or DEFAULT_CONVERSION
         return cls(k, classes, epsilon * _HALF, epsilon * _HALF, rows, conversion=how)
 
@@ -98,11 +99,11 @@ class NearestParameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledBatch:
-    """What is released about a batch, and all that an analyst learns.
+    """The released answer to a batch. An analyst learns nothing else.
 
     Attributes:
-        labels: Class numbers, shape (Q,).
-        radii: Shape (Q,), within which rows voted.
+        labels: The label of each query, a class number, shape (Q,).
+        radii: The radii within which rows voted, shape (Q,).
     """
 
     labels: NDArray[np.int64]
@@ -115,13 +116,13 @@ def label_nearest(
     """Release a radius and a label for each query, all under `parameters.epsilon` (Algorithm 5).
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        rows: The table, of f features. Secret.
-        parameters: How the batch is labelled.
-        rng: The source of randomness. Secret.
+        queries: The queries, shape (Q, f), in [0, 1].
+        rows: The secret table with f features.
+        parameters: The parameters of the batch.
+        rng: The secret source of randomness.
 
     Raises:
-        InputError: As `convert_to_radii` and `label_within` do.
+        InputError: As in `convert_to_radii` and `label_within`.
     """
     require_queries(queries)
     radii = convert_to_radii(
@@ -145,12 +146,12 @@ def label_nearest(
 
 
 def release_row_count(rows: Rows, parameters: NearestParameters, rng: Generator) -> int:
-    """Return the public number of rows, or else their number with noise; at least 1.
+    """Return the number of rows if it is public, otherwise that number with noise; at least 1.
 
     Args:
-        rows: The table. Secret.
-        parameters: The public number, or the budget for counting.
-        rng: The source of randomness. Secret.
+        rows: The secret table.
+        parameters: The parameters with the public number, or the budget for counting.
+        rng: The secret source of randomness.
     """
     if parameters.rows is not None:
         return max(1, parameters.rows)
@@ -168,19 +169,20 @@ def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier
 ) -> NDArray[np.int64]:
     """Release a label for each query by the paper's baseline, shape (Q,) (Algorithm 4).
 
-    The exponential mechanism on the true neighbours' votes, with `epsilon / |X|` each. A row more
-    changes each count by one at most, but may raise one and lower another: the factor 2 stays.
+    It applies the exponential mechanism to the votes of the true neighbours, with `epsilon / |X|`
+    for each query. An additional row changes each count by at most one, but may raise one count and
+    lower another, so the factor 2 is needed.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        rows: The table, of f features. Secret.
+        queries: The queries, shape (Q, f), in [0, 1].
+        rows: The secret table with f features.
         k: The number of neighbours, at least 1.
         classes: The number of classes.
         epsilon: The budget of the batch, above 0.
-        rng: The source of randomness. Secret.
+        rng: The secret source of randomness.
 
     Raises:
-        InputError: As `nearest_votes` and `exponential_mechanism` do.
+        InputError: As in `nearest_votes` and `exponential_mechanism`.
     """
     votes = nearest_votes(queries, rows, k, classes)
     share = np.full(len(queries), np.nextafter(epsilon / max(1, len(queries)), 0))
@@ -190,13 +192,13 @@ def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier
 def nearest_votes(
     queries: NDArray[np.float64], rows: Rows, k: int, classes: int
 ) -> NDArray[np.int64]:
-    """Return how the k nearest rows of each query vote, shape (Q, classes) (Definition 11).
+    """Return the votes of the k nearest rows of each query, shape (Q, classes) (Definition 11).
 
-    Of rows that are equally far, those that come first vote; with fewer than k rows all do. Secret.
+    The first of equally distant rows vote; with fewer than k rows, all vote. The votes are secret.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        rows: The table, of f features.
+        queries: The queries, shape (Q, f), in [0, 1].
+        rows: The table with f features.
         k: The number of neighbours, at least 1.
         classes: The number of classes.
 

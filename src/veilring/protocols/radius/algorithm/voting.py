@@ -1,18 +1,18 @@
-"""Labels voted for within given radii: private r-N (Algorithms 1 to 3), and a filter for streams.
+"""Labels by noisy votes within radii: private r-N (Algorithms 1 to 3), and a filter for streams.
 
-The labels of rows are disjoint, so a row changes one count by one: the budget of a query serves
-all its labels. Adding a row moves no count down, so that neither permute-and-flip nor the
-exponential mechanism needs the factor of 2 that the paper has.
+Each row has one label, so a row changes one count by one, and the budget of a query covers all its
+labels. Adding a row never decreases a count, so neither permute-and-flip nor the exponential
+mechanism needs the paper's factor of 2.
 
-Public are queries, radii, parameters, and all that follows from them, such as each query's share of
-the budget. Secret are rows, counts, and the generator. Labels are released.
+Queries, radii, parameters and functions of them, such as each query's share of the budget, are
+public. Rows, counts and the generator are secret. Labels are released.
 
-Queries that come one at a time have no overlap graph to plan by (`answer_next`; not in the paper).
-But which balls a row was in follows from the queries, so each row can have an account of its own:
-it votes while it can pay, and pays for every ball that it votes in. Adding a row changes no other
-row's account. So however queries depend on earlier answers, the answers' laws with the row and
-without it differ by at most `e ** (what it paid)`, and it never pays more than it began with. What
-is left of the accounts is secret: it reveals which rows are there.
+Queries that arrive one at a time have no overlap graph (`answer_next`; not in the paper). But the
+queries determine which balls a row is in, so each row can have its own account: it votes while it
+can pay, and pays for every ball in which it votes. Adding a row changes no other row's account.
+However queries depend on earlier answers, the distributions of the answers with and without a row
+therefore differ by a factor of at most `e ** paid`, where `paid` never exceeds the row's budget.
+The remaining budgets are secret, because they reveal which rows exist.
 """
 
 from dataclasses import dataclass
@@ -49,23 +49,23 @@ from veilring.protocols.radius.algorithm.balls import (
 )
 
 Mechanism = Literal["permute-and-flip", "exponential", "laplace"]
-"""How a label is chosen: permute-and-flip, the default; the exponential mechanism (Algorithm 2, at
-twice its rate for the same budget); or the greatest count plus discrete Laplace noise (Algorithm 1,
-whose Laplace noise on floats would give counts away in its low bits)."""
+"""The mechanism that chooses a label. The default is permute-and-flip. The exponential mechanism is
+Algorithm 2, at twice its rate for the same budget. Laplace takes the greatest count with discrete
+Laplace noise, because the float noise of Algorithm 1 would reveal counts in its low bits."""
 # Discrete Laplace noise of scale s exceeds this multiple of s with probability below 1e-19.
 _TAIL: Final = 44
 
 
 @dataclass(frozen=True, slots=True)
 class RNParameters:
-    """How a batch is labelled. Public.
+    """The public parameters of a batch with radii.
 
     Attributes:
-        epsilon: The budget of the batch, above 0, for neighbours that differ by one row more or
-            less; under the replacement of a row it is twice that.
+        epsilon: The budget of the batch, above 0, if a row is added or removed; twice as much if a
+            row is replaced.
         classes: The number of classes.
         allocation: The divisor of a query's share.
-        mechanism: How a label is chosen.
+        mechanism: The mechanism that chooses a label.
         work: The limit of the clique search.
     """
 
@@ -95,17 +95,17 @@ def label_within(
 ) -> NDArray[np.int64]:
     """Release a label for each query, shape (Q,), all under `parameters.epsilon` (Algorithm 3).
 
-    A ball without rows is answered like any other: with a label at random.
+    For a ball without rows, the label is random.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        radii: Shape (Q,), finite, at least 0.
-        rows: The table, of f features. Secret.
-        parameters: How the batch is labelled.
-        rng: The source of randomness. Secret.
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radii, shape (Q,), finite, at least 0.
+        rows: The secret table with f features.
+        parameters: The parameters of the batch.
+        rng: The secret source of randomness.
 
     Raises:
-        InputError: As `plan_batch`, `count_votes` and `draw_labels` do.
+        InputError: As in `plan_batch`, `count_votes` and `draw_labels`.
     """
     require_width(queries, rows)
     shares = plan_batch(queries, radii, parameters).epsilons
@@ -120,14 +120,14 @@ def label_openly(
     classes: int,
     rng: Generator,
 ) -> NDArray[np.int64]:
-    """Return what a classifier without privacy answers, shape (Q,) (Definition 9): to compare with.
+    """Return the labels of a classifier without privacy, shape (Q,) (Definition 9).
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        radii: Shape (Q,), finite, at least 0.
-        rows: The table, of f features.
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radii, shape (Q,), finite, at least 0.
+        rows: The table with f features.
         classes: The number of classes.
-        rng: Breaks ties, as among the labels of a ball without rows.
+        rng: The randomness that breaks ties, including those of balls without rows.
 
     Raises:
         InputError: See `count_votes`.
@@ -139,26 +139,26 @@ def label_openly(
 def plan_batch(
     queries: NDArray[np.float64], radii: NDArray[np.float64], parameters: RNParameters
 ) -> Allocation:
-    """Return what each query may spend: a function of public values alone.
+    """Return the share of the budget of each query, from public values alone.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        radii: Shape (Q,), finite, at least 0.
-        parameters: How the batch is labelled.
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radii, shape (Q,), finite, at least 0.
+        parameters: The parameters of the batch.
 
     Raises:
-        InputError: As `overlap_graph` and `allocate_budget` do.
+        InputError: As in `overlap_graph` and `allocate_budget`.
     """
     graph = overlap_graph(queries, radii)
     return allocate_budget(graph, parameters.epsilon, parameters.allocation, work=parameters.work)
 
 
 class FilteredLabels(NamedTuple):
-    """The labels of queries that were charged to the rows that voted.
+    """The labels of queries whose cost was charged to the rows that voted.
 
     Attributes:
-        labels: The labels, shape (Q,). Public.
-        left: The rest of each row's account, shape (N,). Secret.
+        labels: The public labels, shape (Q,).
+        left: The secret remaining budget of each row, shape (N,).
     """
 
     labels: NDArray[np.int64]
@@ -177,22 +177,22 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
     prices: NDArray[Any] | None = None,
     mechanism: Mechanism = "permute-and-flip",
 ) -> FilteredLabels:
-    """Release labels, one query after another, to be charged to the rows that voted.
+    """Release labels, one query after another, and charge them to the rows that vote.
 
     Args:
-        queries: Shape (Q, f), in [0, 1].
-        radii: Shape (Q,), finite, at least 0.
-        epsilons: Shape (Q,): what each query may cost a row, above 0.
-        rows: N rows of f features. Secret.
-        left: Shape (N,): what each row may still pay; at first the budget, for each. Secret. Whole
-            units, as a ledger counts, are charged exactly; other numbers are rounded down.
-        rng: The source of randomness. Secret.
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radii, shape (Q,), finite, at least 0.
+        epsilons: The cost of each query to a row, shape (Q,), above 0.
+        rows: The secret table of N rows with f features.
+        left: The secret remaining budget of each row, shape (N,); initially the full budget. Whole
+            units, as in a ledger, are charged exactly; other numbers are rounded down.
+        rng: The secret source of randomness.
         classes: The number of classes.
-        mechanism: How a label is chosen.
-        prices: Shape (Q,): `epsilons` in what `left` is counted in, if that is something else.
+        mechanism: The mechanism that chooses a label.
+        prices: The `epsilons` in the unit of `left`, shape (Q,), if that unit is not ε.
 
     Returns:
-        The labels, and what is left. It has to be kept durably *before* the labels leave.
+        The labels and the remaining budgets. Store the budgets durably *before* you release labels.
 
     Raises:
         InputError: If a shape or a value does not fit.
@@ -211,7 +211,7 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
     )
     costs = epsilons if prices is None else prices
     counts, after = np.zeros((len(queries), classes), dtype=np.int64), np.empty_like(left)
-    # Rows pay each for itself. A chunk has an entry for each query, and one for each class.
+    # Rows pay independently. A chunk has an entry for each query, and one for each class.
     for chunk in row_chunks(len(rows), max(len(queries), classes)):
         inside = pairwise_distances(queries, rows.features[chunk]) <= radii[:, None]
         voting, after[chunk] = charge_rows(inside, costs, left[chunk])
@@ -225,12 +225,13 @@ def charge_rows(
     """Charge rows for the balls that they are in, in the order of the queries.
 
     Args:
-        inside: Shape (Q, N): whether a row is in a ball.
-        epsilons: Shape (Q,): what a ball costs.
-        left: Shape (N,): what rows have, in the same unit. If both are whole numbers, all is exact.
+        inside: Whether each row is in each ball, shape (Q, N).
+        epsilons: The cost of each ball, shape (Q,).
+        left: The remaining budget of each row in the same unit, shape (N,). If both are whole
+            numbers, the result is exact.
 
     Returns:
-        Which rows could pay for which ball, shape (Q, N), and what they have left, rounded down.
+        Whether each row paid for each ball, shape (Q, N), and the remaining budgets, rounded down.
     """
     exact = np.issubdtype(np.result_type(epsilons, left), np.integer)
     paying = np.zeros_like(inside)
@@ -247,13 +248,13 @@ def draw_labels(
     """Release the label of each query, shape (Q,), query i under `epsilons[i]`.
 
     Args:
-        counts: The votes for each class, shape (Q, classes). Secret.
-        epsilons: Shape (Q,), above 0.
-        mechanism: How a label is chosen.
-        rng: The source of randomness. Secret.
+        counts: The secret votes for each class, shape (Q, classes).
+        epsilons: The ε of each query, shape (Q,), above 0.
+        mechanism: The mechanism that chooses a label.
+        rng: The secret source of randomness.
 
     Raises:
-        InputError: If `mechanism` is unknown, or as the mechanisms do.
+        InputError: If `mechanism` is unknown, or as in the mechanisms.
     """
     require_choice("mechanism", mechanism, Mechanism)
     if mechanism == "permute-and-flip":
@@ -270,12 +271,12 @@ def draw_labels(
 def label_law(
     counts: NDArray[np.int64], epsilons: NDArray[np.float64], mechanism: Mechanism
 ) -> NDArray[np.float64]:
-    """Return the probability with which each label is released, shape (Q, classes).
+    """Return the probability of releasing each label, shape (Q, classes).
 
     Args:
         counts: The votes for each class, shape (Q, classes).
-        epsilons: Shape (Q,), above 0.
-        mechanism: How a label is chosen.
+        epsilons: The ε of each query, shape (Q,), above 0.
+        mechanism: The mechanism that chooses a label.
 
     Raises:
         InputError: See `draw_labels`.
@@ -290,7 +291,7 @@ def label_law(
 
 
 def _laplace_law(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float64]:
-    """Sum over the winner's noisy count; ties go to the lowest label."""
+    """Sum the probability over the winner's noisy count; the lowest label wins ties."""
     beyond = ceil(_TAIL * float(_scale(epsilon)))
     values = np.arange(counts.min() - beyond, counts.max() + beyond + 1)
     mass = discrete_laplace_pmf(values - counts[:, None], _scale(epsilon))
