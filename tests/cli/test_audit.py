@@ -37,9 +37,10 @@ def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("no-such",), "protocol.name"),
+        (("no-such",), "treewalk, or module:NAME"),
         (("no.such:thing",), "cannot be imported"),
-        (("json:dumps",), "a System or a RoleClaims"),
+        (("shop/mine.py:CLAIMS",), "such as mine:CLAIMS"),
+        (("json:dumps",), "describe its claims with veilring.testing.auditing.RoleClaims"),
         (("radius", "--set", "epsilon"), "KEY=VALUE"),
         (("radius", "--set", "epsilon=0"), "epsilon"),
         ((f"{PLANTED}:MASKED", "--set", "masked=false"), "leave out --set"),

@@ -1,5 +1,6 @@
 """What commands print beside their results: progress, titles, lists, and whose value is wrong."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,18 @@ def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None
     assert invoke(*words, tmp_path / "survey", "--column", column)[0] == 0
     rows = (tmp_path / "survey" / "survey-client-0.csv").read_text()
     assert rows.startswith(f"client,{column}\nclient-0,")
+
+
+def test_a_survey_counts_the_last_column(tmp_path: Path) -> None:
+    """The column that other systems take as the label can be counted, too."""
+    source = tmp_path / "my.csv"
+    source.write_text("\n".join(["age,travel", *(f"{20 + row},{row % 3}" for row in range(30))]))
+    words = ("deploy", "survey", source, "--kind", "frequency", "--column", "travel")
+    assert invoke(*words, "--out", tmp_path / "survey")[0] == 0
+    terms = tomllib.loads((tmp_path / "survey" / "terms.toml").read_text())
+    assert terms["features"] == [{"name": "travel", "categories": ["0", "1", "2"]}]
+    rows = (tmp_path / "survey" / "survey-client-0.csv").read_text().splitlines()
+    assert rows[0] == "client,travel"
 
 
 def test_a_survey_of_categories_is_deployed(tmp_path: Path) -> None:

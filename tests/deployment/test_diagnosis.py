@@ -161,7 +161,7 @@ def test_a_party_that_was_never_started(ring: Deployment) -> None:
     where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
     reason = f"party-0 does not reach party-2 at {where}: nothing listens at its address"
     ring.wait_for("party-0", reason)
-    ring.wait_for("party-0", "is waiting for all of")
+    ring.wait_for("party-0", "is waiting for party-1")
     ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
     ring.wait_for("party-0", "for client failed: party-0 is not ready: it is waiting for party-2")
     ring.serve("party-2")

@@ -64,7 +64,7 @@ def test_queries_need_no_label(terms_file: Path, tmp_path: Path) -> None:
         ("age,colour,flat,label\ninf,red,3,no\n", r"'age', line 2: this is not a finite"),
         (
             "age,colour,flat,label\n1,red,3,maybe\n",
-            r"'label', line 2 is 'maybe'; .*no, yes .the last column is taken as the label",
+            r"'label', line 2 is 'maybe'; .*no, yes .the last column is taken as the label; move",
         ),
         ("age,colour,flat,label\n1,,3,no\n", r"'colour', line 2 is empty"),
     ],

@@ -103,10 +103,15 @@ def audit_command(
 
 def _find(name: str, settings: list[str]) -> "Subject":
     """Return what a name stands for, with its parameters."""
-    from veilring.protocols.registry import find_system
+    from veilring.config import did_you_mean
+    from veilring.protocols.registry import find_system, system_names
     from veilring.protocols.system import System
     from veilring.testing.auditing import RoleClaims
 
+    names = system_names()
+    if ":" not in name and name not in names:
+        hint = did_you_mean(name, names)
+        raise InputError("name", name, f"{', '.join(names)}, or module:NAME{hint}")
     found: Any = _import(name) if ":" in name else find_system(name)
     if isinstance(found, type) and issubclass(found, System):
         return found(**dict(map(_parameter, settings)))
@@ -114,7 +119,11 @@ def _find(name: str, settings: list[str]) -> "Subject":
         return found.replaced(**dict(map(_parameter, settings)))
     if isinstance(found, RoleClaims):
         return _without_settings(found, settings)
-    raise InputError("name", name, "module:NAME with a System or a RoleClaims")
+    raise InputError.because(
+        f"{name} is neither a System nor a RoleClaims; to audit a role, describe its claims with"
+        " veilring.testing.auditing.RoleClaims",
+        field="name",
+    )
 
 
 def _without_settings(found: "RoleClaims", settings: list[str]) -> "RoleClaims":
@@ -126,6 +135,8 @@ def _without_settings(found: "RoleClaims", settings: list[str]) -> "RoleClaims":
 def _import(name: str) -> object:
     """Return an object by its module and its name; modules are looked for here as well."""
     module, _, attribute = name.partition(":")
+    if module.endswith(".py"):
+        raise InputError("name", name, f"module:NAME, such as {Path(module).stem}:{attribute}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -18,6 +18,7 @@ from veilring.cli.options import (
     LabelColumn,
     NewFolder,
     ProtocolName,
+    ScenarioName,
     Settings,
     protocol_settings,
     table_settings,
@@ -82,7 +83,7 @@ def _deploy() -> None:
 
 
 def _deploy_peers(
-    scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],
+    scenario: ScenarioName,
     *,
     label: LabelColumn = None,
     separator: CellSeparator = ",",

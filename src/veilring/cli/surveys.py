@@ -96,14 +96,15 @@ def _show_table(found: "Estimates") -> None:
     epsilon = found.terms.task.survey.exact_epsilon
     title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
     table = Table(title=title, title_justify="left")
-    for name in ("of", "value", "class"):
+    names = ("of", "value", "class") if found.terms.classes else ("of", "value")
+    for name in names:
         table.add_column(name, overflow="fold")
     for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in found.lines:
         interval = f"{line.low:.4f} to {line.high:.4f}{' ~' if line.rough else ''}"
         numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
-        table.add_row(line.of, line.value, line.within, *numbers)
+        table.add_row(*(line.of, line.value, line.within)[: len(names)], *numbers)
     make_console().print(table, markup=False)
     if found.members:
         counted = (f"{name} {count:,}" for name, count in found.members.items())

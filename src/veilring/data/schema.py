@@ -138,7 +138,7 @@ def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray
         InputError: If a cell is not one of them.
     """
     label = list(cells)[-1]
-    note = " (the last column is taken as the label)"
+    note = " (the last column is taken as the label; move the label there)"
     return look_up(path, label, cells[label], classes, note=note)
 
 

@@ -181,7 +181,8 @@ class Server:
         )
         name, limits, log = self._identity.name, self._limits, self._log
         async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
-            log.info("%s is waiting for all of %s", name, ", ".join(self.roster.parties))
+            if others := [party for party in self.roster.parties if party != name]:
+                log.info("%s is waiting for %s", name, ", ".join(others))
             with _saying_when_it_leaves(name, log):
                 yield Meeting(endpoint, node, log)
 

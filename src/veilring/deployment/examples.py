@@ -28,6 +28,7 @@ from veilring.data.table import (
     Ranges,
     Table,
     TrainTestSplit,
+    encode_columns,
     partition,
     split,
 )
@@ -354,10 +355,13 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
 
 
 def _only(table: Table, column: str) -> Table:
-    """Return a table with one of its columns."""
-    kept = {feature.name: feature for feature in feature_terms(table.features)}
+    """Return a table with one of its columns, which may be the label."""
+    kept = [feature.name for feature in feature_terms(table.features)]
+    if column not in {*kept, table.label_name}:
+        raise InputError("--column", column, f"a column: {', '.join([*kept, table.label_name])}")
     if column not in kept:
-        raise InputError("--column", column, f"a column: {', '.join(kept)}")
+        labels = np.array(table.features.classes)[table.y]
+        return encode_columns(table.name, {column: labels}, labels)
     features, ranges = table.features, table.features.ranges
     categories = {each.column: each for each in features.categories}
     if column not in categories:

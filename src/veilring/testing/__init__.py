@@ -109,6 +109,7 @@ def assert_cost(
         AssertionError: If the run cost anything else.
         InputError: If nothing is to be asserted.
     """
+    __tracebackhide__ = True  # pytest points at the caller
     from veilring.errors import InputError  # noqa: PLC0415  (light until it is used)
 
     cost = run.cost

@@ -41,6 +41,7 @@ def explore() -> "Callable[..., Campaign]":
     """
 
     def explored(*given: Any, **options: Any) -> "Campaign":
+        __tracebackhide__ = True  # pytest points at the caller
         from veilring.testing import exploring  # noqa: PLC0415  (light until it is used)
 
         campaign = exploring.explore(*given, **options)

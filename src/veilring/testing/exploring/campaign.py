@@ -80,6 +80,7 @@ class Campaign:
 
     def check(self) -> None:
         """Raise an `AssertionError` if anything was wrong, no run succeeded, or a mark is left."""
+        __tracebackhide__ = True  # pytest points at the caller
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
             smallest = self.smallest()

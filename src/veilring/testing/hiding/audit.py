@@ -267,6 +267,7 @@ def assert_hides(  # noqa: PLR0913  (two worlds, who looks, what may be told, an
         InternalError: If a control failed, so that the audit shows nothing.
         MissingExtra: If scikit-learn or SimPy is not installed.
     """
+    __tracebackhide__ = True  # pytest points at the caller
     audit = compare_views(
         role,
         inputs,
@@ -365,6 +366,7 @@ def assert_simulatable(  # noqa: PLR0913  (two laws, who looks, what may be told
         alarm: The probability that the audit fails although the laws are equal.
         **public: Keyword arguments of every party's role.
     """
+    __tracebackhide__ = True  # pytest points at the caller
     names = name_parties(inputs, parties)
     world = World(role, inputs, names, tuple(coalition), public, only or {})
     streams = Streams(seed)
