@@ -1,10 +1,12 @@
 """Forecasts of many batches, as the sum of the forecasts of each."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
+from veilring.protocols.system import Spent
 
 
 @given(st.integers(0, 1000), st.integers(1, 100))
@@ -28,3 +30,23 @@ def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
     assert sorted(asked) == [5, 10]
     assert in_batches(cost, 0, 10) == Forecast(0, Traffic())
     assert sorted(asked) == [5, 10]
+
+
+@pytest.mark.parametrize(
+    ("times", "unit", "said"),
+    [
+        (1, "release", "for one release"),
+        (2, "release", "for 2 releases"),
+        (2, "batch", "for 2 batches"),
+        (3, "query", "for 3 queries"),
+    ],
+)
+def test_spending_counts_its_units(times: int, unit: str, said: str) -> None:
+    """The spending of several units has their plural."""
+    assert Spent(1.0, 0.0, times, unit).what == said
+
+
+def test_a_single_round_message_or_byte_has_no_plural() -> None:
+    """A forecast prints one round as a singular, and two as a plural."""
+    assert str(Forecast(1, Traffic(1, 1))) == "1 round, 1 message, 1 byte"
+    assert str(Forecast(2, Traffic(2, 20))) == "2 rounds, 2 messages, 20 bytes"

@@ -32,7 +32,9 @@ class Forecast:
     def __str__(self) -> str:
         least, most = _totals(self), _totals(self.most or self)
         parts = (
-            f"{low:,} {unit}" if low == high else f"{low:,} to {high:,} {unit}"
+            f"{low:,} {unit if low != 1 else unit.removesuffix('s')}"
+            if low == high
+            else f"{low:,} to {high:,} {unit}"
             for low, high, unit in zip(least, most, _UNITS, strict=True)
         )
         return ", ".join(parts)

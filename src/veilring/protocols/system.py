@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -40,6 +40,7 @@ from veilring.protocols.claims import (
     replace_query,
 )
 from veilring.protocols.forecast import Forecast
+from veilring.protocols.measures import Leakage, Measure
 
 PARTIES: Final = 8
 """The default number of parties."""
@@ -51,7 +52,7 @@ SEED_TELLS: Final = "The noise was drawn from a seed; no ε holds against anyone
 """The sentence of a note for an ε that would rest on seeded noise."""
 
 _WIDTH: Final = 14
-_PLURALS: Final = {"batch": "batches", "query": "queries", "report": "reports", "stream": "streams"}
+_PLURALS: Final = {"batch": "batches", "query": "queries"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class Spent:
     @property
     def what(self) -> str:
         """The units that were paid for, in a few words."""
-        many = f"{self.times} {_PLURALS.get(self.unit, self.unit)}"
+        many = f"{self.times} {_PLURALS.get(self.unit, f'{self.unit}s')}"
         return f"for {f'one {self.unit}' if self.times == 1 else many}"
 
     def __str__(self) -> str:
@@ -179,14 +180,6 @@ class Spent:
             return "nothing: there is no ε"
         delta = f", δ = {self.delta:g}" if self.delta else ""
         return f"ε = {self.epsilon:.6g}{delta} {self.what}"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A Monte Carlo estimate and its standard error."""
-
-    value: float
-    standard_error: float
 
 
 RowsLike: TypeAlias = Table | ArrayLike | Path | str
@@ -381,7 +374,7 @@ class Setup(ABC):
         queries: NDArray[np.float64],  # noqa: ARG002  (a subclass's own)
         trials: int,  # noqa: ARG002  (likewise)
         rng: Generator,  # noqa: ARG002  (likewise)
-    ) -> "Leakage | None":
+    ) -> Leakage | None:
         """Estimate the leakage of a run, if no ε bounds it.
 
         Args:
@@ -549,30 +542,6 @@ class ServerSetup(Setup):
     @override
     def can_do_with(self, parties: Sequence[str]) -> bool:
         return set(parties) == set(self.parties)
-
-
-class Measure(NamedTuple):
-    """A share that measures the leakage of a run."""
-
-    label: str
-    meaning: str
-    argument: str = ""
-    """The argument for a value of 0, if it is not estimated."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leakage:
-    """The leakage of a run, from simulated runs on the same rows.
-
-    Attributes:
-        trials: The number of runs.
-        estimates: The measures of leakage about a party, beyond the result, by name.
-        published: The measures of leakage by the published result, by name.
-    """
-
-    trials: int
-    estimates: Mapping[str, Estimate]
-    published: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import pairwise_distances
 from veilring.errors import InputError
+from veilring.protocols.measures import Estimate
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, exposure_probability
 from veilring.protocols.ring.algorithm.topk import TopKParameters, own_smallest
@@ -32,7 +33,6 @@ from veilring.protocols.ring.attacks.views import (
 from veilring.protocols.ring.leakage import exposure_to_coalition
 from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
 from veilring.protocols.ring.system import RingSetup
-from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Attempt, Batch
 from veilring.scenarios.prepare import Prepared

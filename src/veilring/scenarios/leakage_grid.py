@@ -19,6 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.protocols.measures import Estimate
 from veilring.protocols.ranksearch.algorithm.votes import Nearest
 from veilring.protocols.ranksearch.leakage import Opened, open_nearest, told_by_totals
 from veilring.protocols.ranksearch.system import RankSearch
@@ -30,7 +31,6 @@ from veilring.protocols.ring.algorithm.topk import (
 )
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
 from veilring.protocols.ring.system import HOP_MEASURES
-from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Progress
 

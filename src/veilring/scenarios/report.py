@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 
 from veilring.nodes.cost import Cost
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.system import Estimate, Leakage, Promise, Spent
+from veilring.protocols.measures import Estimate, Leakage
+from veilring.protocols.system import Promise, Spent
 from veilring.scenarios.batches import Labelled
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.schema import Scenario

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from veilring.protocols.measures import Estimate, Leakage
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import Estimate, Leakage, Promise
+from veilring.protocols.system import Promise
 from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Played
 from veilring.scenarios.intervals import over_splits

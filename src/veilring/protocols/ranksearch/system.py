@@ -16,6 +16,7 @@ from veilring.data.table import Features, Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.forecast import Forecast, in_batches
+from veilring.protocols.measures import Estimate, Leakage, Measure
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
@@ -31,10 +32,7 @@ from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import (
     PARTIES,
-    Estimate,
     Facts,
-    Leakage,
-    Measure,
     Membership,
     PeerSetup,
     Play,

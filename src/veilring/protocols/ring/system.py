@@ -17,6 +17,7 @@ from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Comparison, Example, exchange_rows
 from veilring.protocols.forecast import Forecast, in_batches
+from veilring.protocols.measures import Estimate, Leakage, Measure
 from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
@@ -25,10 +26,7 @@ from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
 from veilring.protocols.system import (
     PARTIES,
-    Estimate,
     Facts,
-    Leakage,
-    Measure,
     Membership,
     Play,
     Promise,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.system import Leakage
+from veilring.protocols.measures import Leakage
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Choice, Line
 from veilring.scenarios.intervals import CONFIDENCE
 from veilring.scenarios.reporting.charts import interval

@@ -20,8 +20,9 @@ from veilring.errors import InputError, UnforeseenCost
 from veilring.nodes.cost import Traffic
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.forecast import Forecast
+from veilring.protocols.measures import Leakage
 from veilring.protocols.registry import find_system, system_names
-from veilring.protocols.system import SERVER, Leakage, Setup, System
+from veilring.protocols.system import SERVER, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Conditions, Labelled, Progress, ignore_progress
 from veilring.scenarios.comparison.baselines import Baseline, installed

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from veilring.data.sources import BUILTIN
+from veilring.protocols.measures import Estimate, Leakage
 from veilring.protocols.registry import find_system
-from veilring.protocols.system import NEIGHBOURS, Estimate, Leakage
+from veilring.protocols.system import NEIGHBOURS
 from veilring.scenarios.intervals import Interval
 from veilring.scenarios.report import Attack, Findings, Named, Report, StruckFault, TotalsFindings
 from veilring.scenarios.schema import Scenario

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.tails import proportion_bounds
-from veilring.protocols.system import Estimate
+from veilring.protocols.measures import Estimate
 from veilring.randomness import Streams
 from veilring.testing.hiding.attackers import Labels, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS, RUNS
