@@ -47,7 +47,7 @@ class Streams:
         """Return the generator for `name`, at its beginning."""
         if self.seed is None:
             return _Secret(_cipher(secrets.token_bytes(KEY_BYTES)))
-        # The same as `SeedSequence(seed, spawn_key=words of the digest)`, in a quarter of the time.
+        # The same as `SeedSequence(seed, spawn_key=words of the digest)`, in half of the time.
         words = np.frombuffer(self._entropy + _digest(name), dtype="<u4")
         return Generator(PCG64DXSM(SeedSequence(words)))
 
