@@ -36,6 +36,7 @@ def test_quiet_commands_show_no_progress() -> None:
     [
         ("wine", "", "wine"),
         ("wine", "a/my.csv", "wine on my.csv"),
+        ("my.csv", "", "my.csv"),
         ("wine", "vectors.npz", "wine on vectors.npz"),
         ("wine", "digits", "wine on digits"),
         ("coalition", "", "coalition"),

@@ -159,7 +159,7 @@ def test_a_party_that_was_never_started(ring: Deployment) -> None:
     """The asked party answers at once that it is not ready, and both name the missing one."""
     ring.serve("party-0", "party-1")
     where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
-    reason = f"party-0 does not reach party-2 at {where}: nothing listens at its address"
+    reason = f"party-0 cannot reach party-2 at {where}: nothing listens at its address"
     ring.wait_for("party-0", reason)
     ring.wait_for("party-0", "is waiting for party-1")
     ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
@@ -236,7 +236,7 @@ def test_a_party_with_a_key_that_its_roster_does_not_have(ring: Deployment) -> N
     said = ring.running["party-2"].output
     assert "another key than the roster has for party-2, which is " in said
     assert "is waiting for all" not in said
-    ring.wait_for("party-0", "does not reach party-2 at ")
+    ring.wait_for("party-0", "cannot reach party-2 at ")
     ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
 
 
@@ -249,7 +249,7 @@ def test_a_party_with_a_key_that_the_others_do_not_know(
     ring.edit("client.toml", 'ask = "party-0"', f'ask = "{asked}"')
     ring.serve(*PARTIES)
     log = ring.wait_for(asked, "its certificate is not valid under our roster")
-    assert re.search(f"does not reach {wrong} at|refused a connection: ", log)
+    assert re.search(f"cannot reach {wrong} at|refused a connection: ", log)
     # It names the party that it waits for alone once the third one has come.
     wait_until(
         lambda: ring.fail().startswith(f"veilring: {asked} is not ready: it is waiting for {wrong}")

@@ -98,7 +98,7 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
             "",
             r"classes: discrete-bayes needs two or more classes",
         ),
-        ('["no", "yes"]', '["no", "no"]', "classes is .*no name repeats"),
+        ('["no", "yes"]', '["no", "no"]', "classes is .*without repeated names"),
         ('"discrete-bayes"', '"means"', r"classes: means takes no classes"),
         ('"discrete-bayes"', '"oracle"', "survey.kind is 'oracle'; allowed: frequency, means"),
         ("epsilon = 1.5", "", "survey.epsilon: the key is missing; give a number above 0"),

@@ -81,9 +81,9 @@ def test_cells_that_do_not_fit_are_named(
     ("old", "new", "message"),
     [
         ('classes = ["no", "yes"]', "", "classes: the key is missing"),
-        ('["no", "yes"]', '["no", "no"]', "classes is .*no name repeats"),
-        ('name = "flat"', 'name = "age"', "features is .*no name repeats"),
-        ('["red", "blue"]', '["red", "red"]', r"features\.colour\.categories is .*no name repeats"),
+        ('["no", "yes"]', '["no", "no"]', "classes is .*without repeated names"),
+        ('name = "flat"', 'name = "age"', "features is .*without repeated names"),
+        ('["red", "blue"]', '["red", "red"]', r"features\.colour\.categories is .*repeated names"),
         ("k = 2", "k = 0", "protocol.k is 0; allowed: a whole number of at least 1"),
         ("k = 2", 'sum = "cycles"', r"protocol\.cycles is 1"),
         ("k = 2", "z = 1", r"protocol\.z: there is no such key"),

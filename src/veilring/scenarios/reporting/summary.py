@@ -97,7 +97,8 @@ def titled(scenario: Scenario) -> str:
     """Return the title of a scenario's report, with the data set if that was replaced."""
     name, source = scenario.name, scenario.data.source
     if source.lower().endswith((".csv", ".npz")):
-        return f"{name} on {Path(source).name}"
+        file = Path(source)
+        return file.name if name == file.stem else f"{name} on {file.name}"
     return f"{name} on {source}" if name in BUILTIN and source != name else name
 
 
