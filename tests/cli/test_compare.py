@@ -41,7 +41,7 @@ class TestCompare:
             assert name in out
         assert "Do not compare across guarantees" in out
         assert "Left out: tree walk" in out
-        assert out.count("All noise here is that of the seed") == 1
+        assert out.count("All noise here was drawn from the seed") == 1
         assert "--seed 1" in out
 
     @pytest.mark.slow

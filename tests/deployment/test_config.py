@@ -203,7 +203,7 @@ def test_each_command_refuses_the_other_roles(
     name, *files = command
     result = CliRunner().invoke(app, [name, str(write(tmp_path, text)), *files])
     assert result.exit_code == 2
-    assert re.search(rf"these roles (do|have): {allowed}", result.output)
+    assert re.search(rf"these roles (do|have it): {allowed}", result.output)
     assert f"`veilring {name}`" in result.output
 
 

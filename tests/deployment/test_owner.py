@@ -113,7 +113,7 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
     path = Deployed(tmp_path / "owner", budgets={"total": 1.0}).folder / "owner.toml"
     asyncio.run(_serve_once(path))
     path.write_text(path.read_text().replace("total = 1.0", "total = 2.0"))
-    with pytest.raises(InputError, match="ledger was begun with other budgets"):
+    with pytest.raises(InputError, match="ledger was created with other budgets"):
         asyncio.run(_serve_once(path))
     path.write_text("amend = true\n" + path.read_text())
     asyncio.run(_serve_once(path))
@@ -136,7 +136,7 @@ def test_rows_cannot_begin_to_pay_after_answers_for_which_they_did_not(tmp_path:
         path = folder / f"{name}.toml"
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(InputError, match="each record cannot be added after answers were paid for"):
+    with pytest.raises(InputError, match="each record cannot be added after answers were charged"):
         asyncio.run(_serve_once(folder / "owner.toml"))
 
 

@@ -111,11 +111,11 @@ async def test_noisy_votes_are_deployed_by_their_name(tmp_path: Path) -> None:
         ("epsilon = 3.0", "epsilon = 1e4", 3, "protocol.epsilon is 10000"),
         ("epsilon = 3.0", "delta = 0.5", 3, "protocol.delta is 0.5; allowed: a number from 0"),
         ("epsilon = 3.0", "delta = -1", 3, "protocol.delta is -1; allowed: a number from 0"),
-        ("rows = 112", "", 3, "protocol.rows: .*has to be declared"),
-        ("rows = 112", "rows = 112\ntolerated = 3", 3, "protocol.tolerated: 3 colluding"),
-        ("rows = 112", "rows = 112\ntrusted = true", 3, "roster: an owner has all rows"),
+        ("rows = 112", "", 3, "protocol.rows: .*must be declared"),
+        ("rows = 112", "rows = 112\ntolerated = 3", 3, "protocol.tolerated: with 3 colluding"),
+        ("rows = 112", "rows = 112\ntrusted = true", 3, "roster: if `protocol.trusted` is true"),
         ("rows = 112", "rows = 112", 2, "roster is 2; allowed: at least 3"),
-        ("budget = 4.5", "", 3, "budget: release spends epsilon; give what each party may spend"),
+        ("budget = 4.5", "", 3, "budget: release spends epsilon; set the total"),
         ("budget = 4.5", "budget = 2.9", 3, "budget is 2.9; allowed: at least the 3 epsilon"),
         ("budget = 4.5", "budget = 0", 3, "budget is 0; allowed: a number above 0"),
         ('name = "release"\nepsilon = 3.0\nrows = 112', "", 3, "budget: private-knn spends no"),
@@ -221,7 +221,7 @@ def test_a_model_is_asked_for_alone(folder: Path, extra: list[str]) -> None:
     command = ["ask", str(folder / "client.toml"), "--model"]
     refused = CliRunner().invoke(app, [*command, str(folder / "model.json"), *extra])
     assert refused.exit_code == 2
-    assert "--model asks for the model alone" in refused.stderr
+    assert "--model fetches only the model" in refused.stderr
     refused = CliRunner().invoke(app, [*command, str(folder / "terms.toml")])
     assert refused.exit_code == 2
     assert "allowed: a file that does not exist yet" in refused.stderr

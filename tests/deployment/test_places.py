@@ -137,7 +137,7 @@ def test_a_plane_is_there_and_back() -> None:
     np.testing.assert_allclose(plane.to_degrees(plane.to_metres(DEGREES)), DEGREES, atol=1e-9)
     with pytest.raises(InputError, match="outside of all zones"):
         utm_around(np.array([[89.0, 0.0]]))
-    with pytest.raises(InputError, match="map is not good at some places"):
+    with pytest.raises(InputError, match="projection is inaccurate at some places"):
         plane.to_metres(np.array([[95.0, 0.0]]))
 
 
@@ -246,7 +246,7 @@ def test_two_processes_over_tls(served: Path) -> None:
     )
     assert asked.exit_code == 0, asked.output
     rows = list(csv.DictReader(io.StringIO(asked.stdout)))
-    assert "the right bucket, one of 8, with probability 1 (epsilon 12)" in asked.stderr
+    assert "those of the right bucket, one of 8 (epsilon 12)" in asked.stderr
     assert list(rows[0]) == ["place", "latitude", "longitude", "metres"]
     assert len(rows) == 5
     expected = _distances()

@@ -149,7 +149,7 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     refused = run("ask", config, long, "--out", out)
     assert refused.exit_code == 1
     assert "the privacy budget (total) is exhausted: 110 queries asked, 100 left" in refused.output
-    assert "Nothing was asked or spent. Ask for at most 100 rows" in refused.output
+    assert "Nothing was asked or spent. Ask for at most 100 new rows" in refused.output
     assert spent(served) == 0.0
     assert not out.exists()
 
@@ -285,7 +285,7 @@ def test_only_administrators_change_records_and_only_one_server_has_them(deploy:
     refused = run("records", "add", config, served.folder / "records.csv")
     assert refused.exit_code == 1
     assert "NotOffered" in refused.output
-    assert "or not for you" in refused.output
+    assert "or not to you" in refused.output
     with pytest.raises(ScenarioError, match="is locked"):
         asyncio.run(serve(load_config(served.folder / "server.toml")))
 
@@ -410,7 +410,7 @@ def test_the_price_of_a_released_mean_is_that_of_the_terms() -> None:
     ("changed", "message"),
     [
         ({"ids": ["a", "b"]}, "ids"),
-        ({"ids": ["a", "b", "b"]}, "an id is there twice"),
+        ({"ids": ["a", "b", "b"]}, "an id occurs twice"),
         ({"y": [0, 1, 2]}, "each of 3 classes"),
         ({"class_names": ["sport", "art"]}, "row 2 is 'art'; allowed: one of sport, trade"),
         ({"X": np.zeros((3, 3))}, "to have a direction"),
@@ -461,7 +461,7 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ("dimensions = 3\n[prediction]\nepsilon = 0.0", "prediction.epsilon is 0.0"),
         ("dimensions = 3\n[prediction]\nqueries = 3", "prediction.queries is 3; .* from 4"),
         ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),
-        ("dimensions = 3", r"tau = \"auto\" follows from queries, .*; give a number from 0 to 1"),
+        ("dimensions = 3", r"tau = \"auto\" needs the queries, .*; give a number from 0 to 1"),
         ('dimensions = 3\n[prediction]\nclients = "alone"', "prediction.clients is 'alone'"),
         ('dimensions = 3\n[prediction]\nqueriers = "apart"', "this key was renamed to clients"),
         ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),

@@ -85,7 +85,7 @@ def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
     assert counted in served[1].output
     for other in (served[0], served[2]):
         assert "outside of its range" not in other.output
-        assert "rows; all values lie in their ranges" in other.output
+        assert "rows; all values are in their ranges" in other.output
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Pat
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ([30, 40, 119.5, 0, 120], "rows.csv: 5 rows; all values lie in their ranges"),
+        ([30, 40, 119.5, 0, 120], "rows.csv: 5 rows; all values are in their ranges"),
         (
             [30] * 99 + [121],
             "rows.csv: 100 rows; column 'age': 1 of 100 values are outside of its range",
@@ -154,7 +154,7 @@ def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Pat
         ),
         ([200], "rows.csv: 1 row; column 'age': 1 of 1 values are outside of its range"),
         ([0.3, 0.4, 0.5], "rows.csv: 3 rows; column 'age': all values lie in 1% of its range"),
-        ([30] * 3, "rows.csv: 3 rows; all values lie in their ranges"),
+        ([30] * 3, "rows.csv: 3 rows; all values are in their ranges"),
     ],
 )
 def test_what_may_be_a_slip_is_said_and_not_refused(
@@ -195,7 +195,7 @@ def test_a_file_without_rows_is_refused_and_one_row_is_doubted(
         with pytest.raises(InputError, match=r"rows\.csv has no rows"):
             check(ages(tmp_path, []), OUTSIDE_MAX, LOG)
     TERMS.read_rows(ages(tmp_path, [30]), OUTSIDE_MAX, LOG)
-    assert "rows.csv: 1 row; check that the file is complete" in caplog.text
+    assert "rows.csv has only 1 row; check that the file is complete" in caplog.text
 
 
 def test_a_header_alone_does_not_start_an_owner(tmp_path: Path) -> None:

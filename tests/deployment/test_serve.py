@@ -136,7 +136,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
     everything = "".join(ring.log(number).read_text() for number in range(PARTIES))
     assert "Traceback" not in everything
     for number in range(PARTIES):
-        assert f"party-{number} is leaving" in ring.log(number).read_text()
+        assert f"party-{number} is shutting down" in ring.log(number).read_text()
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_a_key_is_one_whatever_blanks_are_around_it(collection: Collection) -> N
     again = handed_in(collection, write(collection, "padded.csv", padded))
     assert collection.kept(again.output) == CLIENTS == len(collection.outboxes())
     twice = write(collection, "twice.csv", [*lines, padded[1]])
-    assert "they must all differ" in handed_in(collection, twice, 2).output
+    assert "they must all be different" in handed_in(collection, twice, 2).output
 
 
 def test_keys_of_other_people_are_refused(collection: Collection) -> None:
@@ -173,7 +173,9 @@ def test_a_member_answers_for_no_more_than_its_quota(collection: Collection) -> 
     rows = write(collection, "forged.csv", [lines[0], *forged])
     refused = handed_in(collection, rows, 1)
     assert collection.kept(refused.output) == 150
-    assert "250 were refused: the collector takes no more from this survey client" in refused.output
+    assert (
+        "250 were refused: the collector accepts no more reports from this client" in refused.output
+    )
     assert len(collection.stored()) == 150
     found = collection.run("estimate", "collector.toml")
     assert "stored by member: survey-client-0 150" in found.output

@@ -212,7 +212,7 @@ async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
         pass
     config = load_config(folder / "party-0.toml")
     assert isinstance(config, VotesMemberConfig)
-    with pytest.raises(InputError, match="ledger was begun with other budgets"):
+    with pytest.raises(InputError, match="ledger was created with other budgets"):
         await serve_votes(config)
 
 
@@ -222,8 +222,8 @@ async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
         ("radius = 0.3", "", "votes.radius: give either radius or k"),
         ("radius = 0.3", "r = 0.3", "votes.r: this key was renamed to radius"),
         ("radius = 0.3", "radius = 0.3\nk = 5\nrows = 9", "votes.radius: give either radius or k"),
-        ("radius = 0.3", "k = 5", "votes.rows: give rows with k"),
-        ("radius = 0.3", "radius = 0.3\nrows = 9", "votes.rows: give rows with k"),
+        ("radius = 0.3", "k = 5", "votes.rows: give rows together with k"),
+        ("radius = 0.3", "radius = 0.3\nrows = 9", "votes.rows: give rows together with k"),
         ("radius = 0.3", "radius = 0.3\ntolerated = 3", "votes.tolerated is 3; allowed: below"),
         ("radius = 0.3", 'radius = 0.3\nsum = "cycles"\ncycles = 2', "votes.cycles is 2"),
         ("budget = 8.0", "budget = 3.0", "votes.budget is 3.0; allowed: at least epsilon"),

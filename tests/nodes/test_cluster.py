@@ -193,7 +193,7 @@ async def test_what_cannot_cross_a_process_is_said_clearly() -> None:
     async with Cluster(3, runtime="processes") as cluster:
         with pytest.raises(ClusterError, match="cannot run in another process"):
             await cluster.run(local)
-        with pytest.raises(RunFailed, match="cannot leave the process"):
+        with pytest.raises(RunFailed, match="cannot be sent to another process"):
             await cluster.run(unreturnable)
         with pytest.raises(RunFailed, match="cannot be unpickled here"):
             await cluster.run(fail_unreadably)

@@ -200,7 +200,7 @@ def test_only_systems_of_peers_are_deployed_so(tmp_path: Path) -> None:
     assert "protocol.name is 'treewalk'; allowed: a system among peers" in refused.output
     assert not (tmp_path / "out").exists()
     terms = PeerTerms.of_table(vr.load("wine"), protocol=_WithServer())
-    with pytest.raises(vr.ScenarioError, match="a system among peers that all hold rows"):
+    with pytest.raises(vr.ScenarioError, match="a system in which all parties hold rows"):
         terms.checked(3)
 
 

@@ -187,7 +187,7 @@ def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="its last 1 transactions are missing"):
         open_state_file(path, FORMAT)
     shutil.copy(other, path)
-    with pytest.raises(StoreFailed, match="is another notebook than"):
+    with pytest.raises(StoreFailed, match="is not the notebook recorded"):
         open_state_file(path, FORMAT)
 
 

@@ -111,7 +111,7 @@ def test_a_rule_needs_a_public_number_of_rows(system: System, parameter: str) ->
     """With one the promise says that it is public; without one a number is asked for."""
     rng = np.random.default_rng(1)
     parts = {f"p{n}": Rows(rng.random((20, 2)), rng.integers(2, size=20)) for n in range(3)}
-    assert "number of rows counts as public" in system.promise().note
+    assert "number of rows is public" in system.promise().note
     setup = system.setup(parts, Facts(3, 2, 2, rows=60))
     assert setup.label(rng.random((12, 2)), rng).shape == (12,)
     with pytest.raises(InputError, match="not public here; give a number") as refused:

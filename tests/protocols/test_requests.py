@@ -60,7 +60,7 @@ def test_what_only_the_ledger_knows_is_no_refusal(ledger: Ledger) -> None:
     def pay() -> bytes:
         raise BudgetExhausted("record", None, None, "epsilon")
 
-    with pytest.raises(StoreFailed, match="nobody here has seen"):
+    with pytest.raises(StoreFailed, match="is unknown here"):
         answer_once(ledger, "ann", KEY, b"q", amount=1.0, pay=pay)
 
 

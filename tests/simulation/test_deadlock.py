@@ -47,7 +47,7 @@ def test_deadlock_falls_back_on_tasks() -> None:
         simulate(main())
     main_task, child_task = caught.value.waits
     assert main_task.startswith("Task-1 (test_deadlock_falls_back_on_tasks.")
-    assert child_task.endswith("wait_for_ever) waits")
+    assert child_task.endswith("wait_for_ever) is waiting")
     assert cleaned == [3]
 
 

@@ -74,8 +74,8 @@ async def test_duplicate_identity() -> None:
 GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
     "version": (lambda t: greeting(hello(t, version=9)), "version 9 meets version 1"),
     "roster": (lambda t: greeting(hello(t, roster=bytes(32))), "the rosters differ"),
-    "name": (lambda t: greeting(hello(t, sender="alice")), "claimed with the key of carol"),
-    "receiver": (lambda t: greeting(hello(t, receiver="bob")), "looked for at the address of"),
+    "name": (lambda t: greeting(hello(t, sender="alice")), "with the key of carol"),
+    "receiver": (lambda t: greeting(hello(t, receiver="bob")), "at the address of"),
     "welcome": (lambda _: greeting(Welcome()), "its welcome came before any greeting"),
     "garbage": (lambda _: on_stream(b"\xc1 garbage"), "its greeting was invalid"),
     "too long": (lambda _: b"\xff" * 9, "its greeting was invalid: a frame of 4294967295"),

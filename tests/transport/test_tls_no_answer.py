@@ -20,7 +20,7 @@ async def test_nobody_listens() -> None:
     """A peer that is not there is named with the reason, and one that never dials, too."""
     town = Town(("alice", "bob", "carol"))
     town.sockets.pop("bob").close()
-    with pytest.raises(HandshakeError, match=r"bob.*nobody listens") as caught:
+    with pytest.raises(HandshakeError, match=r"bob.*nothing listens") as caught:
         await town.start("alice", seconds=2.0)
     assert caught.value.peer == "bob, carol"
     with pytest.raises(HandshakeError, match="did not connect within"):

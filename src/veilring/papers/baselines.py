@@ -1,6 +1,6 @@
-"""What Ind-KNN is compared with in its paper's figures, each with its own account of (ε, δ).
+"""The baselines of Ind-KNN in its paper's figures, each with its own (ε, δ) accounting.
 
-Neighbouring tables differ by one row that is there or not. Features are quantised, as for Ind-KNN.
+Neighbouring data sets differ by the presence of one row. Features are quantised, as for Ind-KNN.
 The ceiling is the vote without noise or budget: `kernel_vote` in the algorithm of `prediction`.
 """
 
@@ -27,13 +27,13 @@ SAMPLED_ORDERS: Final = (
 
 
 def sampled_gaussians(sigma: float, rate: float, count: int, sensitivity: float = 1.0) -> RenyiDP:
-    """Return what Gaussian releases guarantee together, each on a Poisson sample of its own.
+    """Return the combined guarantee of Gaussian releases, each on its own Poisson sample.
 
     Args:
         sigma: Standard deviation of each noise.
         rate: The probability that a row is in a sample.
         count: The number of releases.
-        sensitivity: L2, of what is released of a sample.
+        sensitivity: The L2 sensitivity of the release on a sample.
     """
     return RenyiDP.subsampled_gaussian(sigma, rate, sensitivity, SAMPLED_ORDERS).repeat(count)
 
@@ -42,7 +42,7 @@ def sampled_gaussians(sigma: float, rate: float, count: int, sensitivity: float 
 def least_sigma(
     epsilon: float, delta: float, *, rate: float, count: int, sensitivity: float = 1.0
 ) -> float:
-    """Return the least noise with which `sampled_gaussians` are (epsilon, delta)-DP together.
+    """Return the smallest noise for which `sampled_gaussians` are together (epsilon, delta)-DP.
 
     Raises:
         InputError: If a target is out of range.
@@ -53,7 +53,7 @@ def least_sigma(
 
 
 def best_class(queries: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return for each query the class with the greatest inner product.
+    """Return for each query the class with the largest inner product.
 
     Args:
         queries: Shape (queries, features).
@@ -83,15 +83,15 @@ COUNTS_SENSITIVITY: Final = math.sqrt(2)
 class SampledKNN:
     """Private-kNN: a noisy vote of the k nearest in a fresh Poisson sample, for every query.
 
-    Source: Zhu, Yu, Chandraker and Wang, CVPR 2020. Each row is in a sample by a coin of its own: a
-    sample of a fixed number of rows, or with replacement, is not what the account is for. One more
-    row in a sample moves at most one vote from a class to another, so that the L2 sensitivity of
-    the counts is √2, and not 1. Rows at the same distance are ranked by their place: any choice
-    among them could change more than one vote.
+    Source: Zhu, Yu, Chandraker and Wang, CVPR 2020. Each row is in a sample by an independent coin:
+    the accounting does not apply to a sample of a fixed number of rows, or with replacement. One
+    more row in a sample moves at most one vote from one class to another, so the L2 sensitivity of
+    the counts is √2, not 1. Rows at the same distance are ranked by their position: an arbitrary
+    choice among them could change more than one vote.
 
     Attributes:
-        classes: How many there are.
-        k: How many neighbours vote, or all of a smaller sample.
+        classes: The number of classes.
+        k: The number of neighbours that vote, or all rows of a smaller sample.
         rate: The probability that a row is in a query's sample, in (0, 1].
         sigma: Standard deviation of the noise of each class's count.
 
@@ -118,7 +118,7 @@ class SampledKNN:
         return cls(classes, k, rate, sigma)
 
     def account(self, queries: int) -> RenyiDP:
-        """Return what a number of answers guarantees together."""
+        """Return the combined guarantee of a number of answers."""
         return sampled_gaussians(self.sigma, self.rate, queries, COUNTS_SENSITIVITY)
 
 
@@ -169,12 +169,12 @@ class NoisySGD:
     each row.
 
     Attributes:
-        classes: How many there are.
-        steps: Of training.
+        classes: The number of classes.
+        steps: The number of training steps.
         rate: The probability that a row is in a step's sample, in (0, 1].
-        batch: What the noisy sum of a sample is divided by: a public guess of its size.
-        clip: The greatest L2 norm of a row's gradient.
-        learning_rate: Of each step.
+        batch: The divisor of the noisy sum of a sample: a public guess of its size.
+        clip: The maximum L2 norm of a row's gradient.
+        learning_rate: The learning rate of each step.
         sigma: Standard deviation of the noise of the sum, in units of `clip`.
 
     Raises:
@@ -193,12 +193,12 @@ class NoisySGD:
         _require(self, ("classes", "steps"), ("batch", "clip", "learning_rate", "sigma"))
 
     def calibrate(self, epsilon: float, delta: float) -> Self:
-        """Return the same with the least noise that is (epsilon, delta)-DP."""
+        """Return these parameters with the smallest noise that is (epsilon, delta)-DP."""
         sigma = least_sigma(epsilon, delta, rate=self.rate, count=self.steps)
         return replace(self, sigma=sigma)
 
     def account(self) -> RenyiDP:
-        """Return what the whole training guarantees."""
+        """Return the guarantee of the whole training."""
         return sampled_gaussians(self.sigma, self.rate, self.steps)
 
 
@@ -239,7 +239,7 @@ def clipped_gradient(
         weights: Shape (classes, features).
         unit: Shape (rows, features).
         labels: Shape (rows,).
-        clip: The greatest L2 norm of each.
+        clip: The maximum L2 norm of each.
 
     Returns:
         Shape (classes, features).
@@ -257,11 +257,11 @@ def clipped_gradient(
 class ClassMeans:
     """DP class means: each class's sum of directions, released once; answers are free.
 
-    A query's class is the one whose mean direction is nearest. One release of all sums is a
-    Gaussian mechanism of L2 sensitivity 1: a row is a unit vector, and in one sum only.
+    A query gets the class with the nearest mean direction. One release of all sums is a Gaussian
+    mechanism of L2 sensitivity 1: a row is a unit vector, and in only one sum.
 
     Attributes:
-        classes: How many there are.
+        classes: The number of classes.
         sigma: Standard deviation of the noise of each sum of unit vectors.
 
     Raises:
@@ -276,11 +276,11 @@ class ClassMeans:
 
     @classmethod
     def calibrate(cls, classes: int, epsilon: float, delta: float) -> Self:
-        """Return the parameters with the least noise that is (epsilon, delta)-DP."""
+        """Return the parameters with the smallest noise that is (epsilon, delta)-DP."""
         return cls(classes, GaussianDP.calibrate(epsilon, delta).sigma())
 
     def account(self) -> GaussianDP:
-        """Return what the release guarantees."""
+        """Return the guarantee of the release."""
         return GaussianDP.of_gaussian(self.sigma)
 
 

@@ -1,13 +1,13 @@
-"""Claims of a paper as statistical tests: whether one holds is computed from the splits.
+"""Claims of a paper as statistical tests on the splits.
 
-A claim is a quantity of which a number (or several, such as one at each point of a curve) is taken
-from each split, and a bound that its mean must be above or below, at every point. The means get
-two-sided Student intervals that hold all together with 95 % confidence (Bonferroni). A claim
-`holds` if all intervals lie beyond the bound, `does not hold` if one lies wholly on the other side,
-and `is not settled` otherwise. A claim about tables that the paper names `is not tested` on others.
+A claim is a quantity with one value (or several, such as one at each point of a curve) per split,
+and a bound that its mean must exceed, or stay below, at every point. The means get two-sided
+Student intervals that hold jointly with 95 % confidence (Bonferroni). A claim `holds` if all
+intervals are beyond the bound, `does not hold` if one is wholly on the other side, and `is
+inconclusive` otherwise. A claim about tables named by the paper `is not tested` on others.
 
-Splits of one table share most of their rows. So the intervals are about the mean over the splits of
-*this* table, which is what the papers' figures show, and not about tables of the same kind.
+Splits of one table share most of their rows. The intervals are therefore about the mean over the
+splits of *this* table, as shown in the papers' figures, not about tables of the same kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +35,8 @@ class Measured:
 
     Attributes:
         data: The data set.
-        x: Where they were measured, ascending, shape (points,).
-        curves: What was measured in each split, shape (splits, points).
+        x: The ascending points of measurement, shape (points,).
+        curves: The measurements of each split, shape (splits, points).
     """
 
     data: str
@@ -57,7 +57,7 @@ class Evidence(NamedTuple):
     """The numbers that a claim is tested on.
 
     Attributes:
-        labels: What each column is about; no two are equal.
+        labels: The different labels of the columns.
         values: Shape (splits, columns).
     """
 
@@ -66,7 +66,7 @@ class Evidence(NamedTuple):
 
 
 Take = Callable[[Measured], Evidence]
-"""Takes the evidence for a claim, or against it, from what was measured: see `evidence`."""
+"""Extracts the evidence for or against a claim from measurements: see `evidence`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class Claim:
 
     Attributes:
         says: The paper's sentence, in short.
-        quantity: What is taken from each split, in words.
-        side: Where the mean must lie, at every point.
-        bound: Of what.
+        quantity: A description of the quantity.
+        side: The required side of the mean, at every point.
+        bound: The bound.
         take: Takes it.
         tables: The tables that the claim is about, as they may be called; any table if empty.
     """
@@ -90,7 +90,7 @@ class Claim:
     tables: tuple[str, ...] = ()
 
     def is_about(self, data: str) -> bool:
-        """Whether the claim is about a data set, by its name."""
+        """Return whether the claim is about a data set, by its name."""
         name = data.removeprefix("openml:").partition(".")[0].casefold()
         return not self.tables or name in {table.casefold() for table in self.tables}
 
@@ -114,12 +114,12 @@ def about(says: str, quantity: str, ends: tuple[float, float], take: Take) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether a claim holds on a data set.
+    """The result of testing a claim on a data set.
 
     Attributes:
         claim: The claim.
         data: The data set.
-        splits: How many there were.
+        splits: The number of splits.
         intervals: One for each column of the evidence, by its label.
     """
 
@@ -145,7 +145,7 @@ class Judgement:
 
     @property
     def met(self) -> int:
-        """How many intervals lie beyond the bound."""
+        """The number of intervals beyond the bound."""
         return sum(self._margins(each)[0] > 0 for each in self.intervals.values())
 
     @property
@@ -175,7 +175,7 @@ class Judgement:
 
 
 def judge_claim(claim: Claim, measured: Measured) -> Judgement:
-    """Return whether a claim holds on a data set of which at least two splits were measured."""
+    """Return the judgement of a claim on a data set with at least two measured splits."""
     labels, values = claim.take(measured)
     intervals = dict(zip(labels, mean_intervals(values), strict=True))
     return Judgement(claim, measured.data, measured.splits, intervals)

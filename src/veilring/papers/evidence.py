@@ -1,4 +1,4 @@
-"""What claims are tested on: heights of curves, their differences and ratios, split by split."""
+"""Evidence for claims: heights of curves, their differences and ratios, split by split."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ def up_to(high: float) -> PointChoice:
 
 
 def near(value: float) -> PointChoice:
-    """Choose the one point whose ratio to a value is nearest to 1."""
+    """Choose the single point whose ratio to a value is closest to 1."""
     return lambda x: [int(np.argmin(np.abs(np.asarray(x) / value - 1)))]
 
 
@@ -39,9 +39,9 @@ def heights(measure: str, *series: str, at: PointChoice = EVERYWHERE, x: str = "
     """Take curves of a measure at some points.
 
     Args:
-        measure: Of the curves.
-        series: Which ones; all of them by default.
-        at: Where.
+        measure: The measure of the curves.
+        series: The series; all by default.
+        at: The points.
         x: The name of the axis, for the labels of several points.
     """
     return lambda measured: _columns(measured, _curves(measured, measure, series), at, x)
@@ -85,12 +85,12 @@ def ratios(measure: str, *series: str, over: str, x: str, at: PointChoice = EVER
 def linearised(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a value for each split whose mean is the ratio of two curves' means.
 
-    They are linearised about it, `R + (a - R b) / mean(b)`, so that their spread gives the ratio's
+    They are linearised around it, `R + (a - R b) / mean(b)`, so that their spread gives the ratio's
     standard error by the delta method.
 
     Args:
         one: Shape (splits, points).
-        other: The same; what it is compared with.
+        other: The values of the curve to compare with, same shape.
     """
     mean = other.mean(axis=0)
     ratio = one.mean(axis=0) / mean
@@ -111,7 +111,7 @@ def gain(measures: tuple[str, str], one: str, other: str, *, at: PointChoice) ->
 
 
 def slopes(measure: str) -> Take:
-    """Take the least-squares slope of each curve of a measure over x."""
+    """Return evidence with the least-squares slope of each curve of a measure over x."""
 
     def slope(measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
         x = np.asarray(measured.x) - np.mean(measured.x)
@@ -137,8 +137,8 @@ def falls_after(at: float, measure: str, *series: str) -> Take:
 def falls_from_best(measure: str, *series: str) -> Take:
     """Take by how much curves are higher at their best point than at the last one.
 
-    Which point is best for a split is chosen by the mean of those splits that have numbers of the
-    other parity, so that no split is measured where it was chosen to be high.
+    The best point for a split is chosen by the mean of the splits whose numbers have the other
+    parity, so that no split is measured at a point chosen because its own value is high.
     """
 
     def fall(_measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -173,7 +173,7 @@ def _curves(
 
 
 def _versus(one: CurveKey, other: CurveKey, pairs: Sequence[CurvePair]) -> str:
-    """Return the label of a pair: what the pairs differ in."""
+    """Return the label of a pair: the difference between its members."""
     if one.measure != other.measure:
         return f"{one.series}: {one.measure} over {other.measure}"
     is_alone = len({key.measure for pair in pairs for key in pair}) == 1
@@ -183,7 +183,7 @@ def _versus(one: CurveKey, other: CurveKey, pairs: Sequence[CurvePair]) -> str:
 def _columns(
     measured: Measured, curves: Mapping[str, NDArray[np.float64]], at: PointChoice, x: str
 ) -> Evidence:
-    """Return a column for each curve and chosen point; one curve needs no name beside a point."""
+    """Return a column for each curve and chosen point; a single curve needs no name."""
     places, labels = list(at(measured.x)), list[str]()
     for name in curves:
         points = [f"{x} = {measured.x[place]:g}" for place in places] if x else [""] * len(places)

@@ -1,7 +1,7 @@
-"""What a figure is, and how it is measured on a data set, split by split.
+"""The definition of a figure, and its measurement on a data set, split by split.
 
-Also what the figures of all papers share: the points of an axis, a split into rows and queries, and
-the citation.
+The module also has the parts shared by the figures of all papers: the points of an axis, a split
+into rows and queries, and the citation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,12 @@ _Dealt = TypeVar("_Dealt")
 
 
 class DataKind(NamedTuple):
-    """What kind of data a figure is about.
+    """The kind of data of a figure.
 
     Attributes:
-        load: Takes a source as the command line has it; what it returns has a `name`.
-        prepare: Makes of that what a figure observes.
-        usual: The source that is measured unless another is given.
+        load: A function from a source on the command line to data with a `name`.
+        prepare: A function from these data to the input of `observe`.
+        usual: The default source.
     """
 
     load: Callable[[str], Any]
@@ -62,16 +62,17 @@ class Figure:
 
     Attributes:
         name: `family/figure-n`.
-        title: What it shows.
-        source: Where it is in which paper.
-        setting: All that is fixed, in words; what the paper leaves open is marked as chosen.
+        title: The title of the figure.
+        source: The citation of the figure.
+        setting: A description of all fixed parameters; those that the paper leaves open are marked
+            as chosen.
         x: The axis across.
         measures: The axis up, for each measure.
-        grid: Where to measure.
-        observe: How to measure, once the data are prepared.
-        claims: What the paper says of it.
-        splits: How many random splits the paper took.
-        subject: What kind of data it is about.
+        grid: The points of measurement.
+        observe: The measurement, for prepared data.
+        claims: The paper's claims about it.
+        splits: The number of random splits in the paper.
+        subject: The kind of data.
         measurement: A name that figures share which show parts of one measurement: their splits
             are the same. The figure's own unless given.
     """
@@ -105,12 +106,12 @@ def measure_figure(
     number only: the first splits of many are those of few.
 
     Args:
-        figure: Which.
-        table: What the figure's subject loads, such as a `Table`.
-        splits: How many random splits, at least 2.
-        quick: Whether to measure at few points.
-        streams: Where the splits, the partitions, and the parties' noise come from.
-        tell: Told how many splits are done.
+        figure: The figure.
+        table: The data loaded by the figure's subject, such as a `Table`.
+        splits: The number of random splits, at least 2.
+        quick: Whether to measure at only a few points.
+        streams: The source of the splits, the partitions, and the parties' noise.
+        tell: A callback with the number of splits done.
 
     Raises:
         InputError: If the table is too small for the experiment.
@@ -126,7 +127,7 @@ def measure_figure(
 
 
 def cited(paper: str, figure: str, section: str) -> str:
-    """Return where a figure is in a paper."""
+    """Return the citation of a figure in a paper."""
     return f"{paper}, Figure {figure} (Section {section})"
 
 
@@ -135,7 +136,7 @@ def points_at(many: Sequence[float], few: Sequence[float] | None = None) -> Poin
 
     Args:
         many: Ascending.
-        few: Those that are measured quickly; by default the `coarser` ones.
+        few: The points of a quick measurement; by default the `coarser` ones.
     """
     return points_of(lambda _data: many, (lambda _data: few) if few else None)
 
@@ -143,7 +144,7 @@ def points_at(many: Sequence[float], few: Sequence[float] | None = None) -> Poin
 def points_of(
     many: Callable[[Any], Sequence[float]], few: Callable[[Any], Sequence[float]] | None = None
 ) -> PointsFor:
-    """Return points that depend on the data: `many`, or quickly `few` or else the coarser ones."""
+    """Return points that depend on the data: `many`, or fewer for a quick measurement."""
 
     def grid(data: Any, quick: bool) -> tuple[float, ...]:  # noqa: ANN401, FBT001  (as `PointsFor` has it)
         if quick and few is not None:
@@ -162,7 +163,7 @@ def point_by_point(
     deal: Callable[[_Data, Generator], _Dealt],
     observe: Callable[[_Dealt, float, Generator], Mapping[CurveKey, float]],
 ) -> Observe:
-    """Return what measures one point after the other on one split.
+    """Return a function that measures one point after the other on one split.
 
     Args:
         deal: Splits the data.
@@ -187,7 +188,7 @@ def accuracy_points(shares: Mapping[str, float]) -> dict[CurveKey, float]:
 
 
 class HoldOut(NamedTuple):
-    """A random split of a table: rows to learn from, and queries whose classes are known."""
+    """A random split of a table: training rows, and queries with known classes."""
 
     train: Table
     held_out: Table

@@ -6,9 +6,9 @@ here: the values of epsilon; direct encoding for the class of Gaussian naive Bay
 the clients each for class, features and squares; a floor of variances; that projections come from
 public rows; and the bounds that make "close" and "nearly" testable.
 
-In figure 2 a client answers one question, so that it spends epsilon, as the paper's Section 3.1
-says. The numbers that its Section 4.1 gives are not reached in that way; they are if every client
-answers all `n + 1` questions, each at epsilon. So both are measured.
+In figure 2 a client answers one question, so it spends epsilon, as in the paper's Section 3.1. The
+numbers of its Section 4.1 are not reached in that way; they are if every client answers all `n + 1`
+questions, each at epsilon. So both are measured.
 
 In figures 3 and 4 a tenth of the training rows is public: the projections and the ranges of new
 features come from these, whose owners are not asked. All other training rows are clients, in every
@@ -101,7 +101,7 @@ def _asked(
     labels: NDArray[np.int64],
     rng: Generator,
 ) -> Tally:
-    """Return what clients say: one answer each, or without noise all answers."""
+    """Return the answers of clients: one each, or without noise all answers."""
     if survey.exact_epsilon == inf:
         return census(survey, rows, labels, rng)
     return tally_reports(survey, answer(survey, rows, labels, rng).reports)
@@ -122,12 +122,12 @@ def _learn_discrete(
     Args:
         rows: Numbered values.
         labels: The class of each client.
-        sizes: How many values each column has, and how many classes there are.
+        sizes: The number of values of each column, and the number of classes.
         oracle: One of `PAPER_ORACLES`.
-        epsilon: Of each client; infinite for no noise.
+        epsilon: The epsilon of each client; infinite for no noise.
         rng: The clients' randomness.
-        all_questions: Whether each client answers every question, and so spends epsilon as often
-            as there are questions. It is only here to see what the paper's numbers stand for.
+        all_questions: Whether each client answers every question, and thus spends epsilon once per
+            question. It is included only to explain the paper's numbers.
     """
     survey = _discrete_survey(*sizes, oracle, epsilon)
     if not all_questions:
@@ -140,7 +140,7 @@ def _learn_discrete(
     return learn_discrete(survey, tally_reports(survey, reports))
 
 
-@cache  # what some oracles draw from takes longer to compute than to draw
+@cache  # the tables of some oracles take longer to compute than the draws
 def _discrete_survey(
     domains: tuple[int, ...], classes: int, oracle: str, epsilon: float
 ) -> DiscreteBayesSurvey:
@@ -164,7 +164,7 @@ class NumberedValues(NamedTuple):
 
     Attributes:
         rows: Shape (rows, columns): a column of the data set each, categories first.
-        domains: How many values each column has.
+        domains: The number of values of each column.
     """
 
     rows: NDArray[np.int64]
@@ -176,7 +176,7 @@ def number_values(table: Table, bins: int) -> NumberedValues:
 
     Args:
         table: Scaled into [0, 1].
-        bins: Into how many a number goes, of equal widths.
+        bins: The number of bins of equal width for a number.
     """
     is_number = np.ones(table.X.shape[1], dtype=np.bool_)
     columns = []
@@ -192,7 +192,7 @@ def number_values(table: Table, bins: int) -> NumberedValues:
 def _accuracy_by_oracle(
     table: Table, x: Sequence[float], rng: Generator
 ) -> Mapping[CurveKey, Sequence[float]]:
-    """Measure it at each epsilon, beside no noise and the majority class, on one split."""
+    """Measure the accuracy at each epsilon on one split, also without noise."""
     both = draw_hold_out(table, _TEST_SHARE, rng)
     values, queries = (number_values(each, NUMBER_BINS) for each in both)
     sizes = values.domains, len(table.features.classes)
@@ -235,7 +235,7 @@ _Learn = Callable[[_Reduced, float, Generator], NDArray[np.int64]]
 
 
 def _accuracy_by_reduction(measures: Mapping[str, _Learn]) -> Observe:
-    """Return what measures classifiers at each epsilon, with all features and with one.
+    """Return a function that measures classifiers at each epsilon, with all features and with one.
 
     Args:
         measures: The classifiers by their names.
@@ -261,7 +261,7 @@ def _accuracy_by_reduction(measures: Mapping[str, _Learn]) -> Observe:
 
 
 def _by_bins(oracle: str) -> _Learn:
-    """Return what learns discrete naive Bayes of bins of equal widths, by an oracle."""
+    """Return a function that learns discrete naive Bayes from equal bins, by an oracle."""
 
     def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
         counts = (_BINS,) * len(reduced.ranges)
@@ -276,7 +276,7 @@ def _by_bins(oracle: str) -> _Learn:
 
 
 def _by_moments(approach: Approach) -> _Learn:
-    """Return what learns Gaussian naive Bayes, by one of the paper's three approaches."""
+    """Return a learner of Gaussian naive Bayes, by one of the paper's three approaches."""
 
     def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
         scaled = Scaling(reduced.ranges)
@@ -306,7 +306,7 @@ def _reduced(clients: Table, public: Table, held_out: Table) -> dict[str, _Reduc
 _EPSILONS: Final = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 _GRID: Final = points_at(_EPSILONS, (0.5, 1.0, 2.0, 5.0))
 _SMALL: Final = 1.0  # epsilon up to here is small
-_LARGE: Final = 2.0  # the paper says: above 2
+_LARGE: Final = 2.0  # the paper has: above 2
 _CLOSE: Final = 0.95  # of the accuracy without noise
 _NEARLY_90: Final = 0.85
 _X: Final = Axis("epsilon", is_log=True)
@@ -322,7 +322,7 @@ _BINS_DE: Final = "bins, DE"
 
 
 def _of_oracles(measure: str) -> tuple[Claim, ...]:
-    """Return what is claimed of figure 2, to be tested on one of its two measures."""
+    """Return the claims about figure 2, to be tested on one of its two measures."""
     but_she = [name for name in PAPER_ORACLES if name != "SHE"]
     but_de = [name for name in PAPER_ORACLES if name != "DE"]
     return (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _WIDTH: Final = 3.9  # of a panel, in inches
 _HEIGHT: Final = 2.9
-_FOOT: Final = 0.95  # for the legend and what is fixed, below all panels
+_FOOT: Final = 0.95  # for the legend and the fixed parameters, below all panels
 _LINE: Final = 0.22  # of the legend
 _MARK: Final = 0.6  # of the legend, with the room around it
 _LETTER: Final = 0.068
@@ -36,9 +36,9 @@ def draw_figure(figure: Figure, measured: Sequence[Measured], paths: Sequence[Pa
     """Draw the means over splits with their pointwise 95 % intervals.
 
     Args:
-        figure: Which.
-        measured: Each data set, from left to right; at least one.
-        paths: Where to, as `chart_files` takes them.
+        figure: The figure.
+        measured: The data sets, from left to right; at least one.
+        paths: The files, as in `chart_files`.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -74,7 +74,7 @@ def _draw_panel(panel: "Axes", figure: Figure, measured: Measured, measure: str)
 
 
 def _mark_x(panel: "Axes", figure: Figure, x: Sequence[float]) -> None:
-    """On a log axis put ticks at points that were measured, as far as there is room."""
+    """On a log axis put ticks at measured points, as far as there is room."""
     from matplotlib.ticker import MaxNLocator
 
     if figure.x.is_log:
@@ -96,7 +96,7 @@ def _apart(x: Sequence[float]) -> list[float]:
 
 
 def _legend_lines(series: Sequence[str], width: float) -> int:
-    """Return into how many lines the legend has to be broken."""
+    """Return the number of lines of the legend."""
     names = dict.fromkeys(series)
     needed = sum(_MARK + _LETTER * len(name) for name in names)
     return min(len(names), ceil(needed / width))

@@ -1,10 +1,10 @@
 """The figures of Zhu, Zhao, Guo and Wang, "Private prediction strikes back", UAI 2023.
 
-The paper has 800 or 1,000 queries and as many for validation. Chosen here: 800, or a fifth of a
-smaller table. Features are directions from the mean of the validation queries, which is public. As
-in the paper, every method is tuned by asking the validation queries of the private rows; what that
-choice gives away is not in any account. The grids to tune on are those of the paper, thinned out.
-Ind-KNN alone has more than six choices: its two parameters depend on each other.
+The paper has 800 or 1,000 queries and the same number for validation. Chosen here: 800, or a fifth
+of a smaller table. Features are directions from the mean of the validation queries, which is
+public. As in the paper, every method is tuned by asking the validation queries of the private rows;
+no accounting includes the leakage of that choice. The tuning grids are those of the paper, thinned
+out. Only Ind-KNN has more than six choices: its two parameters depend on each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ _RATES: Final = (0.05, 0.2)
 _LEARNING_RATES: Final = (1.0, 3.0)
 _SGD_STEPS: Final = 100
 _SGD_RATE: Final = 0.1
-_SGD_LEARNING_RATE: Final = 2.0  # where it is not tuned
+_SGD_LEARNING_RATE: Final = 2.0  # if it is not tuned
 
 _Option = TypeVar("_Option")
 
@@ -93,7 +93,7 @@ class StreamSplit:
     Attributes:
         validation: The private rows, and the queries to tune on.
         stream: The same rows, and the queries that count.
-        classes: How many there are.
+        classes: The number of classes.
     """
 
     validation: PublicTable
@@ -131,7 +131,7 @@ class StreamSplit:
 
 
 def stream_queries(table: Table) -> int:
-    """Return how many queries a split has, and for validation as many again."""
+    """Return the number of queries of a split, which is also that of validation queries."""
     return min(_QUERIES_MAX, len(table) // 5)
 
 
@@ -256,7 +256,7 @@ def _all_methods(each: StreamSplit, epsilon: float, rng: Generator) -> dict[Curv
 
 # Figures of accuracy.
 
-_EPSILON: Final = 1.0  # where it is not the axis
+_EPSILON: Final = 1.0  # if it is not the axis
 _EPSILONS: Final = (0.5, 1.0, 1.5, 2.0)
 _QUICK_EPSILONS: Final = (0.5, 1.0, 2.0)
 
@@ -281,7 +281,7 @@ def _with_hashing(
 def _over_threshold(
     table: Table, x: Sequence[float], rng: Generator
 ) -> Mapping[CurveKey, Sequence[float]]:
-    """Measure Ind-KNN at each τ, with the σ2 that is best for each epsilon."""
+    """Measure Ind-KNN at each τ, with the best σ2 for each epsilon."""
     each, curves = split_for_stream(table, rng), dict[CurveKey, Sequence[float]]()
     for epsilon in _QUICK_EPSILONS:
         parameters, kernel = _tuned(each, epsilon, rng)
@@ -302,7 +302,7 @@ def best_tau_growth(low: str, high: str) -> Take:
     return take
 
 
-# Figures of cost: what retraining takes in time and in privacy, and what hashing saves.
+# Figures of cost: the time and privacy of retraining, and the savings of hashing.
 
 _TARGET: Final = 1.0  # of Ind-KNN's whole stream, and of one training
 _SIGMA2: Final = 0.7
@@ -313,10 +313,10 @@ _CHANGES: Final = 10
 
 
 def _over_retraining(each: StreamSplit, x: float, rng: Generator) -> Mapping[CurveKey, float]:
-    """Measure what a query costs if the rows change, and all is trained anew, every Q queries.
+    """Measure the cost of a query if rows change, with retraining, every Q queries.
 
-    A record is forgotten at each change. Ind-KNN overwrites its row. NoisySGD trains again, and
-    what its trainings cost together is counted for the records that are in all of them.
+    A record is forgotten at each change. Ind-KNN overwrites its row. NoisySGD trains again, and the
+    combined cost of its trainings is counted for the records that are in all of them.
     """
     count, every, trained = len(each.stream.queries), int(x), _sgd_parameters(each, _TARGET)
     trainings = trained.account().repeat(ceil(count / every))
@@ -329,10 +329,10 @@ def _over_retraining(each: StreamSplit, x: float, rng: Generator) -> Mapping[Cur
 
 
 def _cost_over_queries(whole: StreamSplit, x: float, rng: Generator) -> Mapping[CurveKey, float]:
-    """Measure what a query of a stream takes, and what the stream costs, for each method.
+    """Measure the time of a query of a stream, and the cost of the stream, for each method.
 
-    `NoisySGD, changes` trains ten times over the stream, or nearly so where blocks of equal size
-    do not come out at ten.
+    `NoisySGD, changes` trains ten times over the stream, or nearly so if blocks of equal size do
+    not give ten.
     """
     count = int(x)
     each, every = whole.first(count), ceil(count / _CHANGES)
@@ -419,7 +419,7 @@ _THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _HASH_TABLES: Final = (10.0, 20.0, 30.0)
 _ACCURACY: Final = {ACCURACY: Axis("accuracy")}
 _SECONDS: Final = {SECONDS: Axis("wall-clock seconds a query", low=0.0)}
-_BETWEEN_MIN: Final = 2  # changes; and at most half of the stream, so that there is one
+_BETWEEN_MIN: Final = 2  # changes; at most half of the stream, so that there is at least one
 _E: Final = "ε"
 _COST: Final = {**_SECONDS, COST_EPSILON: Axis(_E, low=0.0)}
 # Features as they are: embeddings have no bounds, and only their directions count.
@@ -439,7 +439,7 @@ def _shares(count: Callable[[Table], int], shares: tuple[float, ...], least: int
 
 
 def _of_methods(at: Callable[[StreamSplit, float], tuple[StreamSplit, float]]) -> Observe:
-    """Return what measures the accuracy of all methods.
+    """Return a function that measures the accuracy of all methods.
 
     Args:
         at: Returns the split and the epsilon at a point of the axis.

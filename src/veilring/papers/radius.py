@@ -7,7 +7,7 @@ its ball. Chosen here: 20, over all held-out rows; the points on the axes, Lapla
 (Algorithm 1), and the bounds that make "approaches a random guess" and "accurate" testable.
 Features are scaled by the table's own bounds, which count as public; so does the number of rows.
 
-Not drawn: PrivBayes, whose only packages are not maintained, and figure 15's baselines, which
+Not reproduced: PrivBayes, whose only packages are unmaintained, and figure 15's baselines, which
 diffprivlib has, but not for current versions of scikit-learn.
 """
 
@@ -62,12 +62,12 @@ ALLOCATED: Final = "veilring's interactive"
 PER_BALL: Final = 20
 _PAPER: Final = 'Gursoy et al., "Differentially private nearest neighbor classification", 2017'
 _TEST_SHARE: Final = 0.2
-# The size of the batch where it is not the axis (Section 5.3).
+# the size of the batch if it is not the axis (Section 5.3)
 _QUERIES: Final = 100
-# How many queries of a split are asked in all, where batches are smaller.
+# the total number of queries of a split, if batches are smaller
 _ASKED: Final = 400
 _K: Final = 30
-# In which curves are drawn, so that one has the same colour in all but the last figure.
+# the order of curves, so that each has the same colour in all but the last figure
 _ORDER: Final = (
     NON_PRIVATE,
     BASELINE,
@@ -132,10 +132,10 @@ def _accuracies(each: OwnerSplit, found: _Labels, queries: int) -> Mapping[Curve
 
 
 def _accuracy_over_batch(epsilon: float) -> Observe:
-    """Return what measures the accuracy of r-N over the number of queries in a batch.
+    """Return a function that measures the accuracy of r-N over the number of queries in a batch.
 
-    Small batches are asked several of, each under a budget of its own, so that their accuracy is
-    an average over as many queries as that of larger ones.
+    Several small batches are asked, each under its own budget, so that their accuracy is an average
+    over as many queries as that of larger ones.
 
     Args:
         epsilon: The budget of a batch.
@@ -161,10 +161,10 @@ def _accuracy_over_batch(epsilon: float) -> Observe:
 
 
 def _accuracy_of_nearest(k: int | None = None, epsilon: float | None = None) -> Observe:
-    """Return what measures the accuracy of k-N for a batch, over k or over the budget.
+    """Return a function that measures the accuracy of k-N for a batch, over k or over the budget.
 
     Args:
-        k: How many neighbours are wanted; the axis if there is none.
+        k: The desired number of neighbours; the axis if there is none.
         epsilon: The budget of a batch; the axis if there is none.
     """
 
@@ -191,11 +191,11 @@ def _accuracy_of_nearest(k: int | None = None, epsilon: float | None = None) -> 
 
 
 def _conversion_error(measure: str) -> Observe:
-    """Return what measures one of the two errors of each conversion over its budget.
+    """Return a function that measures one error of each conversion over its budget.
 
     Args:
-        measure: `_RADIUS_ERROR`: the mean of |r' - r| / r in per cent; or `_ROWS_ERROR`: the root
-            of the mean of (k' - k)^2, where k' rows are within r'.
+        measure: `_RADIUS_ERROR`: the mean of |r' - r| / r in per cent; or `_ROWS_ERROR`: the square
+            root of the mean of (k' - k)^2, where k' rows are within r'.
     """
 
     def observe(each: OwnerSplit, epsilon: float, rng: Generator) -> Mapping[CurveKey, float]:
@@ -226,9 +226,9 @@ _KS: Final = (5, 10, 20, 30, 50, 75, 100)
 _CONVERSION_EPSILONS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 _EPSILONS: Final = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 _BUDGETS: Final = (0.5, 1.0, 2.0)
-_REALISTIC: Final = 0.5  # the least budget that the paper calls realistic for a conversion
+_REALISTIC: Final = 0.5  # the smallest budget that the paper calls realistic for a conversion
 _AS_GOOD: Final = -0.01  # one query in a hundred
-_SMALL: Final = 0.5  # the budget at which the baseline is said to guess
+_SMALL: Final = 0.5  # the budget at which the baseline supposedly guesses
 _RADIUS_ERROR: Final = "AvRE"
 _ROWS_ERROR: Final = "RMSE"
 _ACCURACY_AXIS: Final = {ACCURACY: Axis("accuracy, share of held-out rows")}

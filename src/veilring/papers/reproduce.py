@@ -51,10 +51,10 @@ class Reproduction:
     """A figure that was measured again.
 
     Attributes:
-        figure: Which.
+        figure: The figure.
         measured: On each data set.
         verdicts: On each claim, for each data set.
-        files: What was written.
+        files: The written files.
     """
 
     figure: Figure
@@ -79,10 +79,10 @@ def reproduce_figure(
 
     Args:
         name: `family/figure-n`.
-        sources: Data sets as the figure's subject takes them; its usual one if there is none.
+        sources: The data sets, for the figure's subject; the default source if there are none.
         folder: Made if it is not there.
-        quick: Whether to measure 10 splits at few points, in place of the figure's at many.
-        seed: Of everything random.
+        quick: Whether to measure 10 splits at a few points, instead of the figure's at many.
+        seed: The random seed.
         progress: Told how far it is.
 
     Raises:

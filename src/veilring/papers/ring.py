@@ -3,14 +3,14 @@
 Given in the paper: the figures' axes, P0 = 1, d = 0.5 and one round in figure 2, two rounds in
 figure 6, and 100 random splits of three quarters to one.
 
-The paper leaves open how many parties there are, how rows are dealt to them, how votes are weighted
-and the least range `delta` of the noise. Chosen here: 10 parties, equal numbers of rows at random,
+The paper leaves open the number of parties, the partition of rows, the weights of votes and the
+minimum range `delta` of the noise. Chosen here: 10 parties, equal numbers of rows at random,
 weights of 1 / distance (its Algorithm 1 is the distance-weighted classifier), and a `delta` of 0.01
-where each feature is scaled into [0, 1]: small beside most distances, so that it is the protocol
-that is judged and not this constant.
+with each feature scaled into [0, 1]: small compared with most distances, so that the results depend
+on the protocol rather than on this constant.
 
-Chosen too: the values of k, n, r and d on the axes; d = 0.5 in figures 3 and 5; k = 5, 10 and 20 in
-figures 3 and 4; two rounds in figures 4 and 5, as in figure 6; and the bounds that make "close",
+Also chosen: the values of k, n, r and d on the axes; d = 0.5 in figures 3 and 5; k = 5, 10 and 20
+in figures 3 and 4; two rounds in figures 4 and 5, as in figure 6; and the bounds that make "close",
 "as accurate" and "a large range" testable.
 """
 
@@ -69,12 +69,12 @@ _D: Final = 0.5
 _ROUNDS: Final = 2
 _GAP_KS: Final = (5, 10, 20)
 _RING_SIZES: Final = (3, 10, 30, 100)
-# Of each split: with 100 splits the estimates rest on 10,000 runs of each ring.
+# of each split: with 100 splits the estimates are based on 10,000 runs of each ring
 _LEAKAGE_QUERIES: Final = 100
 
 
 class DealtRows(NamedTuple):
-    """One random split, and who holds which of its rows.
+    """One random split, with its partition among parties.
 
     Attributes:
         split: The rows of all parties, and the queries.
@@ -95,8 +95,8 @@ def deal_rows(
     Args:
         table: Scaled into [0, 1].
         rng: Source of the split and of the partition.
-        parties: How many.
-        queries: How many held-out rows to keep; all of them by default.
+        parties: The number of parties.
+        queries: The number of held-out rows to keep; all by default.
     """
     train, held_out = draw_hold_out(table, _TEST_SHARE, rng)
     if queries is not None:
@@ -146,7 +146,7 @@ def _ordinary(split: HoldOut, parameters: KNNParameters) -> float:
 
 
 def _accuracy_over_k(rounds: int) -> Observe:
-    """Return what measures both classifiers at each k, and the majority class."""
+    """Return a function that measures both classifiers at each k, and the majority class."""
 
     def observe(dealt: DealtRows, k: float, rng: Generator) -> Mapping[CurveKey, float]:
         parameters = _parameters(dealt.split.train, int(k), rounds=rounds)
@@ -162,10 +162,10 @@ def _accuracy_over_k(rounds: int) -> Observe:
 
 
 def _gap_over(make: Callable[[Table, int, float], KNNParameters]) -> Observe:
-    """Return what measures the absolute difference of the two accuracies over a parameter.
+    """Return a function that measures the absolute difference of the accuracies over a parameter.
 
     Args:
-        make: Returns the parameters for a table, a k and a point of the axis.
+        make: A function that returns the parameters for a table, a k and a point of the axis.
     """
 
     def observe(
@@ -186,7 +186,7 @@ def _gap_over(make: Callable[[Table, int, float], KNNParameters]) -> Observe:
 def _leakage_over_k(
     table: Table, x: Sequence[float], rng: Generator
 ) -> Mapping[CurveKey, Sequence[float]]:
-    """Measure three estimators of what a party reveals, at each k, for rings of some sizes."""
+    """Measure three estimators of a party's leakage, at each k, for rings of some sizes."""
     curves: dict[CurveKey, list[float]] = {}
     for n in _RING_SIZES:
         dealt = deal_rows(table, rng, n, _LEAKAGE_QUERIES)
@@ -200,7 +200,7 @@ def _leakage_over_k(
 
 
 def _up_to_rows(values: Sequence[int], *, with_all: bool = False) -> PointsFor:
-    """Return those k that a split has rows for, and all rows if that is wanted."""
+    """Return the values of k that a split has rows for, and all rows if wanted."""
 
     def many(table: Table) -> Sequence[float]:
         rows = len(table) - held_out_rows(table, _TEST_SHARE)

@@ -1,12 +1,12 @@
 """Measures "Differentially private tree-based nearest neighbours": points, ways to ask, accuracy.
 
-Beside a walk that returns several points stands geo-indistinguishability that returns as many: by
-as many draws where the walk's points are apart (P, GS), and by as many neighbours of one draw where
-they are together (E, N).
+A walk that returns several points is compared with geo-indistinguishability that returns the same
+number: by several draws if the walk's points are apart (P, GS), and by several neighbours of one
+draw if they are together (E, N).
 
-A point of a curve is drawn from the split's seed and the names of way and point only, so that
-figures that share a measurement have the same number there, and it is measured once.
-`treewalk_figures` has the figures.
+A point of a curve is drawn only from the split's seed and the names of way and point, so figures
+that share a measurement have the same number there, and it is measured once. `treewalk_figures` has
+the figures.
 """
 
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ SIDE: Final = 1e9
 USUAL_POINTS: Final = "uniform:100000"
 PRIVACY_DELTA: Final = 1e-6
 EPSILON_I: Final = 1.0
-"""Of each step by distance, as in the thesis."""
+"""The ε_i of each step by distance, as in the thesis."""
 PLACE_QUERIES: Final = 400
 _UNIFORM: Final = "uniform"
 _COUNT: Final = 100_000
@@ -51,7 +51,8 @@ _DEGREES: Final = ("lat", "lon")
 _TOP: Final = 5
 # Distances to the same point by two ways of computing them.
 _ROUNDING: Final = 1e-9
-# A grid for blurred queries: fine beside any noise here, and coarse enough to be drawn exactly.
+# A grid for blurred queries: fine compared with any noise here, and coarse enough to be drawn
+# exactly.
 _STEP: Final = 1.0
 _KEPT: Final = 1 << 14  # numbers of a family's figures, with room
 _GROUNDS: Final = 4  # trees of a split, of which the largest have a million points
@@ -65,9 +66,9 @@ class Points:
     """Points of a server, without labels.
 
     Attributes:
-        name: Where they came from.
-        count: How many there are.
-        own: Those of a file, scaled; none if they are drawn anew for each split.
+        name: The source.
+        count: The number of points.
+        own: The scaled points of a file; none if they are drawn again for each split.
     """
 
     name: str
@@ -78,8 +79,8 @@ class Points:
         """Return the points of a split, shape (points, dimensions), in [0, `SIDE`].
 
         Args:
-            dimensions: Of a file, its first columns.
-            times: How many times `count` there are.
+            dimensions: The number of dimensions; of a file, its first columns.
+            times: The multiple of `count`.
             rng: Draws them, if they are no file's.
 
         Raises:
@@ -97,15 +98,15 @@ class Points:
         return self.own[:, :dimensions]
 
 
-@cache  # one object for each source, so that figures can share what was measured of it
+@cache  # one object for each source, so that figures can share its measurements
 def load_points(source: str) -> Points:
     """Load points.
 
     Args:
-        source: `uniform` or `uniform:N`, drawn anew for each split; or the path of a CSV file of
+        source: `uniform` or `uniform:N`, drawn again for each split; or the path of a CSV file of
             numbers, which ends in `.csv`. Its first two columns are coordinates. If they are `lat`
-            and `lon`, in degrees, they are drawn on a plane with the right proportions in their
-            middle.
+            and `lon`, in degrees, they are projected to a plane with the right proportions at their
+            centre.
 
     Raises:
         InputError: If there is no such source, or it is no file of points.
@@ -144,13 +145,13 @@ class SearchWay:
     """One curve.
 
     Attributes:
-        label: What it is called, without dimensions.
-        variant: How walks split.
+        label: The label, without dimensions.
+        variant: The variant of the walks.
         neighbours: B.
         kind: Walks; a bucket response with the buckets of an early walk; or blur with the level
             that the same walk has.
-        dimensions: Of the points.
-        times: How many times the usual number of points.
+        dimensions: The number of dimensions of the points.
+        times: The multiple of the usual number of points.
     """
 
     label: str
@@ -165,11 +166,11 @@ class SearchWay:
         return replace(self, dimensions=dimensions)
 
     def larger(self) -> "SearchWay":
-        """Return the same among ten times as many points."""
+        """Return this way with ten times as many points."""
         return replace(self, label=f"{self.label}, 10 N", times=10)
 
     def blurred(self) -> "SearchWay":
-        """Return what stands beside it: as many points by geo-indistinguishability."""
+        """Return its counterpart: the same number of points by geo-indistinguishability."""
         return replace(self, label=f"GEO for {self.label}", kind="blur")
 
 
@@ -197,7 +198,7 @@ def bucket_response(splits: int) -> SearchWay:
 
 
 class FoundShares(NamedTuple):
-    """Shares of queries of which the nearest point was found, and one of the five nearest."""
+    """The shares of queries for which the nearest point was found, or one of the five nearest."""
 
     raw: float
     top: float
@@ -220,9 +221,9 @@ def by_distance(
     """Measure a way by distances.
 
     Args:
-        points: Of the server.
-        seed: Of the split.
-        way: What is measured.
+        points: The server's points.
+        seed: The seed of the split.
+        way: The way to measure.
         level: ε_i over the sensitivity, of a basic walk.
         account: The thesis' has the same ε_i for all walks, and blur at what it prints for the walk
             beside it. As spent, walks and blur all have what a basic walk spends, in epsilon a
@@ -245,12 +246,12 @@ def by_comparison(
     """Measure a way by comparisons.
 
     Args:
-        points: Of the server.
-        seed: Of the split.
+        points: The server's points.
+        seed: The seed of the split.
         way: What is measured. Blur has its noise for the whole domain: as in the thesis, it spends
             epsilon on two queries that are a side apart, and in the plane more on opposite corners.
-        epsilon: Of the whole walk, as the account has it, at δ = `PRIVACY_DELTA`.
-        account: The thesis' account of it, or what is spent.
+        epsilon: The epsilon of the whole walk, by the account, at δ = `PRIVACY_DELTA`.
+        account: The thesis' account, or the real spending.
     """
     splits = "least-right" if account == "paper" else "default"
     ground = _ground(points, seed, way.dimensions, way.times, splits)
@@ -292,7 +293,7 @@ def _ground(
 
 
 def _rng(seed: int, way: SearchWay, *point: object) -> Generator:
-    # Written out, so that a figure keeps its numbers when a class gets another name.
+    # written out, so that a figure keeps its numbers when a class is renamed
     variant = f"Variant(kind={way.variant.kind!r}, splits={way.variant.splits})"
     name = (
         f"Way(label={way.label!r}, variant={variant}, neighbours={way.neighbours}, "
@@ -315,7 +316,7 @@ def _responded(ground: _Ground, way: SearchWay, epsilon: float, rng: Generator) 
 
 
 def _blurred(ground: _Ground, way: SearchWay, per_unit: float, rng: Generator) -> FoundShares:
-    """Return the accuracy of as many points as the walk has, found by blurred queries."""
+    """Return the accuracy of the walk's number of points, found by blurred queries."""
     dimensions, found = way.dimensions, way.variant.found(ground.places.tree.depth)
     by = Blur(per_unit, (0.0,) * dimensions, tuple(ground.high), _STEP)
     draws, together = (1, found) if way.variant.kind in {"basic", "early"} else (found, 1)

@@ -1,9 +1,9 @@
 """Figures 6.2 to 6.31 of "Differentially private tree-based nearest neighbours".
 
 Given in the thesis: 100,000 and 1,000,000 uniform points, ε_i = 1 for distances, radii from 1e3 to
-1e9, the variants, and what stands beside them. Chosen here: the points of the axes, the sizes of
-P, E and N where only one is named, 400 queries, 8 trees, and the bounds that make "about", "high",
-"little" and "roughly" testable. Curves for ten times as many points are drawn for generated ones.
+1e9, the variants, and their counterparts. Chosen here: the points of the axes, the sizes of P, E
+and N if only one is named, 400 queries, 8 trees, and the bounds that make "about", "high", "little"
+and "roughly" testable. Curves for ten times as many points are drawn for generated ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,15 +46,15 @@ _CHOSEN: Final = f"chosen: {PLACE_QUERIES} uniform queries"
 
 
 class _Kind(NamedTuple):
-    """What figures of one kind have in common.
+    """The common parts of figures of one kind.
 
     Attributes:
         measure: Gives a way's accuracy at a point of the axis, under an account.
-        accounts: Each is measured, and has a pair of rows; by what is added to their names.
-        setting: All that is fixed.
+        accounts: The accounts, each measured and with a pair of rows, by the suffix of their names.
+        setting: A description of all fixed parameters.
         x: The axis across.
-        grid: Where to measure.
-        section: Of the thesis.
+        grid: The points of measurement.
+        section: The section of the thesis.
     """
 
     measure: Callable[[Points, int, SearchWay, float, Account], FoundShares]
@@ -98,13 +98,13 @@ class _Kind(NamedTuple):
 
 
 def _label(way: SearchWay, ways: Sequence[SearchWay]) -> str:
-    """Return what a curve is called: with its dimensions, where they differ."""
+    """Return the label of a curve, with its dimensions if they differ."""
     several = len({each.dimensions for each in ways}) > 1
     return f"{way.label}, {way.dimensions}-d" if several else way.label
 
 
-# Over ε_i by sensitivity, of all walks. In the second pair of rows each walk, and blur, spends what
-# a basic walk does there.
+# Over ε_i by sensitivity, for all walks. In the second pair of rows each walk, and blur, spends as
+# much as a basic walk does there.
 _BY_DISTANCE: Final = _Kind(
     by_distance,
     {"": "paper", EQUAL: "spent"},
@@ -147,7 +147,7 @@ def _in(dimensions: int, *ways: SearchWay) -> tuple[SearchWay, ...]:
 
 
 def _beside(*ways: SearchWay) -> tuple[SearchWay, ...]:
-    """Return ways, and what the thesis puts beside each."""
+    """Return ways, each with its counterpart in the thesis."""
     return tuple(each for way in ways for each in (way, way.blurred()))
 
 

@@ -1,10 +1,10 @@
 """Choosing σ2 and τ on public rows, in the two rounds of the paper (its appendix C).
 
 First τ* is the threshold with which the vote without noise is best, among 0.05, 0.10, ..., 0.95.
-Then σ2 and a τ about τ* are tried together under the wanted privacy. The paper stops there; here
-the search goes on beyond its window for as long as that gets better: the fewer rows there are, the
-more neighbours the noise needs, and so a lower threshold. All rows here count as public: a choice
-that is made on private rows reveals something of them that no account knows of.
+Then σ2 and a τ around τ* are tried together under the desired privacy. The paper stops there; here
+the search continues beyond its window as long as the result improves: the fewer rows there are, the
+more neighbours the noise needs, and thus a lower threshold. All rows here count as public: a choice
+made on private rows reveals information that no budget accounts for.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ STEP: Final = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PublicTable:
-    """A public table: rows and labelled queries, quantised; as many rows as there are private ones.
+    """A public table: quantised rows and labelled queries, with as many rows as private ones.
 
     Attributes:
         rows: Shape (rows, features).
@@ -83,8 +83,8 @@ def tune_parameters(
 
     Args:
         public: The public table. All its queries are asked in one stream.
-        parameters: The parameters of the server to come, but for `sigma2`.
-        kernel: The kernel of the server to come, but for `tau`.
+        parameters: The parameters of the future server, except for `sigma2`.
+        kernel: The kernel of the future server, except for `tau`.
         rng: The source of the noise; each pair meets the same noise.
         sigmas: The candidates for σ2, at least one.
         step: The step of τ in the second round.
@@ -120,7 +120,7 @@ def tune_parameters(
 def best_tau(
     public: PublicTable, kernel: Kernel, classes: int, taus: Sequence[float] = THRESHOLDS
 ) -> float:
-    """Return τ*, with which the vote without noise is best; among equals the least."""
+    """Return τ*, with which the vote without noise is best; the smallest one in a tie."""
 
     def accuracy(tau: float) -> float:
         nearer = replace(kernel, tau=tau)

@@ -30,7 +30,7 @@ def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with open_ledger(path, Budgets("epsilon within 10.0", total=1.0)) as ledger:
         ledger.charge(charge("ann", "1", 0.8))
-    with pytest.raises(InputError, match=r"counts what was spent in epsilon within 10"):
+    with pytest.raises(InputError, match=r"counts in epsilon within 10"):
         open_ledger(path, Budgets("epsilon", total=1.0), amend=True)
     assert read_totals(path).unit == "epsilon within 10.0"
 
@@ -95,7 +95,7 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
     for use in (lambda: open_ledger(path, BUDGETS), lambda: read_totals(path)) * 2:
-        with pytest.raises(StoreFailed, match=f"{path} is damaged .*Put back the newest copy"):
+        with pytest.raises(StoreFailed, match=f"{path} is damaged .*Restore your newest copy"):
             use()
 
 
@@ -132,7 +132,7 @@ def test_records_get_no_budgets_after_answers_that_they_did_not_pay_for(tmp_path
         pass  # nothing was answered
     with open_ledger(path, Budgets(total=9.0), amend=True) as ledger:
         ledger.charge(charge("ann", "1", 1.0))
-    with pytest.raises(InputError, match="each record cannot be added after answers were paid for"):
+    with pytest.raises(InputError, match="each record cannot be added after answers were charged"):
         open_ledger(path, Budgets(total=9.0, record=1.0), amend=True)
 
 

@@ -196,9 +196,9 @@ def test_a_transaction_that_fails_leaves_nothing(
 def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
     """Reports to another task cannot get in by a changed file of terms."""
     stores(TASK).close()
-    with pytest.raises(InputError, match=r"for the task .*, and this task is"):
+    with pytest.raises(InputError, match=r"for the task .*, but this task is"):
         stores(make_task(epsilon=2.0))
-    with pytest.raises(InputError, match=r"for the task .*, and this task is"):
+    with pytest.raises(InputError, match=r"for the task .*, but this task is"):
         stores(make_task(epsilon=2.0), read_only=True).tally()
 
 
@@ -327,10 +327,10 @@ def test_a_changed_database_is_found_out(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="members' counts"):
         store.recount()
     database.execute("UPDATE reports SET report = ? WHERE id = ?", (report + b"\0", name))
-    with pytest.raises(StoreFailed, match="another length"):
+    with pytest.raises(StoreFailed, match="wrong length"):
         store.recount()
     database.close()
-    with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Put back the newest copy"):
+    with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Restore your newest copy"):
         open_report_store(str(path), TASK)
 
 
@@ -365,7 +365,7 @@ def test_whatever_was_changed_by_hand_is_refused(tmp_path: Path, change: str) ->
             "CREATE TEMP VIEW some AS SELECT * FROM reports WHERE question = 0 ORDER BY report"
         )
         assert database.execute(change).rowcount > 0
-    with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Put back the newest copy"):
+    with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Restore your newest copy"):
         open_report_store(str(path), TASK)
 
 

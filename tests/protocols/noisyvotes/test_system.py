@@ -101,7 +101,7 @@ def test_the_promise_is_epsilon_against_as_many_as_are_tolerated() -> None:
     assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 0.0)
     assert "no more than 3 of them pool" in promise.threat_model
     assert promise.adjacency == "one row added or removed"
-    assert "number of rows counts as public" in promise.note
+    assert "number of rows is public" in promise.note
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
     promise = setup.system.promise(parties=5)
     assert promise.epsilon is not None
     assert promise.epsilon > 1.0
-    assert "more is lost" in promise.note
+    assert "privacy loss is larger" in promise.note
     for queries in (1, 10, 50):
         plans = worst_plans(public, queries)
         together = max(1, tolerated)

@@ -27,7 +27,7 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     ledger = tmp_path / "budgets.sqlite"
     content = ledger.read_bytes()
     ledger.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
-    with pytest.raises(StoreFailed, match=r"budgets\.sqlite is damaged .*spent is forgotten"):
+    with pytest.raises(StoreFailed, match=r"budgets\.sqlite is damaged .*charges are forgotten"):
         open_state(RULES, tmp_path)
     with closing(sqlite3.connect(tmp_path / "budgets.sqlite.lock", timeout=0)) as lock:
         lock.execute("BEGIN EXCLUSIVE")
@@ -45,7 +45,7 @@ def test_rows_that_cannot_be_read_are_named(
 
     monkeypatch.setattr(RowFile, "_read", broken)
     with pytest.raises(
-        StoreFailed, match=r"rows\.bin: .*Input/output error.*put back the newest copy"
+        StoreFailed, match=r"rows\.bin: .*Input/output error.*restore your newest copy"
     ):
         open_state(RULES, tmp_path)
 
@@ -82,7 +82,7 @@ def test_a_lost_file_is_refused_and_nothing_is_begun_in_its_place(tmp_path: Path
         folder = answered(tmp_path / name)
         lose(folder, name)
         before = contents(folder)
-        with pytest.raises(StoreFailed, match=f"{name} is missing.*ut it back.*records repair"):
+        with pytest.raises(StoreFailed, match=f"{name} is missing.*estore it.*records repair"):
             open_state(RULES, folder)
         assert name not in contents(folder)
         assert contents(folder).get(ROWS) == before.get(ROWS)
@@ -103,7 +103,7 @@ def test_an_old_copy_of_one_file_is_refused(tmp_path: Path) -> None:
         open_state(RULES, folder)
     put_back(new, folder, ROWS)
     put_back(old, folder, BUDGETS)
-    with pytest.raises(StoreFailed, match=r"ledger beside .*rows\.bin is an older copy"):
+    with pytest.raises(StoreFailed, match=r"ledger next to .*rows\.bin is an older copy"):
         open_state(RULES, folder)
 
 
@@ -132,7 +132,7 @@ def test_files_of_two_servers_are_refused(tmp_path: Path) -> None:
     """Each file knows which one it belongs to, also where both have seen the same records."""
     one, other = answered(tmp_path / "one"), answered(tmp_path / "other")
     put_back(other, one, BUDGETS)
-    with pytest.raises(StoreFailed, match=r"rows\.bin belongs to another ledger"):
+    with pytest.raises(StoreFailed, match=r"rows\.bin does not belong to the ledger"):
         open_state(RULES, one)
 
 
@@ -145,7 +145,7 @@ def test_rows_that_the_ledger_does_not_know_are_refused(tmp_path: Path) -> None:
             pass
         rows.add(table(3, seed=9))
         rows.close()
-    with pytest.raises(StoreFailed, match="does not know all of its records"):
+    with pytest.raises(StoreFailed, match="does not contain all of its records"):
         open_state(RULES, folder)
 
 

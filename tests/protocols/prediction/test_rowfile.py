@@ -239,7 +239,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     for features, schema in ((13, SCHEMA), (FEATURES, b"x" * 32)):
         with pytest.raises(InputError, match="rows"):
             open_rows(path, features, schema, TIE)
-    with pytest.raises(StoreFailed, match="belongs to another ledger"):
+    with pytest.raises(StoreFailed, match="does not belong to the ledger"):
         opened(path, b"another ledger's")
     path.write_bytes(b"something else that is long enough to be taken for a head, or not" * 300)
     assert is_refused(path)

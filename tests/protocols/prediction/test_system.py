@@ -122,7 +122,7 @@ def test_tau_looks_at_no_record() -> None:
     with pytest.raises(InputError, match=r"number of rows .* not public here; give a number"):
         IndKNN().setup(parts, Facts(1, 2, CLASSES))
     assert IndKNN(tau=0.5).setup(parts, Facts(1, 2, CLASSES))
-    assert "number of records counts as public" in IndKNN().promise().note
+    assert "number of records is public" in IndKNN().promise().note
     assert "counts as public" not in IndKNN(tau=0.8).promise().note
 
 

@@ -104,7 +104,7 @@ def test_the_field_holds_parties_classes_and_votes() -> None:
         for scheme in (label_scheme(8, 10, 126), label_scheme(8, 251, 5), label_scheme(251, 2, 5))
     } == {PRIMES[1]}
     assert label_scheme(8, 10, VOTES_MAX).p == PRIMES[1]
-    with pytest.raises(InputError, match='take reveal = "votes"'):
+    with pytest.raises(InputError, match='use reveal = "votes"'):
         label_scheme(8, 10, VOTES_MAX + 1)
 
 

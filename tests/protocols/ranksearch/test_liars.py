@@ -134,7 +134,7 @@ class TestLies:
         self, adding: str, liar: str
     ) -> None:
         """Totals of claimed rows are those of honest parties; the votes that are due are not."""
-        await found_out(set_up(sum=adding), {liar: WrongCounts(by=3)}, "made vote totals")
+        await found_out(set_up(sum=adding), {liar: WrongCounts(by=3)}, "caused vote totals")
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
     @pytest.mark.parametrize("lie", [WrongCounts(by=K + 2), UnevenCounts()], ids=repr)
@@ -142,12 +142,12 @@ class TestLies:
         self, adding: str, liar: str, lie: Adversary
     ) -> None:
         """More rows than are counted of a party, and totals that fall."""
-        await found_out(set_up(sum=adding), {liar: lie}, "made totals that no honest counts")
+        await found_out(set_up(sum=adding), {liar: lie}, "caused totals that honest counts")
 
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
     async def test_words_that_are_sent_again_are_found(self, adding: str) -> None:
         """Their masks are those of another sum, so that the total is noise."""
-        await found_out(set_up(sum=adding), {OTHER: Replayer()}, "made totals")
+        await found_out(set_up(sum=adding), {OTHER: Replayer()}, "caused totals")
 
     @pytest.mark.parametrize("weights", ["uniform", "distance"])
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
@@ -156,7 +156,7 @@ class TestLies:
     ) -> None:
         """They do not add up to the rows that were found, nor does a row more at distance 0."""
         setup = set_up(sum=adding, weights=weights)
-        await found_out(setup, {liar: WrongVotes(entry=1)}, "made vote totals")
+        await found_out(setup, {liar: WrongVotes(entry=1)}, "caused vote totals")
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
     async def test_votes_that_change_their_class_are_found_where_somebody_misses_its_own(
@@ -164,7 +164,7 @@ class TestLies:
     ) -> None:
         """Nothing else keeps a party from moving a vote of another one."""
         setup, lie = set_up(sum=adding), WrongVotes(entry=1, taken=0)
-        await found_out(setup, {liar: lie}, "made vote totals")
+        await found_out(setup, {liar: lie}, "caused vote totals")
         kept, turned = 0, 0
         for query, expected in zip(QUERIES[:, None], setup.reference(QUERIES), strict=True):
             try:
@@ -210,7 +210,7 @@ class TestLies:
     async def test_totals_that_are_made_up_are_found(self, factor: float) -> None:
         """What they leave to the others falls where a party's own count rises."""
         lie = MadeUpTotals(factor)
-        await found_out(set_up(sum="star"), {CLIENT: lie}, "made totals that no honest counts")
+        await found_out(set_up(sum="star"), {CLIENT: lie}, "caused totals that honest counts")
 
     def test_a_silent_party_is_named(self) -> None:
         """Nobody ends with a label."""

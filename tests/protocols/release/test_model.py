@@ -159,7 +159,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match=says):
             model.predict(path)
-    with pytest.raises(InputError, match="other features than the model"):
+    with pytest.raises(InputError, match="differ from the model"):
         model.predict(table(NUMERIC))
     with pytest.raises(InputError, match=r"must be \(rows, 5\)"):
         model.predict(np.zeros((2, 4)))
@@ -227,12 +227,12 @@ def lacks(*keys: str) -> Change:
         (sets("extra", to=1), "extra: "),
         (lacks("classes"), "classes: "),
         (sets("classes", to=["a", "b"]), "biases has the shape|weights has the shape"),
-        (sets("classes", to=["a", "a", "b"]), "no name repeats"),
+        (sets("classes", to=["a", "a", "b"]), "without repeated names"),
         (sets("classes", to=[]), "classes: "),
         (lacks("features"), "features: "),
         (sets("features", to=[]), "features: "),
         (sets("features", to=[{"name": "x"}]), "takes 4 features"),
-        (sets("features", to=[{"name": "x"}] * 4), "no name repeats"),
+        (sets("features", to=[{"name": "x"}] * 4), "without repeated names"),
         (sets("features", to=[{"name": "x", "low": math.nan}]), "low: "),
         (sets("features", to=[{"name": "x", "low": 2.0, "high": 1.0}]), "at least low"),
         (lacks("promise"), "promise: "),
@@ -344,5 +344,5 @@ def test_a_model_is_one_of_its_own_schema() -> None:
     other = DirectionClassifier(
         ("a", "b"), np.zeros(4), np.ones(4), np.zeros((2, 4)), np.zeros(2), calibrated=False
     )
-    with pytest.raises(InputError, match="other classes than the schema"):
+    with pytest.raises(InputError, match="differ from those of the schema"):
         replace(model, classifier=other)

@@ -198,7 +198,7 @@ class TestCosts:
     def test_that_are_not_forecast_are_an_error(
         self, question: Question, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A run that costs more than its closed form says ends the comparison."""
+        """A run that costs more than its closed form is ends the comparison."""
         play = OwnerSetup.play
 
         def wrongly(self: OwnerSetup, queries: NDArray[np.float64], **_: object) -> Play:
@@ -206,7 +206,7 @@ class TestCosts:
             return replace(play(self, queries), forecast=lambda _: other)
 
         monkeypatch.setattr(OwnerSetup, "play", wrongly)
-        with pytest.raises(UnforeseenCost, match="closed form says"):
+        with pytest.raises(UnforeseenCost, match="closed form is"):
             compare(question, workers=1)
 
 

@@ -52,7 +52,7 @@ def test_values_are_read(text: str, values: tuple[Value, ...]) -> None:
         (["a.b=1 # one"], "a.b", "1 # one", "values with commas"),
         (['a.b="open'], "a.b", '"open', "values with commas"),
         (['a.b="\\q"'], "a.b", '"\\q"', "a TOML string"),
-        (["a.b=6..1"], "a.b", "6..1", "last is not below its first"),
+        (["a.b=6..1"], "a.b", "6..1", "last value is at least the first"),
         (["a.b=1..6:0"], "a.b", "1..6:0", "a step of at least 1"),
         (["a.b=1..6:-1"], "a.b", "1..6:-1", "first..last:step"),
         (["a.b=0..1:0.1"], "a.b", "0..1:0.1", "whole numbers as first..last"),

@@ -1,4 +1,4 @@
-"""The records administrator, who adds records to a prediction server and has them forgotten."""
+"""The records administrator, who adds and removes records of a prediction server."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
@@ -17,7 +17,7 @@ from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 from veilring.protocols.prediction.server import ADD, FORGET
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-# An id on the wire, and a label, each with what MessagePack puts before it.
+# an id on the wire, and a label, each with its MessagePack header
 _ID_BYTES: Final = ID_BYTES_MAX + 4
 _FEATURE_BYTES: Final = 2
 
@@ -25,7 +25,7 @@ _FEATURE_BYTES: Final = 2
 async def add_at_server(party: Party, records: LabelledRecords) -> int:
     """Add records, as many at once as fit a frame; each receipt says that they are on the disk.
 
-    After an interruption the same call goes on: records that are there are passed over.
+    After an interruption, repeating the call continues it: existing records are skipped.
 
     Args:
         party: The administrator, in a session with the server alone.
@@ -37,7 +37,7 @@ async def add_at_server(party: Party, records: LabelledRecords) -> int:
     Raises:
         InputError: If a record is there with another row; it names the record. The records of
             earlier messages were added.
-        ProtocolViolation: If the server sent what no honest server sends.
+        ProtocolViolation: If the server sent something that no honest server sends.
     """
     width = records.features.shape[1]
     blocks = _blocks(len(records), _ID_BYTES + _FEATURE_BYTES * (1 + width))
@@ -54,7 +54,7 @@ async def add_at_server(party: Party, records: LabelledRecords) -> int:
 
 
 async def forget_at_server(party: Party, ids: Sequence[str]) -> int:
-    """Have records forgotten; each receipt says that they are gone.
+    """Forget records; each receipt confirms that they are gone.
 
     Args:
         party: The administrator, in a session with the server alone.
@@ -66,7 +66,7 @@ async def forget_at_server(party: Party, ids: Sequence[str]) -> int:
     Raises:
         InputError: If a record was never there; it names the record. The records of earlier
             messages are forgotten.
-        ProtocolViolation: If the server sent what no honest server sends.
+        ProtocolViolation: If the server sent something that no honest server sends.
     """
     messages = (
         ForgetRequest(ids=tuple(ids[block]), more=block.stop < len(ids))

@@ -1,4 +1,4 @@
-"""The client, whose queries a prediction server labels, in blocks or one at a time."""
+"""The client of a prediction server, with queries in blocks or one at a time."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -30,7 +30,8 @@ def make_request(
 
     Args:
         queries: From `quantise`, shape (queries, features).
-        name: Another name makes another request of the same content, which is drawn and paid again.
+        name: The name of the request; another name makes a new request of the same content, drawn
+            and charged again.
         more: Whether another request follows in the same session.
     """
     draft = PredictionRequest(
@@ -51,7 +52,7 @@ class Stream:
         self._party, self._rules, self._number = party, rules, 1
 
     async def ask(self, request: PredictionRequest) -> NDArray[np.int64]:
-        """Have one block labelled in one round trip. The last request of a session says so.
+        """Label one block in one round trip. The last request of a session is marked as such.
 
         Returns:
             Class numbers, shape (queries,).
@@ -60,7 +61,7 @@ class Stream:
             InputError: If the request is against the rules (nothing is sent then), or its key was
                 used for another request.
             BudgetExhausted: If fewer queries are left. Nothing was charged.
-            ProtocolViolation: If the server sent what no honest server sends.
+            ProtocolViolation: If the server sent something that no honest server sends.
         """
         (server,) = self._party.peers
         self._rules.check(request)
@@ -92,9 +93,9 @@ async def label_queries(
 
     Raises:
         InputError: If there is no query, or they are against the rules.
-        BudgetExhausted: As `Stream.ask`. Earlier blocks were charged, and are answered again for
-            nothing if the same blocks are asked.
-        ProtocolViolation: As `Stream.ask`.
+        BudgetExhausted: As in `Stream.ask`. Earlier blocks were charged, and repeating them is
+            free.
+        ProtocolViolation: As in `Stream.ask`.
     """
     if not 1 <= block <= rules.fitting or not len(queries):
         raise InputError.because(
@@ -118,11 +119,11 @@ async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list
         keys: The keys of requests, at least one; see `make_request`.
 
     Returns:
-        The number of queries that may still be asked, unless others ask meanwhile; and for each
-        request whether it was answered, so that its labels come again for nothing.
+        The number of remaining queries, unless others ask meanwhile; and for each request whether
+        it was answered, so that repeating it is free.
 
     Raises:
-        ProtocolViolation: If the server sent what no honest server sends.
+        ProtocolViolation: If the server sent something that no honest server sends.
     """
     (server,) = party.peers
     left, answered = 0.0, list[bool]()

@@ -21,10 +21,10 @@ def canary_labels(
 ) -> NDArray[np.int64]:
     """Return the labels that independent servers answer, shape (runs, queries).
 
-    The worst queries are the canary itself, again and again, where few other records are near.
+    The worst queries are the canary itself, repeatedly, with few other records nearby.
 
     Args:
-        make: Makes a predictor with the canary or without it.
+        make: A function that makes a predictor with or without the canary.
         present: Whether the canary is in the table.
         queries: The quantised queries, shape (queries, features).
         runs: The number of servers.

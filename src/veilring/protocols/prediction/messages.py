@@ -30,8 +30,8 @@ class PredictionRequest(Message, kind="prediction.request"):
     """A block of queries.
 
     Attributes:
-        key: The client's name of this request, `KEY_BYTES` long. A request that is sent again has
-            the same key, gets the same labels, and is charged once.
+        key: The client's name of this request, `KEY_BYTES` long. A repeated request has the same
+            key, gets the same labels, and is charged once.
         more: Whether another request follows in this session.
         queries: Shape (queries, features), as `quantise` gives them.
     """
@@ -42,12 +42,12 @@ class PredictionRequest(Message, kind="prediction.request"):
 
     @property
     def content(self) -> bytes:
-        """The content that the key stands for."""
+        """The content identified by the key."""
         return pack(self.queries)
 
 
 class PredictionAnswer(Message, kind="prediction.answer"):
-    """An answer. Its size is the same whatever it says, and no record's budget is in it.
+    """An answer. Its size does not depend on its content, and it contains no record's budget.
 
     Attributes:
         verdict: A `Verdict`.

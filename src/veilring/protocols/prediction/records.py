@@ -19,9 +19,10 @@ from veilring.privacy.ledger import Ledger
 from veilring.protocols.prediction.algorithm.features import require_quantised
 from veilring.protocols.prediction.rules import Clients
 
-# A hash in hexadecimal has 64 characters, and a UUID 36; each record keeps this much room for it.
+# A hash in hexadecimal has 64 characters, and a UUID 36; each record reserves this much room for
+# it.
 ID_BYTES_MAX: Final = 64
-# The name under which all clients share; no member of a roster has it.
+# the name under which all clients share; no member of a roster has it
 _ALL: Final = ""
 
 
@@ -72,7 +73,7 @@ class LabelledRecords:
 
     @property
     def directions(self) -> NDArray[np.float32]:
-        """The features as a predictor takes them."""
+        """The features in the form of a predictor."""
         return self.features.astype(np.float32)
 
     def take(self, places: Sequence[int]) -> "LabelledRecords":
@@ -107,12 +108,12 @@ def require_ids(ids: Sequence[str]) -> None:
 class Accounts:
     """Maps each client and record to a privacy filter in the ledger.
 
-    Records go by the numbers that the predictor gives them. Where clients are apart each of them
-    has filters of its own; and each record has one that nobody charges, by which the ledger knows
-    whether the record ever was here.
+    Records are identified by the numbers that the predictor assigns. If clients are apart, each of
+    them has its own filters; and each record has one that nobody charges, which shows the ledger
+    whether the record was ever added.
 
     Args:
-        ledger: The ledger that is charged.
+        ledger: The ledger to charge.
         clients: Whether clients share a record's budget or each have their own.
     """
 
@@ -135,7 +136,7 @@ class Accounts:
             self._add(client, tuple(numbers), np.fromiter(numbers.values(), np.int64))
 
     def add(self, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
-        """Give records their filters; those that were here before have what they had left."""
+        """Create filters for records; those added before keep what they had left."""
         for holder in self._slots:
             self._add(holder, ids, numbers)
 
@@ -149,7 +150,7 @@ class Accounts:
         return None if known.all() else int(known.argmin())
 
     def forget(self, known: Iterable[str], here: Iterable[str]) -> None:
-        """Wipe from the ledger what ties records to answers.
+        """Erase the links between records and answers from the ledger.
 
         Args:
             known: The ids of all records to forget, again or for the first time.

@@ -1,11 +1,11 @@
 """The file of a server's rows: fixed places that are written once and overwritten with zeros.
 
-It is no database, because a database moves what it holds: SQLite was seen to leave pieces of
-deleted rows in its pages, with `secure_delete` on. Here a row has one place, and nothing but that
-place ever holds it: neither a log, nor an index, nor a copy.
+It is not a database, because a database moves its contents: SQLite was seen to leave pieces of
+deleted rows in its pages, even with `secure_delete` on. Here a row has one place, and nothing else
+ever contains it: neither a log, nor an index, nor a copy.
 
-Each place has a checksum. Before places change, a mark says which ones; afterwards another mark
-says how many rows there are. So a crash leaves only damage that the last mark explains, and opening
+Each place has a checksum. Before places change, a mark records which ones; afterwards another mark
+records the number of rows. So a crash leaves only damage explained by the last mark, and opening
 the file zeroes it. Any other damage is refused, and nothing is overwritten.
 """
 
@@ -28,16 +28,16 @@ from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 
 SCHEMA_BYTES: Final = 32
 TIE_BYTES: Final = 16
-# Read at once when the file is opened, so that memory holds the rows about once.
+# read at once when the file is opened, so that the memory holds the rows about once
 _READ_BYTES_MAX: Final = 1 << 24
 # The maximum number of records in one step, so that their places fit into one mark.
 STEP_RECORDS_MAX: Final = 1000
 REPAIR: Final = "veilring records repair"
-"""The command that goes on after a loss."""
+"""The command that continues after a loss."""
 
 _MAGIC: Final = b"veilring rows 2\n"
 _CHECK_BYTES: Final = 4
-# What a disk writes at once, so that a mark which is half written leaves the others whole.
+# the unit of a disk's writes, so that a partially written mark leaves the others intact
 _BLOCK_BYTES: Final = 4096
 # The head, a mark of finished steps, and a mark of a step that has begun.
 _BLOCKS: Final = 3
@@ -88,7 +88,7 @@ class Salvage:
         ids: The ids of the rows that are sound.
         damaged: The number of places that are not, or of rows that are missing.
         steps: See `RowFile`.
-        tied: Whether it belongs to the ledger beside it, as far as its head can be read.
+        tied: Whether it belongs to the ledger next to it, as far as its header is readable.
     """
 
     ids: tuple[str, ...] = ()
@@ -106,14 +106,14 @@ def open_rows(
     begin: bool = True,
     finished: int = 0,
 ) -> "RowFile":
-    """Open a file of rows, or begin it, while holding the lock of the ledger beside it.
+    """Open a file of rows, or create it, while holding the lock of the ledger next to it.
 
     Args:
         path: The path of the file; none for rows in memory.
         features: The number of features of a row.
-        schema: A hash of the terms that make a row a direction.
-        tie: The id of the ledger beside it.
-        begin: Whether a file that is missing may be begun.
+        schema: The hash of the terms that define the conversion from rows to directions.
+        tie: The id of the ledger next to it.
+        begin: Whether to create a missing file.
         finished: The number of its steps that the ledger knows of.
 
     Raises:
@@ -146,14 +146,14 @@ def salvage(
     """Find the sound rows of a damaged file; on demand overwrite the damaged places.
 
     Args:
-        path: The file; one that is missing holds nothing.
-        features: As `open_rows` takes it.
-        schema: As `open_rows` takes it.
-        tie: As `open_rows` takes it.
-        overwrite: Whether to leave a file that is sound, with the rows that are.
+        path: The file; a missing one contains nothing.
+        features: As in `open_rows`.
+        schema: As in `open_rows`.
+        tie: As in `open_rows`.
+        overwrite: Whether to leave a valid file, with the remaining rows.
 
     Raises:
-        InputError: As `open_rows`.
+        InputError: As in `open_rows`.
         StoreFailed: If it cannot be read or written.
     """
     head = _HEAD.pack(_MAGIC, features, schema, tie)
@@ -181,7 +181,7 @@ def unreadable_rows(path: Path, error: OSError) -> StoreFailed:
 
 
 class RowFile:
-    """Rows in places. Get it from `open_rows`, and read them with `load` before anything else.
+    """Rows in fixed places. Create it with `open_rows`, and call `load` before anything else.
 
     Args:
         file: An unbuffered file with a head.
@@ -226,7 +226,7 @@ class RowFile:
         """Check the whole file, and then finish a step that a crash has interrupted.
 
         Args:
-            finished: As `open_rows` takes it: a step that was finished once is not interrupted now.
+            finished: As in `open_rows`: a step that was finished once is not interrupted now.
 
         Raises:
             StoreFailed: If anything is damaged that no interrupted step explains, or the file is an
@@ -271,7 +271,7 @@ class RowFile:
             raise self._damaged("an id has two rows")
 
     def differing(self, records: LabelledRecords) -> int | None:
-        """Return the position of the first record that is here with another row, or none."""
+        """Return the position of the first record that exists with another row, or none."""
         for number, name in enumerate(records.ids):
             if name in self._places:
                 kept = self._read(self._places[name], 1)
@@ -500,7 +500,7 @@ def _crc(content: bytes) -> bytes:
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a file that is there as a whole, or not at all, and that only its owner reads."""
+    """Write a private file, completely or not at all."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     with open_private(draft, "xb") as file:

@@ -21,34 +21,34 @@ from veilring.protocols.prediction.messages import MESSAGE_OVERHEAD_BYTES, Predi
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Clients = Literal["together", "apart"]
-"""To whom the promise is made: to all clients, who may show each other their answers; or to each
-alone, who then has a stream and records' budgets of its own."""
+"""The scope of the guarantee: all clients, who may share their answers; or each client
+individually, with a stream and records' budgets of its own."""
 
-STREAM_QUERIES_MAX: Final = AMOUNT_MAX  # what the ledger counts up to
+STREAM_QUERIES_MAX: Final = AMOUNT_MAX  # the limit of the ledger's counts
 LABEL_CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
 # One request keeps all others waiting: this many take seconds on a large table.
 BLOCK_MAX: Final = 4096
-# What records pay for a request is one blob, 8 bytes each, and SQLite takes 10**9 bytes. A request
-# for which more would pay could not be charged, and that would show how many are near.
+# The payments of records for a request are one blob, 8 bytes each, and SQLite allows 10**9 bytes. A
+# request with more paying records could not be charged, and that would reveal how many are nearby.
 RECORDS_MAX: Final = 100_000_000
 _STEP_BYTES: Final = 2  # of a feature
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRules:
-    """The rules of a prediction server. Its clients hold the same.
+    """The rules of a prediction server, equal for its clients.
 
     Attributes:
         features: The number of features of a row and of a query.
         classes: The number of classes.
-        queries: T, the length of the stream that is declared beforehand, at least 4. No query
-            beyond it is answered: of all clients together, or of each client.
+        queries: T, the declared length of the stream, at least 4. No query beyond it is answered:
+            of all clients together, or of each client.
         epsilon: ε of all answers that the promise is about.
         sigma2: σ2, the noise of a vote per square root of the neighbours.
         delta: δ of the same answers.
         kernel: The kernel of a row and a query, with its τ.
         accountant: `gdp` or `rdp`, see `individual_budget`; both are valid here.
-        clients: To whom the promise is made.
+        clients: The scope of the guarantee.
         block_max: The maximum number of queries of a request.
         paid: The price that each record has paid before the stream, in the unit of zCDP, for an
             origin that was released with noise.
@@ -105,7 +105,7 @@ class ServerRules:
 
     @property
     def budgets(self) -> Budgets:
-        """The ledger's budgets: queries are counted in public, what records spend in secret."""
+        """The ledger's budgets: queries are counted in public, records' charges in secret."""
         if self.clients == "apart":
             return Budgets("queries", analyst=self.queries, record=self.budget)
         return Budgets("queries", total=self.queries, record=self.budget)
@@ -126,7 +126,7 @@ class ServerRules:
         return Predictor(self.parameters, self.kernel, self.features)
 
     def check(self, request: PredictionRequest) -> None:
-        """Refuse a request that is against the rules.
+        """Refuse a request that violates the rules.
 
         Raises:
             InputError: If so; it names a field of the request.

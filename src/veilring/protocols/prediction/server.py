@@ -26,7 +26,7 @@ _log = logging.getLogger("veilring.prediction")
 PREDICT: Final = "prediction.predict"
 """The service that labels queries, for everybody in the roster."""
 STATUS: Final = "prediction.look"
-"""The service that says how many queries are left. It costs nothing."""
+"""The service that reports the number of remaining queries. It is free."""
 ADD: Final = "prediction.add"
 """The service that adds records, for administrators."""
 FORGET: Final = "prediction.forget"
@@ -37,7 +37,7 @@ _Change = TypeVar("_Change", AddRequest, ForgetRequest)
 
 
 class PredictionServer:
-    """Answers requests one after the other, in the order in which they come.
+    """Answers requests one after the other, in order of arrival.
 
     Args:
         state: The state of the server, which its opener closes.
@@ -68,8 +68,8 @@ class PredictionServer:
         """Wait until the disk fails.
 
         Raises:
-            StoreFailed: Then. No request is answered any more; start again to see what the files
-                hold.
+            StoreFailed: When that happens. No further request is answered; restart to read the
+                files again.
         """
         await self._failure.wait()
 

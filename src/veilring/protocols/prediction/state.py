@@ -1,18 +1,18 @@
 """The durable state of a prediction server: rows, their budgets and the answers so far.
 
-The ledger and the file of rows are the truth, and a predictor holds a copy of both. Each step
-leaves the two such that a server that finds them after a crash goes on from there:
+The ledger and the file of rows are authoritative, and a predictor holds a copy of both. Each step
+leaves the two in a state from which a server can continue after a crash:
 
-- a record is in the ledger before its row is on the disk, so that no row is without a budget;
-- a record is forgotten in the ledger before its row is zeroed, so that no row is gone whose traces
-  are left; if power fails in between, the record is there as before, and nobody was told otherwise;
-- the ledger notes each finished step of the file of rows, so that the file is at most one ahead.
+- a record is in the ledger before its row is on disk, so no row is without a budget;
+- a record is forgotten in the ledger before its row is zeroed, so no row is gone while its traces
+  remain; if power fails in between, the record is unchanged, and nobody was told otherwise;
+- the ledger records each finished step of the file of rows, so the file is at most one step ahead.
 
 Any other difference is damage, a lost file or an old copy. It is refused, and nothing is
 overwritten: with fewer rows answers would be noise at the full price, and without a ledger each
-record would have its budget again. The operator then puts copies back. If there are none,
-`repair_state` goes on without what was lost, if the operator accepts that: records, which may be
-added again, or what records have spent, and with it the promise to them.
+record would have its budget again. The operator then restores copies. If there are none,
+`repair_state` continues without the lost data, if the operator accepts that: records, which may be
+added again, or records' charges, and with them the guarantee.
 """
 
 import sqlite3
@@ -76,12 +76,12 @@ def open_state(
     Args:
         rules: The public rules.
         folder: The folder of the files; none for a server in memory.
-        schema: A hash of the terms that make a row a direction.
+        schema: The hash of the terms that define the conversion from rows to directions.
 
     Raises:
         InputError: If another process has the files open, or they were begun under other rules.
         StoreFailed: If the files cannot be opened or read, are damaged, or do not belong together;
-            it names the file, and says what to do.
+            it names the file and the remedy.
     """
     if folder is None:
         return _opened(rules, None, None, schema)
@@ -152,7 +152,7 @@ class ServerState:
 
     @property
     def answered(self) -> int:
-        """The number of queries that were answered in all: public."""
+        """The total number of answered queries, which is public."""
         return round(self._ledger.totals().spent)
 
     def answer(self, client: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
@@ -232,7 +232,7 @@ class ServerState:
         )
 
     def forget(self, ids: Sequence[str]) -> int:
-        """Forget records at once: in memory, on the disk, and what ties them to answers.
+        """Forget records at once: in memory, on disk, and their links to answers.
 
         Returns:
             The number of records that were here. Records that were forgotten before stay so.
@@ -291,7 +291,7 @@ class ServerState:
         self._accounts.add(records.ids, numbers)
         self._numbers.update(zip(records.ids, numbers.tolist(), strict=True))
         labels, nothing = records.labels.astype(np.int64), np.zeros(len(records), np.int64)
-        # What each has left is read from the ledger before each request.
+        # the remaining budgets are read from the ledger before each request
         self._predictor.add(numbers, records.directions, labels, nothing)
 
     def _require_same_age(self) -> None:
@@ -321,7 +321,7 @@ class ServerState:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Close everything if a step fails half way: the files say, once opened again."""
+        """Close everything if a step fails halfway: reopening the files shows the outcome."""
         if not self._sound:
             raise StoreFailed("the server's files are closed; start it again")
         try:
@@ -363,15 +363,14 @@ def repair_state(
     lose_records: bool = False,
     lose_budgets: bool = False,
 ) -> StateDamage:
-    """Find the loss of a server's files, and make them fit again if all of it is accepted.
+    """Find the losses in a server's files, and repair the files if all losses are accepted.
 
     Args:
         rules: The public rules.
         folder: The folder of the files; no server has them open.
-        schema: As `open_state` takes it.
-        lose_records: Accept that records are lost. They have what they had left once they are
-            added again.
-        lose_budgets: Accept that what records have spent is forgotten, so that they spend again.
+        schema: As in `open_state`.
+        lose_records: Accept the loss of records. They keep what they had left when added again.
+        lose_budgets: Accept the loss of records' charges, so that they spend again.
 
     Returns:
         The loss. Nothing was changed unless all of it was accepted.
@@ -401,7 +400,7 @@ def repair_state(
 
 
 class _Files:
-    """A ledger that is open, and the file of rows beside it."""
+    """An open ledger, and the file of rows next to it."""
 
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: Path, schema: bytes) -> None:
         self._ledger, self._accounts = ledger, Accounts(ledger, rules.clients)

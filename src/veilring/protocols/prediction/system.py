@@ -65,7 +65,7 @@ from veilring.protocols.system import (
 )
 
 STREAM_QUERIES: Final = 1000
-"""The length of a stream of `queries = "auto"` where the number of queries is not known."""
+"""The length of a stream with `queries = "auto"` if the number of queries is unknown."""
 _CENTRE: Final = 0.5  # of public ranges
 
 _TAUS: Final = Tunable.of(0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -76,23 +76,23 @@ _Stream = Annotated[int, Field(ge=STREAM_QUERIES_MIN, le=STREAM_QUERIES_MAX)]
 class IndKNN(System):
     """A server answers a stream of queries by noisy votes of records near each.
 
-    Rows and queries become directions from the middle of the public ranges. Each record has a
-    budget of its own, pays from it for the queries that it is near to, and takes part in no more
-    when it is spent. Each batch of queries is a stream of its own, with fresh budgets.
+    Rows and queries become directions from the middle of the public ranges. Each record has its own
+    budget, is charged for the queries that it is near to, and stops taking part when its budget is
+    spent. Each batch of queries is a separate stream, with fresh budgets.
 
     Attributes:
         name: `prediction`.
         epsilon: ε of all answers of a stream.
         delta: δ of the same answers; choose it far below one in the number of rows.
-        queries: T, the number of queries of a stream, declared beforehand. The longer the stream,
-            the less a record can say to each. `auto` is as many as are asked.
-        clients: To whom the promise is made: all clients `together`, or each of them `apart`,
-            with a stream and budgets of its own.
-        accountant: How a record's budget follows from ε and δ: exact Gaussian accounting, or the
-            paper's.
-        kernel: How alike two directions are: the cosine, or `exp(-|x - q|² / ν²)`.
-        tau: τ, the least value of the kernel at which a record is a neighbour. `auto` follows from
-            the first queries of a stream, ε and the public numbers of features and records.
+        queries: T, the declared number of queries of a stream. The longer the stream, the less a
+            record can contribute to each. `auto` is the number of queries asked.
+        clients: The scope of the guarantee: all clients `together`, or each of them `apart`, with a
+            stream and budgets of its own.
+        accountant: The conversion from ε and δ to a record's budget: exact Gaussian accounting, or
+            the paper's.
+        kernel: The similarity of two directions: the cosine, or `exp(-|x - q|² / ν²)`.
+        tau: τ, the minimum kernel value of a neighbour. `auto` follows from the first queries of a
+            stream, ε and the public numbers of features and records.
         width: ν², for `rbf`.
         sigma2: σ2, the noise of a vote per square root of the number of neighbours. `auto` follows
             from ε and the length of the stream.
@@ -195,7 +195,7 @@ class IndKNN(System):
         tau: float = TAU,
         paid: float = 0.0,
     ) -> ServerRules:
-        """Return the rules that server and clients hold for rows of this shape.
+        """Return the rules of server and clients for rows of this shape.
 
         Args:
             features: The number of features of a row.
@@ -206,7 +206,7 @@ class IndKNN(System):
             paid: See `ServerRules`.
 
         Raises:
-            InputError: If the parameters do not go together.
+            InputError: If the parameters are incompatible.
         """
         asked = STREAM_QUERIES if queries is None else max(STREAM_QUERIES_MIN, queries)
         stream = asked if self.queries == "auto" else self.queries
@@ -256,8 +256,8 @@ class IndKNNSetup(ServerSetup):
         system: The parameters.
         parts: The rows of each party, by its name.
         facts: The public facts of the data and the parties.
-        centre: The public point from which directions are taken, features in [0, 1]; by default the
-            middle of the ranges.
+        centre: The public point from which directions are measured, features in [0, 1]; by default
+            the middle of the ranges.
 
     Attributes:
         records: The server's records.
@@ -273,7 +273,7 @@ class IndKNNSetup(ServerSetup):
     ) -> None:
         super().__init__(system, parts, facts)
         self._asked, self._centre = system, centre
-        self.rules(STREAM_QUERIES_MIN)  # refuses now what it would later
+        self.rules(STREAM_QUERIES_MIN)  # refuses now what it would refuse later
         if system.tau == "auto":
             public_rows(facts.rows, "tau")
         rows = together(parts)
@@ -300,7 +300,7 @@ class IndKNNSetup(ServerSetup):
         """Return the rules of a stream.
 
         Args:
-            queries: How many will be asked.
+            queries: The number of queries.
             directions: The first of them, shape (queries, features), which `tau = "auto"` follows.
         """
         facts, asked, tau = self.facts, self._asked, TAU
@@ -310,7 +310,7 @@ class IndKNNSetup(ServerSetup):
         return asked.bind(facts.features, facts.classes, queries=queries, tau=tau)
 
     def directions(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Return rows as the server takes them: directions from the centre.
+        """Return rows in the server's form: directions from the centre.
 
         A row at the centre has no direction; the diagonal is used instead.
 
@@ -322,7 +322,7 @@ class IndKNNSetup(ServerSetup):
         return quantise(away)
 
     def open_stream(self, directions: NDArray[np.float32]) -> Predictor:
-        """Make a predictor whose records have their whole budgets, for a stream of its own.
+        """Make a predictor whose records have full budgets, for a separate stream.
 
         Args:
             directions: The queries that will be asked, shape (queries, features).
@@ -365,7 +365,7 @@ class IndKNNSetup(ServerSetup):
 
     @override
     def spent(self, batches: int) -> Spent:
-        """Return what streams spend together: each record may spend its budget in each of them."""
+        """Return the total spending of streams; each record may spend its budget in each."""
         asked = self._asked
         if batches <= 1:
             return Spent(asked.epsilon * batches, asked.delta, batches, "stream")

@@ -26,25 +26,27 @@ from veilring.protocols.system import Promise, RowsLike
 FORMAT: Final = "veilring released model"
 VERSION: Final = 1
 MODEL_BYTES_MAX: Final = 1 << 25
-"""A thousand classes of a thousand features have two thirds of this. It is no more, since a file of
-nothing but brackets takes 200 times its size in memory before it is refused."""
+"""A model with a thousand classes of a thousand features needs two thirds of this. The limit is no
+larger, because a file of nothing but brackets takes 200 times its size in memory before it is
+refused."""
 
 _CLASSES: Final = "classes"
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """How a model was made. Public.
+    """The public origin of a model.
 
     Attributes:
-        statistic: What was added up: means, lda, counts, grid or trees; own for another one.
+        statistic: The statistic: means, lda, counts, grid or trees; own for a custom one.
         law: The law of the noise: laplace, gaussian or skellam.
         parties: The number of parties that were to add their shares of it.
-        tolerated: How many of them may pool what they see.
-        lost: How many more may have been missing.
+        tolerated: The number of parties that may collude.
+        lost: The number of further parties that may have been missing.
         rows: The declared number of rows of all of them together.
-        noise: Of each sum, the standard deviation of the noise on each of its numbers, divided by
-            the norm of what one row adds at most: the L1 norm for laplace, otherwise the L2 norm.
+        noise: For each sum, the standard deviation of the noise on each of its numbers, divided by
+            the maximum norm of a row's contribution: the L1 norm for laplace, otherwise the L2
+            norm.
     """
 
     statistic: str
@@ -60,7 +62,7 @@ class Provenance:
         """Return how a release was made.
 
         Args:
-            parameters: What all parties held.
+            parameters: The public parameters.
             released: The release.
         """
         plan, trust = parameters.plan, parameters.plan.trust
@@ -80,7 +82,7 @@ class Provenance:
 
 
 class _Document(RowSchema):
-    """What a file of a model holds, but for what is in the classifier."""
+    """The content of a model's file, except for the classifier."""
 
     format: Literal["veilring released model"]
     version: Literal[1]
@@ -94,10 +96,10 @@ class ReleasedModel:
     """A released classifier with the schema of its rows and its promise.
 
     Attributes:
-        schema: How a row is read: its classes, and its columns with their public ranges.
-        classifier: What labels rows that are scaled by the schema.
-        promise: What the release promises those whose rows are in it.
-        provenance: How it was made.
+        schema: The schema of rows: the classes, and the columns with their public ranges.
+        classifier: The classifier of rows that are scaled by the schema.
+        promise: The guarantee for the rows in the release.
+        provenance: The origin of the model.
 
     Raises:
         InputError: If the classifier has other classes or another number of features than the
@@ -129,8 +131,8 @@ class ReleasedModel:
 
         Args:
             released: The release.
-            parameters: What all parties held.
-            promise: What the release promises.
+            parameters: The public parameters.
+            promise: The guarantee of the release.
         """
         features = parameters.features
         schema = RowSchema(classes=features.classes, features=feature_terms(features))
@@ -177,10 +179,10 @@ class ReleasedModel:
         """Return estimated probabilities, shape (rows, classes), each row with a sum of 1.
 
         Args:
-            rows: As `predict` takes them.
+            rows: As in `predict`.
 
         Raises:
-            InputError: As `predict` does, or if the classifier has no probabilities.
+            InputError: As in `predict`, or if the classifier has no probabilities.
         """
         return self.classifier.predict_proba(self.to_unit(rows))
 
@@ -192,10 +194,10 @@ class ReleasedModel:
         """Return rows scaled by the schema into [0, 1], shape (rows, features): for `classifier`.
 
         Args:
-            rows: As `predict` takes them.
+            rows: As in `predict`.
 
         Raises:
-            InputError: As `predict` does.
+            InputError: As in `predict`.
         """
         if isinstance(rows, Path | str):
             return self.schema.read_queries(Path(rows))
@@ -211,10 +213,10 @@ class ReleasedModel:
         return ranges.to_unit(floats("rows", np.asarray(rows)), constant=0.0)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the model as values that JSON can hold.
+        """Return the model as values that JSON can express.
 
         Raises:
-            InputError: If the classifier is of a kind of one's own, which has no document.
+            InputError: If the classifier is of a custom kind, which has no document.
         """
         classifier = as_document(self.classifier)
         del classifier[_CLASSES]  # the schema has them
@@ -250,12 +252,12 @@ class ReleasedModel:
 
 
 def _columns(features: Sequence[FeatureTerms]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what columns have to have in common: their ranges are the model's own."""
+    """Return the parts of columns that must match: their ranges are the model's own."""
     return [(each.name, each.categories) for each in features]
 
 
 def load_model(path: Path | str) -> ReleasedModel:
-    """Read what `ReleasedModel.save` wrote.
+    """Read a file written by `ReleasedModel.save`.
 
     Args:
         path: The file, of at most `MODEL_BYTES_MAX` bytes.

@@ -4,7 +4,7 @@ Each peer adds to the sum of its own rows a share of the noise, and nobody sees 
 total. So the total protects every row, also against the peers: from a coalition of `tolerated`
 parties, and the parties that may be lost, enough noise stays hidden.
 
-A client gets the totals, and makes the model by itself. Its queries stay with it.
+A client gets the totals and makes the model itself. Its queries stay local.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,14 +47,14 @@ Charge = Callable[[Account], object]
 
 
 class ReleaseRequest(Message, kind="release.request"):
-    """Asks for the next piece of the totals, so that no more than one is ever under way."""
+    """Requests the next piece of the totals, so that at most one is in flight."""
 
 
 class ReleasedWords(Message, kind="release.words"):
     """A piece of a total, to a client.
 
     Attributes:
-        shares: How many parties' rows and noise the total has.
+        shares: The number of parties whose rows and noise are in the total.
         words: Shape (entries,), at most `PIECE_WORDS`.
     """
 
@@ -72,7 +72,7 @@ def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> No
 
     Raises:
         InputError: If the rows have other features or a class that is not public, the plan is for
-            more or fewer parties, or a row exceeds the bound of a statistic of one's own.
+            another number of parties, or a row exceeds the bound of a custom statistic.
     """
     check_rows(rows, len(parameters.features), len(parameters.features.classes))
     planned = parameters.plan.trust.parties
@@ -100,10 +100,10 @@ async def release_rows(
     Args:
         party: This participant; alone it is an owner, and its own noise is all that there is.
         rows: The party's private rows; it may have none.
-        client: With `star` the participant that adds up. Where parties may be lost, it also names
-            those whose words are in, and the release ends with an error if it is lost itself.
-        parameters: What all parties hold; its plan is made for as many.
-        adding: Whether each party adds up, or one of them does and tells the others.
+        client: With `star` the participant that adds up. If parties may be lost, it also names the
+            parties in the sum, and the release ends with an error if it is lost itself.
+        parameters: The public parameters, whose plan is for this number of parties.
+        adding: Whether each party adds up, or one of them does and sends the totals to the others.
         charge: Called before this party sends any of its rows: from then on others may have the
             total, and the release is spent, however the run ends. If it raises, nothing is sent.
 
@@ -114,8 +114,8 @@ async def release_rows(
         InputError: If own rows do not fit, or the plan is for another number of parties; nothing
             was sent then.
         TooManyLost: If more parties are lost than the plan allows for.
-        ProtocolViolation: If a peer sent what no honest party sends.
-        Tampered: If parties hold different things to be public.
+        ProtocolViolation: If a peer sent something that no honest party sends.
+        Tampered: If parties have different public inputs.
     """
     require_ready(rows, parameters, len(party.parties))
     sums = await _agree(party, client, parameters, adding) if party.peers else None
@@ -131,7 +131,7 @@ async def release_rows(
 async def _agree(
     party: Party, client: str, parameters: ReleaseParameters, adding: Adding
 ) -> MaskedSums | SurvivingSums:
-    """Agree on keys or seeds, and bind all sums to what is public."""
+    """Agree on keys or seeds, and bind all sums to the public inputs."""
     trust, star = parameters.plan.trust, adding == "star"
     sums: MaskedSums | SurvivingSums
     if trust.lost:
@@ -178,7 +178,7 @@ async def release_by_owner(
 
     Raises:
         InputError: If the rows do not fit, or the plan is for several parties.
-        ProtocolViolation: If the peer sent what no honest party sends.
+        ProtocolViolation: If the peer sent something that no honest party sends.
     """
     (other,) = party.peers
     if rows is None:
@@ -244,7 +244,7 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
 
     Args:
         parties: The number of parties, n, at least 3.
-        parameters: What they hold.
+        parameters: The public parameters.
         adding: Whether each party adds up, or one of them does.
     """
     trust, pieces = parameters.plan.trust, list(_pieces(parameters))

@@ -65,25 +65,26 @@ _QUERIES_MAX: Final = 2**62
 
 
 class Release(System):
-    """Peers release one noisy sum of their rows, and a model that is made of it labels all queries.
+    """Parties release one noisy sum of their rows, and a model made from it labels all queries.
 
-    Each party adds a share of the noise to a statistic of its rows; a masked sum adds up. What is
-    computed from the total costs nothing more, so that queries are free and stay with who asks.
+    Each party adds a noise share to a statistic of its rows; a masked sum adds them up.
+    Computations on the total cost nothing more, so queries are free and stay with the client.
 
     Attributes:
         name: `release`.
         epsilon: The price of the release.
-        delta: The probability that comes with it; 0 for a pure guarantee.
-        tolerated: The number of parties that may pool what they see, the one that looks among them,
-            so that 0 is as much as 1. `auto` is fewer than half of them.
+        delta: The δ; 0 for a pure guarantee.
+        tolerated: The number of parties that may collude, the observer included, so that 0 is
+            equivalent to 1. `auto` is fewer than half of them.
         lost: The number of parties that may be lost while they release, for which there is more
             noise; with 0 the loss of one ends the release.
-        statistic: What is added up; `auto` follows from public numbers by a rule.
+        statistic: The statistic to add up; `auto` follows from public numbers by a rule.
         law: The law of noise that is not pure.
-        rows: The declared number of rows of all parties together, which counts as public; 0 where
-            it is known, as it is in an experiment.
-        trusted: Whether one owner holds all rows and makes the noise alone.
-        sum: Who adds up: each party by itself, or the one that asks, which tells the others.
+        rows: The declared total number of rows, which is public; 0 if it is known, as in an
+            experiment.
+        trusted: Whether one owner holds all rows and adds the noise alone.
+        sum: The way to add up: each party itself, or the client, which sends the totals to the
+            others.
     """
 
     is_lasting: ClassVar[bool] = True
@@ -154,7 +155,7 @@ class Release(System):
         return replace(promise, delta=plan.delta, measure=_measure(plan.delta))
 
     def trust_among(self, parties: int) -> Trust:
-        """Return whose shares of the noise count among the given number of parties.
+        """Return the parties whose noise shares count among the given number of parties.
 
         Raises:
             InputError: If there are too few of them for those that collude or may be lost.
@@ -165,7 +166,7 @@ class Release(System):
             raise InputError("parties", parties, f"at least {PARTIES_MIN}, or `trusted = true`")
         automatic = self.tolerated == "auto"
         tolerated = tolerated_default(parties) if automatic else int(self.tolerated)
-        # A party that looks at the total knows its own share of the noise.
+        # A party that observes the total knows its own noise share.
         return Trust(parties, max(1, tolerated), self.lost)
 
     def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier] | None:  # noqa: ARG002  (a subclass's own)
@@ -180,15 +181,15 @@ class Release(System):
         return None
 
     def bind(self, features: Features, parties: int, rows: int | None) -> ReleaseParameters:
-        """Return the parameters that all parties hold.
+        """Return the public parameters.
 
         Args:
             features: The public schema.
             parties: The number of parties that hold rows.
-            rows: The number of rows of all of them, where it is known and none is declared.
+            rows: The total number of rows, if it is known and none is declared.
 
         Raises:
-            InputError: If they do not go together, or the number of rows is missing.
+            InputError: If they are incompatible, or the number of rows is missing.
         """
         declared = self.rows or rows
         if declared is None:
@@ -230,7 +231,7 @@ class Release(System):
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:
-        """Return what a release costs, however many queries there are.
+        """Return the cost of a release, for any number of queries.
 
         Raises:
             InputError: If `rows` is needed and missing: the statistic depends on it.
@@ -242,7 +243,7 @@ class Release(System):
         """Return the closed form of the cost of a release.
 
         Args:
-            parameters: What all parties hold.
+            parameters: The public parameters.
             parties: Their number.
         """
         if self.trusted:
@@ -302,7 +303,7 @@ class ReleaseSetup(Setup):
     """Parties that are ready to release: peers, or an owner of all rows and a client.
 
     Attributes:
-        parameters: What all parties hold.
+        parameters: The public parameters.
     """
 
     def __init__(self, system: Release, parts: Mapping[str, Rows], facts: Facts) -> None:

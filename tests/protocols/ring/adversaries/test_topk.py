@@ -32,7 +32,7 @@ FOUND_IN_TOPK = [InflateTopK(), InflateTopK(4), InflateTopK(2, first_round=8), R
 @pytest.mark.parametrize("liar", NAMES)
 async def test_who_takes_entries_out_is_among_those_named(liar: str, adversary: Adversary) -> None:
     """Wherever it sits in the ring, an honest party finds entries gone, and suspects it too."""
-    with pytest.raises(RunFailed, match="took entries out of the") as caught:
+    with pytest.raises(RunFailed, match="removed entries from the") as caught:
         await topk({liar: adversary})
     found = accusations(caught.value, liar)
     assert found
@@ -73,7 +73,7 @@ async def test_without_noise_nothing_can_be_taken_out() -> None:
     """With P0 = 0 there is no noise to hide in, however large delta is."""
     silent = replace(TOPK, P0=0.0, delta=1.0)
     for liar in NAMES:
-        with pytest.raises(RunFailed, match="took entries out of the"):
+        with pytest.raises(RunFailed, match="removed entries from the"):
             await topk({liar: InflateTopK()}, silent)
 
 
@@ -136,7 +136,7 @@ async def test_vectors_of_an_earlier_session_are_found() -> None:
         old = await cluster.run(pp_topk, ring=RING, parameters=TOPK, watch=["party-4"])
         replay = {"party-4": Replay(old.views["party-4"].sent)}
         own = [values / 2 for values in VALUES]
-        with pytest.raises(RunFailed, match="took entries out of the") as caught:
+        with pytest.raises(RunFailed, match="removed entries from the") as caught:
             await cluster.run(pp_topk, ring=RING, parameters=TOPK, own=own, adversaries=replay)
     assert all(is_among("party-4", error) for error in accusations(caught.value, "party-4"))
 

@@ -85,7 +85,7 @@ async def test_votes_that_are_added_are_not_found(method: SumMethod) -> None:
 @pytest.mark.parametrize("by", [-6.0, 0.25])
 async def test_votes_that_nobody_can_have_are_found(method: SumMethod, by: float) -> None:
     """Fewer than one's own votes, or parts of a vote, end the run; anybody may have done it."""
-    with pytest.raises(RunFailed, match="made vote totals") as caught:
+    with pytest.raises(RunFailed, match="caused vote totals") as caught:
         await knn({"party-4": WrongSum(by)}, replace(KNN, sum=method))
     found = accusations(caught.value, "party-4")
     assert found
@@ -94,7 +94,7 @@ async def test_votes_that_nobody_can_have_are_found(method: SumMethod, by: float
 
 async def test_votes_that_one_party_was_kept_from_casting_are_missed() -> None:
     """In PP-kNN a victim without a radius casts no votes, and too few are left."""
-    with pytest.raises(RunFailed, match="made vote totals") as caught:
+    with pytest.raises(RunFailed, match="caused vote totals") as caught:
         await knn({STARTER: Equivocate("party-1")})
     assert all(is_among(STARTER, error) for error in accusations(caught.value, STARTER))
 

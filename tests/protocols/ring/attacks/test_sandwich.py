@@ -163,5 +163,5 @@ async def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(InputError, match="victim is 'party-1'"):
         recover_input(view, "party-1", method=SumMethod(), fixed=fixed)
     empty = CoalitionView(ring, {"party-1": View("party-1")}, {"party-1": np.zeros((2, 3))})
-    with pytest.raises(InputError, match="views lack some of what parties published"):
+    with pytest.raises(InputError, match="views lack some of the values that parties published"):
         recover_groups(empty, method=shares, fixed=fixed)

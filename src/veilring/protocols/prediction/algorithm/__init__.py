@@ -1,5 +1,5 @@
 """The mathematics of private prediction, without input or output, clocks and parties.
 
-`features` makes directions of rows, `kernels` finds the neighbours of a query, `filter` says what
-each neighbour votes and pays, and `predictor` answers a stream of queries.
+`features` converts rows to directions, `kernels` finds the neighbours of a query, `filter` computes
+the vote and payment of each neighbour, and `predictor` answers a stream of queries.
 """

@@ -1,12 +1,12 @@
-"""Directions as whole numbers, so that each inner product is exact however it is computed.
+"""Directions as whole numbers, so that inner products are exact on any device.
 
 A unit vector is scaled to a length of at most 4096 and rounded. By Cauchy and Schwarz each partial
-sum of an inner product of two of them is a whole number of at most 2**24, which single precision
-holds exactly. So a block of queries, a single query, another library and a GPU give the same bits,
-and so does the same table without some of its rows.
+sum of an inner product of two of them is a whole number of at most 2**24, which is exact in single
+precision. A block of queries, a single query, another library and a GPU therefore give the same
+bits, and so does the same table without some of its rows.
 
-Directions are taken from a public origin. Embeddings often lie in one cone, with all their cosines
-near one another; from their mean they look in all directions. The mean of private rows is private:
+Directions are measured from a public origin. Embeddings are often in one cone, with similar
+cosines; from their mean they point in all directions. The mean of private rows is private:
 `private_mean` releases it once, with noise, and each record pays for it from its own budget.
 """
 
@@ -24,8 +24,8 @@ from veilring.privacy.budgets import from_units, to_units
 from veilring.privacy.checks import floats
 
 LENGTH_MAX: Final = 4096
-"""The maximum length of a quantised vector. Its square is 2**24, the last whole number up to which
-single precision holds all of them."""
+"""The maximum length of a quantised vector. Its square is 2**24, the limit of exact whole numbers
+in single precision."""
 LENGTH: Final = 4090
 """The length to which vectors are scaled: rounding hardly ever makes one longer than
 `LENGTH_MAX`."""
@@ -45,9 +45,9 @@ def quantise(
 
     Args:
         features: Shape (rows, features), finite, none of them zero.
-        origin: The point from which directions are taken, by default 0. Each row is first scaled
+        origin: The point from which directions are measured, by default 0. Each row is first scaled
             to length 1, then the origin is subtracted, and the difference is scaled. The mean of
-            private rows gives them away: use a public point, or the result of `private_mean`.
+            private rows reveals them: use a public point, or the result of `private_mean`.
 
     Raises:
         InputError: If a shape is wrong, or a row is zero (or the origin) or not finite.
@@ -118,8 +118,7 @@ class Origin(NamedTuple):
 
     Attributes:
         mean: The origin for `quantise`, shape (features,).
-        units: The price that each record of the mean has to pay before the mean is used, in units
-            of the ledger.
+        units: The price that each record must pay before the mean is used, in units of the ledger.
     """
 
     mean: NDArray[np.float64]
@@ -147,10 +146,10 @@ def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Or
         raise InputError("sigma", sigma, "a finite number above 0")
     whole = quantise(rows)
     sums = np.append(whole.sum(axis=0, dtype=np.float64), LENGTH * len(rows))
-    # A quantised row may be a little longer than `LENGTH`; the noise is scaled to the longest.
-    # The noise is drawn in double precision: it is Gaussian, as the account assumes, up to the
+    # A quantised row may be slightly longer than `LENGTH`; the noise is scaled to the longest. The
+    # noise is drawn in double precision: it is Gaussian, as the accounting assumes, up to the
     # rounding of floats. The sums are whole numbers before it and are rounded to whole numbers
-    # after it, so that the low bits of the noise, which could give the sums away, do not leave.
+    # after it, so the low bits of the noise, which could reveal the sums, are not released.
     steps = np.rint(sums + sigma * LENGTH_MAX * rng.standard_normal(len(sums)))
     mean = steps[:-1] / max(LENGTH, float(steps[-1]))
     return Origin(mean, int(to_units(MEAN_SENSITIVITY**2 / (2 * sigma**2))))

@@ -1,9 +1,8 @@
-"""The individual filter: what each record pays for a query, and what it votes (Algorithm 3).
+"""The individual filter: the payment and the vote of each record for a query (Algorithm 3).
 
-`answer_query` is the mechanism. `StoredRows` holds the records that it runs on: they can grow, and
-a forgotten row is overwritten. Budgets are whole units, so that what was spent is known exactly and
-a record can never be overcharged by rounding. Votes are whole numbers too, so that their sum has no
-order.
+`answer_query` is the mechanism. `StoredRows` contains its records: it can grow, and a forgotten row
+is overwritten. Budgets are whole units, so charges are exact and rounding can never overcharge a
+record. Votes are whole numbers too, so their sum does not depend on the order.
 """
 
 import math
@@ -20,11 +19,11 @@ from veilring.protocols.prediction.algorithm.features import require_quantised
 from veilring.protocols.prediction.algorithm.kernels import Hashing
 
 LEAST_NEIGHBOURS: Final = 30
-"""The least K: below it the noise of the count would decide how much noise the votes get."""
+"""The minimum K: below it the noise of the count would determine the noise of the votes."""
 SIGMA2_RULE: Final = "(T / 20)^0.15 / √ε"
 """The rule of `public_sigma2`, in symbols."""
 STREAM_QUERIES_MIN: Final = 4
-"""The shortest stream: being counted takes 3 B / T of B, and a vote needs some of it, too."""
+"""The shortest stream: counting takes 3 B / T of B, and a vote needs some of it, too."""
 
 # Beyond these bounds floats overflow or vanish, for some numbers of neighbours and not for others.
 SIGMA_MIN: Final = 1e-9
@@ -37,16 +36,16 @@ _STREAM_EXPONENT: Final = 0.15
 _VOTE_STEPS: Final = 2.0**24
 # Cuts a contribution by more than its payment can be rounded up.
 _SHORT_OF: Final = 1 - 2.0**-40
-# Room for a few rows from the start, so that doubling it begins somewhere.
+# room for a few rows from the start, as a base for doubling
 _ROOM_MIN: Final = 16
 
 
 def public_sigma2(epsilon: float, queries: int) -> float:
     """Return σ2 by public numbers: (T / 20)^0.15 / √ε.
 
-    A vote is cut at σ2 √(2 K z), z being the record's rest: with more ε less noise does, and a
-    long stream leaves each query so little that fewer and larger votes say more. The numbers were
-    found as those of `public_tau`.
+    A vote is clipped at σ2 √(2 K z), where z is the record's remaining budget: with a larger ε less
+    noise suffices, and in a long stream each query gets so little that fewer and larger votes are
+    better. The numbers were found like those of `public_tau`.
 
     Args:
         epsilon: ε of the stream, above 0.
@@ -115,7 +114,7 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedLabel:
-    """A label, and what it costs. All but the label is secret.
+    """A label with its price. Everything except the label is secret.
 
     Attributes:
         label: The class.
@@ -139,9 +138,9 @@ def answer_query(
 ) -> PricedLabel:
     """Answer one query, given its neighbours (Algorithm 3, lines 4 to 11).
 
-    The noise is drawn in double precision: it is Gaussian, as the account assumes, up to the
-    rounding of floats. Only the label may leave. The low bits of the noisy sums, which could give
-    the votes away, are lost in the choice of the greatest.
+    The noise is drawn in double precision: it is Gaussian, as the accounting assumes, up to the
+    rounding of floats. Only the label may be released. The low bits of the noisy sums, which could
+    reveal the votes, are lost in the choice of the maximum.
 
     Args:
         parameters: The public parameters.
@@ -152,10 +151,10 @@ def answer_query(
             as the last entry, shape (classes + 1,): public, so they vote without pay or noise.
 
     Returns:
-        The label and its price, which has to be durable before the label leaves.
+        The label and its price, which must be durable before the label is sent.
     """
     noise = rng.standard_normal(1 + parameters.classes)
-    # A record that cannot pay for being counted is not counted, and takes no part at all.
+    # A record that cannot pay for the count is not counted, and takes no part at all.
     able = remaining[near.records] >= parameters.entry_units
     active, kappa, classes = near.records[able], near.kernels[able], near.labels[able]
     reused = np.zeros(parameters.classes + 1) if released is None else released
@@ -174,7 +173,7 @@ def answer_query(
 
 
 class _Buffers(NamedTuple):
-    """Room for rows. The codes of one table lie together, so that they are compared in one go."""
+    """Room for rows. The codes of one table are contiguous, so that they are compared at once."""
 
     features: NDArray[np.float32]
     lengths: NDArray[np.float64]
@@ -199,12 +198,12 @@ class _Buffers(NamedTuple):
 class StoredRows:
     """Features, labels and budgets of live records, in no particular order.
 
-    Positions go from 0 to the number of records; forgetting one moves others. Room grows by
-    doubling. A buffer that is left behind is overwritten first, and so is a row that is forgotten.
+    Positions range from 0 to the number of records; forgetting one moves others. Room grows by
+    doubling. An abandoned buffer is overwritten first, and so is a forgotten row.
 
     Args:
         features: The number of features of a row.
-        hashing: The hashing that gives rows their codes, if they have any.
+        hashing: The hashing that gives rows their codes, if there is one.
     """
 
     def __init__(self, features: int, hashing: Hashing | None = None) -> None:

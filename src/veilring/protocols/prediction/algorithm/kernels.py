@@ -35,8 +35,8 @@ from veilring.protocols.prediction.algorithm.features import (
 KernelName = Literal["cosine", "rbf"]
 
 TAU: Final = 0.8
-"""τ where nothing is known of rows or queries, for cosines about the middle of public ranges: the
-best on average over ten tables. `public_tau` is better, and so is what `tuning` finds."""
+"""τ if nothing is known about rows or queries, for cosines around the middle of public ranges: the
+best on average over ten tables. `public_tau` is better, and so is the result of `tuning`."""
 TAU_RULE: Final = "0.8 · n^(-4 / (min(f, 8) + 4)) · ε^(-0.15)"
 """The share of all pairs of queries whose cosine is at least `public_tau`, in symbols."""
 PAPER_WIDTH: Final = math.exp(1.5)
@@ -52,17 +52,19 @@ BITS_MAX: Final = 8  # a code is one byte
 REUSED_MAX: Final = 100_000
 """The maximum number of reused answers: memory is bounded, and this many outvote any noise."""
 
-# By how much the cosine is lowered at which rows are sorted out, so that no rounding loses one.
+# The amount by which the cosine threshold for discarding rows is lowered, so that rounding loses
+# none.
 _MARGIN: Final = 1e-6
 _ROOM_MIN: Final = 256  # released answers
-# Kernels are summed in whole steps, so that their sum has no order; doubles hold 2**29 of them.
+# Kernels are summed in whole steps, so that their sum does not depend on the order; doubles hold
+# 2**29 of them.
 _STEPS: Final = 2.0**24
 
 
-# Of the share of rows that vote, at ε = 1.
+# the share of rows that vote, at ε = 1
 _NEAR_FACTOR: Final = 0.8
 _NEAR_EXPONENT: Final = 0.15
-# A record outside of a right angle about the query is none that is like it; at 1 it is the query.
+# A record outside of a right angle around the query is not similar to it; at 1 it is the query.
 _COSINE_MIN, _COSINE_MAX = 0.2, 0.99
 
 
@@ -102,11 +104,11 @@ def public_tau(queries: NDArray[np.float32], kernel: "Kernel", share: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """How alike two unit vectors are: the cosine, or `exp(-|x - q|² / ν²)`.
+    """The similarity of two unit vectors: the cosine, or `exp(-|x - q|² / ν²)`.
 
     Attributes:
         name: `cosine` or `rbf`.
-        tau: τ, the least value at which a row is a neighbour; above 0 and up to 1.
+        tau: τ, the minimum value of a neighbour; above 0 and up to 1.
         width: ν², for `rbf`; above 0 and up to `WIDTH_MAX`.
 
     Raises:
@@ -173,7 +175,7 @@ def kernel_vote(
     kernel: Kernel,
     classes: int,
 ) -> NDArray[np.int64]:
-    """Return the class with the greatest sum of κ over rows with κ ≥ τ. It is not private.
+    """Return the class with the largest sum of κ over rows with κ ≥ τ. It is not private.
 
     A query without a neighbour gets the label of the nearest row.
 
@@ -236,7 +238,7 @@ class Hashing:
         return np.ascontiguousarray(packed[:, 0])
 
     def candidates(self, rows: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDArray[np.intp]:
-        """Find the rows that share a code with the query in at least one table.
+        """Return the rows that share a code with the query in at least one table.
 
         Args:
             rows: Codes, shape (tables, rows).

@@ -1,8 +1,8 @@
-"""A predictor: rows, what each has left, and the answers to a stream of queries (Algorithm 3).
+"""A predictor: rows, their remaining budgets, and the answers to a stream of queries (Algorithm 3).
 
-Answers do not depend on how the stream is cut into blocks: kernels are exact, the filter takes one
-query after the other, and a query draws as many random numbers whatever the rows are. A `Device`
-computes the inner products on an accelerator, with the same bits.
+Answers do not depend on the division of the stream into blocks: kernels are exact, the filter
+processes one query after the other, and a query draws the same number of random numbers for any
+rows. A `Device` computes the inner products on an accelerator, with the same bits.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,8 @@ from veilring.protocols.prediction.algorithm.filter import (
 )
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, ReleasedAnswers
 
-# Rows of the product that a device has to get right: libraries multiply small ones in other ways.
+# The number of rows of the product used to test a device: libraries multiply small ones in other
+# ways.
 _TRIAL: Final = 256
 # Stands where nothing is reused.
 _NO_PRODUCTS: Final = np.zeros((0, 0), np.float32)
@@ -38,10 +39,10 @@ _NO_PRODUCTS: Final = np.zeros((0, 0), np.float32)
 class Device:
     """A copy of the rows on an accelerator, through the array API standard.
 
-    Features are whole numbers, so that a device gives the bits that NumPy gives. A device that
-    multiplies in fewer digits, as GPUs do in TF32, is found out and refused. Only inner products
-    are computed there; the filter stays where the budgets are. After each change of rows they are
-    copied again.
+    Features are whole numbers, so a device gives the same bits as NumPy. A device that multiplies
+    with fewer digits, like GPUs with TF32, is detected and refused. Only inner products are
+    computed there; the filter stays with the budgets. After each change of rows they are copied
+    again.
 
     Args:
         namespace: The namespace of a library that follows the standard: `numpy`, `cupy`, `torch`.
@@ -76,7 +77,7 @@ class Device:
             self._rows = None
 
     def _try(self, features: int) -> None:
-        # TF32 holds all whole numbers up to 2048; heavy tails make some larger at any width.
+        # TF32 is exact for all whole numbers up to 2048; heavy tails make some larger at any width.
         drawn = quantise(np.random.default_rng(0).standard_cauchy((_TRIAL, features)))
         found = self._multiplied(self._sent(drawn), self._sent(drawn))
         if not np.array_equal(found, inner_products(drawn, drawn)):
@@ -104,16 +105,16 @@ class Device:
 class Predictor:
     """Answers queries on private rows, and forgets a row at once.
 
-    It holds a working copy of what each record has left. Before an answer leaves, its caller makes
-    the charge durable, in a ledger whose slots may serve as the ids here.
+    It holds a working copy of the remaining budgets. Before an answer is sent, its caller makes the
+    charge durable, in a ledger whose slots may serve as the ids here.
 
     Args:
         parameters: The public parameters.
         kernel: The public kernel.
         features: The number of features of a row and of a query.
-        hashing: Hyperplanes, to look at candidates only; queries are then answered one at a time.
+        hashing: Hyperplanes, to examine only candidates; queries are then answered one at a time.
             This pays off for single queries that depend on earlier answers, and for very many rows.
-        reuse: Whether answers join the neighbours of later queries, without pay and noise.
+        reuse: Whether answers join the neighbours of later queries, without payment and noise.
         device: An accelerator for the inner products with all rows; hashed candidates are
             multiplied on the host. Answers are the same.
 
@@ -197,7 +198,7 @@ class Predictor:
         self._clear()
 
     def restock(self, remaining: NDArray[np.int64]) -> None:
-        """Set what each record has left, by a ledger or for another client.
+        """Set the remaining budgets, from a ledger or for another client.
 
         Args:
             remaining: Units, in the order of `ids`, shape (records,).
@@ -205,7 +206,7 @@ class Predictor:
         self._rows.remaining[:] = remaining
 
     def forget(self, ids: NDArray[np.int64]) -> None:
-        """Forget records at once: what is held of them here is overwritten before this returns.
+        """Forget records at once: their data here are overwritten before this returns.
 
         That includes their features, labels, budgets, codes, and inner products with queries.
 
@@ -286,13 +287,13 @@ class Predictor:
             yield Neighbours(among[near], kappa, rows.labels[among[near]])
 
     def _clear(self) -> None:
-        """Overwrite what is derived from rows: the room for products, and a device's copy."""
+        """Overwrite data derived from rows: the buffer for products, and a device's copy."""
         self._room.fill(0)
         if self._device is not None:
             self._device.clear()
 
     def _scratch(self, rows: int, columns: int) -> NDArray[np.float32]:
-        """Return room for what is derived from rows, which `forget` can overwrite."""
+        """Return a buffer for data derived from rows, which `forget` can overwrite."""
         if self._room.size < rows * columns:
             self._room.fill(0)
             self._room = np.zeros(rows * columns, np.float32)

@@ -1,8 +1,8 @@
 """Released classifiers: plain arrays and names, which label any number of rows for free.
 
-Rows are encoded and scaled into [0, 1] by the public schema of the release. Each classifier gives a
-score for each class, and the label with the greatest. `as_document` turns one into values that JSON
-can hold, and `from_document` reads them back and refuses what does not fit.
+Rows are encoded and scaled into [0, 1] by the public schema of the release. Each classifier returns
+a score for each class, and the label with the highest. `as_document` converts a classifier to
+values that JSON can express, and `from_document` reads them back and refuses invalid ones.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class Classifier(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """The number of features of a row; rows may have more where only some are read."""
+        """The number of features of a row; rows may have more if only some are used."""
 
     @property
     def has_probabilities(self) -> bool:
@@ -52,13 +52,13 @@ class Classifier(ABC):
     def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]: ...
 
     def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a score for each row and class, shape (rows, classes): the greatest wins.
+        """Return a score for each row and class, shape (rows, classes): the highest wins.
 
         Args:
             rows: Shape (rows, features), in [0, 1], encoded by the public schema.
 
         Raises:
-            InputError: If there are not as many features as the release had.
+            InputError: If the number of features differs from the release's.
         """
         require_that(
             rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (what a table is)
@@ -73,10 +73,10 @@ class Classifier(ABC):
         """Return the label of each row, shape (rows,): of equal scores the first.
 
         Args:
-            rows: As `scores` takes them.
+            rows: As in `scores`.
 
         Raises:
-            InputError: As `scores` does.
+            InputError: As in `scores`.
         """
         return np.asarray(self.scores(rows).argmax(axis=1))
 
@@ -84,10 +84,10 @@ class Classifier(ABC):
         """Return estimated probabilities, shape (rows, classes), each row with a sum of 1.
 
         Args:
-            rows: As `scores` takes them.
+            rows: As in `scores`.
 
         Raises:
-            InputError: As `scores` does, or if scores are no log-probabilities.
+            InputError: As in `scores`, or if scores are not log-probabilities.
         """
         require_that(
             self.has_probabilities,
@@ -108,7 +108,7 @@ class DirectionClassifier(Classifier):
         units: Shape (features,), of the frame.
         weights: Shape (classes, features).
         biases: Shape (classes,).
-        calibrated: Whether scores estimate log-probabilities, as those of a discriminant do.
+        calibrated: Whether scores estimate log-probabilities, like those of a discriminant.
     """
 
     KIND: ClassVar[str] = "directions"
@@ -194,7 +194,7 @@ class CountsClassifier(Classifier):
         bins = self._bins
         placed = bins.place(rows)
         starts = np.cumsum((0, *bins.sizes))
-        # One product of matrices in place of a look-up in each column; the last bin is of none.
+        # One matrix product instead of a look-up in each column; the last bin stands for none.
         chosen = np.where(placed >= 0, placed + starts[:-1], starts[-1])
         one_hot = np.zeros((len(rows), starts[-1] + 1))
         one_hot[np.arange(len(rows))[:, None], chosen] = 1.0
@@ -220,7 +220,7 @@ class GridClassifier(Classifier):
     def __post_init__(self) -> None:
         sane = self.features >= 1 and self.side >= 1
         require_that(sane, "side", "a grid needs at least one feature and one cell per side")
-        # A file may hold any numbers: no power is taken that no array has as many rows as.
+        # A file may contain any numbers: powers beyond the size of any array are not computed.
         small = self.side <= len(self.log_shares) and self.features <= _GRID_FEATURES_MAX
         require_that(small, "side", "a grid has fewer cells than its sides imply")
         shape = (self.side**self.features, len(self.classes))
@@ -240,12 +240,12 @@ class GridClassifier(Classifier):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreesClassifier(Classifier):
-    """The mean of what the leaves of several trees say.
+    """The mean of the leaves' distributions over several trees.
 
     Attributes:
         features: The number of features of a row.
         tested: Shape (trees, inner nodes), which feature each inner node tests.
-        cuts: The same shape: where it cuts.
+        cuts: The thresholds, same shape.
         log_shares: Shape (trees, leaves, classes).
     """
 
@@ -292,10 +292,10 @@ _KINDS: Final[Mapping[str, type[Classifier]]] = MappingProxyType(
 
 
 def as_document(classifier: Classifier) -> dict[str, Any]:
-    """Return a classifier as values that JSON can hold: its kind, and its fields by their names.
+    """Return a classifier as values that JSON can express: its kind, and its fields by name.
 
     Raises:
-        InputError: If its class is not of this module, so that nobody could read the document.
+        InputError: If its class is not from this module, so that nobody could read the document.
     """
     require_that(
         _KINDS.get(getattr(classifier, "KIND", "")) is type(classifier),
@@ -340,7 +340,7 @@ def _read(name: str, kind: object, value: object) -> Any:  # noqa: ANN401  (of a
         if all(isinstance(each, str) for each in value):
             return tuple(value)
     elif isinstance(value, list):
-        with suppress(ValueError):  # what NumPy says of a ragged list
+        with suppress(ValueError):  # NumPy's error for a ragged list
             found = np.array(value)
             if kind == NDArray[np.int64] and (found.dtype.kind == "i" or not value):
                 return found.astype(np.int64)

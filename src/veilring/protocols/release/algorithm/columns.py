@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from veilring.data.table import Features
 from veilring.privacy.checks import require_that
 
-# Equal bins of a numeric column, and from how many columns on there are only two: with more
-# columns each gets a smaller share of the budget, so that more bins would hold mostly noise.
+# Equal bins of a numeric column, and the number of columns from which on there are only two: with
+# more columns each gets a smaller share of the budget, so more bins would contain mostly noise.
 BINS: Final = 4
 BINS_OF_MANY: Final = 2
 MANY_COLUMNS: Final = 40
@@ -29,11 +29,11 @@ DEPTH: Final = 7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """Where rows are looked at from: an origin, and a unit for each feature. Public.
+    """The public reference frame of rows: an origin, and a unit for each feature.
 
     Attributes:
         origin: Shape (features,), in [0, 1]: the features of a row that has no direction.
-        units: Shape (features,), above 0: what each feature is multiplied by.
+        units: Shape (features,), above 0: the factor of each feature.
     """
 
     origin: NDArray[np.float64]
@@ -69,7 +69,8 @@ class Frame:
 
         Args:
             centre: Shape (features,), in the coordinates of this frame.
-            spread: Shape (features,), above 0, what becomes 1; by default units stay.
+            spread: Shape (features,), above 0, the values that become 1; by default units are
+                unchanged.
         """
         units = self.units if spread is None else self.units / spread
         return Frame(self.origin + centre / self.units, units)
@@ -81,7 +82,7 @@ class Frame:
             rows: Shape (rows, features), in [0, 1].
 
         Raises:
-            InputError: If there are not as many features.
+            InputError: If the number of features differs.
         """
         require_that(
             rows.shape[1:] == self.origin.shape,
@@ -119,7 +120,7 @@ def numeric_features(features: Features) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """How each column is cut into bins: numbers first, then categories, all in the table's order.
+    """The bins of each column: numbers first, then categories, in the table's order.
 
     Attributes:
         numbers: The positions of the features that are numbers.
@@ -146,7 +147,7 @@ class Bins:
     def place(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the bin of each column of each row, shape (rows, columns), or -1 if it has none.
 
-        A row has no bin in a column of categories whose features are all 0: a value that is not
+        A row has no bin in a column of categories whose features are all 0: the value is not
         public.
 
         Args:
@@ -194,8 +195,8 @@ class Trees:
     ) -> Self:
         """Draw trees: a column at random for each node, and a cut through it.
 
-        A number is cut in the middle of the range that the nodes above have left; a category is
-        told from the others of its column.
+        A number is cut in the middle of the range left by the nodes above; a category is separated
+        from the others of its column.
 
         Args:
             features: The public schema.

@@ -20,21 +20,22 @@ from veilring.protocols.release.algorithm.classifiers import (
 )
 from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees
 
-# Added to each eigenvalue, as a share of their mean: what a covariance without noise needs, too.
+# Added to each eigenvalue, as a share of their mean: a covariance without noise needs it, too.
 RIDGE: Final = 0.01
-# Of the noise, added to each count of naive Bayes: up to 0.3 is as good, and 1 costs two points.
+# A share of the noise, added to each count of naive Bayes: up to 0.3 is as good, and 1 costs two
+# points.
 SMOOTHING: Final = 0.1
-# Without noise, what keeps a count of 0 from ruling a class out.
+# Without noise, this keeps a count of 0 from excluding a class.
 SMOOTHING_MIN: Final = 1e-3
-# The least spread of a feature, as a share of the widest: constant features stay near 0.
+# The minimum spread of a feature, as a share of the widest: constant features stay near 0.
 SPREAD_MIN: Final = 0.02
-# How counts around a cell of a grid decay with the distance, from the cell alone to all cells.
+# The decay of counts around a cell of a grid with the distance, from the cell alone to all cells.
 DECAYS: Final = tuple(tenths / 10 for tenths in range(11))
 # The standard deviations by which a class must lead. Accuracy is flat between 1 and 2.
 LEAD: Final = 1.5
-# The least noise that is reckoned with, in rows: without any, an empty cell still has no leader.
+# The minimum noise to assume, in rows: without any, an empty cell still has no leader.
 QUIET: Final = 0.01
-# Of the noise, added to each count of a leaf: twice or half of it is no better.
+# A share of the noise, added to each count of a leaf: twice or half of it is no better.
 LEAF_SMOOTHING: Final = 0.5
 
 
@@ -60,7 +61,7 @@ def _released_mean(sums: NDArray[np.float64], rows: int, noise: float) -> NDArra
 def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
     """Return which share of each vector's square is not noise, from 0 to 1, shape (..., 1).
 
-    What a vector is multiplied by for the least expected error (James and Stein, positive part).
+    The factor of a vector for the smallest expected error (James and Stein, positive part).
 
     Args:
         vectors: Shape (..., entries).
@@ -75,7 +76,7 @@ def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64
 def decode_moments(sums: NDArray[np.float64], middle: Frame, rows: int, noise: float) -> Frame:
     """Return the frame about the released mean, in units of the released standard deviations.
 
-    A variance is at least the standard deviation of its own noise: below that nothing is known.
+    A variance is at least the standard deviation of its own noise, below which nothing is known.
 
     Args:
         sums: Shape (2, features), of rows about the middle and of twice their squares.
@@ -97,7 +98,7 @@ def decode_means(
 
     Args:
         sums: Shape (classes, features), of directions.
-        frame: Where rows were looked at from.
+        frame: The frame of the rows.
         classes: The names of the classes.
     """
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
@@ -112,9 +113,10 @@ class DiscriminantNoise(NamedTuple):
     """The standard deviation of each number of a discriminant's sums.
 
     Attributes:
-        sums: Of the sums of directions by class.
-        counts: Of the numbers of rows.
-        second: Of the sum of u u^T: of its diagonal entries, the root of 2 times that of others.
+        sums: The noise of the sums of directions by class.
+        counts: The noise of the numbers of rows.
+        second: The noise of the sum of u u^T: of its diagonal entries, and sqrt(2) times that of
+            others.
     """
 
     sums: float
@@ -138,10 +140,10 @@ def decode_discriminant(
         sums: Shape (classes, features), of directions u.
         counts: Shape (classes,), rows.
         second: Shape (features, features), the sum of u u^T.
-        frame: Where rows were looked at from.
+        frame: The frame of the rows.
         classes: The names of the classes.
-        kappa: How many spectral norms of the noise are added to each eigenvalue.
-        noise: Of what was released.
+        kappa: The number of spectral norms of the noise to add to each eigenvalue.
+        noise: The noise of the release.
     """
     sizes = shrink_counts(counts, noise.counts)
     rows = float(sizes.sum())
@@ -155,7 +157,7 @@ def decode_discriminant(
 
 
 def shrink_counts(counts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
-    """Return numbers of rows, each at least 1, nearer to their mean the more of them is noise.
+    """Return numbers of rows, each at least 1, closer to their mean the larger their noise is.
 
     The weight of their mean is the share of noise in their variance (James and Stein).
 
@@ -189,12 +191,12 @@ def lift_eigenvalues(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return eigenvalues above 0 and their vectors: of the same trace, with noise drowned.
 
-    Negative eigenvalues become 0; each gets the floor and `RIDGE` of their mean; all are then
-    scaled to the old trace, so that distances keep their size beside the priors.
+    Negative eigenvalues become 0; each is increased by the floor and `RIDGE` of their mean; all are
+    then scaled to the old trace, so that distances keep their size relative to the priors.
 
     Args:
         matrix: Shape (features, features), symmetric.
-        floor: What is added to each eigenvalue, at least 0.
+        floor: The number added to each eigenvalue, at least 0.
     """
     values, vectors = np.linalg.eigh(matrix)
     trace = max(float(values.sum()), np.finfo(float).eps)
@@ -209,7 +211,7 @@ def decode_counts(
 
     Args:
         counts: Shape (classes, bins of all columns).
-        bins: How each column is cut.
+        bins: The bins of each column.
         classes: The names of the classes.
         noise: The standard deviation of each count.
     """
@@ -240,9 +242,9 @@ def decode_grid(
 ) -> GridClassifier:
     """Return the shares of classes around each cell, as near to it as the noise allows.
 
-    Counts around a cell are added up with the weight `decay ** distance`, over growing decays,
-    until the first class leads the second by `LEAD` standard deviations of the noise on their
-    difference. If it never does, the decay with the greatest lead for its noise is taken.
+    Counts around a cell are added up with the weight `decay ** distance`, for growing decays, until
+    the first class leads the second by `LEAD` standard deviations of the noise on their difference.
+    If it never does, the decay with the largest lead relative to its noise is used.
 
     Args:
         counts: Shape (classes, side, side, …).

@@ -1,15 +1,14 @@
 """Sums of directions: class means and a linear discriminant, and the frame that they are about.
 
-A row counts by its direction from the origin of a frame, so that each has norm 1 wherever it lies
-(Wahdany et al., "Beyond the mean: differentially private prototypes", AAAI 2025). A frame about the
-rows' own centre tells directions apart better than the middle of the ranges. It has to be released
-before, with noise, by a sum of its own: the `Centre`, or the `Moments` for the spread of each
-feature too.
+A row counts by its direction from the origin of a frame, so each has norm 1 wherever it is (Wahdany
+et al., "Beyond the mean: differentially private prototypes", AAAI 2025). A frame around the rows'
+own centre separates directions better than the middle of the ranges. It must be released first,
+with noise, by a sum of its own: the `Centre`, or the `Moments` for the spread of each feature too.
 
-The discriminant releases what a pooled covariance needs: the sums by class of u, the numbers of
-rows, and the sum of `u u^T`, weighted so that the last, which has most numbers, gets most of the
-bound. Off-diagonal entries are counted once, times the root of 2: the vector has the Frobenius norm
-of the matrix, which is 1.
+The discriminant releases the ingredients of a pooled covariance: the sums by class of u, the
+numbers of rows, and the sum of `u u^T`, weighted so that the last, which has the most numbers, gets
+most of the bound. Off-diagonal entries are counted once, times sqrt(2): the vector then has the
+Frobenius norm of the matrix, which is 1.
 """
 
 from dataclasses import dataclass
@@ -44,14 +43,14 @@ from veilring.protocols.release.algorithm.statistic import (
 )
 
 L2_SCALE: Final = 2**16
-"""The steps in 1 under Gaussian noise: of the order of a thousandth of the least noise, so that
-cutting off loses nothing that noise leaves."""
+"""The number of steps in 1 with Gaussian noise: a step is about a thousandth of the smallest noise,
+so truncation loses nothing that survives the noise."""
 L1_SCALE: Final = 2**14
 """The steps in 1 under Laplace noise. It is less, since the table of an exact Pólya share grows
 with `scale / epsilon`: at epsilon = 1 it is 2**14, and may be 2**15."""
-# The weights of counts and of the second moment beside the sums by class, and their squares. From
-# 0.2 to 0.4 and from 0.5 to 0.7 accuracies are equal within their errors; a second moment of weight
-# 1 costs two points where classes are many.
+# The weights of counts and of the second moment relative to the sums by class, and their squares.
+# From 0.2 to 0.4 and from 0.5 to 0.7 accuracies are equal within their errors; a second moment of
+# weight 1 costs two points if there are many classes.
 COUNT_WEIGHT: Final = 0.3
 SECOND_WEIGHT: Final = 0.7
 DISCRIMINANT_SQUARE: Final = 1 + Fraction(9, 100) + Fraction(49, 100)
@@ -66,9 +65,10 @@ class Centre(Statistic[Frame]):
         rows: The declared number of rows, at least 1.
         norm: The norm of the bound.
         scale: The steps in 1.
-        reach: The greatest L2 norm of a row about the middle, if one below that of the schema is
-            publicly known, such as 1/2 for embeddings of norm 1 in the ranges [-1, 1]; longer rows
-            are cut off. By default 0, for that of the schema. Only for `"l2"`.
+        reach: The maximum L2 norm of a row around the middle, if a smaller one than that of the
+            schema is publicly known, such as 1/2 for embeddings of norm 1 in the ranges [-1, 1];
+            longer rows are shortened. 0, the default, stands for that of the schema. Only for
+            `"l2"`.
 
     Raises:
         InputError: If a number is out of range.
@@ -161,7 +161,7 @@ class Moments(Statistic[Frame]):
 
 
 def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
-    """Return the greatest L1 norm, or square of the L2 norm, of a row about the middle.
+    """Return the maximum L1 norm, or squared L2 norm, of a row around the middle.
 
     A number is at most 1/2 from the middle. The block of a category of k values has one entry of
     `(1 - 1/k) / 2` and k - 1 entries of `-1 / (2 k)`, whatever its value is.
@@ -169,7 +169,7 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
     Args:
         features: The public schema.
         norm: The norm.
-        moments: Whether twice the squares of the entries follow them.
+        moments: Whether twice the squares of the entries are appended.
     """
     numbers = len(features) - sum(len(each.values) for each in features.categories)
     blocks: list[tuple[tuple[Fraction, int], ...]] = [((Fraction(1, 2), 1),)] * numbers
@@ -193,7 +193,7 @@ class ClassMeans(Statistic[DirectionClassifier]):
 
     Attributes:
         features: The public schema.
-        frame: Where rows are looked at from.
+        frame: The frame of the rows.
         norm: The norm in which each direction has length 1.
         scale: The steps in 1.
 
@@ -250,9 +250,9 @@ class Discriminant(Statistic[DirectionClassifier]):
 
     Attributes:
         features: The public schema.
-        frame: Where rows are looked at from.
-        kappa: How many spectral norms of the noise are added to each eigenvalue of the covariance,
-            from 0.
+        frame: The frame of the rows.
+        kappa: The number of spectral norms of the noise to add to each eigenvalue of the
+            covariance, at least 0.
         scale: The steps in 1.
 
     Raises:

@@ -1,16 +1,16 @@
-"""The noise of released sums: who draws which share, at what cost, and of what size.
+"""Distributed noise of released sums: the share of each party, its cost and its size.
 
-Of n parties c may pool what they see, the one that looks at the result among them, and l may be
-lost. Each party draws its share as one of m = n - c - l, so that the honest shares that are surely
-there make up all of the noise; the shares beyond these are post-processing. An owner is n = 1.
+Of n parties c may collude, the observer of the result included, and l may be lost. Each party draws
+its share as one of m = n - c - l, so the honest shares that are certainly present make up all of
+the noise; the shares beyond these are post-processing. An owner is n = 1.
 
-Neighbouring tables differ by one row of one party, added or removed. A sum is one of vectors of
-whole numbers: a row's real vector times a public scale S, cut off toward zero, so that its L1 norm
-is at most S L1, or the square of its L2 norm at most S**2 L2**2. Everything here is in these whole
-numbers; divide by S for the units of the statistic.
+Neighbouring data sets differ by one row of one party, added or removed. A sum adds vectors of whole
+numbers: a row's real vector times a public scale S, truncated toward zero, so its L1 norm is at
+most S L1, or its squared L2 norm at most S**2 L2**2. Everything here is in these whole numbers;
+divide by S for the units of the statistic.
 
-A release may be two sums, where the second is of rows about a centre that the first has told. The
-noise of both is fixed before the first: the Rényi curves add up, or the epsilons of pure ones.
+A release may consist of two sums, the second one of rows around a centre from the first. The noise
+of both is fixed before the first: the Rényi curves add up, or the epsilons of pure ones.
 """
 
 import math
@@ -41,30 +41,31 @@ Account = ZCDP | RenyiDP | PureDP
 Norm = Literal["l1", "l2"]
 
 SIGMA_MIN: Final = 3
-"""The least standard deviation of a share: the account of their sum is near its ideal from here."""
+"""The minimum standard deviation of a share: the accounting of their sum is near its ideal from
+here on."""
 CENTRE_SHARE: Final = Fraction(3, 20)
-"""Of the budget, for a first sum: more hurts the second, and less misplaces the centre."""
+"""The share of the budget for a first sum: more harms the second, and less misplaces the centre."""
 EPSILON_MAX: Final = 1000
-"""Beyond any meaning, and below where the accountants lose digits."""
+"""Beyond any meaning, and below the point where the accountants lose digits."""
 ROOM_DEVIATIONS: Final = 40
-"""How many standard deviations of the noise a word has room for beside the rows."""
+"""The room of a word for noise besides the rows, in standard deviations of the noise."""
 
 # Words are added modulo 2**64, and read with a sign.
 _WORD_MAX: Final = 2**63 - 1
 # All parties compute the same sigma, though the last bits of their logarithms may differ.
 _SIGMA_STEPS: Final = 2**16
-# The widest share that is drawn: a draw is many times as wide at most, and still a word.
+# The widest share: a draw is at most many times as wide, and still fits into a word.
 _SIGMA_MAX: Final[dict[str, float]] = {
     "gaussian": 2.0**39,
     "skellam": math.sqrt(SKELLAM_VARIANCE_MAX),
 }
-# What rounding up, and the account of a law over the ideal one, may add to its noise.
+# The allowance for rounding up, and for the accounting of a law relative to the ideal one.
 _SPARE: Final = 2.0
 _WHOLE: Final = (Fraction(1),)
 
 
 def tolerated_default(parties: int) -> int:
-    """Return the number of colluders that a release tolerates unless told, below one half."""
+    """Return the default number of colluders that a release tolerates, less than half."""
     return (parties - 1) // 2
 
 
@@ -74,7 +75,8 @@ class Trust:
 
     Attributes:
         parties: n, at least 1.
-        tolerated: c, how many may pool what they see: with the one that looks, unless an outsider.
+        tolerated: c, the number of parties that may collude: including the observer, unless it is
+            an outsider.
         lost: l, how many more may be missing when the sum is opened.
 
     Raises:
@@ -103,7 +105,7 @@ class Trust:
 
     @property
     def present(self) -> int:
-        """The fewest parties whose rows and shares an opened sum has, n - l."""
+        """The minimum number of parties whose rows and shares are in an opened sum, n - l."""
         return self.parties - self.lost
 
     @property
@@ -117,8 +119,8 @@ class Sensitivity:
     """By which vector of whole numbers one row changes a sum, at most.
 
     Attributes:
-        norm: The norm that is bounded.
-        most: The greatest sum of absolute values (`"l1"`) or of squares (`"l2"`), at least 1.
+        norm: The bounded norm.
+        most: The maximum sum of absolute values (`"l1"`) or of squares (`"l2"`), at least 1.
         dimensions: D, the number of coordinates, at least 1.
 
     Raises:
@@ -154,7 +156,7 @@ class Sensitivity:
 
     @property
     def entry(self) -> int:
-        """The greatest absolute value of a coordinate."""
+        """The maximum absolute value of a coordinate."""
         return math.isqrt(self.squares)
 
 
@@ -189,11 +191,11 @@ class SumNoise:
         return polya_difference(Fraction(1, self.trust.shares), self.spread, shape, rng)
 
     def account(self, missing: int | None = None) -> Account:
-        """Return what the sum guarantees to an observer who misses some shares of its noise.
+        """Return the guarantee of the sum for an observer with some noise shares missing.
 
         Args:
-            missing: The number of shares that are not there or known to the observer's coalition,
-                from 0 to n - 1; c + l of them unless told.
+            missing: The number of shares that are absent or known to the observer's coalition, from
+                0 to n - 1; by default c + l.
 
         Raises:
             InputError: If the number is out of range.
@@ -213,7 +215,7 @@ class SumNoise:
         """Return the standard deviation of a coordinate's noise.
 
         Args:
-            shares: How many parties have added theirs; n unless told.
+            shares: The number of parties that added their shares; by default n.
         """
         added = self.trust.parties if shares is None else shares
         if self.law == "laplace":
@@ -224,10 +226,10 @@ class SumNoise:
         """Refuse a sum that may not fit into words of 64 bits.
 
         Args:
-            rows: The greatest number of rows of all parties together, a public number.
+            rows: The maximum total number of rows, a public number.
 
         Raises:
-            InputError: If rows and noise may pass the greatest word.
+            InputError: If rows and noise may exceed the largest word.
         """
         require(rows >= 0, "rows", rows, "a whole number of at least 0")
         noise = math.ceil(ROOM_DEVIATIONS * self.deviation())
@@ -249,7 +251,7 @@ def plan_noise(
     *,
     weights: Sequence[Fraction] = _WHOLE,
 ) -> tuple[SumNoise, ...]:
-    """Return the least noise with which some sums together are (epsilon, delta)-DP.
+    """Return the smallest noise with which some sums together are (epsilon, delta)-DP.
 
     Args:
         law: The law of a share; `"laplace"` is pure.
@@ -302,20 +304,20 @@ def scale_for(
     most: int,
     weight: Fraction = _WHOLE[0],
 ) -> int:
-    """Return the greatest power of two that a statistic may be scaled by for a law to be drawn.
+    """Return the largest power of two by which a statistic may be scaled for a law.
 
     Args:
         law: The law of a share.
         epsilon: The target of all sums.
         delta: The target of all sums.
         trust: Whose shares count.
-        bound: What a row's real vector has at most: the L1 norm for `"laplace"`, for the others the
-            square of the L2 norm.
-        most: The greatest scale that is wanted, at least 1.
+        bound: The maximum for a row's real vector: the L1 norm for `"laplace"`, otherwise the
+            squared L2 norm.
+        most: The largest useful scale, at least 1.
         weight: The part of the budget for this sum.
 
     Raises:
-        InputError: If a value is out of range, or no scale of at least 1 can be drawn.
+        InputError: If a value is out of range, or no scale of at least 1 is possible.
     """
     require(most >= 1, "most", most, "a whole number of at least 1")
     require(bound > 0, "bound", bound, "above 0")
@@ -335,11 +337,11 @@ def scale_for(
 
 
 def account_of(noises: Sequence[SumNoise], missing: int | None = None) -> Account:
-    """Return what some sums guarantee together, of which the later may depend on the earlier.
+    """Return the combined guarantee of some sums, the later of which may depend on the earlier.
 
     Args:
         noises: The noise of each, all of one law.
-        missing: As `SumNoise.account` takes it.
+        missing: As in `SumNoise.account`.
 
     Raises:
         InputError: If the number is out of range.
@@ -403,7 +405,7 @@ def _require_fine(sigma: float) -> None:
 
 
 def _require_drawn(noise: SumNoise) -> None:
-    """Refuse noise that is wider than its law is drawn."""
+    """Refuse noise that is too wide for its law."""
     most = _SIGMA_MAX[noise.law]
     require_that(
         noise.spread <= most,

@@ -1,8 +1,9 @@
-"""Which statistic is released: a rule of public numbers alone, so that the choice costs nothing.
+"""The choice of the released statistic: a rule of public numbers alone, which costs no budget.
 
-It knows the declared number of rows, the schema, epsilon and delta, and by its `Trust` how much
-more noise peers make than an owner (f). Its thresholds compare what a class, a feature or a leaf
-adds up to with the noise on it: where noise wins, the statistic with fewer numbers is taken.
+It uses the declared number of rows, the schema, epsilon and delta, and by its `Trust` the factor
+(f) by which the parties' noise exceeds an owner's. Its thresholds compare the sum of a class, a
+feature or a leaf with the noise on it: if noise dominates, the statistic with fewer numbers is
+chosen.
 """
 
 from dataclasses import dataclass, replace
@@ -57,14 +58,14 @@ from veilring.protocols.release.algorithm.tallies import (
 Method = Literal["means", "lda", "counts", "grid", "trees"]
 """Class means, linear discriminant, naive Bayes counts, labelled grid, random trees."""
 Reference = Literal["middle", "centre", "moments"]
-"""Where directions are looked at from: the middle of the ranges, the released centre, or the
-released centre in units of the released standard deviations."""
+"""The frame of directions: around the middle of the ranges, around the released centre, or around
+the released centre in units of the released standard deviations."""
 
 DISCRIMINANT_FEATURES_MAX: Final = 150
 """With more features the second moment has more than 11,000 numbers, and its noise a spectral norm
 that buries all but the largest eigenvalues."""
-# The rows of a class by the noise of one number: below, class means have errors of their own size,
-# and a discriminant, whose noise is a quarter more, does not pay.
+# The rows of a class relative to the noise of one number: below, class means have errors of their
+# own size, and a discriminant, whose noise is a quarter larger, does not pay off.
 _CLASS_MIN: Final = 20.0
 # n / (sqrt(2) s d**1.5) compares a mean eigenvalue of the covariance, n / d, with the spectral norm
 # of its noise, of about s sqrt(2 d). From 2 on most eigenvalues are seen, spreads are released with
@@ -72,33 +73,34 @@ _CLASS_MIN: Final = 20.0
 _EIGENVALUES_MIN: Final = 2.0
 _KAPPA_SEEN: Final = 0.3
 _KAPPA_BURIED: Final = 1.0
-# n epsilon / (8 sqrt(2 f) 128 C) is the mean count of a leaf by its noise. From a half on, since
-# rows are in few leaves, trees tell what no product of columns does.
+# n epsilon / (8 sqrt(2 f) 128 C) is the mean count of a leaf relative to its noise. From a half on,
+# because rows are in few leaves, trees capture dependencies that no product of columns does.
 _LEAF_MIN: Final = 0.5
-# The tests of a row in all trees by the number of columns. With fewer, most columns go unread.
+# The number of tests of a row in all trees, by the number of columns. With fewer, most columns are
+# never used.
 _TESTS_MIN: Final = 2.0
 # n epsilon 0.15 / (sqrt(2 f) d) is half the range of a column by the noise of the released centre:
 # with less, the centre is lost in it, and the middle of the ranges is the better origin.
 _CENTRE_MIN: Final = 1.15
-# The least steps in 1 of a pure first release, whose scale has to shrink with epsilon: with fewer,
-# what is cut off toward zero is as large as what centres differ by.
+# The minimum number of steps in 1 of a pure first release, whose scale has to shrink with epsilon:
+# with fewer, the truncation is as large as the differences between centres.
 _CENTRE_STEPS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is released, and with which noise. Public.
+    """The public plan of a release: the statistic and its noise.
 
     Attributes:
-        method: The statistic; `"own"` for one that is not of this package.
+        method: The statistic; `"own"` for a custom one.
         law: The law of the noise: `"laplace"` for a pure guarantee.
         epsilon: The whole budget.
         delta: 0 for a pure guarantee.
         trust: Whose shares of the noise count.
         rows: The declared number of rows.
-        reference: Where directions are looked at from: not the middle if there is a first release.
-        kappa: Of the discriminant.
-        side: Of the grid.
+        reference: The frame of directions; not the middle if there is a first release.
+        kappa: The kappa of the discriminant.
+        side: The side of the grid.
     """
 
     method: Method | Literal["own"]
@@ -178,11 +180,11 @@ def plan_own(
     trust: Trust,
     law: Literal["gaussian", "skellam"] = "gaussian",
 ) -> Plan:
-    """Return the plan of a statistic of one's own; it is pure if its bound is one of the L1 norm.
+    """Return the plan of a custom statistic; it is pure if its bound is one of the L1 norm.
 
     Args:
-        statistic: It says by how much a row changes it at most.
-        rows: As `plan_release` takes it, and so all others.
+        statistic: The statistic, with its bound.
+        rows: As in `plan_release`, like all other arguments.
         epsilon: The budget.
         delta: The other part of it.
         trust: Whose shares of the noise count.
@@ -204,7 +206,7 @@ def plan_own(
 
 
 class _Shape(NamedTuple):
-    """What follows from the choice of a statistic: see `Plan`."""
+    """The consequences of the choice of a statistic: see `Plan`."""
 
     norm: Norm
     reference: Reference = "middle"
@@ -214,7 +216,7 @@ class _Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The public numbers of a release, and what the rule makes of them."""
+    """The public numbers of a release, and the rule's choices for them."""
 
     features: Features
     rows: int
@@ -296,7 +298,7 @@ def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
         features: The public schema.
 
     Raises:
-        InputError: If no scale of at least 1 can be drawn at the budget.
+        InputError: If no scale of at least 1 is possible with the budget.
     """
     if plan.reference == "middle":
         return None
@@ -314,11 +316,11 @@ def main_statistic(
         plan: The plan.
         features: The public schema.
         public: A source of public randomness, equal at all parties, of which trees are drawn.
-        frame: What the first release was decoded to; by default the middle of the ranges.
+        frame: The frame decoded from the first release; by default the middle of the ranges.
 
     Raises:
-        InputError: If the statistic does not fit the schema, or no scale of at least 1 can be drawn
-            at the budget.
+        InputError: If the statistic does not fit the schema, or no scale of at least 1 is possible
+            with the budget.
     """
     about = Frame.middle(features) if frame is None else frame
     made = _made(plan, features, public, about)

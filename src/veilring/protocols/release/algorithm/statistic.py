@@ -1,12 +1,13 @@
-"""A statistic: what each row adds to the one sum that is released, and by how much at most.
+"""A statistic: each row's contribution to the released sum, with its bound.
 
-A row adds whole numbers, so that noise on whole numbers hides it exactly (`veilring.privacy.noise`
-says what floats give away). A real vector is multiplied by a public scale and cut off toward zero.
-A float that should have norm 1 may have a little more: the bound is therefore checked in whole
-numbers, and a vector beyond it is shortened until it holds. So rounding is part of the bound.
+A row adds whole numbers, so that noise on whole numbers protects it exactly
+(`veilring.privacy.noise` explains the leak of floats). A real vector is multiplied by a public
+scale and truncated toward zero. A float vector of norm 1 may be slightly longer: the bound is
+therefore checked in whole numbers, and a vector beyond it is shortened until it holds. Rounding is
+thus part of the bound.
 
-Neighbouring tables differ by one row that is there or not: the bound of one row is the sensitivity
-of the sum. Replacing a row costs twice that.
+Neighbouring data sets differ by the presence of one row: the bound of one row is the sensitivity of
+the sum. Replacing a row costs twice that.
 """
 
 from abc import ABC, abstractmethod
@@ -33,12 +34,12 @@ Decoded_co = TypeVar("Decoded_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The greatest vector of whole numbers that one row may add.
+    """The largest vector of whole numbers that one row may add.
 
     Attributes:
-        norm: The norm that is bounded.
-        most: A whole number of at least 1 that the sum of absolute values must not exceed (`"l1"`),
-            or the sum of squares (`"l2"`), so that no root is rounded.
+        norm: The bounded norm.
+        most: A whole number of at least 1 that bounds the sum of absolute values (`"l1"`) or the
+            sum of squares (`"l2"`), so no root is rounded.
 
     Raises:
         InputError: If the norm is unknown or `most` is out of range.
@@ -54,18 +55,18 @@ class Bound:
 
     @classmethod
     def scaled(cls, norm: Norm, scale: int, value: float | Fraction) -> Self:
-        """Return the bound of real vectors that are multiplied by a scale and cut off, at least 1.
+        """Return the bound of real vectors after scaling and truncation, at least 1.
 
         Args:
             norm: The norm of the real vectors.
             scale: The number of steps in 1.
-            value: The greatest norm (`"l1"`), or its square (`"l2"`).
+            value: The maximum norm (`"l1"`), or its square (`"l2"`).
         """
         return cls(norm, max(1, int(Fraction(value) * (scale if norm == "l1" else scale**2))))
 
     @property
     def value(self) -> float:
-        """The greatest norm: the sensitivity of the sum."""
+        """The maximum norm: the sensitivity of the sum."""
         return float(self.most) if self.norm == "l1" else sqrt(self.most)
 
     def measure(self, vectors: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -85,7 +86,7 @@ class Bound:
             vectors: Shape (rows, entries).
         """
         reach = self.most if self.norm == "l1" else isqrt(self.most)
-        # An entry beyond the bound is found before its square, or the sum, could overflow.
+        # An entry beyond the bound is detected before its square, or the sum, could overflow.
         if vectors.max(initial=0) > reach or vectors.min(initial=0) < -reach:
             return False
         exact = vectors.shape[1] * (reach if self.norm == "l1" else reach**2) < 1 << 63
@@ -94,7 +95,7 @@ class Bound:
 
 
 class Entries(NamedTuple):
-    """What each of several rows adds to the sum: values at positions, and 0 elsewhere.
+    """The contributions of several rows to the sum: values at positions, and 0 elsewhere.
 
     Attributes:
         positions: Shape (rows, entries), ascending in each row without repetition.
@@ -111,30 +112,30 @@ class Entries(NamedTuple):
 
 
 class Statistic(ABC, Generic[Decoded_co]):
-    """A sum over rows that is released with noise: implement it for a release of your own.
+    """A sum over rows that is released with noise: implement it for a custom release.
 
-    `sum` refuses rows whose vectors exceed the stated bound, so that a mistake in `entries` ends in
-    an error and not in a promise that does not hold.
+    `sum` refuses rows whose vectors exceed the stated bound, so a mistake in `entries` ends in an
+    error rather than a false guarantee.
     """
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """The number of whole numbers that are released, at least 1."""
+        """The number of released whole numbers, at least 1."""
 
     @property
     @abstractmethod
     def bound(self) -> Bound:
-        """The bound of what one row adds. It depends on public values alone."""
+        """The bound of a row's contribution. It depends only on public values."""
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """By how much one row changes the sum: what the noise is planned by."""
+        """The maximum change of the sum by one row, for which the noise is planned."""
         return Sensitivity(self.bound.norm, self.bound.most, self.length)
 
     @property
     def support(self) -> int:
-        """The greatest number of entries of one row: blocks of rows are cut by it."""
+        """The maximum number of entries of one row: it determines the size of blocks of rows."""
         return self.length
 
     @abstractmethod
@@ -148,7 +149,7 @@ class Statistic(ABC, Generic[Decoded_co]):
 
     @abstractmethod
     def decode(self, noisy: NDArray[np.int64], deviation: float) -> Decoded_co:
-        """Return what a released sum stands for, such as a classifier. Costs no privacy.
+        """Return the result decoded from a released sum, such as a classifier. Costs no privacy.
 
         Args:
             noisy: Shape (length,), the sum over all rows with its noise. Public.
@@ -192,7 +193,10 @@ class Statistic(ABC, Generic[Decoded_co]):
         positions, values = found
         whole = values.dtype == np.int64 and positions.shape == values.shape
         ascending = whole and bool((positions[:, 1:] > positions[:, :-1]).all())
-        ends = positions[:, :1], positions[:, -1:]  # of an ascending row the least and the greatest
+        ends = (
+            positions[:, :1],
+            positions[:, -1:],
+        )  # of an ascending row the minimum and the maximum
         inside = ascending and bool((ends[0] >= 0).all() and (ends[1] < self.length).all())
         if not inside:
             raise InputError.because(
@@ -210,7 +214,7 @@ class Statistic(ABC, Generic[Decoded_co]):
 
 
 def require_released(noisy: NDArray[np.int64], deviation: float, length: int) -> None:
-    """Refuse a released sum of another length, or a deviation that is negative or not finite."""
+    """Refuse a released sum of the wrong length, or a deviation that is negative or not finite."""
     require_that(
         noisy.shape == (length,),
         "noisy",
@@ -230,7 +234,7 @@ def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[n
     Args:
         vectors: Shape (rows, entries), finite.
         scale: The number of steps in 1.
-        bound: The bound of the result, which holds exactly.
+        bound: The bound of the result, which is exact.
     """
     # Far beyond the bound a square could overflow; the direction is all that matters there.
     reach = bound.value / scale
@@ -244,8 +248,8 @@ def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[n
 def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
     """Return vectors within a bound, each unchanged if it was so, and otherwise nearly parallel.
 
-    A vector beyond the bound is first shortened in floats, and cut off toward zero; what rounding
-    may leave is taken off its largest entries, one step at a time.
+    A vector beyond the bound is first shortened in floats, and truncated toward zero; any excess
+    due to rounding is taken off its largest entries, one step at a time.
 
     Args:
         vectors: Shape (rows, entries), no entry much beyond the bound's own value.
@@ -267,7 +271,7 @@ def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
 
 
 def apportion(vectors: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
-    """Return whole vectors whose absolute values sum to the scale: shares of L1 norm 1.
+    """Return whole vectors whose absolute values add up to the scale: shares of L1 norm 1.
 
     Absolute values are rounded down, and the units that are missing go to the largest remainders,
     of equal ones to the first. A zero vector stays zero.

@@ -1,8 +1,8 @@
 """A release step by step: the sums that are made, their noise, and the model that follows.
 
 The parties of a network, an owner alone and a simulation in one process all drive the same
-generator. It yields what is added up next, and is sent the noisy total. The model is a function of
-the totals and of what is public, so that everybody who has them has the same model.
+generator. It yields the next summand, and receives the noisy total. The model is a function of the
+totals and of public values, so everybody with the totals has the same model.
 """
 
 from collections.abc import Generator, Sequence
@@ -28,13 +28,12 @@ _WORD: Final = np.dtype("<i8")
 
 @dataclass(frozen=True, eq=False)
 class ReleaseParameters:
-    """All that is public before a release; the parties hold the same.
+    """The public parameters of a release, equal for all parties.
 
     Attributes:
         features: The schema of rows.
-        plan: What is released, and with which noise.
-        own: A statistic of one's own, in place of the plan's: a dataclass, whose fields parties
-            compare.
+        plan: The statistic and its noise.
+        own: A custom statistic, instead of the plan's: a dataclass, whose fields parties compare.
 
     Raises:
         InputError: If no noise is drawn at the budget, a statistic is too large for its words, or
@@ -62,7 +61,7 @@ class ReleaseParameters:
 
     @cached_property
     def _given(self) -> bytes:
-        """The hash of what the noise follows from."""
+        """The hash of the inputs of the noise."""
         own = "" if self.own is None else written(self.own)
         return digest_of(written(self.features).encode(), written(self.plan).encode(), own.encode())
 
@@ -75,7 +74,7 @@ class ReleaseParameters:
         """Return the statistic that the model is made of.
 
         Args:
-            frame: What the first sum was decoded to, if there was one.
+            frame: The frame decoded from the first sum, if there was one.
         """
         if self.own:
             return self.own
@@ -94,16 +93,16 @@ class ReleaseParameters:
 
     @property
     def account(self) -> Account:
-        """What all sums together guarantee."""
+        """The guarantee of all sums together."""
         return account_of(self.noises)
 
 
 class Total(NamedTuple):
-    """A noisy total, as everybody may know it.
+    """A noisy total, which is public.
 
     Attributes:
         sums: Shape (length,).
-        shares: How many parties' rows and shares of the noise it has.
+        shares: The number of parties whose rows and noise shares are in it.
     """
 
     sums: NDArray[np.int64]
@@ -111,7 +110,7 @@ class Total(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is added up next."""
+    """The next summand."""
 
     statistic: Statistic[Any]
     noise: SumNoise
@@ -128,10 +127,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Released:
-    """A release, the same at all who have its totals.
+    """A release, equal for everybody with its totals.
 
     Attributes:
-        model: What labels rows.
+        model: The model that labels rows.
         totals: The noisy total of each sum, in order.
     """
 
@@ -146,7 +145,7 @@ def release_steps(parameters: ReleaseParameters) -> Steps:
     """Yield each step of a release, take its noisy total, and return the release.
 
     Args:
-        parameters: What all parties hold.
+        parameters: The public parameters.
     """
     totals, noises, frame = [], parameters.noises, None
     if parameters.first is not None:
@@ -165,7 +164,7 @@ def simulate_release(
 
     Args:
         parts: The rows of each party.
-        parameters: What all parties hold.
+        parameters: The public parameters.
         rngs: The randomness of each party.
     """
     steps, total = release_steps(parameters), None
@@ -177,10 +176,10 @@ def simulate_release(
 
 
 def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Released:
-    """Return the release that some totals make.
+    """Return the release made from totals.
 
     Args:
-        parameters: What all parties held.
+        parameters: The public parameters.
         totals: The noisy total of each sum, in order.
 
     Raises:
@@ -208,7 +207,7 @@ def write_release(parameters: ReleaseParameters, released: Released) -> bytes:
     """Return a release as bytes: the hash of its parameters, and each total after its shares.
 
     Args:
-        parameters: What all parties held.
+        parameters: The public parameters.
         released: The release.
     """
     words = [part for total in released.totals for part in ([total.shares], total.sums)]
@@ -219,7 +218,7 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
     """Return the release that `write_release` wrote.
 
     Args:
-        parameters: What all parties held.
+        parameters: The public parameters.
         kept: Its bytes.
 
     Raises:
@@ -245,7 +244,7 @@ def finish_release(steps: Steps, total: Total) -> Released:
     """Return the release that ends with its last total.
 
     Args:
-        steps: Where it stands, before that total.
+        steps: The state of the release before that total.
         total: The total.
     """
     try:

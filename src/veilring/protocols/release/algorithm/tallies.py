@@ -1,8 +1,8 @@
 """Tallies: how many rows of each class have a value, lie in a cell, or reach a leaf.
 
-Counts are whole numbers already. A row adds 1 at a fixed number of places, so that the same sum has
-an L1 bound, for pure epsilon, and a lesser L2 bound. A scale above 1 multiplies them: noise of a
-small deviation may need it to stay exact when several parties make it.
+Counts are whole numbers already. A row adds 1 at a fixed number of positions, so the same sum has
+an L1 bound, for pure epsilon, and a smaller L2 bound. A scale above 1 multiplies them: noise of a
+small deviation may need it to stay exact if several parties draw it.
 
 Trees are drawn before any row is looked at: only the counts in their leaves cost privacy.
 """
@@ -38,21 +38,21 @@ from veilring.protocols.release.algorithm.statistic import (
 )
 
 GRID_COLUMNS_MAX: Final = 4
-"""With more columns even 3 cells a side make more cells than most tables have rows."""
+"""With more columns even 3 cells per side make more cells than most tables have rows."""
 SIDE_MIN: Final = 3
 """With fewer cells a side, classes that lie in the middle are cut apart."""
 SIDE_MAX: Final = 32
-"""In four columns these are a million cells, and more make a sum that is too large to send."""
+"""In four columns this makes a million cells; more would make a sum that is too large to send."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassCounts(Statistic[CountsClassifier]):
-    """How many rows of each class are in each bin of each column: for naive Bayes.
+    """The number of rows of each class in each bin of each column, for naive Bayes.
 
     Attributes:
         features: The public schema.
         norm: The norm of the bound: d (`"l1"`) or its root (`"l2"`), for d columns.
-        scale: What a row adds at each place.
+        scale: The number that a row adds at each position.
 
     Raises:
         InputError: If the scale is out of range.
@@ -99,13 +99,13 @@ class ClassCounts(Statistic[CountsClassifier]):
 
 @dataclass(frozen=True, slots=True)
 class LabelledGrid(Statistic[GridClassifier]):
-    """How many rows of each class lie in each cell of a grid over numeric columns.
+    """The number of rows of each class in each cell of a grid over numeric columns.
 
     Attributes:
         features: The public schema: up to `GRID_COLUMNS_MAX` columns, all numbers.
         side: Cells on each side, from 1 to `SIDE_MAX`.
         norm: The norm of the bound, which is 1 in either.
-        scale: What a row adds to its cell.
+        scale: The number that a row adds to its cell.
 
     Raises:
         InputError: If a column is no number, there are too many, or a number is out of range.
@@ -164,7 +164,7 @@ class LabelledGrid(Statistic[GridClassifier]):
 
 
 def fits_grid(features: Features) -> bool:
-    """Say whether all columns are numbers, at least one and few enough for a grid."""
+    """Return whether all columns are numbers, at least one and few enough for a grid."""
     return not features.categories and 1 <= len(features) <= GRID_COLUMNS_MAX
 
 
@@ -176,8 +176,8 @@ def grid_side(rows: int, columns: int, epsilon: float, factor: float = 1.0) -> i
     Args:
         rows: The declared number of rows, at least 1.
         columns: d, at least 1.
-        epsilon: What the grid spends, above 0.
-        factor: f, the variance of all noise by what epsilon needs, at least 1.
+        epsilon: The epsilon of the grid, above 0.
+        factor: f, the variance of all noise relative to that required by epsilon, at least 1.
     """
     side = (rows * epsilon / (3 * factor**0.5)) ** (2 / (2 + columns))
     return int(np.clip(round(side), SIDE_MIN, SIDE_MAX))
@@ -185,13 +185,13 @@ def grid_side(rows: int, columns: int, epsilon: float, factor: float = 1.0) -> i
 
 @dataclass(frozen=True, slots=True)
 class RandomTrees(Statistic[TreesClassifier]):
-    """How many rows of each class reach each leaf of each of several public trees.
+    """The number of rows of each class that reach each leaf of several public trees.
 
     Attributes:
         features: The public schema.
         trees: The trees, drawn from a public seed.
         norm: The norm of the bound: the number of trees (`"l1"`), or its root (`"l2"`).
-        scale: What a row adds to its leaf in each tree.
+        scale: The number that a row adds to its leaf in each tree.
 
     Raises:
         InputError: If the scale is out of range.
