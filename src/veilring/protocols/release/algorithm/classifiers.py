@@ -347,7 +347,6 @@ def _read(name: str, kind: object, value: object) -> Any:  # noqa: ANN401  (of a
             if kind == NDArray[np.float64] and found.dtype.kind in "if":
                 return found.astype(np.float64)
     raise InputError.because(
-        f"the field {name!r} of the released classifier is missing or has the wrong type; load the "
-        "file unchanged",
+        f"the field {name!r} of the released classifier is missing or has the wrong type",
         field=name,
     )
