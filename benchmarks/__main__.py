@@ -43,6 +43,7 @@ _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "collector": "collector:measure",
         "treewalk": "treewalk:measure",
         "flood": "flood:measure",
+        "leaking": "leaking:measure",
         "mistakes": "mistakes:measure",
         "shrinking": "shrinking:measure",
         "classify": "classify:measure",

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.leaking import attacked, hand_written, setting
 from numpy.random import Generator
 from tests.testing.hiding import leaky
 from tests.testing.hiding.leaky import PARTIES
-from tests.testing.hiding.topk import attacked, hand_written, setting
 
 from veilring.errors import InputError
 from veilring.testing.hiding import Leakage, Played, measure_leakage

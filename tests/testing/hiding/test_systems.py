@@ -3,6 +3,7 @@
 The audits of a hundred thousand held-out runs are `python -m benchmarks --only hiding`.
 """
 
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from benchmarks.hiding import SUBJECTS
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.roles import pp_topk
-from veilring.testing.hiding import Audit, assert_hides
+from veilring.testing.hiding import Audit, assert_hides, measure_leakage
 from veilring.testing.hiding.audit import RUNS_MIN
 
 RING: Final = ("ada", "ben", "cy", "dee")
@@ -68,3 +69,29 @@ def test_two_neighbours_see_nearly_everything_without_noise() -> None:
 def test_topk_between_equal_worlds_passes() -> None:
     """What PP-TopK leaks is found between worlds that differ, and nowhere else."""
     assert not audit_topk(("ada", "cy"), runs=RUNS_MIN, other=WORLD).verdict.differs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coalition", [("ada", "cy"), ("cy",)], ids=["neighbours", "successor"])
+def test_topk_fails_by_as_much_as_it_leaks(coalition: tuple[str, ...]) -> None:
+    """The advantage in the error is that of a coalition which guesses the world: 2 p - 1.
+
+    Each has a standard error of at most 1 / sqrt(1000); within 5 of their difference, that is a
+    false alarm in 2 million.
+    """
+    worlds = [np.stack(list(each.values())) for each in (WORLD, OTHER)]
+    leaked = measure_leakage(
+        pp_topk,
+        lambda rng: list(worlds[int(rng.integers(2))]),
+        secret=lambda played: bool(np.array_equal(played.inputs["ben"], OTHER["ben"])),  # type: ignore[arg-type]  # an array
+        coalition=coalition,
+        parties=RING,
+        runs=2_000,
+        ring=Ring(RING),
+        parameters=TopKParameters(k=3, P0=1.0, d=0.5, rounds=2, delta=0.1, upper=1.0),
+    )
+    with pytest.raises(AssertionError) as failed:
+        audit_topk(coalition)
+    (found,) = re.findall(r"classifier \(.*\): advantage ([\d.]+)", str(failed.value))
+    measured = 2 * leaked.from_view.rate.value - 1
+    assert abs(float(found) - measured) < 5 * np.sqrt(2 / 1_000)

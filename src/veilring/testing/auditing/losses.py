@@ -18,7 +18,8 @@ from veilring.privacy.audits import audited_epsilon_of_scores
 from veilring.randomness import Streams
 from veilring.testing.hiding.attackers import find_varied, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS
-from veilring.testing.hiding.features import Columns, Coordinate, Layout, Strip
+from veilring.testing.hiding.features import Layout, Strip
+from veilring.testing.hiding.places import Columns, Coordinate
 from veilring.testing.hiding.twosample import POWER, Bins, choose_bins, cut_bins
 from veilring.testing.hiding.worlds import World, play_world
 

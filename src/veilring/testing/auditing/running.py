@@ -21,7 +21,7 @@ from veilring.testing.auditing.efforts import Effort
 from veilring.testing.auditing.findings import Claim, Verdict
 from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
 from veilring.testing.hiding.audit import judge
-from veilring.testing.hiding.features import Coordinate
+from veilring.testing.hiding.places import Coordinate
 from veilring.testing.hiding.twosample import least_advantage
 from veilring.testing.hiding.worlds import play_world
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.extras import name_missing_extras
-from veilring.testing.hiding.features import Columns
+from veilring.testing.hiding.places import Columns
 from veilring.testing.hiding.twosample import cut_bins
 
 with name_missing_extras():

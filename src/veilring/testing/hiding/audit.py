@@ -26,8 +26,9 @@ from veilring.nodes.transcript import SETUP_ROUND, Seen
 from veilring.privacy.audits import ALARM
 from veilring.randomness import Streams
 from veilring.testing.hiding.attackers import find_varied, learn_best
-from veilring.testing.hiding.features import Columns, Coordinate, Layout, Strip
+from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import same_leaves
+from veilring.testing.hiding.places import Columns, Coordinate
 from veilring.testing.hiding.twosample import (
     Split,
     choose_bins,

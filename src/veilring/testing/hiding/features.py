@@ -8,13 +8,13 @@ Of each message: its size, its instant, its place among all; of each array its l
 its extremes, how many of its entries differ and how many are the member's own or in other messages;
 of each entry its value, its value modulo powers of two (of a real number: of its lowest bits), its
 rank among the member's own numbers, whether another message has it, itself less the entry before,
-and the entries in ascending order. Words are compared also less the message before, less what the
-coalition sent there, added up over all parties, and as the coalition can strip them.
+and the entries in ascending order; of real numbers also which are new. Words are compared also less
+the message before, less what the coalition sent there, added up over all parties, and as the
+coalition can strip them.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.nodes.transcript import Seen
 from veilring.testing.hiding.leaves import Leaf, find_leaves
+from veilring.testing.hiding.newness import columns_of_new
+from veilring.testing.hiding.places import Block, Columns, Coordinate, Mask, Place, Shape, Slot
 from veilring.testing.hiding.worlds import MemberView, Played
 
 Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
@@ -42,84 +44,6 @@ _KNOWN_MAX: Final = 128
 
 _INPUT: Final = "the input of "
 _RESULT: Final = "the result of "
-
-Columns = NDArray[np.float32]
-_Mask = NDArray[np.bool_]
-
-
-class Coordinate(NamedTuple):
-    """One number of a view."""
-
-    message: str
-    """The message, or the other thing, that it belongs to."""
-    field: str
-    """The field of the message, or nothing if the whole message counts."""
-    what: str
-    """The number."""
-    is_combined: bool = False
-    """Whether it is computed of several messages."""
-
-    def __str__(self) -> str:
-        field = f", {self.field}" if self.field else ""
-        return f"{self.message}{field}: {self.what}"
-
-
-class Slot(NamedTuple):
-    """A message by its place."""
-
-    member: str
-    sent: bool
-    peer: str
-    number: int
-    """How many of the channel came before it."""
-    kind: str
-
-    def __str__(self) -> str:
-        ends = (self.member, self.peer) if self.sent else (self.peer, self.member)
-        return f"message {self.number + 1} from {ends[0]} to {ends[1]} ({self.kind})"
-
-
-class Place(NamedTuple):
-    """Where numbers come from."""
-
-    message: str
-    field: str
-    slot: Slot | None = None
-    is_combined: bool = False
-
-    def name(self, what: str) -> Coordinate:
-        """Return the name of a number that is computed here."""
-        return Coordinate(self.message, self.field, what, self.is_combined)
-
-
-class Shape(NamedTuple):
-    """How many numbers of which kind are in a place."""
-
-    bits: int
-    entries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The numbers of one place over some runs.
-
-    Attributes:
-        bits: The size of the words, or 0 where the numbers are real.
-        values: Shape (runs, entries), uint64 or float64.
-        missing: Shape (runs, entries): whether a run has no such entry.
-        length: Shape (runs,): how many entries each run has; -1 where it has no such place.
-    """
-
-    bits: int
-    values: NDArray[Any]
-    missing: _Mask
-    length: NDArray[np.int64]
-
-    @property
-    def entries(self) -> int:
-        """The number of entries."""
-        return int(self.values.shape[1])
-
 
 _Held = tuple[Slot, str, Block]
 """A message, one of its fields, and the numbers there."""
@@ -233,12 +157,12 @@ class Layout:
         columns = self._columns([self._take(each) for each in played])
         return np.stack([columns[name] for name in self.coordinates], axis=1)
 
-    def of_outputs(self, members: Iterable[str]) -> _Mask:
+    def of_outputs(self, members: Iterable[str]) -> Mask:
         """Return which coordinates are of the inputs and results of members."""
         known = {start + member for start in (_INPUT, _RESULT) for member in members}
         return np.array([name.message in known for name in self.coordinates])
 
-    def of_views(self, members: Iterable[str]) -> _Mask:
+    def of_views(self, members: Iterable[str]) -> Mask:
         """Return which coordinates members see: all but those of other parties' results."""
         known = self.of_outputs(members)
         others = np.array([name.message.startswith(_RESULT) for name in self.coordinates])
@@ -278,6 +202,7 @@ class Layout:
             place: _stack(leaves.get(place, none), shape) for place, shape in self._shapes.items()
         }
         columns |= self._inside(blocks)
+        columns |= dict(columns_of_new(blocks))
         for place, block in _combine(blocks):
             columns |= dict(_words_of(place, block, self._entries))
         return columns
@@ -352,7 +277,7 @@ def _picked(entries: int, most: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, entries - 1, min(entries, most)).round().astype(np.int64))
 
 
-def _column(values: NDArray[Any], missing: _Mask) -> Columns:
+def _column(values: NDArray[Any], missing: Mask) -> Columns:
     return np.where(missing, np.nan, values).astype(np.float32)
 
 
@@ -432,7 +357,7 @@ def _beside(
                 yield place.name(f"rank of entry {entry} among own"), _column(rank, missing)
 
 
-def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], _Mask] | None:
+def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
     """Return all entries of blocks, and which are there; None if there is none."""
     if not any(block.entries for block in blocks):
         return None

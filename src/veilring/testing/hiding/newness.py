@@ -1,0 +1,132 @@
+"""What is new in a message: entries that the one of its kind before it has not.
+
+Masks hide what recurs among words, so only real numbers are looked at. An entry that is new comes
+from whoever had the numbers in between; where it lies beside those before it says more of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.testing.hiding.places import Block, Columns, Coordinate, Place, Slot
+
+_ENTRIES_MAX: Final = 64
+"""Each entry is compared with each: larger arrays are left out."""
+
+
+class _New(NamedTuple):
+    """The new entries of one message in each run, of shape (runs,) each, not finite without any.
+
+    Attributes:
+        number: How many there are.
+        least: The least of them.
+        greatest: The greatest of them.
+        above: The least of them, less the greatest entry of the message before.
+        beyond: The greatest of them, less the least entry before that is gone.
+        passed: How many entries that were there before are above the least of them.
+    """
+
+    number: NDArray[np.float64]
+    least: NDArray[np.float64]
+    greatest: NDArray[np.float64]
+    above: NDArray[np.float64]
+    beyond: NDArray[np.float64]
+    passed: NDArray[np.float64]
+
+
+_NAMES: Final = (
+    "number of new entries",
+    "least new entry",
+    "greatest new entry",
+    "least new entry less the greatest before",
+    "greatest new entry less the least that is gone",
+    "number of entries kept above the least new one",
+)
+"""Of the fields of `_New`."""
+
+
+def columns_of_new(blocks: Mapping[Place, Block]) -> Iterator[tuple[Coordinate, Columns]]:
+    """Yield what is new in each message that a member receives, and of each channel in the last."""
+    last: dict[tuple[str, str, int], Block] = {}
+    channels: dict[tuple[str, str, str, str], list[_New]] = {}
+    final: dict[int, Block] = {}
+    for place, slot, block in _arrays(blocks):
+        key = slot.kind, place.field, block.entries
+        before, last[key], final[block.entries] = last.get(key), block, block
+        if slot.sent:
+            continue
+        new = _new_in(block, before)
+        for what, values in zip(_NAMES, new, strict=True):
+            yield place.name(what), _column(values)
+        channels.setdefault((slot.member, slot.peer, slot.kind, place.field), []).append(new)
+    for (member, peer, kind, field), found in channels.items():
+        where = Place(f"the last of {kind} from {peer} to {member} with a new entry", field)
+        yield from _last_of(where, found, final)
+
+
+def _arrays(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Slot, Block]]:
+    for place, block in blocks.items():
+        slot = place.slot
+        lengths = place.field.startswith("length of")
+        if (
+            slot is not None
+            and not lengths
+            and not block.bits
+            and 0 < block.entries <= _ENTRIES_MAX
+        ):
+            yield place, slot, block
+
+
+def _new_in(block: Block, before: Block | None) -> _New:
+    there = ~block.missing
+    ceiling = gone = np.full(len(block.values), np.nan)
+    new = there
+    if before is not None:
+        known = ~before.missing
+        equal = block.values[:, :, None] == before.values[:, None, :]
+        equal &= known[:, None, :] & there[:, :, None]
+        new = there & ~equal.any(axis=2)
+        ceiling = np.where(known, before.values, -np.inf).max(axis=1)
+        gone = np.where(known & ~equal.any(axis=1), before.values, np.inf).min(axis=1)
+    some = new.any(axis=1)
+    least = np.where(some, np.where(new, block.values, np.inf).min(axis=1), np.nan)
+    greatest = np.where(some, np.where(new, block.values, -np.inf).max(axis=1), np.nan)
+    passed = (there & ~new & (block.values > least[:, None])).sum(axis=1)
+    number = new.sum(axis=1).astype(np.float64)
+    return _New(
+        number, least, greatest, least - ceiling, greatest - gone, passed.astype(np.float64)
+    )
+
+
+def _last_of(
+    where: Place, found: Sequence[_New], final: Mapping[int, Block]
+) -> Iterator[tuple[Coordinate, Columns]]:
+    """Yield what is new in the last message of a channel that has something new."""
+    some = np.stack([new.number > 0 for new in found])
+    at = len(found) - 1 - some[::-1].argmax(axis=0)
+    run = np.arange(some.shape[1])
+    nothing = np.asarray(~some.any(axis=0))
+    picked = _New(*(np.stack(each)[at, run] for each in zip(*found, strict=True)))
+    for what, values in zip(_NAMES, picked, strict=True):
+        yield where.name(what), _column(np.where(nothing, np.nan, values))
+    yield where.name("its number"), _column(np.where(nothing, np.nan, at))
+    for block in final.values():
+        entries = np.where(block.missing, np.nan, block.values)
+        kept = (entries == picked.greatest[:, None]).any(axis=1)
+        below = (entries < picked.greatest[:, None]).sum(axis=1)
+        ends = f"the last {block.entries} entries seen"
+        yield (
+            where.name(f"whether the greatest is in {ends}"),
+            _column(np.where(nothing, np.nan, kept)),
+        )
+        yield (
+            where.name(f"rank of the greatest in {ends}"),
+            _column(np.where(nothing, np.nan, below)),
+        )
+
+
+def _column(values: NDArray[np.generic]) -> Columns:
+    """Return numbers as they are, and -1 where nothing is new or nothing was before."""
+    return np.where(np.isfinite(values), values, -1.0).astype(np.float32)

@@ -1,0 +1,84 @@
+"""Places of numbers in a view, and their names."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Columns = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+class Coordinate(NamedTuple):
+    """One number of a view."""
+
+    message: str
+    """The message, or the other thing, that it belongs to."""
+    field: str
+    """The field of the message, or nothing if the whole message counts."""
+    what: str
+    """The number."""
+    is_combined: bool = False
+    """Whether it is computed of several messages."""
+
+    def __str__(self) -> str:
+        field = f", {self.field}" if self.field else ""
+        return f"{self.message}{field}: {self.what}"
+
+
+class Slot(NamedTuple):
+    """A message by its place."""
+
+    member: str
+    sent: bool
+    peer: str
+    number: int
+    """How many of the channel came before it."""
+    kind: str
+
+    def __str__(self) -> str:
+        ends = (self.member, self.peer) if self.sent else (self.peer, self.member)
+        return f"message {self.number + 1} from {ends[0]} to {ends[1]} ({self.kind})"
+
+
+class Place(NamedTuple):
+    """Where numbers come from."""
+
+    message: str
+    field: str
+    slot: Slot | None = None
+    is_combined: bool = False
+
+    def name(self, what: str) -> Coordinate:
+        """Return the name of a number that is computed here."""
+        return Coordinate(self.message, self.field, what, self.is_combined)
+
+
+class Shape(NamedTuple):
+    """How many numbers of which kind are in a place."""
+
+    bits: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The numbers of one place over some runs.
+
+    Attributes:
+        bits: The size of the words, or 0 where the numbers are real.
+        values: Shape (runs, entries), uint64 or float64.
+        missing: Shape (runs, entries): whether a run has no such entry.
+        length: Shape (runs,): how many entries each run has; -1 where it has no such place.
+    """
+
+    bits: int
+    values: NDArray[Any]
+    missing: Mask
+    length: NDArray[np.int64]
+
+    @property
+    def entries(self) -> int:
+        """The number of entries."""
+        return int(self.values.shape[1])
