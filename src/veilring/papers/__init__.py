@@ -1,6 +1,6 @@
-"""Reproduction of the papers' figures, with tests of their claims.
+"""Reproductions of the papers' figures, with statistical tests of their claims.
 
-`claims` tests claims, `evidence` extracts their evidence, `figure` defines a figure and its
-measurement, and `reproduce` writes the results and knows every figure by its name. Each paper has a
-module with a table of its figures; `baselines` are classifiers used only by figures.
+`claims` tests claims on the numbers from `evidence`, `figure` defines and measures figures, and
+`reproduce` lists all figures by name and writes the results. Each paper has a module with a table
+of its figures; `baselines` has classifiers that only figures need.
 """

@@ -1,7 +1,7 @@
-"""The baselines of Ind-KNN in its paper's figures, each with its own (ε, δ) accounting.
+"""Baselines of Ind-KNN in its paper's figures, each with its own (ε, δ) accounting.
 
-Neighbouring data sets differ by the presence of one row. Features are quantised, as for Ind-KNN.
-The ceiling is the vote without noise or budget: `kernel_vote` in the algorithm of `prediction`.
+Neighbouring tables differ by one added or removed row. Features are quantised, as for Ind-KNN. The
+upper limit of accuracy is `kernel_vote` of `prediction`, a vote without noise or budget.
 """
 
 import math
@@ -23,17 +23,17 @@ SAMPLED_ORDERS: Final = (
     *map(float, range(36, 65, 4)),
     *map(float, range(80, 257, 16)),
 )
-"""Few, since calibrating tries each order a hundred times; they give away a thousandth."""
+"""A few Rényi orders, because calibration tries each a hundred times; they lose a thousandth."""
 
 
 def sampled_gaussians(sigma: float, rate: float, count: int, sensitivity: float = 1.0) -> RenyiDP:
-    """Return the combined guarantee of Gaussian releases, each on its own Poisson sample.
+    """Return the joint guarantee of Gaussian releases, each on its own Poisson sample.
 
     Args:
-        sigma: Standard deviation of each noise.
+        sigma: The standard deviation of each noise.
         rate: The probability that a row is in a sample.
         count: The number of releases.
-        sensitivity: The L2 sensitivity of the release on a sample.
+        sensitivity: The L2 sensitivity of the release of a sample.
     """
     return RenyiDP.subsampled_gaussian(sigma, rate, sensitivity, SAMPLED_ORDERS).repeat(count)
 
@@ -91,12 +91,12 @@ class SampledKNN:
 
     Attributes:
         classes: The number of classes.
-        k: The number of neighbours that vote, or all rows of a smaller sample.
+        k: The number of neighbours that vote; in a smaller sample, all rows vote.
         rate: The probability that a row is in a query's sample, in (0, 1].
         sigma: Standard deviation of the noise of each class's count.
 
     Raises:
-        InputError: If one is out of range.
+        InputError: If a parameter is out of range.
     """
 
     classes: int
@@ -111,14 +111,14 @@ class SampledKNN:
     def calibrate(
         cls, classes: int, k: int, rate: float, *, queries: int, epsilon: float, delta: float
     ) -> Self:
-        """Return the parameters with which a number of queries is (epsilon, delta)-DP."""
+        """Return the parameters with which the given number of queries is (epsilon, delta)-DP."""
         sigma = least_sigma(
             epsilon, delta, rate=rate, count=queries, sensitivity=COUNTS_SENSITIVITY
         )
         return cls(classes, k, rate, sigma)
 
     def account(self, queries: int) -> RenyiDP:
-        """Return the combined guarantee of a number of answers."""
+        """Return the joint guarantee of the given number of answers."""
         return sampled_gaussians(self.sigma, self.rate, queries, COUNTS_SENSITIVITY)
 
 
@@ -154,7 +154,7 @@ def answer_by_private_knn(
 def nearest_counts(
     parameters: SampledKNN, cosines: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return how many of a sample's k nearest are of each class; of equals the first are nearer."""
+    """Return the counts of classes among a sample's k nearest rows; ties favour the first row."""
     nearest = np.argsort(-cosines, kind="stable")[: parameters.k]
     return np.bincount(labels[nearest], minlength=parameters.classes)
 
@@ -172,13 +172,13 @@ class NoisySGD:
         classes: The number of classes.
         steps: The number of training steps.
         rate: The probability that a row is in a step's sample, in (0, 1].
-        batch: The divisor of the noisy sum of a sample: a public guess of its size.
-        clip: The maximum L2 norm of a row's gradient.
+        batch: The divisor of a sample's noisy sum: a public estimate of its size.
+        clip: The greatest L2 norm of a row's gradient.
         learning_rate: The learning rate of each step.
         sigma: Standard deviation of the noise of the sum, in units of `clip`.
 
     Raises:
-        InputError: If one is out of range.
+        InputError: If a parameter is out of range.
     """
 
     classes: int
@@ -193,7 +193,7 @@ class NoisySGD:
         _require(self, ("classes", "steps"), ("batch", "clip", "learning_rate", "sigma"))
 
     def calibrate(self, epsilon: float, delta: float) -> Self:
-        """Return these parameters with the smallest noise that is (epsilon, delta)-DP."""
+        """Return the same parameters with the least noise that is (epsilon, delta)-DP."""
         sigma = least_sigma(epsilon, delta, rate=self.rate, count=self.steps)
         return replace(self, sigma=sigma)
 
@@ -265,7 +265,7 @@ class ClassMeans:
         sigma: Standard deviation of the noise of each sum of unit vectors.
 
     Raises:
-        InputError: If one is out of range.
+        InputError: If a parameter is out of range.
     """
 
     classes: int

@@ -1,13 +1,13 @@
 """Claims of a paper as statistical tests on the splits.
 
-A claim is a quantity with one value (or several, such as one at each point of a curve) per split,
-and a bound that its mean must exceed, or stay below, at every point. The means get two-sided
-Student intervals that hold jointly with 95 % confidence (Bonferroni). A claim `holds` if all
-intervals are beyond the bound, `does not hold` if one is wholly on the other side, and `is
-inconclusive` otherwise. A claim about tables named by the paper `is not tested` on others.
+A claim consists of a quantity and a bound. The quantity gives a number, or one at each point of a
+curve, for each split; the bound is a limit above or below for the mean, at every point. The means
+get two-sided Student intervals with 95 % joint confidence (Bonferroni). A claim
+`holds` if all intervals lie beyond the bound, `does not hold` if one lies wholly on the other side,
+and `is not settled` otherwise. A claim about tables that the paper names `is not tested` on others.
 
-Splits of one table share most of their rows. The intervals are therefore about the mean over the
-splits of *this* table, as shown in the papers' figures, not about tables of the same kind.
+Splits of one table share most of their rows. The intervals therefore describe the mean over splits
+of *this* table, as the papers' figures do, and not tables of the same kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +35,8 @@ class Measured:
 
     Attributes:
         data: The data set.
-        x: The ascending points of measurement, shape (points,).
-        curves: The measurements of each split, shape (splits, points).
+        x: The points of the axis, ascending, shape (points,).
+        curves: The measured values of each curve, shape (splits, points).
     """
 
     data: str
@@ -57,8 +57,8 @@ class Evidence(NamedTuple):
     """The numbers that a claim is tested on.
 
     Attributes:
-        labels: The different labels of the columns.
-        values: Shape (splits, columns).
+        labels: The unique label of each column.
+        values: The numbers, shape (splits, columns).
     """
 
     labels: tuple[str, ...]
@@ -66,20 +66,21 @@ class Evidence(NamedTuple):
 
 
 Take = Callable[[Measured], Evidence]
-"""Extracts the evidence for or against a claim from measurements: see `evidence`."""
+"""A function that extracts the evidence for or against a claim from measured curves: see
+`evidence`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A paper's statement about a figure, and how it is tested.
+    """A paper's statement about a figure, and its test.
 
     Attributes:
-        says: The paper's sentence, in short.
-        quantity: A description of the quantity.
-        side: The required side of the mean, at every point.
+        says: The paper's sentence, abridged.
+        quantity: The quantity of each split, in words.
+        side: The side of the bound on which the mean must be, at every point.
         bound: The bound.
-        take: Takes it.
-        tables: The tables that the claim is about, as they may be called; any table if empty.
+        take: The function that extracts the quantity.
+        tables: The possible names of the tables that the claim is about; any table if empty.
     """
 
     says: str
@@ -108,19 +109,19 @@ def below(says: str, quantity: str, bound: float, take: Take) -> Claim:
 
 
 def about(says: str, quantity: str, ends: tuple[float, float], take: Take) -> tuple[Claim, Claim]:
-    """Return the two claims that a quantity lies between two bounds."""
+    """Return the two claims that a quantity is between two bounds."""
     return above(says, quantity, ends[0], take), below(says, quantity, ends[1], take)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of testing a claim on a data set.
+    """The test of a claim on a data set.
 
     Attributes:
         claim: The claim.
         data: The data set.
         splits: The number of splits.
-        intervals: One for each column of the evidence, by its label.
+        intervals: The interval of each column of the evidence, by its label.
     """
 
     claim: Claim
@@ -145,7 +146,7 @@ class Judgement:
 
     @property
     def met(self) -> int:
-        """The number of intervals beyond the bound."""
+        """The number of intervals on the right side of the bound."""
         return sum(self._margins(each)[0] > 0 for each in self.intervals.values())
 
     @property
@@ -153,7 +154,7 @@ class Judgement:
         return 1 if self.claim.side == "above" else -1
 
     def _margins(self, each: Interval) -> tuple[float, float]:
-        """Return by how much an interval is on the right side, at its worse and better end."""
+        """Return the margins of an interval's worse and better end, positive on the right side."""
         ends = [self._sign * (end - self.claim.bound) for end in (each.low, each.high)]
         return min(ends), max(ends)
 
@@ -175,7 +176,7 @@ class Judgement:
 
 
 def judge_claim(claim: Claim, measured: Measured) -> Judgement:
-    """Return the judgement of a claim on a data set with at least two measured splits."""
+    """Test a claim on a data set with at least two measured splits."""
     labels, values = claim.take(measured)
     intervals = dict(zip(labels, mean_intervals(values), strict=True))
     return Judgement(claim, measured.data, measured.splits, intervals)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from veilring.papers.claims import CurveKey, Evidence, Measured, Take
 
 CurvePair: TypeAlias = tuple[CurveKey, CurveKey]
-"""A curve, and the one that it is compared with."""
+"""A curve, and the curve that it is compared with."""
 PointChoice: TypeAlias = Callable[[Sequence[float]], Sequence[int]]
-"""Chooses among the points of the axis, given their values."""
+"""A choice among the points of the axis, given their values."""
 
 
 def since(low: float) -> PointChoice:
@@ -40,8 +40,8 @@ def heights(measure: str, *series: str, at: PointChoice = EVERYWHERE, x: str = "
 
     Args:
         measure: The measure of the curves.
-        series: The series; all by default.
-        at: The points.
+        series: The names of the curves; all curves by default.
+        at: The choice of points.
         x: The name of the axis, for the labels of several points.
     """
     return lambda measured: _columns(measured, _curves(measured, measure, series), at, x)
@@ -50,7 +50,7 @@ def heights(measure: str, *series: str, at: PointChoice = EVERYWHERE, x: str = "
 def leads(
     pairs: Sequence[CurvePair], *, at: PointChoice = EVERYWHERE, x: str = "", times: float = 1.0
 ) -> Take:
-    """Take by how much the first curve of each pair is higher than `times` the second."""
+    """Take the first curve of each pair minus `times` the second."""
 
     def take(measured: Measured) -> Evidence:
         curves = measured.curves
@@ -68,9 +68,9 @@ def in_measure(measure: str, *pairs: tuple[str, str]) -> list[CurvePair]:
 
 
 def ratios(measure: str, *series: str, over: str, x: str, at: PointChoice = EVERYWHERE) -> Take:
-    """Take the ratio of each curve's mean to that of one other curve, at some points.
+    """Take the ratio of each curve's mean to the mean of one other curve, at some points.
 
-    The values of a split are those of `linearised`.
+    The values of a split come from `linearised`.
     """
 
     def take(measured: Measured) -> Evidence:
@@ -85,12 +85,12 @@ def ratios(measure: str, *series: str, over: str, x: str, at: PointChoice = EVER
 def linearised(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a value for each split whose mean is the ratio of two curves' means.
 
-    They are linearised around it, `R + (a - R b) / mean(b)`, so that their spread gives the ratio's
-    standard error by the delta method.
+    The values are linearised about the ratio, `R + (a - R b) / mean(b)`, so that their spread gives
+    the ratio's standard error by the delta method.
 
     Args:
         one: Shape (splits, points).
-        other: The values of the curve to compare with, same shape.
+        other: The curve that it is compared with, of the same shape.
     """
     mean = other.mean(axis=0)
     ratio = one.mean(axis=0) / mean
@@ -98,7 +98,7 @@ def linearised(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[
 
 
 def gain(measures: tuple[str, str], one: str, other: str, *, at: PointChoice) -> Take:
-    """Take by how much more one curve leads another in the first measure than in the second."""
+    """Take the lead of one curve over another in the first measure, minus that in the second."""
 
     def take(measured: Measured) -> Evidence:
         first, second = (
@@ -121,12 +121,12 @@ def slopes(measure: str) -> Take:
 
 
 def changes(measure: str, *series: str) -> Take:
-    """Take by how much curves are higher at the last point than at the first; all by default."""
+    """Take the change of curves from the first point to the last; all curves by default."""
     return _of_each(measure, series, lambda _measured, curve: curve[:, -1] - curve[:, 0])
 
 
 def falls_after(at: float, measure: str, *series: str) -> Take:
-    """Take by how much curves are higher at the last point up to `at` than at the last one."""
+    """Take the fall of curves from the last point up to `at` to the last point of all."""
 
     def fall(measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
         return curve[:, max(0, bisect_right(measured.x, at) - 1)] - curve[:, -1]
@@ -135,10 +135,10 @@ def falls_after(at: float, measure: str, *series: str) -> Take:
 
 
 def falls_from_best(measure: str, *series: str) -> Take:
-    """Take by how much curves are higher at their best point than at the last one.
+    """Take the fall of curves from their best point to the last one.
 
-    The best point for a split is chosen by the mean of the splits whose numbers have the other
-    parity, so that no split is measured at a point chosen because its own value is high.
+    The best point for a split is chosen by the mean of the splits with numbers of the other parity,
+    so that the choice does not bias the split's own value.
     """
 
     def fall(_measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -173,7 +173,7 @@ def _curves(
 
 
 def _versus(one: CurveKey, other: CurveKey, pairs: Sequence[CurvePair]) -> str:
-    """Return the label of a pair: the difference between its members."""
+    """Return the label of a pair, which names the difference between its curves."""
     if one.measure != other.measure:
         return f"{one.series}: {one.measure} over {other.measure}"
     is_alone = len({key.measure for pair in pairs for key in pair}) == 1

@@ -1,7 +1,7 @@
-"""The definition of a figure, and its measurement on a data set, split by split.
+"""Figures, and their measurement on a data set, split by split.
 
-The module also has the parts shared by the figures of all papers: the points of an axis, a split
-into rows and queries, and the citation.
+The module also has the common parts of all papers' figures: the points of an axis, the split into
+rows and queries, and the citation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,22 +20,22 @@ from veilring.randomness import Streams
 ACCURACY: Final = "accuracy"
 """The measure that most figures have."""
 MAJORITY_CLASS: Final = "majority class"
-"""The curve of always answering the most common class."""
+"""The curve of the majority-class baseline."""
 
 PointsFor = Callable[[Any, bool], tuple[float, ...]]
-"""Gives the points at which data are measured: many, or few if the second argument is true."""
+"""A function that returns the points to measure: few if its second argument is true."""
 Observe = Callable[[Any, Sequence[float], Generator], Mapping[CurveKey, Sequence[float]]]
-"""Measures all curves at all points for one random split; all randomness is the generator's."""
+"""A function that measures all curves at all points for one random split."""
 _Data = TypeVar("_Data")
 _Dealt = TypeVar("_Dealt")
 
 
 class DataKind(NamedTuple):
-    """The kind of data of a figure.
+    """The kind of data that a figure needs.
 
     Attributes:
-        load: A function from a source on the command line to data with a `name`.
-        prepare: A function from these data to the input of `observe`.
+        load: A function from a source, as on the command line, to an object with a `name`.
+        prepare: A function from that object to the data that a figure observes.
         usual: The default source.
     """
 
@@ -62,19 +62,18 @@ class Figure:
 
     Attributes:
         name: `family/figure-n`.
-        title: The title of the figure.
-        source: The citation of the figure.
-        setting: A description of all fixed parameters; those that the paper leaves open are marked
-            as chosen.
-        x: The axis across.
-        measures: The axis up, for each measure.
-        grid: The points of measurement.
-        observe: The measurement, for prepared data.
-        claims: The paper's claims about it.
-        splits: The number of random splits in the paper.
+        title: The title.
+        source: The citation of the paper and the figure.
+        setting: The fixed parameters, in words; choices that the paper leaves open are marked.
+        x: The horizontal axis.
+        measures: The vertical axis of each measure.
+        grid: The points to measure.
+        observe: The function that measures prepared data.
+        claims: The paper's claims about the figure.
+        splits: The paper's number of random splits.
         subject: The kind of data.
-        measurement: A name that figures share which show parts of one measurement: their splits
-            are the same. The figure's own unless given.
+        measurement: The common name of figures that show parts of one measurement and use the same
+            splits; by default the figure's own name.
     """
 
     name: str
@@ -102,16 +101,16 @@ def measure_figure(
 ) -> Measured:
     """Measure all curves of a figure on a data set.
 
-    A split's randomness depends on the seed, the measurement, the data set's name and the split's
-    number only: the first splits of many are those of few.
+    A split's randomness depends only on the seed, the measurement, the data set's name and the
+    split's number, so more splits do not change the first ones.
 
     Args:
         figure: The figure.
-        table: The data loaded by the figure's subject, such as a `Table`.
+        table: The data that the figure's subject loads, such as a `Table`.
         splits: The number of random splits, at least 2.
-        quick: Whether to measure at only a few points.
-        streams: The source of the splits, the partitions, and the parties' noise.
-        tell: A callback with the number of splits done.
+        quick: Whether to measure at few points.
+        streams: The source of the splits, the partitions and the parties' noise.
+        tell: A callback that receives the number of finished splits.
 
     Raises:
         InputError: If the table is too small for the experiment.
@@ -135,7 +134,7 @@ def points_at(many: Sequence[float], few: Sequence[float] | None = None) -> Poin
     """Return points that do not depend on the data.
 
     Args:
-        many: Ascending.
+        many: The points, ascending.
         few: The points of a quick measurement; by default the `coarser` ones.
     """
     return points_of(lambda _data: many, (lambda _data: few) if few else None)
@@ -144,7 +143,7 @@ def points_at(many: Sequence[float], few: Sequence[float] | None = None) -> Poin
 def points_of(
     many: Callable[[Any], Sequence[float]], few: Callable[[Any], Sequence[float]] | None = None
 ) -> PointsFor:
-    """Return points that depend on the data: `many`, or fewer for a quick measurement."""
+    """Return points that depend on the data: `many`, or for quick runs `few` (default: coarser)."""
 
     def grid(data: Any, quick: bool) -> tuple[float, ...]:  # noqa: ANN401, FBT001  (as `PointsFor` has it)
         if quick and few is not None:
@@ -166,8 +165,8 @@ def point_by_point(
     """Return a function that measures one point after the other on one split.
 
     Args:
-        deal: Splits the data.
-        observe: Measures all curves at one point.
+        deal: The function that splits the data.
+        observe: The function that measures all curves at one point.
     """
 
     def observe_all(
@@ -183,31 +182,31 @@ def point_by_point(
 
 
 def accuracy_points(shares: Mapping[str, float]) -> dict[CurveKey, float]:
-    """Return shares of right answers by their series as points of curves."""
+    """Return the accuracy of each series as points of curves."""
     return {CurveKey(ACCURACY, series): share for series, share in shares.items()}
 
 
 class HoldOut(NamedTuple):
-    """A random split of a table: training rows, and queries with known classes."""
+    """A random split of a table into rows to learn from and queries with known classes."""
 
     train: Table
     held_out: Table
 
     def accuracy(self, labels: NDArray[np.int64]) -> float:
-        """Return the share of right labels, for the first queries."""
+        """Return the share of correct labels among the first queries."""
         return float((labels == self.held_out.y[: len(labels)]).mean())
 
     def majority(self, queries: int | None = None) -> float:
-        """Return the accuracy of always answering the most common class of the rows."""
+        """Return the accuracy of the rows' majority class."""
         most_common = np.bincount(self.train.y).argmax()
         return self.accuracy(np.full(queries or len(self.held_out), most_common))
 
 
 def draw_hold_out(table: Table, share: float, rng: Generator) -> HoldOut:
-    """Split a table at random, and keep this share of it for queries."""
+    """Split a table at random, with the given share of it for queries."""
     return HoldOut(*split(table, share, rng))
 
 
 def held_out_rows(table: Table, share: float) -> int:
-    """Return how many queries `draw_hold_out` keeps."""
+    """Return the number of queries that `draw_hold_out` keeps."""
     return min(max(1, round(share * len(table))), len(table) - 1)

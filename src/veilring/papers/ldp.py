@@ -2,9 +2,13 @@
 
 Given in the paper: 100 random splits, 80 % of the rows to learn from; the five oracles, theta =
 0.25; two bins for the Australian data set; one feature for its PCA and DCA; epsilon up to 5. Chosen
-here: the values of epsilon; direct encoding for the class of Gaussian naive Bayes, and a third of
-the clients each for class, features and squares; a floor of variances; that projections come from
-public rows; and the bounds that make "close" and "nearly" testable.
+here:
+
+- the values of epsilon, and the floor of variances;
+- direct encoding for the class of Gaussian naive Bayes;
+- a third of the clients each for class, features and squares;
+- projections from public rows;
+- the bounds that make "close" and "nearly" testable.
 
 In figure 2 a client answers one question, so it spends epsilon, as in the paper's Section 3.1. The
 numbers of its Section 4.1 are not reached in that way; they are if every client answers all `n + 1`
@@ -101,7 +105,7 @@ def _asked(
     labels: NDArray[np.int64],
     rng: Generator,
 ) -> Tally:
-    """Return the answers of clients: one each, or without noise all answers."""
+    """Return the tally of one answer per client, or of all answers if there is no noise."""
     if survey.exact_epsilon == inf:
         return census(survey, rows, labels, rng)
     return tally_reports(survey, answer(survey, rows, labels, rng).reports)
@@ -123,11 +127,11 @@ def _learn_discrete(
         rows: Numbered values.
         labels: The class of each client.
         sizes: The number of values of each column, and the number of classes.
-        oracle: One of `PAPER_ORACLES`.
-        epsilon: The epsilon of each client; infinite for no noise.
+        oracle: The name of one of `PAPER_ORACLES`.
+        epsilon: The ε of each client; infinite for no noise.
         rng: The clients' randomness.
-        all_questions: Whether each client answers every question, and thus spends epsilon once per
-            question. It is included only to explain the paper's numbers.
+        all_questions: Whether each client answers every question, and spends epsilon for each. This
+            option exists only to explain the paper's numbers.
     """
     survey = _discrete_survey(*sizes, oracle, epsilon)
     if not all_questions:
@@ -163,7 +167,7 @@ class NumberedValues(NamedTuple):
     """Rows of values that are numbered from 0.
 
     Attributes:
-        rows: Shape (rows, columns): a column of the data set each, categories first.
+        rows: The numbered values, shape (rows, columns), with categories first.
         domains: The number of values of each column.
     """
 
@@ -175,8 +179,8 @@ def number_values(table: Table, bins: int) -> NumberedValues:
     """Return each category by its number, and each number by its bin.
 
     Args:
-        table: Scaled into [0, 1].
-        bins: The number of bins of equal width for a number.
+        table: The table, scaled into [0, 1].
+        bins: The number of bins of equal width for a column of numbers.
     """
     is_number = np.ones(table.X.shape[1], dtype=np.bool_)
     columns = []
@@ -192,7 +196,7 @@ def number_values(table: Table, bins: int) -> NumberedValues:
 def _accuracy_by_oracle(
     table: Table, x: Sequence[float], rng: Generator
 ) -> Mapping[CurveKey, Sequence[float]]:
-    """Measure the accuracy at each epsilon on one split, also without noise."""
+    """Measure all oracles at each epsilon, and both baselines, on one split."""
     both = draw_hold_out(table, _TEST_SHARE, rng)
     values, queries = (number_values(each, NUMBER_BINS) for each in both)
     sizes = values.domains, len(table.features.classes)
@@ -231,11 +235,11 @@ class _Reduced(NamedTuple):
 
 
 _Learn = Callable[[_Reduced, float, Generator], NDArray[np.int64]]
-"""Asks clients at an epsilon, and returns the labels of the queries."""
+"""A function that learns from clients at an epsilon and returns the labels of the queries."""
 
 
 def _accuracy_by_reduction(measures: Mapping[str, _Learn]) -> Observe:
-    """Return a function that measures classifiers at each epsilon, with all features and with one.
+    """Return a function that measures classifiers at each epsilon, with all features and one.
 
     Args:
         measures: The classifiers by their names.
@@ -261,7 +265,7 @@ def _accuracy_by_reduction(measures: Mapping[str, _Learn]) -> Observe:
 
 
 def _by_bins(oracle: str) -> _Learn:
-    """Return a function that learns discrete naive Bayes from equal bins, by an oracle."""
+    """Return a learner of discrete naive Bayes with bins of equal width, by an oracle."""
 
     def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
         counts = (_BINS,) * len(reduced.ranges)
@@ -322,7 +326,7 @@ _BINS_DE: Final = "bins, DE"
 
 
 def _of_oracles(measure: str) -> tuple[Claim, ...]:
-    """Return the claims about figure 2, to be tested on one of its two measures."""
+    """Return the claims about figure 2, for a test on one of its two measures."""
     but_she = [name for name in PAPER_ORACLES if name != "SHE"]
     but_de = [name for name in PAPER_ORACLES if name != "DE"]
     return (

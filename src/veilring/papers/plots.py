@@ -37,8 +37,8 @@ def draw_figure(figure: Figure, measured: Sequence[Measured], paths: Sequence[Pa
 
     Args:
         figure: The figure.
-        measured: The data sets, from left to right; at least one.
-        paths: The files, as in `chart_files`.
+        measured: The results of each data set, from left to right; at least one.
+        paths: The output files, as for `chart_files`.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -74,7 +74,7 @@ def _draw_panel(panel: "Axes", figure: Figure, measured: Measured, measure: str)
 
 
 def _mark_x(panel: "Axes", figure: Figure, x: Sequence[float]) -> None:
-    """On a log axis put ticks at measured points, as far as there is room."""
+    """Put the ticks of a log axis at measured points, if there is enough space."""
     from matplotlib.ticker import MaxNLocator
 
     if figure.x.is_log:
@@ -86,7 +86,7 @@ def _mark_x(panel: "Axes", figure: Figure, x: Sequence[float]) -> None:
 
 
 def _apart(x: Sequence[float]) -> list[float]:
-    """Return the points that are far enough apart on a log axis to be labelled, the last first."""
+    """Return the points that can be labelled on a log axis without overlap, the last one first."""
     step = log(x[-1] / x[0]) / _TICKS_MAX
     kept = [x[-1]]
     for at in reversed(x[:-1]):

@@ -107,17 +107,17 @@ class StreamSplit:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """Theirs, shape (rows,)."""
+        """The labels of the private rows, shape (rows,)."""
         return self.stream.labels
 
     def first(self, queries: int) -> "StreamSplit":
-        """Return the same with only the first queries of either kind."""
+        """Return the same split with only the first queries of either kind."""
         return self._changed(
             lambda on: replace(on, queries=on.queries[:queries], truth=on.truth[:queries])
         )
 
     def repeated(self, rows: int) -> "StreamSplit":
-        """Return the same with this number of rows: the first ones, or all over and over."""
+        """Return the same split with this number of rows: the first ones, or all repeated."""
         places = np.arange(rows) % len(self.rows)
         return self._changed(lambda on: replace(on, rows=on.rows[places], labels=on.labels[places]))
 
@@ -131,12 +131,12 @@ class StreamSplit:
 
 
 def stream_queries(table: Table) -> int:
-    """Return the number of queries of a split, which is also that of validation queries."""
+    """Return the number of queries of a split, which is also the number for validation."""
     return min(_QUERIES_MAX, len(table) // 5)
 
 
 def private_rows(table: Table) -> int:
-    """Return how many private rows a split has."""
+    """Return the number of private rows of a split."""
     return len(table) - 2 * stream_queries(table)
 
 
@@ -214,7 +214,7 @@ def _sgd_parameters(
 
 
 def class_means_accuracy(each: StreamSplit, epsilon: float, rng: Generator) -> float:
-    """Return the accuracy of the released sums. There is nothing to tune."""
+    """Return the accuracy of the released sums, which have no parameters to tune."""
     parameters = ClassMeans.calibrate(each.classes, epsilon, _DELTA)
     sums = release_sums(parameters, each.rows, each.labels, rng)
     return _share_right(best_class(each.stream.queries, sums), each.stream)
@@ -313,10 +313,10 @@ _CHANGES: Final = 10
 
 
 def _over_retraining(each: StreamSplit, x: float, rng: Generator) -> Mapping[CurveKey, float]:
-    """Measure the cost of a query if rows change, with retraining, every Q queries.
+    """Measure the cost of a query if the rows change, and models are retrained, every Q queries.
 
     A record is forgotten at each change. Ind-KNN overwrites its row. NoisySGD trains again, and the
-    combined cost of its trainings is counted for the records that are in all of them.
+    total cost of its training runs is counted for the records that are in all of them.
     """
     count, every, trained = len(each.stream.queries), int(x), _sgd_parameters(each, _TARGET)
     trainings = trained.account().repeat(ceil(count / every))
@@ -329,10 +329,9 @@ def _over_retraining(each: StreamSplit, x: float, rng: Generator) -> Mapping[Cur
 
 
 def _cost_over_queries(whole: StreamSplit, x: float, rng: Generator) -> Mapping[CurveKey, float]:
-    """Measure the time of a query of a stream, and the cost of the stream, for each method.
+    """Measure the time of a query and the cost of the stream, for each method.
 
-    `NoisySGD, changes` trains ten times over the stream, or nearly so if blocks of equal size do
-    not give ten.
+    `NoisySGD, changes` trains about ten times over the stream, depending on the size of blocks.
     """
     count = int(x)
     each, every = whole.first(count), ceil(count / _CHANGES)
@@ -361,7 +360,7 @@ def _cost_over_queries(whole: StreamSplit, x: float, rng: Generator) -> Mapping[
 def _over_tables(
     table: Table, x: Sequence[float], rng: Generator
 ) -> Mapping[CurveKey, Sequence[float]]:
-    """Measure the seconds of a lone query, hashed with each number of tables and not hashed."""
+    """Measure the seconds of a single query, with each number of hash tables and unhashed."""
     each = split_for_stream(table, rng)
     count, features = len(each.stream.queries), each.rows.shape[1]
     hashings = [Hashing.draw(features, rng, int(tables)) for tables in x]
@@ -442,7 +441,7 @@ def _of_methods(at: Callable[[StreamSplit, float], tuple[StreamSplit, float]]) -
     """Return a function that measures the accuracy of all methods.
 
     Args:
-        at: Returns the split and the epsilon at a point of the axis.
+        at: The function that returns the split and the epsilon at a point of the axis.
     """
     return point_by_point(split_for_stream, lambda each, x, rng: _all_methods(*at(each, x), rng))
 
@@ -554,11 +553,11 @@ PREDICTION_FIGURES: Final = (
     ),
     _figure(
         name="prediction/table-1",
-        title="What a query takes, and what the stream costs",
+        title="Time of a query, and cost of the stream",
         source=f"{_PAPER}, Table 1",
         setting=(
             "ε = 1 a stream or a training; σ2 = 0.7, τ = 0.2; one block, or hashed and alone; "
-            "up to 10 trainings for changes"
+            "up to 10 training runs for changes"
         ),
         x=_LENGTH,
         measures=_COST,
@@ -567,7 +566,7 @@ PREDICTION_FIGURES: Final = (
         claims=(
             below(
                 "with changes NoisySGD takes longer than Ind-KNN",
-                "seconds of Ind-KNN over those of NoisySGD with ten trainings",
+                "seconds of Ind-KNN over those of NoisySGD with ten training runs",
                 1.0,
                 ratios(SECONDS, IND_KNN, over=SGD_CHANGES, x="T"),
             ),

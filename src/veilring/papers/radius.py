@@ -62,12 +62,12 @@ ALLOCATED: Final = "veilring's interactive"
 PER_BALL: Final = 20
 _PAPER: Final = 'Gursoy et al., "Differentially private nearest neighbor classification", 2017'
 _TEST_SHARE: Final = 0.2
-# the size of the batch if it is not the axis (Section 5.3)
+# The size of the batch if it is not the axis (Section 5.3).
 _QUERIES: Final = 100
-# the total number of queries of a split, if batches are smaller
+# The total number of queries of a split if batches are smaller.
 _ASKED: Final = 400
 _K: Final = 30
-# the order of curves, so that each has the same colour in all but the last figure
+# The order of curves, so that each has the same colour in all figures except the last.
 _ORDER: Final = (
     NON_PRIVATE,
     BASELINE,
@@ -90,9 +90,9 @@ class OwnerSplit(NamedTuple):
     """One random split into an owner's rows and an analyst's queries.
 
     Attributes:
-        split: Both, as tables.
-        rows: The owner's.
-        radius: Within which a query has `PER_BALL` rows on average.
+        split: The rows and the queries, as tables.
+        rows: The owner's rows.
+        radius: The radius within which a query has `PER_BALL` rows on average.
     """
 
     split: HoldOut
@@ -134,8 +134,8 @@ def _accuracies(each: OwnerSplit, found: _Labels, queries: int) -> Mapping[Curve
 def _accuracy_over_batch(epsilon: float) -> Observe:
     """Return a function that measures the accuracy of r-N over the number of queries in a batch.
 
-    Several small batches are asked, each under its own budget, so that their accuracy is an average
-    over as many queries as that of larger ones.
+    Small batches are repeated, each under its own budget, so that their accuracy is an average over
+    about the same number of queries as for larger ones.
 
     Args:
         epsilon: The budget of a batch.
@@ -164,8 +164,8 @@ def _accuracy_of_nearest(k: int | None = None, epsilon: float | None = None) -> 
     """Return a function that measures the accuracy of k-N for a batch, over k or over the budget.
 
     Args:
-        k: The desired number of neighbours; the axis if there is none.
-        epsilon: The budget of a batch; the axis if there is none.
+        k: The number of neighbours; by default the axis.
+        epsilon: The budget of a batch; by default the axis.
     """
 
     def observe(each: OwnerSplit, x: float, rng: Generator) -> Mapping[CurveKey, float]:
@@ -191,7 +191,7 @@ def _accuracy_of_nearest(k: int | None = None, epsilon: float | None = None) -> 
 
 
 def _conversion_error(measure: str) -> Observe:
-    """Return a function that measures one error of each conversion over its budget.
+    """Return a function that measures an error of each conversion over its budget.
 
     Args:
         measure: `_RADIUS_ERROR`: the mean of |r' - r| / r in per cent; or `_ROWS_ERROR`: the square
@@ -208,7 +208,7 @@ def _conversion_error(measure: str) -> Observe:
                 queries, rows, k, how, rng, epsilon=epsilon, known_rows=len(rows)
             )
             if measure == _RADIUS_ERROR:
-                # A query that k rows equal has a true radius of 0, and no relative error.
+                # A query that equals k rows has a true radius of 0, and no relative error.
                 far = true > 0
                 error = 100 * (np.abs(found - true)[far] / true[far]).mean()
             else:
@@ -239,13 +239,13 @@ _ERRORS: Final = {
 
 
 def _batches(table: Table) -> Sequence[float]:
-    """Return the batches that a split has queries for, and one of all of them."""
+    """Return the batch sizes that a split has enough queries for, and one of all queries."""
     largest = min(held_out_rows(table, _TEST_SHARE), _BATCHES[-1])
     return [*(size for size in _BATCHES if size < largest), largest]
 
 
 def _ks(table: Table) -> Sequence[float]:
-    """Return those k that leave a choice among the rows of a split."""
+    """Return the values of k that are below the number of rows of a split."""
     rows = len(table) - held_out_rows(table, _TEST_SHARE)
     return [k for k in _KS if 2 * k <= rows] or [1]
 

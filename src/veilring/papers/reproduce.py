@@ -1,4 +1,4 @@
-"""All figures that can be reproduced, by name; from a name to numbers, a plot and verdicts."""
+"""Reproduction of figures by name: numbers, a plot and verdicts."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ _ALL: Final = (
     *TREEWALK_FIGURES,
 )
 FIGURES: Final[Mapping[str, Figure]] = MappingProxyType({figure.name: figure for figure in _ALL})
-"""By name."""
+"""All figures by name."""
 _QUICK_SPLITS: Final = 10
 
 
@@ -39,7 +39,7 @@ def find_figure(name: str) -> Figure:
     """Return a figure.
 
     Raises:
-        InputError: If there is none of that name.
+        InputError: If no figure has that name.
     """
     if name not in FIGURES:
         raise InputError("figure", name, ", ".join(FIGURES))
@@ -48,13 +48,13 @@ def find_figure(name: str) -> Figure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reproduction:
-    """A figure that was measured again.
+    """The reproduction of a figure.
 
     Attributes:
         figure: The figure.
-        measured: On each data set.
-        verdicts: On each claim, for each data set.
-        files: The written files.
+        measured: The measured curves of each data set.
+        verdicts: The judgement of each claim on each data set.
+        files: The files written.
     """
 
     figure: Figure
@@ -78,16 +78,16 @@ def reproduce_figure(
     `.svg` and `.json` (the verdicts, and how to repeat them).
 
     Args:
-        name: `family/figure-n`.
-        sources: The data sets, for the figure's subject; the default source if there are none.
-        folder: Made if it is not there.
-        quick: Whether to measure 10 splits at a few points, instead of the figure's at many.
-        seed: The random seed.
-        progress: Told how far it is.
+        name: The name of the figure, `family/figure-n`.
+        sources: The data sets, in the format of the figure's subject; by default its usual one.
+        folder: The output folder, which is created if it is missing.
+        quick: Whether to measure 10 splits at few points instead of the figure's full measurement.
+        seed: The seed of all randomness.
+        progress: A callback that receives the progress.
 
     Raises:
-        InputError: If there is no such figure or data set, a data set is too small, or a file is
-            there already: nothing is overwritten.
+        InputError: If the figure or a data set does not exist, a data set is too small, or an
+            output file exists. Nothing is overwritten.
     """
     require_extra("matplotlib")
     figure, streams = find_figure(name), Streams(seed)

@@ -3,15 +3,16 @@
 Given in the paper: the figures' axes, P0 = 1, d = 0.5 and one round in figure 2, two rounds in
 figure 6, and 100 random splits of three quarters to one.
 
-The paper leaves open the number of parties, the partition of rows, the weights of votes and the
-minimum range `delta` of the noise. Chosen here: 10 parties, equal numbers of rows at random,
-weights of 1 / distance (its Algorithm 1 is the distance-weighted classifier), and a `delta` of 0.01
-with each feature scaled into [0, 1]: small compared with most distances, so that the results depend
-on the protocol rather than on this constant.
+The paper does not state the number of parties, the partition of rows, the weights of votes and the
+least range `delta` of the noise. Chosen here:
 
-Also chosen: the values of k, n, r and d on the axes; d = 0.5 in figures 3 and 5; k = 5, 10 and 20
-in figures 3 and 4; two rounds in figures 4 and 5, as in figure 6; and the bounds that make "close",
-"as accurate" and "a large range" testable.
+- 10 parties with equal numbers of rows at random, and weights of 1 / distance (its Algorithm 1 is
+  the distance-weighted classifier);
+- a `delta` of 0.01, with each feature scaled into [0, 1]: it is small compared with most distances
+  and hardly affects the results;
+- the values of k, n, r and d on the axes; d = 0.5 in figures 3 and 5;
+- k = 5, 10 and 20 in figures 3 and 4; two rounds in figures 4 and 5, as in figure 6;
+- the bounds that make "close", "as accurate" and "a large range" testable.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,12 +70,12 @@ _D: Final = 0.5
 _ROUNDS: Final = 2
 _GAP_KS: Final = (5, 10, 20)
 _RING_SIZES: Final = (3, 10, 30, 100)
-# of each split: with 100 splits the estimates are based on 10,000 runs of each ring
+# The queries of each split: with 100 splits, the estimates use 10,000 runs of each ring.
 _LEAKAGE_QUERIES: Final = 100
 
 
 class DealtRows(NamedTuple):
-    """One random split, with its partition among parties.
+    """One random split, and the partition of its rows among the parties.
 
     Attributes:
         split: The rows of all parties, and the queries.
@@ -93,10 +94,10 @@ def deal_rows(
     """Split a table at random, three quarters to one, and deal the larger part.
 
     Args:
-        table: Scaled into [0, 1].
-        rng: Source of the split and of the partition.
+        table: The table, scaled into [0, 1].
+        rng: The randomness of the split and the partition.
         parties: The number of parties.
-        queries: The number of held-out rows to keep; all by default.
+        queries: The number of held-out rows to keep; by default all of them.
     """
     train, held_out = draw_hold_out(table, _TEST_SHARE, rng)
     if queries is not None:
@@ -162,10 +163,10 @@ def _accuracy_over_k(rounds: int) -> Observe:
 
 
 def _gap_over(make: Callable[[Table, int, float], KNNParameters]) -> Observe:
-    """Return a function that measures the absolute difference of the accuracies over a parameter.
+    """Return a function that measures the difference of both accuracies over a parameter.
 
     Args:
-        make: A function that returns the parameters for a table, a k and a point of the axis.
+        make: The function that returns the parameters for a table, a k and a point of the axis.
     """
 
     def observe(
@@ -186,7 +187,7 @@ def _gap_over(make: Callable[[Table, int, float], KNNParameters]) -> Observe:
 def _leakage_over_k(
     table: Table, x: Sequence[float], rng: Generator
 ) -> Mapping[CurveKey, Sequence[float]]:
-    """Measure three estimators of a party's leakage, at each k, for rings of some sizes."""
+    """Measure three estimators of a party's leakage, at each k, for rings of several sizes."""
     curves: dict[CurveKey, list[float]] = {}
     for n in _RING_SIZES:
         dealt = deal_rows(table, rng, n, _LEAKAGE_QUERIES)
@@ -200,7 +201,7 @@ def _leakage_over_k(
 
 
 def _up_to_rows(values: Sequence[int], *, with_all: bool = False) -> PointsFor:
-    """Return the values of k that a split has rows for, and all rows if wanted."""
+    """Return the values of k up to the number of rows of a split, and optionally that number."""
 
     def many(table: Table) -> Sequence[float]:
         rows = len(table) - held_out_rows(table, _TEST_SHARE)
@@ -328,7 +329,7 @@ RING_FIGURES: Final = (
     ),
     Figure(
         name="ring/figure-6",
-        title="What a party reveals to its successor",
+        title="Leakage of a party to its successor",
         source=cited(_PAPER, "6", "6.6"),
         setting=f"P0 = 1, d = {_D}, {_ROUNDS} rounds; chosen: delta = {_DELTA}",
         x=Axis("k, values sought", is_log=True),

@@ -1,12 +1,12 @@
-"""Measures "Differentially private tree-based nearest neighbours": points, ways to ask, accuracy.
+"""Measurements of look-ups for "Differentially private tree-based nearest neighbours".
 
-A walk that returns several points is compared with geo-indistinguishability that returns the same
-number: by several draws if the walk's points are apart (P, GS), and by several neighbours of one
-draw if they are together (E, N).
+A walk that returns several points is compared with a blurred query that returns the same number of
+points. It has one draw per point if the walk's points are apart (P, GS), and returns the neighbours
+of one draw if they are together (E, N).
 
-A point of a curve is drawn only from the split's seed and the names of way and point, so figures
-that share a measurement have the same number there, and it is measured once. `treewalk_figures` has
-the figures.
+The randomness of a curve's point depends only on the split's seed and on the names of look-up and
+point. Figures that share a measurement therefore share its numbers, which are measured once.
+`treewalk_figures` has the figures.
 """
 
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ from veilring.protocols.treewalk.algorithm.walks import (
 from veilring.randomness import Streams
 
 SIDE: Final = 1e9
-"""The longest side of the domain, as in the thesis: distances and radii are in parts of it."""
+"""The longest side of the domain, as in the thesis; distances and radii have the same unit."""
 USUAL_POINTS: Final = "uniform:100000"
 PRIVACY_DELTA: Final = 1e-6
 EPSILON_I: Final = 1.0
@@ -49,7 +49,7 @@ _COUNT_MIN: Final = 257  # a tree of nine levels, so that walks may stop eight l
 _PLANE: Final = 2
 _DEGREES: Final = ("lat", "lon")
 _TOP: Final = 5
-# Distances to the same point by two ways of computing them.
+# The tolerance between two computations of the same distance.
 _ROUNDING: Final = 1e-9
 # A grid for blurred queries: fine compared with any noise here, and coarse enough to be drawn
 # exactly.
@@ -66,9 +66,9 @@ class Points:
     """Points of a server, without labels.
 
     Attributes:
-        name: The source.
+        name: The name of their source.
         count: The number of points.
-        own: The scaled points of a file; none if they are drawn again for each split.
+        own: The scaled points of a file; none if points are drawn for each split.
     """
 
     name: str
@@ -79,12 +79,12 @@ class Points:
         """Return the points of a split, shape (points, dimensions), in [0, `SIDE`].
 
         Args:
-            dimensions: The number of dimensions; of a file, its first columns.
-            times: The multiple of `count`.
-            rng: Draws them, if they are no file's.
+            dimensions: The number of coordinates; for a file, its first columns.
+            times: The factor of `count`.
+            rng: The randomness of points that do not come from a file.
 
         Raises:
-            InputError: If a file has fewer columns, or more points than it has are asked for.
+            InputError: If a file has too few columns or too few points.
         """
         if self.own is None:
             return rng.random((times * self.count, dimensions)) * SIDE
@@ -103,13 +103,13 @@ def load_points(source: str) -> Points:
     """Load points.
 
     Args:
-        source: `uniform` or `uniform:N`, drawn again for each split; or the path of a CSV file of
-            numbers, which ends in `.csv`. Its first two columns are coordinates. If they are `lat`
-            and `lon`, in degrees, they are projected to a plane with the right proportions at their
-            centre.
+        source: `uniform` or `uniform:N` for points that are drawn for each split, or the path of a
+            CSV file of numbers, which ends in `.csv`. Its first two columns are coordinates. If
+            they are `lat` and `lon`, in degrees, they are projected onto a plane that has the right
+            proportions in their middle.
 
     Raises:
-        InputError: If there is no such source, or it is no file of points.
+        InputError: If the source does not exist, or is not a file of points.
     """
     kind, _, count = source.partition(":")
     if kind == _UNIFORM and (count.isdecimal() or not count):
@@ -142,16 +142,16 @@ def _read(path: Path) -> Points:
 
 @dataclass(frozen=True, slots=True)
 class SearchWay:
-    """One curve.
+    """The look-up of one curve.
 
     Attributes:
-        label: The label, without dimensions.
-        variant: The variant of the walks.
-        neighbours: B.
-        kind: Walks; a bucket response with the buckets of an early walk; or blur with the level
-            that the same walk has.
-        dimensions: The number of dimensions of the points.
-        times: The multiple of the usual number of points.
+        label: The name of the curve, without dimensions.
+        variant: The way in which walks split.
+        neighbours: B, the number of neighbours of each point found.
+        kind: The mechanism: walks, a bucket response with the buckets of an early walk, or blur
+            with the level of the same walk.
+        dimensions: The dimensions of the points.
+        times: The factor of the usual number of points.
     """
 
     label: str
@@ -162,15 +162,15 @@ class SearchWay:
     times: int = 1
 
     def at(self, dimensions: int) -> "SearchWay":
-        """Return the same in other dimensions."""
+        """Return the same look-up in other dimensions."""
         return replace(self, dimensions=dimensions)
 
     def larger(self) -> "SearchWay":
-        """Return this way with ten times as many points."""
+        """Return the same look-up among ten times as many points."""
         return replace(self, label=f"{self.label}, 10 N", times=10)
 
     def blurred(self) -> "SearchWay":
-        """Return its counterpart: the same number of points by geo-indistinguishability."""
+        """Return its comparison: the same number of points from blurred queries."""
         return replace(self, label=f"GEO for {self.label}", kind="blur")
 
 
@@ -198,7 +198,7 @@ def bucket_response(splits: int) -> SearchWay:
 
 
 class FoundShares(NamedTuple):
-    """The shares of queries for which the nearest point was found, or one of the five nearest."""
+    """The shares of queries whose nearest point, or one of the five nearest, was found."""
 
     raw: float
     top: float
@@ -206,7 +206,7 @@ class FoundShares(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ground:
-    """The points of a split, its domain, its queries, and how far their five nearest points are."""
+    """The points, domain and queries of a split, with the distances of the five nearest points."""
 
     places: Places
     high: NDArray[np.float64]
@@ -218,16 +218,16 @@ class _Ground:
 def by_distance(
     points: Points, seed: int, way: SearchWay, level: float, account: Account = "paper"
 ) -> FoundShares:
-    """Measure a way by distances.
+    """Measure a look-up by distances.
 
     Args:
         points: The server's points.
         seed: The seed of the split.
-        way: The way to measure.
-        level: ε_i over the sensitivity, of a basic walk.
-        account: The thesis' has the same ε_i for all walks, and blur at what it prints for the walk
-            beside it. As spent, walks and blur all have what a basic walk spends, in epsilon a
-            distance.
+        way: The look-up.
+        level: The ε_i over the sensitivity, of a basic walk.
+        account: With the thesis' accounting, all walks have the same ε_i, and blur has the printed
+            ε of its walk. With actual spending, walks and blur all spend the ε per distance of a
+            basic walk.
     """
     ground = _ground(points, seed, way.dimensions, way.times)
     depth, rng = ground.places.tree.depth, _rng(seed, way, level)  # both accounts: paired
@@ -243,15 +243,15 @@ def by_distance(
 def by_comparison(
     points: Points, seed: int, way: SearchWay, epsilon: float, account: Account
 ) -> FoundShares:
-    """Measure a way by comparisons.
+    """Measure a look-up by comparisons.
 
     Args:
         points: The server's points.
         seed: The seed of the split.
-        way: What is measured. Blur has its noise for the whole domain: as in the thesis, it spends
-            epsilon on two queries that are a side apart, and in the plane more on opposite corners.
-        epsilon: The epsilon of the whole walk, by the account, at δ = `PRIVACY_DELTA`.
-        account: The thesis' account, or the real spending.
+        way: The look-up. The noise of blur covers the whole domain: as in the thesis, its loss is
+            epsilon between queries a side apart, and greater between opposite corners of a plane.
+        epsilon: The ε of the whole walk under the accounting, at δ = `PRIVACY_DELTA`.
+        account: The accounting of the thesis, or the actual spending.
     """
     splits = "least-right" if account == "paper" else "default"
     ground = _ground(points, seed, way.dimensions, way.times, splits)
@@ -266,7 +266,7 @@ def by_comparison(
 
 @lru_cache(_KEPT)
 def _step_of(variant: Variant, depth: int, epsilon: float, account: Account) -> float:
-    """Return the ε_i at which a whole walk has this epsilon, or the largest there is."""
+    """Return the ε_i at which a whole walk has this epsilon, up to the largest possible ε_i."""
     from scipy.optimize import brentq
 
     def beyond(each: float) -> float:
@@ -293,7 +293,7 @@ def _ground(
 
 
 def _rng(seed: int, way: SearchWay, *point: object) -> Generator:
-    # written out, so that a figure keeps its numbers when a class is renamed
+    # The names are spelled out, so that renaming a class does not change a figure's numbers.
     variant = f"Variant(kind={way.variant.kind!r}, splits={way.variant.splits})"
     name = (
         f"Way(label={way.label!r}, variant={variant}, neighbours={way.neighbours}, "
@@ -316,7 +316,7 @@ def _responded(ground: _Ground, way: SearchWay, epsilon: float, rng: Generator) 
 
 
 def _blurred(ground: _Ground, way: SearchWay, per_unit: float, rng: Generator) -> FoundShares:
-    """Return the accuracy of the walk's number of points, found by blurred queries."""
+    """Return the accuracy of blurred queries that find the same number of points as the walk."""
     dimensions, found = way.dimensions, way.variant.found(ground.places.tree.depth)
     by = Blur(per_unit, (0.0,) * dimensions, tuple(ground.high), _STEP)
     draws, together = (1, found) if way.variant.kind in {"basic", "early"} else (found, 1)

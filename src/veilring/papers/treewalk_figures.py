@@ -1,9 +1,9 @@
 """Figures 6.2 to 6.31 of "Differentially private tree-based nearest neighbours".
 
 Given in the thesis: 100,000 and 1,000,000 uniform points, ε_i = 1 for distances, radii from 1e3 to
-1e9, the variants, and their counterparts. Chosen here: the points of the axes, the sizes of P, E
-and N if only one is named, 400 queries, 8 trees, and the bounds that make "about", "high", "little"
-and "roughly" testable. Curves for ten times as many points are drawn for generated ones.
+1e9, the variants and their comparisons. Chosen here: the points of the axes, the sizes of
+P, E and N where only one is named, 400 queries, 8 trees, and the bounds that make "about", "high",
+"little" and "roughly" testable. Curves for ten times as many points are drawn for generated ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,14 +46,14 @@ _CHOSEN: Final = f"chosen: {PLACE_QUERIES} uniform queries"
 
 
 class _Kind(NamedTuple):
-    """The common parts of figures of one kind.
+    """The common part of figures of one kind.
 
     Attributes:
-        measure: Gives a way's accuracy at a point of the axis, under an account.
-        accounts: The accounts, each measured and with a pair of rows, by the suffix of their names.
-        setting: A description of all fixed parameters.
-        x: The axis across.
-        grid: The points of measurement.
+        measure: The function that returns the accuracy of a look-up at a point, under an account.
+        accounts: The accounting methods, each with a pair of rows, by the suffix of their names.
+        setting: The fixed parameters, in words.
+        x: The horizontal axis.
+        grid: The points to measure.
         section: The section of the thesis.
     """
 
@@ -65,7 +65,7 @@ class _Kind(NamedTuple):
     section: str
 
     def figure(self, number: int, title: str, ways: Sequence[SearchWay], *claims: Claim) -> Figure:
-        """Return figure 6.`number`, whose curves are the ways."""
+        """Return figure 6.`number`, with a curve for each look-up."""
         names = [f"{name}{suffix}" for suffix in self.accounts for name in (RAW, TOP)]
         return Figure(
             name=f"treewalk/figure-6.{number}",
@@ -98,7 +98,7 @@ class _Kind(NamedTuple):
 
 
 def _label(way: SearchWay, ways: Sequence[SearchWay]) -> str:
-    """Return the label of a curve, with its dimensions if they differ."""
+    """Return the name of a curve, with its dimensions if they differ between curves."""
     several = len({each.dimensions for each in ways}) > 1
     return f"{way.label}, {way.dimensions}-d" if several else way.label
 
@@ -147,17 +147,17 @@ def _in(dimensions: int, *ways: SearchWay) -> tuple[SearchWay, ...]:
 
 
 def _beside(*ways: SearchWay) -> tuple[SearchWay, ...]:
-    """Return ways, each with its counterpart in the thesis."""
+    """Return look-ups, and the comparison of each in the thesis."""
     return tuple(each for way in ways for each in (way, way.blurred()))
 
 
 def _over(best: SearchWay, ways: Sequence[SearchWay]) -> _Pairs:
-    """Return the pairs of the best way and each other, by their labels."""
+    """Return the pairs of the best look-up and each other one, by their labels."""
     return [(best.label, way.label) for way in ways if way != best]
 
 
 def _apart(measure: str, pairs: _Pairs, at: float, times: float = 1.0) -> Take:
-    """Take by how much curves are above others, or multiples of these, at one point."""
+    """Take the lead of curves over others, or over multiples of them, at one point."""
     return leads(in_measure(measure, *pairs), at=near(at), times=times)
 
 

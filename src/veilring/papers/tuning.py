@@ -1,10 +1,10 @@
 """Choosing σ2 and τ on public rows, in the two rounds of the paper (its appendix C).
 
-First τ* is the threshold with which the vote without noise is best, among 0.05, 0.10, ..., 0.95.
-Then σ2 and a τ around τ* are tried together under the desired privacy. The paper stops there; here
-the search continues beyond its window as long as the result improves: the fewer rows there are, the
-more neighbours the noise needs, and thus a lower threshold. All rows here count as public: a choice
-made on private rows reveals information that no budget accounts for.
+First, τ* is the best threshold of the vote without noise, among 0.05, 0.10, ..., 0.95. Then σ2 and
+a τ near τ* are tried together under the target privacy. The paper stops there; here the search goes
+on beyond its window as long as accuracy improves, because fewer rows need a lower threshold to get
+enough neighbours for the noise. All rows here count as public: a choice based on private rows leaks
+information that no budget accounts for.
 """
 
 from collections.abc import Sequence
@@ -24,24 +24,24 @@ from veilring.protocols.prediction.algorithm.predictor import Predictor
 THRESHOLDS: Final = tuple(number / 20 for number in range(1, 20))
 """The candidates for τ*, in the first round."""
 SIGMAS: Final = (*(number / 10 for number in range(1, 10)), 1.2, 1.6, 2.0)
-"""The candidates for σ2, in the second round; the paper tried up to 0.9, and found 1.3 best for
-one table."""
+"""The candidates for σ2 in the second round; the paper tried values up to 0.9, and used 1.3 for one
+table."""
 STEP: Final = 0.05
 """The step of τ in the second round: τ* and one step to either side, as in the paper."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PublicTable:
-    """A public table: quantised rows and labelled queries, with as many rows as private ones.
+    """Quantised public rows, equal in number to the private ones, and labelled queries.
 
     Attributes:
-        rows: Shape (rows, features).
-        labels: Shape (rows,).
-        queries: Shape (queries, features).
-        truth: Shape (queries,).
+        rows: The rows, shape (rows, features).
+        labels: The label of each row, shape (rows,).
+        queries: The queries, shape (queries, features).
+        truth: The label of each query, shape (queries,).
 
     Raises:
-        InputError: If there is no row or no query.
+        InputError: If there are no rows or no queries.
     """
 
     rows: NDArray[np.float32]
@@ -79,13 +79,13 @@ def tune_parameters(
     step: float = STEP,
     runs: int = 1,
 ) -> list[TriedPair]:
-    """Try pairs of σ2 and τ in two rounds.
+    """Return pairs of σ2 and τ with their accuracies, tried in two rounds.
 
     Args:
         public: The public table. All its queries are asked in one stream.
-        parameters: The parameters of the future server, except for `sigma2`.
-        kernel: The kernel of the future server, except for `tau`.
-        rng: The source of the noise; each pair meets the same noise.
+        parameters: The parameters of the future server, whose `sigma2` is ignored.
+        kernel: The kernel of the future server, whose `tau` is ignored.
+        rng: The source of the noise, which is equal for all pairs.
         sigmas: The candidates for σ2, at least one.
         step: The step of τ in the second round.
         runs: The number of runs with different noise, to average over.
@@ -120,7 +120,7 @@ def tune_parameters(
 def best_tau(
     public: PublicTable, kernel: Kernel, classes: int, taus: Sequence[float] = THRESHOLDS
 ) -> float:
-    """Return τ*, with which the vote without noise is best; the smallest one in a tie."""
+    """Return τ*, the least of the best thresholds of the vote without noise."""
 
     def accuracy(tau: float) -> float:
         nearer = replace(kernel, tau=tau)

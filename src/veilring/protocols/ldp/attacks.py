@@ -228,7 +228,7 @@ def _require_trials(trials: int) -> None:
 def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int64]:
     """Return the sums of each report, shape (clients, cells).
 
-    For a pure frequency oracle it uses the values that the report supports. Equal reports are
+    The sums of a pure frequency oracle show the values that a report supports. Equal reports are
     examined once.
     """
     different, which = np.unique(reports, axis=0, return_inverse=True)

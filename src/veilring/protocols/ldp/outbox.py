@@ -1,8 +1,8 @@
 """`Outbox`: the reports of a client, stored before they are first sent.
 
 A report that was sent but not acknowledged may have arrived. A fresh one would spend epsilon again
-and count twice, so the same bytes are sent again, even after a crash. For the same reason the
-outbox stores each client's lifetime budget. It is as private as the rows: it shows each client's
+and count twice, so the same bytes are sent again, even after a crash. The outbox therefore also
+stores each client's lifetime budget. It is as private as the rows: it shows each client's
 answer, if only with noise, and a guess of a row can be compared with its contents.
 """
 
@@ -91,10 +91,10 @@ class Outbox:
     """One file, which one process uses at a time. Use it as a context manager.
 
     Args:
-        path: The file; it is made if there is none.
+        path: The file, which is created if it is missing.
 
     Raises:
-        StoreFailed: If it is damaged, not complete, or missing though it was begun.
+        StoreFailed: If the file is damaged, incomplete, or missing although it was created.
         InputError: If it cannot be created, another process has it open, or it belongs to another
             program.
     """
@@ -211,7 +211,7 @@ class Outbox:
     def can_afford(
         self, clients: Sequence[str], epsilon: float, budget: float
     ) -> NDArray[np.bool_]:
-        """Return which clients can spend so much more, shape (clients,)."""
+        """Return which clients can spend epsilon within their budget, shape (clients,)."""
         with as_store_failed(_WHAT):
             rows = self._db.execute("SELECT client, epsilon FROM reports ORDER BY client")
             spent = {

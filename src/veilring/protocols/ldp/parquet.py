@@ -164,7 +164,7 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
 def _parts(
     task: Task, reports: Iterable[tuple[int, Reports]]
 ) -> Iterator[list[tuple[int, Reports]]]:
-    """Yield the contents of each file: at least one, without reports if there are none."""
+    """Yield the contents of each file: at least one file, even without reports."""
     part: list[tuple[int, Reports]] = []
     room, is_first = PIECE_BYTES_MAX, True
     for question, some in reports:

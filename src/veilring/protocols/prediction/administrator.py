@@ -17,27 +17,27 @@ from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 from veilring.protocols.prediction.server import ADD, FORGET
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-# an id on the wire, and a label, each with its MessagePack header
+# The size of an id and a label on the wire, including their MessagePack prefixes.
 _ID_BYTES: Final = ID_BYTES_MAX + 4
 _FEATURE_BYTES: Final = 2
 
 
 async def add_at_server(party: Party, records: LabelledRecords) -> int:
-    """Add records, as many at once as fit a frame; each receipt says that they are on the disk.
+    """Add records, in blocks that fit a frame; a receipt confirms that each block is on disk.
 
-    After an interruption, repeating the call continues it: existing records are skipped.
+    After an interruption, repeat the call to continue: existing records are skipped.
 
     Args:
         party: The administrator, in a session with the server alone.
         records: The records to add, at least one.
 
     Returns:
-        The number of records that were not there before.
+        The number of records that are new.
 
     Raises:
-        InputError: If a record is there with another row; it names the record. The records of
-            earlier messages were added.
-        ProtocolViolation: If the server sent something that no honest server sends.
+        InputError: If a record exists with another row; the error names the record. The records
+            of earlier messages have been added.
+        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     width = records.features.shape[1]
     blocks = _blocks(len(records), _ID_BYTES + _FEATURE_BYTES * (1 + width))
@@ -54,19 +54,19 @@ async def add_at_server(party: Party, records: LabelledRecords) -> int:
 
 
 async def forget_at_server(party: Party, ids: Sequence[str]) -> int:
-    """Forget records; each receipt confirms that they are gone.
+    """Forget records, in blocks that fit a frame; a receipt confirms that each block is erased.
 
     Args:
         party: The administrator, in a session with the server alone.
         ids: The ids of the records, at least one, each once.
 
     Returns:
-        The number of records that were there.
+        The number of records that existed.
 
     Raises:
-        InputError: If a record was never there; it names the record. The records of earlier
-            messages are forgotten.
-        ProtocolViolation: If the server sent something that no honest server sends.
+        InputError: If a record never existed; the error names the record. The records of earlier
+            messages have been forgotten.
+        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     messages = (
         ForgetRequest(ids=tuple(ids[block]), more=block.stop < len(ids))
@@ -79,7 +79,7 @@ def add_session(terms: bytes) -> Callable[..., Awaitable[int]]:
     """Return `add_at_server` as a role that opens its session with the server.
 
     Args:
-        terms: SHA-256 of all that both agree on; a server with other terms refuses.
+        terms: The SHA-256 of the terms. A server with other terms refuses the session.
     """
     return opening(add_at_server, ADD, terms)
 
@@ -100,7 +100,7 @@ async def _change(
         receipt = await party.receive(ChangeReceipt, sender=server)
         if max(receipt.changed, receipt.place + 1) > len(message.ids):
             raise ProtocolViolation(server, "sent a receipt for more than it was sent")
-        if receipt.place != NO_PLACE:  # the administrator is shown its own input, to mend it
+        if receipt.place != NO_PLACE:  # shows the administrator its own input, to correct it
             raise InputError("ids", message.ids[receipt.place], allowed)
         changed += receipt.changed
     return changed

@@ -25,13 +25,13 @@ def make_request(
 ) -> PredictionRequest:
     """Return a request for labels.
 
-    Its key follows from its content. So a client that asks the same again, also in another process
-    after a crash, gets the same labels and spends nothing.
+    Its key is a hash of its content. An equal request, even from another process after a crash,
+    gets the same labels at no further cost.
 
     Args:
-        queries: From `quantise`, shape (queries, features).
-        name: The name of the request; another name makes a new request of the same content, drawn
-            and charged again.
+        queries: The result of `quantise`, shape (queries, features).
+        name: A name that distinguishes requests with equal content. A request with a new name gets
+            fresh labels and is charged again.
         more: Whether another request follows in the same session.
     """
     draft = PredictionRequest(
@@ -41,7 +41,7 @@ def make_request(
 
 
 class Stream:
-    """Requests of one session, each of which may depend on the labels before.
+    """The requests of one session, each of which may depend on earlier labels.
 
     Args:
         party: The client, in a session with the server alone.
@@ -52,16 +52,16 @@ class Stream:
         self._party, self._rules, self._number = party, rules, 1
 
     async def ask(self, request: PredictionRequest) -> NDArray[np.int64]:
-        """Label one block in one round trip. The last request of a session is marked as such.
+        """Request the labels of one block in one round trip. The last one sets `more` to False.
 
         Returns:
-            Class numbers, shape (queries,).
+            The labels as class numbers, shape (queries,).
 
         Raises:
-            InputError: If the request is against the rules (nothing is sent then), or its key was
-                used for another request.
-            BudgetExhausted: If fewer queries are left. Nothing was charged.
-            ProtocolViolation: If the server sent something that no honest server sends.
+            InputError: If the request breaks the rules (nothing has been sent), or its key was used
+                for another request.
+            BudgetExhausted: If fewer queries are left. Nothing has been charged.
+            ProtocolViolation: If the server sent a message that no honest server sends.
         """
         (server,) = self._party.peers
         self._rules.check(request)
@@ -79,22 +79,22 @@ class Stream:
 async def label_queries(
     party: Party, queries: NDArray[np.float32], *, rules: ServerRules, block: int, name: str = ""
 ) -> NDArray[np.int64]:
-    """Have queries labelled, block after block, in one session.
+    """Request the labels of queries, block after block, in one session.
 
     Args:
         party: The client, in a session with the server alone.
-        queries: From `quantise`, shape (queries, features), at least one.
+        queries: The result of `quantise`, shape (queries, features), at least one query.
         rules: The rules of the server.
         block: The number of queries in each request, from 1 to `rules.fitting`.
         name: See `make_request`.
 
     Returns:
-        Class numbers, shape (queries,).
+        The labels as class numbers, shape (queries,).
 
     Raises:
-        InputError: If there is no query, or they are against the rules.
-        BudgetExhausted: As in `Stream.ask`. Earlier blocks were charged, and repeating them is
-            free.
+        InputError: If there are no queries, or they break the rules.
+        BudgetExhausted: As in `Stream.ask`. Earlier blocks have been charged; equal blocks are
+            answered again at no cost.
         ProtocolViolation: As in `Stream.ask`.
     """
     if not 1 <= block <= rules.fitting or not len(queries):
@@ -112,18 +112,18 @@ async def label_queries(
 
 
 async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list[bool]]:
-    """Ask how many queries are left, and which requests were answered. It costs nothing.
+    """Request the number of queries left and the status of earlier requests, at no cost.
 
     Args:
         party: The client, in a session with the server alone.
         keys: The keys of requests, at least one; see `make_request`.
 
     Returns:
-        The number of remaining queries, unless others ask meanwhile; and for each request whether
-        it was answered, so that repeating it is free.
+        The number of queries left, which other clients may use up meanwhile; and for each request
+        whether it was answered, so that repeating it costs nothing.
 
     Raises:
-        ProtocolViolation: If the server sent something that no honest server sends.
+        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     left, answered = 0.0, list[bool]()
@@ -145,7 +145,7 @@ def label_session(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     """Return `label_queries` as a role that opens its session with the server.
 
     Args:
-        terms: SHA-256 of all that both agree on; a server with other terms refuses.
+        terms: The SHA-256 of the terms. A server with other terms refuses the session.
     """
     return opening(label_queries, PREDICT, terms)
 

@@ -1,7 +1,7 @@
-"""Labels of a predictor with one record and without it, for an audit or a membership attack.
+"""Labels of a predictor with and without one record, for audits and membership attacks.
 
-An adversary knows the mechanism and can run the server itself. `veilring.privacy.audits` turns such
-labels into lower bounds of the privacy loss, and into guesses whether the record is there.
+An adversary knows the mechanism and can run the server itself. `veilring.privacy.audits` converts
+such labels into lower bounds of the privacy loss, and into guesses of the record's presence.
 """
 
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 MakePredictor = Callable[[bool], Predictor]
-"""Makes a fresh predictor, with the canary or without it."""
+"""A function that makes a fresh predictor, with or without the canary."""
 
 
 def canary_labels(
     make: MakePredictor, *, present: bool, queries: NDArray[np.float32], runs: int, rng: Generator
 ) -> NDArray[np.int64]:
-    """Return the labels that independent servers answer, shape (runs, queries).
+    """Return the labels from independent servers, shape (runs, queries).
 
-    The worst queries are the canary itself, repeatedly, with few other records nearby.
+    The worst queries repeat the canary itself, if few other records are near.
 
     Args:
-        make: A function that makes a predictor with or without the canary.
+        make: The function that makes a predictor with or without the canary.
         present: Whether the canary is in the table.
         queries: The quantised queries, shape (queries, features).
         runs: The number of servers.
-        rng: The source of all their noise.
+        rng: The source of the servers' noise.
     """
     labels = np.empty((runs, len(queries)), np.int64)
     for run in range(runs):
@@ -41,7 +41,7 @@ def label_laws(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
     """Return the frequency of each label at each query, shape (queries, classes), never 0.
 
     Args:
-        labels: The labels of runs that the adversary played itself, shape (runs, queries).
+        labels: The labels of the adversary's own runs, shape (runs, queries).
         classes: The number of classes.
     """
     counts = (labels[..., None] == np.arange(classes)).sum(axis=0) + 0.5

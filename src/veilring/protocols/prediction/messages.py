@@ -16,7 +16,7 @@ from veilring.transport.messages import Array, Message
 NO_PLACE: Final = -1
 """The position in a receipt that names no record."""
 KEYS_MAX: Final = 4096
-"""The most keys of one status request: the server finds this many in milliseconds."""
+"""The greatest number of keys in a status request, which the server looks up in milliseconds."""
 MESSAGE_OVERHEAD_BYTES: Final = 256
 """Room in a frame for the session, the kind, the small fields and the headers of arrays."""
 
@@ -31,9 +31,9 @@ class PredictionRequest(Message, kind="prediction.request"):
 
     Attributes:
         key: The client's name of this request, `KEY_BYTES` long. A repeated request has the same
-            key, gets the same labels, and is charged once.
+            key, gets the same labels and is charged once.
         more: Whether another request follows in this session.
-        queries: Shape (queries, features), as `quantise` gives them.
+        queries: The result of `quantise`, shape (queries, features).
     """
 
     key: RequestKey
@@ -42,17 +42,17 @@ class PredictionRequest(Message, kind="prediction.request"):
 
     @property
     def content(self) -> bytes:
-        """The content identified by the key."""
+        """The encoding of the queries, which determines the key."""
         return pack(self.queries)
 
 
 class PredictionAnswer(Message, kind="prediction.answer"):
-    """An answer. Its size does not depend on its content, and it contains no record's budget.
+    """The server's answer, whose size is fixed and which depends on no record's budget.
 
     Attributes:
-        verdict: A `Verdict`.
+        verdict: The number of a `Verdict`.
         left: The number of queries left, if they do not suffice; otherwise 0.
-        labels: Shape (queries,); all 0 unless the request is answered.
+        labels: The labels, shape (queries,); all 0 unless the request is answered.
     """
 
     verdict: Annotated[int, Field(ge=0, le=max(RequestVerdict))]
@@ -61,10 +61,10 @@ class PredictionAnswer(Message, kind="prediction.answer"):
 
 
 class StatusRequest(Message, kind="prediction.look"):
-    """A free question: how many queries are left, and which requests were answered before.
+    """A free request for the number of queries left and the status of earlier requests.
 
     Attributes:
-        keys: The keys of up to `KEYS_MAX` requests, one after the other.
+        keys: The concatenated keys of up to `KEYS_MAX` requests.
         more: Whether another status request follows in this session.
     """
 
@@ -73,11 +73,11 @@ class StatusRequest(Message, kind="prediction.look"):
 
 
 class StreamStatus(Message, kind="prediction.outlook"):
-    """The reply to a status request: all of it is public, or the client's own.
+    """The reply to a status request, which contains no secrets of others.
 
     Attributes:
-        left: The number of queries that the client may still ask, before others ask.
-        answered: A byte for each key: 1 if the client's request of that key was answered.
+        left: The number of queries that the client may still ask, unless others use them up.
+        answered: One byte for each key: 1 if the client's request with that key was answered.
     """
 
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -85,12 +85,12 @@ class StreamStatus(Message, kind="prediction.outlook"):
 
 
 class AddRequest(Message, kind="prediction.add"):
-    """Records to add; all of them or none.
+    """Records to add, all of them or none.
 
     Attributes:
-        ids: The id of each.
-        labels: Shape (records,).
-        features: Shape (records, features), as `quantise` gives them.
+        ids: The id of each record.
+        labels: The label of each record, shape (records,).
+        features: The result of `quantise`, shape (records, features).
         more: Whether another message follows in this session.
     """
 
@@ -101,7 +101,7 @@ class AddRequest(Message, kind="prediction.add"):
 
 
 class ForgetRequest(Message, kind="prediction.forget"):
-    """Records to forget; all of them or none.
+    """Records to forget, all of them or none.
 
     Attributes:
         ids: The ids of the records.
@@ -116,9 +116,9 @@ class ChangeReceipt(Message, kind="prediction.receipt"):
     """The receipt of an administrator's message: done and on disk, or refused as a whole.
 
     Attributes:
-        changed: The number of records that were added or forgotten; others were so already.
-        place: The position in the message of the first record that cannot be changed: it is there
-            with another row, or is to be forgotten and was never there; otherwise `NO_PLACE`.
+        changed: The number of records added or forgotten, without those that already were.
+        place: The position of the first record that cannot be changed, because it exists with
+            another row or, in a request to forget, never existed; otherwise `NO_PLACE`.
     """
 
     changed: Annotated[int, Field(ge=0)]
@@ -126,9 +126,10 @@ class ChangeReceipt(Message, kind="prediction.receipt"):
 
 
 def stream_cost(blocks: Sequence[int], features: int) -> Forecast:
-    """Forecast a stream: for each block one message there and one back, in two rounds.
+    """Forecast a stream: for each block one message each way, in two rounds.
 
-    Some 90 bytes there and 70 back, and `2 f` and 2 for each query. A refusal costs the same.
+    A request has about 90 bytes and `2 f` per query; an answer about 70 bytes and 2 per query. A
+    refusal has the same size as an answer.
 
     Args:
         blocks: The number of queries of each request.

@@ -1,7 +1,7 @@
-"""Records of a prediction server: an id, a direction and a label each, and their accounts.
+"""Records of a prediction server (with id, direction and label) and their accounts.
 
-An administrator hands over `LabelledRecords`. `Accounts` maps each client and record to a privacy
-filter in the ledger.
+An administrator sends `LabelledRecords`. `Accounts` maps each client and record to a privacy filter
+in the ledger.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,9 @@ from veilring.privacy.ledger import Ledger
 from veilring.protocols.prediction.algorithm.features import require_quantised
 from veilring.protocols.prediction.rules import Clients
 
-# A hash in hexadecimal has 64 characters, and a UUID 36; each record reserves this much room for
-# it.
+# A hash in hexadecimal has 64 characters, and a UUID 36. Every record reserves this size.
 ID_BYTES_MAX: Final = 64
-# the name under which all clients share; no member of a roster has it
+# The holder of filters that all clients share; no member of a roster has this name.
 _ALL: Final = ""
 
 
@@ -36,7 +35,7 @@ class LabelledRecords:
         labels: Class numbers from 0, shape (records,).
 
     Raises:
-        InputError: If the shapes do not fit, an id is not valid, or a row is not quantised.
+        InputError: If the shapes do not match, an id is invalid, or a row is not quantised.
     """
 
     ids: tuple[str, ...]
@@ -65,7 +64,7 @@ class LabelledRecords:
         """Make records from a result of `quantise`.
 
         Raises:
-            InputError: If they are not valid, as above, or a label does not fit two bytes.
+            InputError: If they are invalid as above, or a label does not fit two bytes.
         """
         fits = not labels.size or (labels.min() >= 0 and labels.max() <= np.iinfo(np.uint16).max)
         require_that(fits, "labels", "labels must be class numbers from 0")
@@ -73,7 +72,7 @@ class LabelledRecords:
 
     @property
     def directions(self) -> NDArray[np.float32]:
-        """The features in the form of a predictor."""
+        """The features in the type that a predictor needs."""
         return self.features.astype(np.float32)
 
     def take(self, places: Sequence[int]) -> "LabelledRecords":
@@ -89,10 +88,10 @@ class LabelledRecords:
 
 
 def require_ids(ids: Sequence[str]) -> None:
-    """Refuse ids that are not valid, or that occur twice.
+    """Check that ids are valid and unique.
 
     Raises:
-        InputError: If so. It names the position of the id, and not the id.
+        InputError: If an id is invalid or occurs twice. The error names its position, not the id.
     """
     for place, name in enumerate(ids):
         if not (name.isprintable() and 0 < len(name.encode(errors="replace")) <= ID_BYTES_MAX):
@@ -108,9 +107,9 @@ def require_ids(ids: Sequence[str]) -> None:
 class Accounts:
     """Maps each client and record to a privacy filter in the ledger.
 
-    Records are identified by the numbers that the predictor assigns. If clients are apart, each of
-    them has its own filters; and each record has one that nobody charges, which shows the ledger
-    whether the record was ever added.
+    Records are identified by the numbers that the predictor assigns. If clients are apart, each
+    client has its own filters; an additional filter of each record, which is never charged, shows
+    that the record once existed.
 
     Args:
         ledger: The ledger to charge.
@@ -129,35 +128,35 @@ class Accounts:
 
         Args:
             client: The name of the client.
-            numbers: The numbers of all records that are here, by their ids.
+            numbers: The numbers of all present records, by id.
         """
         if self._apart and client not in self._slots:
             self._slots[client] = np.zeros(0, np.int64)
             self._add(client, tuple(numbers), np.fromiter(numbers.values(), np.int64))
 
     def add(self, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
-        """Create filters for records; those added before keep what they had left."""
+        """Open filters for records; records that existed before keep their remaining budgets."""
         for holder in self._slots:
             self._add(holder, ids, numbers)
 
     def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
-        """Return whether each record was ever here, shape (ids,)."""
+        """Return whether each record ever existed, shape (ids,)."""
         return self._ledger.records.known(_account(_ALL, name) for name in ids)
 
     def unknown(self, ids: Iterable[str]) -> int | None:
-        """Return the position of the first record that was never here, or none if all were."""
+        """Return the position of the first record that never existed, or None if all did."""
         known = self.known(ids)
         return None if known.all() else int(known.argmin())
 
     def forget(self, known: Iterable[str], here: Iterable[str]) -> None:
-        """Erase the links between records and answers from the ledger.
+        """Erase from the ledger the links between records and answers.
 
         Args:
-            known: The ids of all records to forget, again or for the first time.
-            here: The ids among them of records that are here.
+            known: The ids of all records to forget, including those forgotten before.
+            here: The ids among them of present records.
 
         Raises:
-            InputError: If a record was never here; nothing is forgotten then.
+            InputError: If a record never existed; then nothing is forgotten.
         """
         gone = tuple(here)
         holders = [holder for holder in self._slots if holder != _ALL]
@@ -165,13 +164,13 @@ class Accounts:
         self._ledger.records.forget([_account(_ALL, name) for name in known] + others)
 
     def remaining(self, client: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the units that records have left for a client: secret."""
+        """Return the secret number of units that records have left for a client."""
         return self._ledger.records.remaining()[self._of(client)[numbers]]
 
     def charge(
         self, client: str, numbers: NDArray[np.int64], paid: NDArray[np.int64]
     ) -> RecordCharge:
-        """Return the charge of the records that pay anything for answers to a client."""
+        """Return the charge to the records that pay for answers to a client."""
         payers = np.flatnonzero(paid)
         return RecordCharge(self._of(client)[numbers[payers]], paid[payers])
 

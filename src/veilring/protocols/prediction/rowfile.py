@@ -1,12 +1,12 @@
-"""The file of a server's rows: fixed places that are written once and overwritten with zeros.
+"""The file of a server's rows, in fixed places that can be erased with zeros.
 
-It is not a database, because a database moves its contents: SQLite was seen to leave pieces of
-deleted rows in its pages, even with `secure_delete` on. Here a row has one place, and nothing else
-ever contains it: neither a log, nor an index, nor a copy.
+It is not a database, because a database moves rows: SQLite left fragments of deleted rows in its
+pages, even with `secure_delete` on. In this file a row is stored in one place and nowhere else:
+neither in a log, nor in an index, nor in a copy.
 
-Each place has a checksum. Before places change, a mark records which ones; afterwards another mark
-records the number of rows. So a crash leaves only damage explained by the last mark, and opening
-the file zeroes it. Any other damage is refused, and nothing is overwritten.
+Each place has a checksum. Before places change, a mark lists them; afterwards another mark records
+the number of rows. A crash therefore leaves only damage that the last mark explains, and opening
+the file erases it. Any other damage is refused, and nothing is overwritten.
 """
 
 import io
@@ -28,18 +28,18 @@ from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 
 SCHEMA_BYTES: Final = 32
 TIE_BYTES: Final = 16
-# read at once when the file is opened, so that the memory holds the rows about once
+# The size of one read on opening, so that memory contains the rows only about once.
 _READ_BYTES_MAX: Final = 1 << 24
 # The maximum number of records in one step, so that their places fit into one mark.
 STEP_RECORDS_MAX: Final = 1000
 REPAIR: Final = "veilring records repair"
-"""The command that continues after a loss."""
+"""The command that repairs files after a loss."""
 
 _MAGIC: Final = b"veilring rows 2\n"
 _CHECK_BYTES: Final = 4
-# the unit of a disk's writes, so that a partially written mark leaves the others intact
+# The unit of a disk's writes, so that a torn write of one mark leaves the others intact.
 _BLOCK_BYTES: Final = 4096
-# The head, a mark of finished steps, and a mark of a step that has begun.
+# The header, a mark of finished steps, and a mark of a step in progress.
 _BLOCKS: Final = 3
 _PLACES_FROM: Final = _BLOCKS * _BLOCK_BYTES
 _HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI{SCHEMA_BYTES}s{TIE_BYTES}s")
@@ -48,14 +48,14 @@ _IDLE, _ADDING, _FORGETTING = range(3)
 
 
 class _Mark(NamedTuple):
-    """The state of the file after its last step, and the step that has begun since.
+    """The state of the file after its last step, and the step in progress.
 
     Attributes:
-        number: Even after a step, odd within one; each mark has the next number.
+        number: The sequence number: even after a step, odd during one.
         end: The number of places.
         rows: The number of rows.
-        step: The kind of step that has begun.
-        places: The places that it changes.
+        step: The kind of the step in progress.
+        places: The places that the step changes.
     """
 
     number: int = 0
@@ -71,7 +71,7 @@ class _Mark(NamedTuple):
 
     @classmethod
     def parse(cls, block: bytes) -> "_Mark | None":
-        """Return the mark of a block, or none if it is damaged or was half written."""
+        """Return the mark of a block, or None if the block is damaged or incomplete."""
         number, end, rows, step, count = _MARK.unpack_from(block)
         last = _MARK.size + 4 * count
         if block[last : last + _CHECK_BYTES] != _crc(block[:last]):
@@ -85,10 +85,10 @@ class Salvage:
     """The part of a damaged file of rows that can be read.
 
     Attributes:
-        ids: The ids of the rows that are sound.
-        damaged: The number of places that are not, or of rows that are missing.
-        steps: See `RowFile`.
-        tied: Whether it belongs to the ledger next to it, as far as its header is readable.
+        ids: The ids of the intact rows.
+        damaged: The number of damaged places, or of missing rows.
+        steps: The number of finished steps: see `RowFile`.
+        tied: Whether the file belongs to the ledger next to it, as far as its header is readable.
     """
 
     ids: tuple[str, ...] = ()
@@ -106,24 +106,24 @@ def open_rows(
     begin: bool = True,
     finished: int = 0,
 ) -> "RowFile":
-    """Open a file of rows, or create it, while holding the lock of the ledger next to it.
+    """Open or create a file of rows. The caller holds the lock of the ledger next to it.
 
     Args:
         path: The path of the file; none for rows in memory.
         features: The number of features of a row.
-        schema: The hash of the terms that define the conversion from rows to directions.
+        schema: A hash of the terms that convert a row into a direction.
         tie: The id of the ledger next to it.
-        begin: Whether to create a missing file.
-        finished: The number of its steps that the ledger knows of.
+        begin: Whether a missing file may be created.
+        finished: The number of steps of the file that the ledger has recorded.
 
     Raises:
-        InputError: If it was begun with other features or another schema.
-        StoreFailed: If it cannot be opened, is damaged, missing, older than the ledger, or belongs
-            to another ledger.
+        InputError: If the file was created for other features or another schema.
+        StoreFailed: If the file cannot be opened, is damaged, missing or older than the ledger, or
+            belongs to another ledger.
     """
     head = _HEAD.pack(_MAGIC, features, schema, tie)
     if path is None:
-        return RowFile(io.BytesIO(_begun(head)), features, None)  # nothing is there to be judged
+        return RowFile(io.BytesIO(_begun(head)), features, None)  # no older content to check
     with ExitStack() as unless_failed:
         try:
             if not path.exists():
@@ -143,18 +143,18 @@ def open_rows(
 def salvage(
     path: Path, features: int, schema: bytes, tie: bytes, *, overwrite: bool = False
 ) -> Salvage:
-    """Find the sound rows of a damaged file; on demand overwrite the damaged places.
+    """Find the intact rows of a damaged file, and optionally overwrite the damaged places.
 
     Args:
-        path: The file; a missing one contains nothing.
-        features: As in `open_rows`.
-        schema: As in `open_rows`.
-        tie: As in `open_rows`.
-        overwrite: Whether to leave a valid file, with the remaining rows.
+        path: The file; a missing file counts as empty.
+        features: The number of features, as in `open_rows`.
+        schema: The hash of the terms, as in `open_rows`.
+        tie: The id of the ledger, as in `open_rows`.
+        overwrite: Whether to repair the file so that it contains the intact rows only.
 
     Raises:
         InputError: As in `open_rows`.
-        StoreFailed: If it cannot be read or written.
+        StoreFailed: If the file cannot be read or written.
     """
     head = _HEAD.pack(_MAGIC, features, schema, tie)
     try:
@@ -181,10 +181,10 @@ def unreadable_rows(path: Path, error: OSError) -> StoreFailed:
 
 
 class RowFile:
-    """Rows in fixed places. Create it with `open_rows`, and call `load` before anything else.
+    """A file of rows in fixed places. Create it with `open_rows`, and call `load` first.
 
     Args:
-        file: An unbuffered file with a head.
+        file: An unbuffered file with a header.
         features: The number of features of a row.
         path: The path of the file; none for rows in memory.
 
@@ -208,12 +208,12 @@ class RowFile:
 
     @property
     def ids(self) -> Iterable[str]:
-        """The ids of all rows, once they were read."""
+        """The ids of all rows, once they have been loaded."""
         return self._places.keys()
 
     @property
     def steps(self) -> int:
-        """The number of steps finished since the file was begun; each changes some rows."""
+        """The number of finished steps since the file was created; each step changes some rows."""
         return self._mark.number // 2
 
     def __len__(self) -> int:
@@ -223,14 +223,15 @@ class RowFile:
         return name in self._places
 
     def check(self, finished: int = 0) -> None:
-        """Check the whole file, and then finish a step that a crash has interrupted.
+        """Check the whole file, and then finish a step that a crash interrupted.
 
         Args:
-            finished: As in `open_rows`: a step that was finished once is not interrupted now.
+            finished: The number of steps in the ledger, as in `open_rows`. A step in progress with
+                a recorded number shows that the file is an older copy.
 
         Raises:
-            StoreFailed: If anything is damaged that no interrupted step explains, or the file is an
-                older copy. Nothing was overwritten.
+            StoreFailed: If an interrupted step does not explain the damage, or the file is an older
+                copy. Nothing has been overwritten.
         """
         self._mark = self._last_mark()
         if self.steps < finished:
@@ -271,7 +272,7 @@ class RowFile:
             raise self._damaged("an id has two rows")
 
     def differing(self, records: LabelledRecords) -> int | None:
-        """Return the position of the first record that exists with another row, or none."""
+        """Return the position of the first record that exists with another row, or None."""
         for number, name in enumerate(records.ids):
             if name in self._places:
                 kept = self._read(self._places[name], 1)
@@ -281,7 +282,7 @@ class RowFile:
         return None
 
     def add(self, records: LabelledRecords) -> None:
-        """Write at most `STEP_RECORDS_MAX` records that are not here; they are on the disk then."""
+        """Write at most `STEP_RECORDS_MAX` new records; they are durable when this returns."""
         if not len(records):
             return
         places = self._room_for(len(records))
@@ -293,7 +294,7 @@ class RowFile:
         self._end_step(max(self._mark.end, max(places) + 1), len(self))
 
     def forget(self, ids: Sequence[str]) -> None:
-        """Overwrite at most `STEP_RECORDS_MAX` rows with zeros, on the disk when this returns."""
+        """Overwrite at most `STEP_RECORDS_MAX` rows with zeros, durably when this returns."""
         if not ids:
             return
         places = [self._places[name] for name in ids]
@@ -305,10 +306,10 @@ class RowFile:
         self._end_step(self._mark.end, len(self))
 
     def salvage(self, head: bytes | None) -> Salvage:
-        """Find the rows that are sound; given a head, write it and zero the damaged places.
+        """Find the intact rows; given a header, write it and overwrite damaged places with zeros.
 
         Args:
-            head: The head that the file is to have.
+            head: The new header of the file.
         """
         last = max((mark for mark in self._marks() if mark is not None), default=_Mark())
         self._mark = last._replace(end=self._whole_places(), places=())
@@ -316,10 +317,12 @@ class RowFile:
         ids = tuple(name for place in sound.tolist() for name in _records(self._read(place, 1)).ids)
         if head is not None:
             self._zero(damaged)
-            self._file.truncate(self._offset(self._mark.end))  # which is longer if it was cut off
+            self._file.truncate(self._offset(self._mark.end))  # extends a file that was cut off
             self._file.seek(0)
             _write_all(self._file, _block_of(head))
-            self._mark = self._mark._replace(number=last.number | 1)  # within a step, which ends
+            self._mark = self._mark._replace(
+                number=last.number | 1
+            )  # within a step, which ends here
             self._end_step(self._mark.end, len(ids))
         return Salvage(ids, max(len(damaged), last.rows - len(ids)), self.steps)
 
@@ -328,7 +331,7 @@ class RowFile:
         self._file.close()
 
     def _last_mark(self) -> _Mark:
-        """Return the newest mark; the other one may have been half written."""
+        """Return the newest valid mark; the other one may be incomplete."""
         marks = [mark for mark in self._marks() if mark is not None]
         if not marks:
             raise self._damaged("both marks of its steps are damaged")
@@ -340,7 +343,7 @@ class RowFile:
         return _Mark.parse(blocks[:_BLOCK_BYTES]), _Mark.parse(blocks[_BLOCK_BYTES:])
 
     def _survey(self) -> tuple[NDArray[np.int64], list[int]]:
-        """Return the places with a sound row, and the damaged ones; the others are free."""
+        """Return the places with an intact row, and the damaged places; all others are free."""
         sound: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         damaged: list[int] = []
         for first, some in self._blocks():
@@ -350,7 +353,7 @@ class RowFile:
         return np.concatenate(sound), damaged
 
     def _require_size(self) -> None:
-        """Refuse a file that was cut off or has grown, unless an interrupted addition did so."""
+        """Refuse a file of the wrong size, unless an interrupted addition explains it."""
         end = max(self._mark.end, *(1 + place for place in self._mark.places), 0)
         size = self._size()
         if size < self._offset(self._mark.end):
@@ -359,18 +362,18 @@ class RowFile:
             raise self._damaged("it is longer than before")
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Yield all places, many at once, with the number of the first; one cut off is zeroed."""
+        """Yield all places in blocks, each with its first number; a partial place is zeroed."""
         at_once = max(1, _READ_BYTES_MAX // self._place.itemsize)
         end = self._whole_places()
         for first in range(0, end, at_once):
             yield first, self._read(first, min(at_once, end - first))
 
     def _whole_places(self) -> int:
-        """Return the number of places, with one that was cut off."""
+        """Return the number of places, including one that was cut off."""
         return max(0, -(-(self._size() - _PLACES_FROM) // self._place.itemsize))
 
     def _room_for(self, count: int) -> list[int]:
-        """Take free places, and then new ones at the end."""
+        """Return free places, followed by new ones at the end."""
         old = [self._free.pop() for _ in range(min(count, len(self._free)))]
         return old + list(range(self._mark.end, self._mark.end + count - len(old)))
 
@@ -384,7 +387,7 @@ class RowFile:
         self._put(_Mark(self._mark.number + 1, end, rows))
 
     def _put(self, mark: _Mark) -> None:
-        """Write a mark over the one before the last; it is on the disk when this returns."""
+        """Durably write a mark over the older of the two."""
         self._file.seek(_BLOCK_BYTES * (1 + mark.number % 2))
         _write_all(self._file, mark.to_bytes())
         self._sync()
@@ -445,7 +448,7 @@ def _records(places: NDArray[Any]) -> LabelledRecords:
 
 
 def _begun(head: bytes) -> bytes:
-    """Return a file without rows. The second mark is the older one: there is none before."""
+    """Return an empty file, in which the second mark counts as the older one."""
     return _block_of(head) + _Mark().to_bytes() + bytes(_BLOCK_BYTES)
 
 
@@ -454,7 +457,7 @@ def _block_of(head: bytes) -> bytes:
 
 
 def _head_of(block: bytes) -> bytes | None:
-    """Return the head in the first block, or none if it is damaged."""
+    """Return the header in the first block, or None if it is damaged."""
     given, check = block[: _HEAD.size], block[_HEAD.size : _HEAD.size + _CHECK_BYTES]
     return given if check == _crc(given) and given.startswith(_MAGIC) else None
 
@@ -473,7 +476,7 @@ def _require_head(path: Path, block: bytes, head: bytes) -> None:
 
 
 def _require_terms(kept: bytes, head: bytes) -> None:
-    """Refuse a head that was made for other features or another schema."""
+    """Refuse a header for other features or another schema."""
     if kept[:-TIE_BYTES] != head[:-TIE_BYTES]:
         raise InputError.because(
             "the file of rows was made for other features or columns", field="rows"
@@ -500,7 +503,7 @@ def _crc(content: bytes) -> bytes:
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a private file, completely or not at all."""
+    """Write a file atomically, readable by its owner only."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     with open_private(draft, "xb") as file:

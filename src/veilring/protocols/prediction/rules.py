@@ -21,34 +21,34 @@ from veilring.protocols.prediction.messages import MESSAGE_OVERHEAD_BYTES, Predi
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Clients = Literal["together", "apart"]
-"""The scope of the guarantee: all clients, who may share their answers; or each client
-individually, with a stream and records' budgets of its own."""
+"""The adversary of the promise: all clients together, who may share their answers; or each client
+alone, with its own stream and its own budget at every record."""
 
-STREAM_QUERIES_MAX: Final = AMOUNT_MAX  # the limit of the ledger's counts
+STREAM_QUERIES_MAX: Final = AMOUNT_MAX  # the ledger's greatest amount
 LABEL_CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
-# One request keeps all others waiting: this many take seconds on a large table.
+# A request blocks all others: this many queries take seconds on a large table.
 BLOCK_MAX: Final = 4096
-# The payments of records for a request are one blob, 8 bytes each, and SQLite allows 10**9 bytes. A
-# request with more paying records could not be charged, and that would reveal how many are nearby.
+# The payments for a request form one blob of 8 bytes per record, and SQLite's limit is 10**9 bytes.
+# A request with more payers could not be charged, which would reveal their number.
 RECORDS_MAX: Final = 100_000_000
-_STEP_BYTES: Final = 2  # of a feature
+_STEP_BYTES: Final = 2  # the size of a quantised feature
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRules:
-    """The rules of a prediction server, equal for its clients.
+    """The public rules of a prediction server, which its clients must know as well.
 
     Attributes:
         features: The number of features of a row and of a query.
         classes: The number of classes.
-        queries: T, the declared length of the stream, at least 4. No query beyond it is answered:
-            of all clients together, or of each client.
-        epsilon: ε of all answers that the promise is about.
-        sigma2: σ2, the noise of a vote per square root of the neighbours.
-        delta: δ of the same answers.
+        queries: T, the length of the stream, declared in advance, at least 4. It limits the
+            queries of all clients together, or of each client.
+        epsilon: The ε of all answers that the promise covers.
+        sigma2: σ2, the noise of a vote per square root of the number of neighbours.
+        delta: The δ of the same answers.
         kernel: The kernel of a row and a query, with its τ.
-        accountant: `gdp` or `rdp`, see `individual_budget`; both are valid here.
-        clients: The scope of the guarantee.
+        accountant: The accountant, `gdp` or `rdp`: see `individual_budget`. Both are valid.
+        clients: The adversary of the promise: all clients together, or each client alone.
         block_max: The maximum number of queries of a request.
         paid: The price that each record has paid before the stream, in the unit of zCDP, for an
             origin that was released with noise.
@@ -105,14 +105,14 @@ class ServerRules:
 
     @property
     def budgets(self) -> Budgets:
-        """The ledger's budgets: queries are counted in public, records' charges in secret."""
+        """The ledger's budgets: a public one for queries, and a secret one for each record."""
         if self.clients == "apart":
             return Budgets("queries", analyst=self.queries, record=self.budget)
         return Budgets("queries", total=self.queries, record=self.budget)
 
     @property
     def fitting(self) -> int:
-        """The number of queries that fit a request."""
+        """The greatest number of queries that fit a request."""
         room = (FRAME_BYTES_MAX - MESSAGE_OVERHEAD_BYTES) // (_STEP_BYTES * self.features)
         return min(self.block_max, room)
 
@@ -122,14 +122,14 @@ class ServerRules:
         return FilterParameters(self.classes, self.queries, self.budget, self.sigma2)
 
     def predictor(self) -> Predictor:
-        """Make a predictor by these rules, without records."""
+        """Return a predictor with these rules and no records."""
         return Predictor(self.parameters, self.kernel, self.features)
 
     def check(self, request: PredictionRequest) -> None:
-        """Refuse a request that violates the rules.
+        """Check that a request obeys the rules.
 
         Raises:
-            InputError: If so; it names a field of the request.
+            InputError: If it does not. The error names a field of the request.
         """
         count = len(request.queries)
         require_that(

@@ -1,4 +1,4 @@
-"""The prediction server: it answers clients, and changes records for its administrators."""
+"""The prediction server, which answers clients and changes records for its administrators."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -24,9 +24,9 @@ from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestVerdict, Serve
 _log = logging.getLogger("veilring.prediction")
 
 PREDICT: Final = "prediction.predict"
-"""The service that labels queries, for everybody in the roster."""
+"""The service that labels queries, for everyone in the roster."""
 STATUS: Final = "prediction.look"
-"""The service that reports the number of remaining queries. It is free."""
+"""The free service that reports the number of queries left."""
 ADD: Final = "prediction.add"
 """The service that adds records, for administrators."""
 FORGET: Final = "prediction.forget"
@@ -37,11 +37,11 @@ _Change = TypeVar("_Change", AddRequest, ForgetRequest)
 
 
 class PredictionServer:
-    """Answers requests one after the other, in order of arrival.
+    """A server that answers requests one after the other, in the order of their arrival.
 
     Args:
-        state: The state of the server, which its opener closes.
-        offload: Runs long calls, one at a time.
+        state: The state of the server, which the caller closes.
+        offload: The executor of slow calls, one at a time.
         administrators: The names of the peers that may add and forget records.
     """
 
@@ -55,7 +55,7 @@ class PredictionServer:
         """Return the services.
 
         Args:
-            terms: SHA-256 of all that clients, administrators and server agree on.
+            terms: The SHA-256 of the terms that clients, administrators and server agree on.
         """
         return {
             PREDICT: Offer(self.answer, terms, lambda _peer: True),
@@ -65,23 +65,23 @@ class PredictionServer:
         }
 
     async def failure(self) -> None:
-        """Wait until the disk fails.
+        """Wait for a failure of the disk.
 
         Raises:
-            StoreFailed: When that happens. No further request is answered; restart to read the
-                files again.
+            StoreFailed: If the disk fails. The server answers no further request; restart it to
+                continue from its files.
         """
         await self._failure.wait()
 
     async def answer(self, party: Party, client: str) -> None:
-        """Answer the requests of a session: one message in, one of a size that it determines out.
+        """Answer the requests of a session, each with one message of a size fixed by the request.
 
         Args:
             party: The server, in a session with the client alone.
             client: The name of the client.
 
         Raises:
-            ProtocolViolation: If a request is against the rules.
+            ProtocolViolation: If a request breaks the rules.
             StoreFailed: If the disk failed.
         """
         number, more = 0, True
@@ -102,10 +102,10 @@ class PredictionServer:
             more = request.more
 
     async def report_status(self, party: Party, client: str) -> None:
-        """Say how many queries are left, and which requests were answered, message by message.
+        """Answer the status requests of a session.
 
         Raises:
-            ProtocolViolation: If a status request is against the rules.
+            ProtocolViolation: If a status request breaks the rules.
             StoreFailed: If the disk failed.
         """
         number, more = 0, True
@@ -125,7 +125,7 @@ class PredictionServer:
         """Add the records that an administrator sends, message by message.
 
         Raises:
-            ProtocolViolation: If the records are against the rules.
+            ProtocolViolation: If the records break the rules.
             StoreFailed: If the disk failed.
         """
 
@@ -138,7 +138,7 @@ class PredictionServer:
         """Forget the records that an administrator names, message by message.
 
         Raises:
-            ProtocolViolation: If an id is not valid.
+            ProtocolViolation: If an id is invalid.
             StoreFailed: If the disk failed.
         """
 

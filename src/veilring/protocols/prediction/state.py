@@ -1,18 +1,18 @@
 """The durable state of a prediction server: rows, their budgets and the answers so far.
 
-The ledger and the file of rows are authoritative, and a predictor holds a copy of both. Each step
-leaves the two in a state from which a server can continue after a crash:
+The ledger and the file of rows are authoritative; a predictor has a copy of both. After a crash at
+any step, a server can continue from the two files:
 
-- a record is in the ledger before its row is on disk, so no row is without a budget;
-- a record is forgotten in the ledger before its row is zeroed, so no row is gone while its traces
-  remain; if power fails in between, the record is unchanged, and nobody was told otherwise;
+- a record is in the ledger before its row is on the disk, so that no row is without a budget;
+- a record is forgotten in the ledger before its row is erased, so that no traces outlive the row;
+  if power fails in between, the record remains, and no receipt has been sent;
 - the ledger records each finished step of the file of rows, so the file is at most one step ahead.
 
-Any other difference is damage, a lost file or an old copy. It is refused, and nothing is
-overwritten: with fewer rows answers would be noise at the full price, and without a ledger each
-record would have its budget again. The operator then restores copies. If there are none,
-`repair_state` continues without the lost data, if the operator accepts that: records, which may be
-added again, or records' charges, and with them the guarantee.
+Any other difference means damage, a lost file or an old copy. The server then refuses to start and
+overwrites nothing: with fewer rows, answers would be noise at the full price, and without a ledger
+each record would get a fresh budget. The operator restores copies. Without copies, `repair_state`
+continues if the operator accepts the loss: of records, which may be added again, or of their
+charges, which breaks the promise to these records.
 """
 
 import sqlite3
@@ -49,17 +49,17 @@ BUDGETS: Final = "budgets.sqlite"
 """The name of a server's ledger in its folder."""
 ROWS: Final = "rows.bin"
 """The name of its file of rows."""
-_STEPS: Final = "steps of the file of rows"  # the ledger's note
+_STEPS: Final = "steps of the file of rows"  # the name of the ledger's note
 _ON_DISK: Final = np.dtype("<u2")  # labels
 
 _T = TypeVar("_T")
 
 
 class ChangeRefused(InputError):
-    """Raised when records cannot be added or forgotten; nothing was changed.
+    """Raised when records cannot be added or forgotten; nothing has been changed.
 
     Attributes:
-        place: The position of the first such record, in the order given.
+        place: The position of the first record that cannot be changed.
     """
 
     def __init__(self, place: int, value: str, allowed: str) -> None:
@@ -71,17 +71,17 @@ class ChangeRefused(InputError):
 def open_state(
     rules: ServerRules, folder: Path | None, schema: bytes = bytes(SCHEMA_BYTES)
 ) -> "ServerState":
-    """Open a server's two files, or begin them.
+    """Open or create a server's two files.
 
     Args:
         rules: The public rules.
         folder: The folder of the files; none for a server in memory.
-        schema: The hash of the terms that define the conversion from rows to directions.
+        schema: A hash of the terms that convert a row into a direction.
 
     Raises:
-        InputError: If another process has the files open, or they were begun under other rules.
-        StoreFailed: If the files cannot be opened or read, are damaged, or do not belong together;
-            it names the file and the remedy.
+        InputError: If another process has the files open, or they were created under other rules.
+        StoreFailed: If the files cannot be opened or read, are damaged, or do not belong together.
+            The error names the file and the remedy.
     """
     if folder is None:
         return _opened(rules, None, None, schema)
@@ -127,11 +127,11 @@ class ServerState:
     Args:
         rules: The public rules.
         ledger: The secret ledger, which the state closes.
-        rows: The secret rows, not read yet, which the state closes.
+        rows: The secret rows, not yet loaded, which the state closes.
 
     Raises:
         InputError: If a row does not fit the rules.
-        StoreFailed: If the two files do not belong together.
+    StoreFailed: If the two files do not belong together.
     """
 
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: RowFile) -> None:
@@ -156,15 +156,15 @@ class ServerState:
         return round(self._ledger.totals().spent)
 
     def answer(self, client: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
-        """Return the answer that may leave: it is paid for, and on the disk.
+        """Return the answer to a request, after it was charged and durably stored.
 
         Args:
             client: The name of the client, as the transport authenticated it.
-            request: A request that the rules allow.
-            rng: Secret randomness, fresh for each call.
+            request: A request that obeys the rules.
+            rng: The secret source of randomness, fresh for each call.
 
         Raises:
-            StoreFailed: If the disk failed, now or before.
+            StoreFailed: If the disk fails, or failed earlier.
         """
         count = len(request.queries)
 
@@ -182,29 +182,29 @@ class ServerState:
         return PredictionAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels)
 
     def status(self, client: str, keys: Sequence[bytes]) -> StreamStatus:
-        """Return how many queries a client may still ask, and which requests were answered.
+        """Return the number of queries that a client has left, and the status of its requests.
 
         Args:
             client: The name of the client, as the transport authenticated it.
             keys: The keys of the client's requests.
 
         Raises:
-            StoreFailed: If the disk failed, now or before.
+            StoreFailed: If the disk fails, or failed earlier.
         """
         with self._changing():
             answered = bytes(self._ledger.has(client, key.hex()) for key in keys)
             return StreamStatus(left=self._ledger.remaining(client), answered=answered)
 
     def add(self, records: LabelledRecords) -> int:
-        """Add records; they take part from the next request on.
+        """Add records, which take part from the next request on.
 
         Returns:
-            The number of records that were not here yet. Others, with the same row, stay.
+            The number of new records. Existing records with the same row stay.
 
         Raises:
-            ChangeRefused: If a record is here with another row.
+            ChangeRefused: If a record exists with another row.
             InputError: If a row does not fit the rules.
-            StoreFailed: If the disk failed, now or before.
+            StoreFailed: If the disk fails, or failed earlier.
         """
         width = records.features.shape[1]
         require_that(
@@ -232,15 +232,15 @@ class ServerState:
         )
 
     def forget(self, ids: Sequence[str]) -> int:
-        """Forget records at once: in memory, on disk, and their links to answers.
+        """Forget records immediately: in memory, on disk, and in the ledger's links to answers.
 
         Returns:
-            The number of records that were here. Records that were forgotten before stay so.
+            The number of records that existed. Records that were forgotten before stay forgotten.
 
         Raises:
-            ChangeRefused: If a record was never here.
-            InputError: If an id is not valid, or given twice.
-            StoreFailed: If the disk failed, now or before.
+            ChangeRefused: If a record never existed.
+            InputError: If an id is invalid or occurs twice.
+            StoreFailed: If the disk fails, or failed earlier.
         """
         require_ids(ids)
         with self._changing():
@@ -269,7 +269,7 @@ class ServerState:
         self.close()
 
     def _answered(self, client: str, request: PredictionRequest, rng: Generator) -> Charge:
-        """Draw labels, and return them with their price."""
+        """Draw labels, and return the charge that contains them and their price."""
         self._accounts.open(client, self._numbers)
         numbers = self._predictor.ids
         left = self._accounts.remaining(client, numbers)
@@ -285,13 +285,13 @@ class ServerState:
         )
 
     def _join(self, records: LabelledRecords) -> None:
-        """Let the ledger and the predictor know of rows."""
+        """Register rows with the ledger and the predictor."""
         numbers = np.arange(self._next, self._next + len(records))
         self._next += len(records)
         self._accounts.add(records.ids, numbers)
         self._numbers.update(zip(records.ids, numbers.tolist(), strict=True))
         labels, nothing = records.labels.astype(np.int64), np.zeros(len(records), np.int64)
-        # the remaining budgets are read from the ledger before each request
+        # The remaining budgets are read from the ledger before each request.
         self._predictor.add(numbers, records.directions, labels, nothing)
 
     def _require_same_age(self) -> None:
@@ -321,7 +321,7 @@ class ServerState:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Close everything if a step fails halfway: reopening the files shows the outcome."""
+        """Close everything if a step fails halfway: reopening the files shows its outcome."""
         if not self._sound:
             raise StoreFailed("the server's files are closed; start it again")
         try:
@@ -341,9 +341,9 @@ class StateDamage:
     """The loss of a server's files.
 
     Attributes:
-        records: The number of records that can be read.
-        lost: The number of records that cannot be read, or of changes that an old copy lacks.
-        refunded: The number of records that have spent more than the ledger knows, or may have.
+        records: The number of readable records.
+        lost: The number of unreadable records, or of changes that are missing from an old copy.
+        refunded: The number of records that have, or may have, spent more than the ledger shows.
     """
 
     records: int
@@ -351,7 +351,7 @@ class StateDamage:
     refunded: int
 
     def is_accepted(self, *, lose_records: bool, lose_budgets: bool) -> bool:
-        """Return whether the whole loss is accepted; the arguments are as in `repair_state`."""
+        """Return whether the whole loss is accepted; for the arguments see `repair_state`."""
         return (lose_records or not self.lost) and (lose_budgets or not self.refunded)
 
 
@@ -363,21 +363,22 @@ def repair_state(
     lose_records: bool = False,
     lose_budgets: bool = False,
 ) -> StateDamage:
-    """Find the losses in a server's files, and repair the files if all losses are accepted.
+    """Assess the loss of a server's files, and repair them if the whole loss is accepted.
 
     Args:
         rules: The public rules.
-        folder: The folder of the files; no server has them open.
-        schema: As in `open_state`.
-        lose_records: Accept the loss of records. They keep what they had left when added again.
-        lose_budgets: Accept the loss of records' charges, so that they spend again.
+        folder: The folder of the files, which no server has open.
+        schema: The hash of the terms, as in `open_state`.
+        lose_records: Whether the loss of records is accepted. Records that are added again keep
+            their remaining budgets.
+        lose_budgets: Whether the loss of charges is accepted, so that records spend again.
 
     Returns:
-        The loss. Nothing was changed unless all of it was accepted.
+        The loss. Nothing has been changed unless the whole loss was accepted.
 
     Raises:
-        InputError: If there are no such files, another process has the files open, or they were
-            begun under other rules.
+        InputError: If the files do not exist, another process has them open, or they were created
+            under other rules.
         StoreFailed: If a file cannot be read, or the ledger is damaged.
     """
     budgets, rows = folder / BUDGETS, folder / ROWS
@@ -400,7 +401,7 @@ def repair_state(
 
 
 class _Files:
-    """An open ledger, and the file of rows next to it."""
+    """An open ledger and the file of rows next to it."""
 
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: Path, schema: bytes) -> None:
         self._ledger, self._accounts = ledger, Accounts(ledger, rules.clients)
@@ -418,23 +419,23 @@ class _Files:
         )
 
     def repair(self) -> None:
-        """Overwrite the damaged places, and let each file know the other."""
+        """Overwrite the damaged places, and tie the two files together."""
         found = self._salvage(overwrite=True)
         self._accounts.add(found.ids, np.arange(len(found.ids)))
         _note_steps(self._ledger, found.steps)
 
 
 def _noted_steps(ledger: Ledger) -> int:
-    """Return the number of steps of the file of rows that a ledger knows of."""
+    """Return the number of steps of the file of rows that a ledger has recorded."""
     return int(ledger.recall(_STEPS) or 0)
 
 
 def _note_steps(ledger: Ledger, steps: int) -> None:
-    """Let a ledger know how many steps of the file of rows were finished."""
+    """Record the number of finished steps of the file of rows in a ledger."""
     ledger.keep(_STEPS, str(steps))
 
 
 def _steps(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Cut a change into steps of the file of rows."""
+    """Divide a change into steps of the file of rows."""
     size = STEP_RECORDS_MAX
     return (items[first : first + size] for first in range(0, len(items), size))

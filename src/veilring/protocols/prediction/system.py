@@ -1,4 +1,4 @@
-"""Ind-KNN as a system: a server of private records answers a stream of queries by noisy votes."""
+"""Ind-KNN as a system: a server of private records labels a stream of queries by noisy votes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -65,8 +65,8 @@ from veilring.protocols.system import (
 )
 
 STREAM_QUERIES: Final = 1000
-"""The length of a stream with `queries = "auto"` if the number of queries is unknown."""
-_CENTRE: Final = 0.5  # of public ranges
+"""The length of a stream for `queries = "auto"` if the number of queries is unknown."""
+_CENTRE: Final = 0.5  # the middle of the public ranges
 
 _TAUS: Final = Tunable.of(0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _SIGMAS: Final = Tunable.of(0.3, 0.5, 0.7, 1.0, 1.4, 2.0)
@@ -74,29 +74,29 @@ _Stream = Annotated[int, Field(ge=STREAM_QUERIES_MIN, le=STREAM_QUERIES_MAX)]
 
 
 class IndKNN(System):
-    """A server answers a stream of queries by noisy votes of records near each.
+    """A server that labels a stream of queries by noisy votes of the records near each query.
 
     Rows and queries become directions from the middle of the public ranges. Each record has its own
-    budget, is charged for the queries that it is near to, and stops taking part when its budget is
-    spent. Each batch of queries is a separate stream, with fresh budgets.
+    budget, pays from it for the queries that it is near, and stops voting when the budget is
+    exhausted. Each batch of queries is a separate stream with fresh budgets.
 
     Attributes:
         name: `prediction`.
-        epsilon: ε of all answers of a stream.
-        delta: δ of the same answers; choose it far below one in the number of rows.
-        queries: T, the declared number of queries of a stream. The longer the stream, the less a
-            record can contribute to each. `auto` is the number of queries asked.
-        clients: The scope of the guarantee: all clients `together`, or each of them `apart`, with a
-            stream and budgets of its own.
-        accountant: The conversion from ε and δ to a record's budget: exact Gaussian accounting, or
-            the paper's.
-        kernel: The similarity of two directions: the cosine, or `exp(-|x - q|² / ν²)`.
-        tau: τ, the minimum kernel value of a neighbour. `auto` follows from the first queries of a
-            stream, ε and the public numbers of features and records.
+        epsilon: The ε of all answers of a stream.
+        delta: The δ of the same answers; choose it far below 1 / (number of rows).
+        queries: T, the number of queries of a stream, declared in advance. The longer the stream,
+            the less a record can contribute to each query. `auto` is the number of queries asked.
+        clients: The adversary of the promise: all clients `together`, or each of them `apart`,
+            with its own stream and budgets.
+        accountant: The method that derives a record's budget from ε and δ: exact Gaussian
+            accounting (`gdp`), or that of the paper (`rdp`).
+        kernel: The similarity of two directions: the cosine, or `exp(-|x - q|² / ν²)` (`rbf`).
+        tau: τ, the least value of the kernel at which a record is a neighbour. `auto` follows from
+            the first queries of a stream, ε and the public numbers of features and records.
         width: ν², for `rbf`.
         sigma2: σ2, the noise of a vote per square root of the number of neighbours. `auto` follows
             from ε and the length of the stream.
-        block_max: The most queries of one request.
+        block_max: The greatest number of queries in a request.
     """
 
     title: ClassVar[str] = "Ind-KNN, server"
@@ -206,7 +206,7 @@ class IndKNN(System):
             paid: See `ServerRules`.
 
         Raises:
-            InputError: If the parameters are incompatible.
+            InputError: If the parameters conflict.
         """
         asked = STREAM_QUERIES if queries is None else max(STREAM_QUERIES_MIN, queries)
         stream = asked if self.queries == "auto" else self.queries
@@ -240,7 +240,7 @@ class IndKNN(System):
 
     @override
     def example(self, *, parties: int = EXAMPLE_PARTIES) -> Example:
-        """Return an example whose stream asks one query until its budgets are exhausted."""
+        """Return an example whose stream repeats one query until budgets are exhausted."""
         example = super().example(parties=parties)
         return example.asking(np.repeat(example.queries, STREAM_QUERIES_MIN, axis=0))
 
@@ -250,7 +250,7 @@ class IndKNN(System):
 
 
 class IndKNNSetup(ServerSetup):
-    """A prediction server with all rows, and a client: the first of the parties that held them.
+    """A prediction server with all rows and a client, the first of the parties that held them.
 
     Args:
         system: The parameters.
@@ -273,7 +273,7 @@ class IndKNNSetup(ServerSetup):
     ) -> None:
         super().__init__(system, parts, facts)
         self._asked, self._centre = system, centre
-        self.rules(STREAM_QUERIES_MIN)  # refuses now what it would refuse later
+        self.rules(STREAM_QUERIES_MIN)  # refuses unfit rows now, not at the first batch
         if system.tau == "auto":
             public_rows(facts.rows, "tau")
         rows = together(parts)
@@ -300,8 +300,8 @@ class IndKNNSetup(ServerSetup):
         """Return the rules of a stream.
 
         Args:
-            queries: The number of queries.
-            directions: The first of them, shape (queries, features), which `tau = "auto"` follows.
+            queries: The number of queries that will be asked.
+            directions: The first queries, shape (queries, features), for `tau = "auto"`.
         """
         facts, asked, tau = self.facts, self._asked, TAU
         if asked.tau == "auto" and directions is not None:
@@ -310,19 +310,19 @@ class IndKNNSetup(ServerSetup):
         return asked.bind(facts.features, facts.classes, queries=queries, tau=tau)
 
     def directions(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Return rows in the server's form: directions from the centre.
+        """Return rows in the server's format, as directions from the centre.
 
         A row at the centre has no direction; the diagonal is used instead.
 
         Args:
-            features: Shape (rows, features), scaled into [0, 1].
+            features: The rows, shape (rows, features), scaled into [0, 1].
         """
         away = features - self._centre
         away[~away.any(axis=1)] = 1.0
         return quantise(away)
 
     def open_stream(self, directions: NDArray[np.float32]) -> Predictor:
-        """Make a predictor whose records have full budgets, for a separate stream.
+        """Return a predictor for a new stream, whose records have their full budgets.
 
         Args:
             directions: The queries that will be asked, shape (queries, features).
@@ -335,7 +335,7 @@ class IndKNNSetup(ServerSetup):
         return predictor
 
     def forecast(self, queries: int) -> Forecast:
-        """Return the cost of a batch of this many queries."""
+        """Return the cost of a batch with the given number of queries."""
         return _stream_cost(queries, self.rules(queries))
 
     @override
@@ -365,7 +365,7 @@ class IndKNNSetup(ServerSetup):
 
     @override
     def spent(self, batches: int) -> Spent:
-        """Return the total spending of streams; each record may spend its budget in each."""
+        """Return the total loss of all streams: each record may spend its budget in each stream."""
         asked = self._asked
         if batches <= 1:
             return Spent(asked.epsilon * batches, asked.delta, batches, "stream")
@@ -384,20 +384,20 @@ async def label_stream(
     rules: ServerRules,
     queries: NDArray[np.float32] | None = None,
 ) -> NDArray[np.int64] | None:
-    """Have a stream labelled, or answer it from files that are in memory only.
+    """Request the labels of a stream as the client, or answer it from files in memory.
 
     Args:
-        party: This participant: the server, or its client.
+        party: This party: the server, or its client.
         records: The server's records.
         rules: The public rules.
         queries: The client's directions, shape (queries, features).
 
     Returns:
-        At the client the class numbers, shape (queries,).
+        The labels at the client, as class numbers, shape (queries,).
 
     Raises:
-        StoreFailed: If the server has lost its records, by a restart.
-        InputError: If there is no query.
+        StoreFailed: If the server lost its records in a restart.
+        InputError: If there are no queries.
     """
     (other,) = party.peers
     if party.me != SERVER:
@@ -413,5 +413,5 @@ async def label_stream(
 
 
 def _stream_cost(queries: int, rules: ServerRules) -> Forecast:
-    """Return the cost of one stream, in requests as large as fit."""
+    """Return the cost of one stream in requests of the greatest size."""
     return stream_cost(batch_sizes(queries, rules.fitting), rules.features)

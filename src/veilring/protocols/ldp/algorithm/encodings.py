@@ -4,8 +4,8 @@
 - `SymmetricUnary`, `OptimisedUnary`: one bit a value, of which only the client's own is set; then
   each bit lies. `SymmetricUnary` is basic RAPPOR without its memory.
 - `SummedHistogram`, `ThresholdedHistogram`: a one-hot vector plus Laplace noise, summed, or cut at
-  a threshold. No float noise leaves the client: what is summed lies on a public grid, and what is
-  cut is drawn as bits.
+  a threshold. No float noise leaves the client: summed values are points of a public grid, and
+  the results of thresholds are drawn as bits.
 
 Sources: Wang et al., USENIX Security 2017, Sections 4.1 to 4.3 and Appendix; Kairouz, Oh and
 Viswanath, NeurIPS 2014; Erlingsson, Pihur and Korolova, CCS 2014.

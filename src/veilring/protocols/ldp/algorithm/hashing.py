@@ -2,9 +2,9 @@
 
 - `LocalHashing`: the client names a hash function, and the bucket of its value, or another one
   (Wang et al., USENIX Security 2017, Section 4.4).
-- `HadamardResponse`: one random entry of the value's row of a Hadamard matrix, with a lying sign
-  (Acharya, Sun and Zhang, "Hadamard response", AISTATS 2019, Section 4, the high-privacy regime,
-  which is one bit a client; Bassily and Smith, STOC 2015, for one random row a client).
+- `HadamardResponse`: one random entry of the value's row of a Hadamard matrix, with a randomised
+  sign (Acharya, Sun and Zhang, "Hadamard response", AISTATS 2019, Section 4, high-privacy regime;
+  Bassily and Smith, STOC 2015).
 
 `HashFamily` multiplies, adds and takes the high bits, so that its law is known exactly
 (Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer arithmetic

@@ -371,8 +371,8 @@ class SignVector(LocalRandomiser):
     the order of `numpy.packbits`.
 
     Attributes:
-        epsilon: The most that a report may spend, above 0 and at most 20; so much that the weights
-            differ, 2**-15 at the most.
+        epsilon: The greatest ε of a report, above 0 and at most 20. It must be large enough for
+            different weights; 2**-15 always suffices.
         features: The number of features, at least 1; `features + epsilon / ln(2)` is at most 46.
 
     Raises:

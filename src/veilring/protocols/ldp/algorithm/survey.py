@@ -56,15 +56,15 @@ class Survey(ABC):
 
     @property
     def exact_epsilon(self) -> float:
-        """The loss of one answer, whichever question it is to."""
+        """The greatest loss of one answer to any question."""
         return max(question.exact_epsilon for question in self.questions)
 
     @abstractmethod
     def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
         """Return rows as the questions take them, after every cell of them was checked.
 
-        A row is checked as a whole, whichever cell a question needs: if only the drawn cell were
-        checked, the questions that a client never answers would reveal something about its row.
+        The whole row is checked for every question. If only the drawn cell were checked, the
+        questions that a client never answers would reveal something about its row.
 
         Args:
             rows: One row a client.

@@ -186,7 +186,7 @@ class Store(ABC):
         Args:
             arrived: Reports that were accepted.
             senders: The sender of each report; the `places` of the reports are positions in it.
-            quotas: The most reports of each member that count, over all that it ever sends.
+            quotas: The greatest number of reports of each member that count, over all time.
             closed: Whether it is too late for new reports. Stored ones are still acknowledged.
 
         Returns:

@@ -217,8 +217,8 @@ class PostgresStore(Store):
 def _require_readable(url: str) -> None:
     """Refuse an unreadable URL, without the library's quotation of it, which includes the password.
 
-    An `@` or `/` within a password ends it too soon, and the library would take the rest of it for
-    a host or a database, and name it when there is none.
+    An `@` or `/` within a password ends it too early. The library would parse the rest as a host or
+    a database, and name it in its error.
     """
     try:
         read = conninfo_to_dict(url)

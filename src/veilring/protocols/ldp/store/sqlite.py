@@ -96,7 +96,7 @@ class SqliteStore(Store):
     """See `Store`. One collector writes it at a time.
 
     Args:
-        path: The file; it is made if there is none, unless `read_only`.
+        path: The file, which is created if it is missing, unless `read_only`.
         task: The task that the reports answer.
         read_only: For estimates while a collector writes: neither waits for the other.
 

@@ -1,5 +1,5 @@
-"""The mathematics of private prediction, without input or output, clocks and parties.
+"""The mathematics of private prediction, without I/O, clocks or parties.
 
-`features` converts rows to directions, `kernels` finds the neighbours of a query, `filter` computes
-the vote and payment of each neighbour, and `predictor` answers a stream of queries.
+`features` converts rows into directions, `kernels` finds the neighbours of a query, `filter`
+computes the votes and payments of neighbours, and `predictor` answers a stream of queries.
 """

@@ -1,13 +1,13 @@
-"""Directions as whole numbers, so that inner products are exact on any device.
+"""Directions as integer vectors, whose inner products are exact however they are computed.
 
-A unit vector is scaled to a length of at most 4096 and rounded. By Cauchy and Schwarz each partial
-sum of an inner product of two of them is a whole number of at most 2**24, which is exact in single
-precision. A block of queries, a single query, another library and a GPU therefore give the same
-bits, and so does the same table without some of its rows.
+A unit vector is scaled to a length of at most 4096 and rounded. By the Cauchy-Schwarz inequality,
+each partial sum of an inner product of two such vectors is an integer of at most 2**24, which
+single precision represents exactly. Blocks of queries, single queries, other libraries, GPUs and
+tables without some of the rows therefore give identical bits.
 
-Directions are measured from a public origin. Embeddings are often in one cone, with similar
-cosines; from their mean they point in all directions. The mean of private rows is private:
-`private_mean` releases it once, with noise, and each record pays for it from its own budget.
+Directions are relative to a public origin. Embeddings often form a narrow cone with similar cosines
+between all of them; relative to their mean, they point in all directions. The mean of private rows
+is private: `private_mean` releases it once, with noise, and each record pays for it.
 """
 
 import math
@@ -30,27 +30,27 @@ LENGTH: Final = 4090
 """The length to which vectors are scaled: rounding hardly ever makes one longer than
 `LENGTH_MAX`."""
 BLOCK: Final = 256
-"""The queries of one matrix product: more queries gain no speed."""
+"""The number of queries of one matrix product; more do not make it faster."""
 PRODUCTS_BYTES_MAX: Final = 1 << 28
-"""The size of one matrix product: with more rows than fit, blocks have fewer queries."""
+"""The size of one matrix product; for large tables, blocks have fewer queries."""
 MEAN_SENSITIVITY: Final = math.sqrt(2)
 """The L2 sensitivity of the sum of unit vectors and their number, released together."""
-_ROWS: Final = 4096  # at once, so that a table is not copied in double precision
+_ROWS: Final = 4096  # per step, so that a table is never copied whole in double precision
 
 
 def quantise(
     features: NDArray[np.floating], origin: NDArray[np.floating] | None = None
 ) -> NDArray[np.float32]:
-    """Return vectors of length 1, whatever theirs was, as whole numbers in steps of 1 / 4090.
+    """Return rows normalised to length 1, as whole numbers in steps of 1 / 4090.
 
     Args:
-        features: Shape (rows, features), finite, none of them zero.
-        origin: The point from which directions are measured, by default 0. Each row is first scaled
-            to length 1, then the origin is subtracted, and the difference is scaled. The mean of
-            private rows reveals them: use a public point, or the result of `private_mean`.
+        features: The rows, shape (rows, features), finite and other than zero.
+        origin: The origin of directions, by default 0. Each row is first scaled to length 1, then
+            the origin is subtracted, and the difference is scaled. The exact mean of private rows
+            reveals them: use a public point, or the result of `private_mean`.
 
     Raises:
-        InputError: If a shape is wrong, or a row is zero (or the origin) or not finite.
+        InputError: If a shape is wrong, or a row is not finite, zero or equal to the origin.
     """
     if not is_table(features) or features.shape[1] == 0:
         raise InputError.because(
@@ -108,7 +108,7 @@ def product_blocks(queries: int, rows: int) -> Iterator[slice]:
 def products_by_query(
     queries: NDArray[np.float32], rows: NDArray[np.float32]
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield each query's exact inner products, shape (rows,); memory holds those of a block."""
+    """Yield each query's exact inner products, shape (rows,), computed block by block."""
     for block in product_blocks(len(queries), len(rows)):
         yield from inner_products(queries[block], rows)
 
@@ -131,13 +131,13 @@ class Origin(NamedTuple):
 
 
 def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Origin:
-    """Release the mean direction of rows: a Gaussian mechanism on their sum and their number.
+    """Release the mean direction of rows by a Gaussian mechanism on their sum and number.
 
     Args:
-        rows: Shape (rows, features), finite, none of them zero.
-        sigma: Standard deviation of the noise of each sum; the noise of the mean is smaller by the
-            number of rows. The price is `1 / sigma**2` in the unit of zCDP.
-        rng: Secret randomness.
+        rows: The secret rows, shape (rows, features), finite and other than zero.
+        sigma: The standard deviation of the noise of each sum. The noise of the mean is smaller by
+            a factor of the number of rows. The price is `1 / sigma**2` in the unit of zCDP.
+        rng: The secret source of randomness.
 
     Raises:
         InputError: If sigma is not above 0, or a row has no direction.
@@ -146,10 +146,10 @@ def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Or
         raise InputError("sigma", sigma, "a finite number above 0")
     whole = quantise(rows)
     sums = np.append(whole.sum(axis=0, dtype=np.float64), LENGTH * len(rows))
-    # A quantised row may be slightly longer than `LENGTH`; the noise is scaled to the longest. The
-    # noise is drawn in double precision: it is Gaussian, as the accounting assumes, up to the
-    # rounding of floats. The sums are whole numbers before it and are rounded to whole numbers
-    # after it, so the low bits of the noise, which could reveal the sums, are not released.
+    # A quantised row may be a little longer than `LENGTH`; the noise is scaled to the longest.
+    # The noise is drawn in double precision: it is Gaussian, as the accounting assumes, up to the
+    # rounding of floats. The sums are whole numbers, and noisy sums are rounded to whole numbers,
+    # so that the low bits of the noise, which could reveal the sums, are not released.
     steps = np.rint(sums + sigma * LENGTH_MAX * rng.standard_normal(len(sums)))
     mean = steps[:-1] / max(LENGTH, float(steps[-1]))
     return Origin(mean, int(to_units(MEAN_SENSITIVITY**2 / (2 * sigma**2))))

@@ -1,8 +1,8 @@
 """The individual filter: the payment and the vote of each record for a query (Algorithm 3).
 
-`answer_query` is the mechanism. `StoredRows` contains its records: it can grow, and a forgotten row
-is overwritten. Budgets are whole units, so charges are exact and rounding can never overcharge a
-record. Votes are whole numbers too, so their sum does not depend on the order.
+`answer_query` is the mechanism. `StoredRows` stores its records: it can grow, and a forgotten row
+is overwritten. Budgets are whole units, so spending is exact and rounding never overcharges a
+record. Votes are whole numbers too, so their sum does not depend on their order.
 """
 
 import math
@@ -19,36 +19,36 @@ from veilring.protocols.prediction.algorithm.features import require_quantised
 from veilring.protocols.prediction.algorithm.kernels import Hashing
 
 LEAST_NEIGHBOURS: Final = 30
-"""The minimum K: below it the noise of the count would determine the noise of the votes."""
+"""The least K; with a smaller one, the noise of the count would determine the noise of votes."""
 SIGMA2_RULE: Final = "(T / 20)^0.15 / √ε"
 """The rule of `public_sigma2`, in symbols."""
 STREAM_QUERIES_MIN: Final = 4
-"""The shortest stream: counting takes 3 B / T of B, and a vote needs some of it, too."""
+"""The shortest stream: being counted costs 3 B / T of B, and votes need a part of B as well."""
 
-# Beyond these bounds floats overflow or vanish, for some numbers of neighbours and not for others.
+# Outside these bounds floats overflow or underflow for some numbers of neighbours.
 SIGMA_MIN: Final = 1e-9
 SIGMA_MAX: Final = 1e12
 
 _STREAM: Final = 20.0  # the length of a stream for which σ2 is 1 / √ε
 _STREAM_EXPONENT: Final = 0.15
 
-# A vote is at most 1. Steps this fine are lost in any noise, and 2**28 votes add up exactly.
+# A vote is at most 1. Steps this fine are far below the noise, and 2**28 votes add up exactly.
 _VOTE_STEPS: Final = 2.0**24
-# Cuts a contribution by more than its payment can be rounded up.
+# Reduces a contribution by more than the rounding of its payment.
 _SHORT_OF: Final = 1 - 2.0**-40
-# room for a few rows from the start, as a base for doubling
+# The initial capacity, which doubles when it is exhausted.
 _ROOM_MIN: Final = 16
 
 
 def public_sigma2(epsilon: float, queries: int) -> float:
-    """Return σ2 by public numbers: (T / 20)^0.15 / √ε.
+    """Return σ2 from public numbers: (T / 20)^0.15 / √ε.
 
-    A vote is clipped at σ2 √(2 K z), where z is the record's remaining budget: with a larger ε less
-    noise suffices, and in a long stream each query gets so little that fewer and larger votes are
-    better. The numbers were found like those of `public_tau`.
+    A vote is clipped at σ2 √(2 K z), where z is the record's remaining budget. A greater ε needs
+    less noise, and in a long stream each query gets so little that fewer but larger votes are more
+    informative. The numbers were fitted like those of `tau_share`.
 
     Args:
-        epsilon: ε of the stream, above 0.
+        epsilon: The ε of the stream, above 0.
         queries: T, at least 1.
     """
     found = math.pow(queries / _STREAM, _STREAM_EXPONENT) / math.sqrt(epsilon)
@@ -61,9 +61,10 @@ class FilterParameters:
 
     Attributes:
         classes: The number of classes.
-        queries: T, at least 4, for which the noise of counts is made; more may be asked. To be
-            counted costs 3 B / T, so that with fewer nothing would be left for a vote.
-        budget: B of each record, in the unit of zCDP, up to `AMOUNT_MAX`: see `individual_budget`.
+        queries: T, at least 4, the number of queries that determines the noise of counts; more may
+            be asked. Being counted costs 3 B / T, so fewer would leave nothing for a vote.
+        budget: B, the budget of each record, in the unit of zCDP, up to `AMOUNT_MAX`: see
+            `individual_budget`.
         sigma2: σ2, the noise of a vote per square root of the neighbours, from `SIGMA_MIN` to
             `SIGMA_MAX`; σ1, which follows from `queries` and `budget`, has the same range.
 
@@ -99,12 +100,12 @@ class FilterParameters:
 
 
 class Neighbours(NamedTuple):
-    """The records that are near enough to a query, whatever they have left.
+    """The records within the threshold of a query, whatever their remaining budgets.
 
     Attributes:
-        records: Their positions, shape (m,), each once.
-        kernels: κ of each, at least τ.
-        labels: The class of each.
+        records: The positions of the records, shape (m,), each once.
+        kernels: The κ of each record, at least τ.
+        labels: The class of each record.
     """
 
     records: NDArray[np.intp]
@@ -120,7 +121,7 @@ class PricedLabel:
         label: The class.
         payers: The records that pay, each once: positions from `answer_query`, ids from a
             `Predictor`.
-        units: The price that each of them pays.
+        units: The price that each of these records pays.
     """
 
     label: int
@@ -140,21 +141,21 @@ def answer_query(
 
     The noise is drawn in double precision: it is Gaussian, as the accounting assumes, up to the
     rounding of floats. Only the label may be released. The low bits of the noisy sums, which could
-    reveal the votes, are lost in the choice of the maximum.
+    reveal the votes, are lost in the choice of the greatest.
 
     Args:
         parameters: The public parameters.
         near: The records with κ ≥ τ.
-        remaining: The units that each record has left, shape (records,); is charged here.
-        rng: The server's secret randomness; as many draws whatever the records are.
-        released: Kernels of earlier answers that are neighbours, summed by class, with their number
-            as the last entry, shape (classes + 1,): public, so they vote without pay or noise.
+        remaining: The units that each record has left, shape (records,); charged in place.
+        rng: The server's secret randomness. The number of draws does not depend on the records.
+        released: The kernels of earlier answers that are neighbours, summed by class, and their
+            number, shape (classes + 1,). They are public and vote without payment or noise.
 
     Returns:
-        The label and its price, which must be durable before the label is sent.
+        The label and its price. Store the price durably before you release the label.
     """
     noise = rng.standard_normal(1 + parameters.classes)
-    # A record that cannot pay for the count is not counted, and takes no part at all.
+    # A record that cannot pay for being counted takes no part at all.
     able = remaining[near.records] >= parameters.entry_units
     active, kappa, classes = near.records[able], near.kernels[able], near.labels[able]
     reused = np.zeros(parameters.classes + 1) if released is None else released
@@ -173,7 +174,7 @@ def answer_query(
 
 
 class _Buffers(NamedTuple):
-    """Room for rows. The codes of one table are contiguous, so that they are compared at once."""
+    """Buffers of rows. The codes of a table are contiguous, for comparison in one operation."""
 
     features: NDArray[np.float32]
     lengths: NDArray[np.float64]
@@ -198,12 +199,12 @@ class _Buffers(NamedTuple):
 class StoredRows:
     """Features, labels and budgets of live records, in no particular order.
 
-    Positions range from 0 to the number of records; forgetting one moves others. Room grows by
-    doubling. An abandoned buffer is overwritten first, and so is a forgotten row.
+    Positions are below the number of records; forgetting a record moves others. Capacity grows by
+    doubling. Abandoned buffers and forgotten rows are overwritten.
 
     Args:
         features: The number of features of a row.
-        hashing: The hashing that gives rows their codes, if there is one.
+        hashing: The hashing that assigns codes to rows; none by default.
     """
 
     def __init__(self, features: int, hashing: Hashing | None = None) -> None:
@@ -215,32 +216,32 @@ class StoredRows:
 
     @property
     def features(self) -> NDArray[np.float32]:
-        """Quantised, shape (rows, features)."""
+        """The quantised features, shape (rows, features)."""
         return self._buffers.features[: self._count]
 
     @property
     def lengths(self) -> NDArray[np.float64]:
-        """Shape (rows,)."""
+        """The length of each row, shape (rows,)."""
         return self._buffers.lengths[: self._count]
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """Shape (rows,)."""
+        """The label of each row, shape (rows,)."""
         return self._buffers.labels[: self._count]
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """Shape (rows,)."""
+        """The id of each row, shape (rows,)."""
         return self._buffers.ids[: self._count]
 
     @property
     def remaining(self) -> NDArray[np.int64]:
-        """The units each row has left, shape (rows,): a view, which the filter charges."""
+        """A view of the units that each row has left, shape (rows,), which the filter charges."""
         return self._buffers.remaining[: self._count]
 
     @property
     def codes(self) -> NDArray[np.uint8]:
-        """Shape (tables, rows)."""
+        """The hash codes, shape (tables, rows)."""
         return self._buffers.codes[:, : self._count]
 
     def add(
@@ -250,7 +251,7 @@ class StoredRows:
         labels: NDArray[np.int64],
         remaining: NDArray[np.int64],
     ) -> None:
-        """Append rows, which `Predictor.add` has checked but for the features.
+        """Append rows that `Predictor.add` has checked, except for the features.
 
         Raises:
             InputError: If the features are not quantised.
@@ -265,7 +266,7 @@ class StoredRows:
             column[first : self._count] = values
 
     def forget(self, positions: NDArray[np.intp]) -> None:
-        """Overwrite rows: the last ones move into their places, and zeros into theirs.
+        """Overwrite rows with the last rows, and the places of those with zeros.
 
         Args:
             positions: The positions of the rows, each once.
@@ -279,7 +280,7 @@ class StoredRows:
         self._count = left
 
     def _make_room(self, used: int) -> None:
-        """Move into larger buffers if need be."""
+        """Move to larger buffers if necessary."""
         old = self._buffers
         room, features = old.features.shape
         if self._count <= room:

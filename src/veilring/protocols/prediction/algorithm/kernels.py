@@ -1,17 +1,17 @@
 """Neighbours of a query: kernels, hashing to find candidates, and reuse of released answers.
 
-A `Kernel` says exactly how alike two directions are. The other two parts are options of a
+A `Kernel` computes the exact similarity of two directions. The other two parts are options of a
 `Predictor`:
 
-- `Hashing` by random hyperplanes: only rows that share a code with the query are looked at. The
-  planes do not depend on the rows, so a row's codes are its own. It can be added or forgotten
-  without touching another row, and the individual accounting stays as it is, which an index that
-  was trained on the rows would break. A hashed-away row is only a neighbour less: the filter runs
-  on the candidates as it does on all rows. (Algorithm 4 of the paper mixes a charge with a bound in
-  its line 12 and votes unclipped in its line 15, by which an epsilon of 0.5 becomes 1.38. It is not
-  used.)
+- `Hashing` by random hyperplanes: only rows that share a code with the query are candidates. The
+  planes do not depend on the rows, so a row's codes depend on that row alone. It can be added or
+  forgotten without touching another row, and the individual accounting remains valid; an index
+  trained on the rows would break it. A row that hashing misses is merely not a neighbour: the
+  filter runs on the candidates as on all rows. (Algorithm 4 of the paper is not used: it confuses a
+  charge with a bound in line 12 and sums unclipped votes in line 15, which turns an epsilon of 0.5
+  into 1.38.)
 - `ReleasedAnswers`, the paper's prediction reuse: an answered query and its label are public, and
-  vote from then on without pay or noise.
+  vote on later queries without payment or noise.
 """
 
 import math
@@ -52,47 +52,45 @@ BITS_MAX: Final = 8  # a code is one byte
 REUSED_MAX: Final = 100_000
 """The maximum number of reused answers: memory is bounded, and this many outvote any noise."""
 
-# The amount by which the cosine threshold for discarding rows is lowered, so that rounding loses
-# none.
+# The margin of the cosine in the first filter of rows, so that rounding excludes no neighbour.
 _MARGIN: Final = 1e-6
 _ROOM_MIN: Final = 256  # released answers
-# Kernels are summed in whole steps, so that their sum does not depend on the order; doubles hold
-# 2**29 of them.
+# Kernels are summed in whole steps, so that order does not matter; a double can sum 2**29 kernels.
 _STEPS: Final = 2.0**24
 
 
-# the share of rows that vote, at ε = 1
+# The factor of the share of rows that vote, at ε = 1.
 _NEAR_FACTOR: Final = 0.8
 _NEAR_EXPONENT: Final = 0.15
-# A record outside of a right angle around the query is not similar to it; at 1 it is the query.
+# A record at a right angle to the query is not similar to it; at cosine 1 it is the query itself.
 _COSINE_MIN, _COSINE_MAX = 0.2, 0.99
 
 
 def tau_share(features: int, rows: int, epsilon: float) -> float:
-    """Return the share of all rows that shall be neighbours of a query.
+    """Return the share of all rows that should be neighbours of a query.
 
-    It is 0.8 n^(-4 / (min(f, 8) + 4)) ε^(-0.15). The numbers were found on wine, digits, glass,
-    banana, australian and mushroom, at ε = 0.5 to 4 and in streams of 20 and 100 queries;
-    `python -m benchmarks defaults` shows what they are worth on these tables and on others.
+    It is 0.8 n^(-4 / (min(f, 8) + 4)) ε^(-0.15). The numbers were fitted on wine, digits, glass,
+    banana, australian and mushroom, at ε = 0.5 to 4 and in streams of 20 and 100 queries.
+    `python -m benchmarks defaults` shows their accuracy on these tables and on others.
 
     Args:
-        features: f, at least 1.
+        features: f, the number of features, at least 1.
         rows: n, the number of records, at least 1.
-        epsilon: ε of the stream, above 0.
+        epsilon: The ε of the stream, above 0.
     """
     return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
 
 
 def public_tau(queries: NDArray[np.float32], kernel: "Kernel", share: float) -> float:
-    """Return τ by the queries of a stream: the value that a share of all their pairs reach.
+    """Return τ from the queries of a stream: the value that a share of their pairs reaches.
 
-    Its cosine is from 0.2 to 0.99. Fewer than `NEAR_QUERIES_MIN` different queries are no sample of
-    the records, and get `TAU`.
+    Its cosine is from 0.2 to 0.99. Fewer than `NEAR_QUERIES_MIN` different queries are too small a
+    sample of the records; then τ is `TAU`.
 
     Args:
-        queries: Quantised, shape (queries, features).
-        kernel: The kernel, whatever its τ.
-        share: From `tau_share`.
+        queries: The quantised queries, shape (queries, features).
+        kernel: The kernel, whose own τ is ignored.
+        share: The result of `tau_share`.
     """
     different = np.unique(queries, axis=0).astype(np.float64)
     if len(different) < NEAR_QUERIES_MIN:
@@ -133,7 +131,7 @@ class Kernel:
         return self.tau if self.name == "cosine" else 1 + self.width * math.log(self.tau) / 2
 
     def at(self, cosine: float) -> float:
-        """Return the value for two directions of this cosine."""
+        """Return the kernel of two directions with this cosine."""
         return cosine if self.name == "cosine" else math.exp(2 * (cosine - 1) / self.width)
 
     def neighbours(
@@ -146,25 +144,25 @@ class Kernel:
 
         Args:
             products: The exact inner products of the rows with the query, shape (rows,).
-            row_lengths: Shape (rows,).
+            row_lengths: The lengths of the rows, shape (rows,).
             query_length: The length of the query.
 
         Returns:
-            The positions of the neighbours, ascending, and κ of each.
+            The positions of the neighbours in ascending order, and the κ of each.
         """
-        # One comparison with a number sorts out nearly all; the rest are judged one by one.
+        # One cheap comparison excludes nearly all rows; the kernel is computed for the rest only.
         least = (self.least_cosine - _MARGIN) * query_length
         extreme = row_lengths.min(initial=LENGTH_MAX) if least > 0 else LENGTH_MAX
         near = np.flatnonzero(products >= np.float32(least * extreme))
         cosines = products[near] / (row_lengths[near] * query_length)
-        values = self._values(np.minimum(cosines, 1.0))  # rounding makes some larger
+        values = self._values(np.minimum(cosines, 1.0))  # rounding can make cosines exceed 1
         kept = values >= self.tau
         return near[kept], values[kept]
 
     def _values(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.name == "cosine":
             return cosines
-        # The exponential of a whole array may differ in its last bit with the place in the array.
+        # The last bit of a vectorised exponential may depend on the position in the array.
         return np.array([math.exp(2 * (cosine - 1) / self.width) for cosine in cosines.tolist()])
 
 
@@ -175,14 +173,14 @@ def kernel_vote(
     kernel: Kernel,
     classes: int,
 ) -> NDArray[np.int64]:
-    """Return the class with the largest sum of κ over rows with κ ≥ τ. It is not private.
+    """Return the class with the greatest sum of κ over rows with κ ≥ τ, without privacy.
 
     A query without a neighbour gets the label of the nearest row.
 
     Args:
-        rows: Quantised, shape (rows, features), at least one.
-        labels: Shape (rows,).
-        queries: Quantised, shape (queries, features).
+        rows: The quantised rows, shape (rows, features), at least one.
+        labels: The label of each row, shape (rows,).
+        queries: The quantised queries, shape (queries, features).
         kernel: The kernel with its τ.
         classes: The number of classes.
     """
@@ -199,11 +197,11 @@ def kernel_vote(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hashing:
-    """L tables of b random hyperplanes through the origin. Make it with `draw`.
+    """L tables of b random hyperplanes through the origin. Create it with `draw`.
 
     Attributes:
-        planes: Quantised normals, shape (tables * bits, features): signs are exact.
-        tables: L.
+        planes: The quantised normals, shape (tables * bits, features), so that signs are exact.
+        tables: L, the number of tables.
     """
 
     planes: NDArray[np.float32]
@@ -241,11 +239,11 @@ class Hashing:
         """Return the rows that share a code with the query in at least one table.
 
         Args:
-            rows: Codes, shape (tables, rows).
-            query: Codes, shape (tables,).
+            rows: The codes of the rows, shape (tables, rows).
+            query: The codes of the query, shape (tables,).
 
         Returns:
-            Their positions, ascending.
+            The positions of these rows in ascending order.
         """
         found = np.zeros(rows.shape[1], np.bool_)
         for table, code in zip(rows, query, strict=True):
@@ -254,7 +252,7 @@ class Hashing:
 
 
 class ReleasedAnswers:
-    """Queries and their released labels, in the order in which they were answered.
+    """Queries and their released labels, in the order of the answers.
 
     Args:
         features: The number of features of a query.
@@ -271,22 +269,22 @@ class ReleasedAnswers:
         return self._count
 
     def products(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the exact inner products with all of them, then with each other."""
+        """Return the exact inner products with all answered queries, then with each other."""
         earlier = inner_products(queries, self._queries[: self._count])
         return np.hstack([earlier, inner_products(queries, queries)])
 
     def votes(
         self, kernel: Kernel, products: NDArray[np.float32], length: float
     ) -> NDArray[np.float64]:
-        """Return the kernels of neighbours, summed by class, with their number at the end.
+        """Return the kernels of neighbours, summed by class, and the number of neighbours.
 
         Args:
             kernel: The kernel of the records.
-            products: The inner products of this query with all released ones, and maybe more.
+            products: The inner products of this query with all answered ones; more are ignored.
             length: The length of this query.
 
         Returns:
-            Shape (classes + 1,).
+            The sums and the number, shape (classes + 1,).
         """
         near, kappa = kernel.neighbours(
             products[: self._count], self._lengths[: self._count], length
@@ -296,7 +294,7 @@ class ReleasedAnswers:
         return np.append(sums / _STEPS, len(near))
 
     def join(self, query: NDArray[np.float32], length: float, label: int) -> None:
-        """Let an answer vote from now on, unless there are `REUSED_MAX`."""
+        """Add an answer to the votes, unless there are `REUSED_MAX` already."""
         if self._count == REUSED_MAX:
             return
         if self._count == len(self._labels):

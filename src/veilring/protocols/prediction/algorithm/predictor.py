@@ -1,8 +1,8 @@
-"""A predictor: rows, their remaining budgets, and the answers to a stream of queries (Algorithm 3).
+"""A predictor: rows, their remaining budgets, and answers to a stream of queries (Algorithm 3).
 
 Answers do not depend on the division of the stream into blocks: kernels are exact, the filter
-processes one query after the other, and a query draws the same number of random numbers for any
-rows. A `Device` computes the inner products on an accelerator, with the same bits.
+processes queries one after the other, and the number of random draws per query does not depend on
+the rows. A `Device` computes the inner products on an accelerator, with identical bits.
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,9 @@ from veilring.protocols.prediction.algorithm.filter import (
 )
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, ReleasedAnswers
 
-# The number of rows of the product used to test a device: libraries multiply small ones in other
-# ways.
+# The rows of the trial product of a device; libraries use other algorithms for small products.
 _TRIAL: Final = 256
-# Stands where nothing is reused.
+# The products if no answers are reused.
 _NO_PRODUCTS: Final = np.zeros((0, 0), np.float32)
 
 
@@ -40,13 +39,12 @@ class Device:
     """A copy of the rows on an accelerator, through the array API standard.
 
     Features are whole numbers, so a device gives the same bits as NumPy. A device that multiplies
-    with fewer digits, like GPUs with TF32, is detected and refused. Only inner products are
-    computed there; the filter stays with the budgets. After each change of rows they are copied
-    again.
+    with less precision, such as a GPU in TF32 mode, is detected and refused. The device computes
+    inner products only; the filter runs on the host. Rows are copied again after each change.
 
     Args:
-        namespace: The namespace of a library that follows the standard: `numpy`, `cupy`, `torch`.
-        device: The device by its name in that library, such as `"cuda"`; by default the library's.
+        namespace: A library that follows the standard, such as `numpy`, `cupy` or `torch`.
+        device: The name of the device in that library, such as `"cuda"`.
     """
 
     def __init__(self, namespace: Any, device: Any = None) -> None:  # noqa: ANN401 (any library's)
@@ -59,8 +57,8 @@ class Device:
         """Return the exact inner products, shape (queries, rows).
 
         Args:
-            queries: Quantised.
-            rows: Quantised, and the same as last time unless `clear` was called since.
+            queries: The quantised queries.
+            rows: The quantised rows, equal to those of the last call unless it was cleared.
 
         Raises:
             InputError: If the device does not multiply exactly.
@@ -77,7 +75,7 @@ class Device:
             self._rows = None
 
     def _try(self, features: int) -> None:
-        # TF32 is exact for all whole numbers up to 2048; heavy tails make some larger at any width.
+        # TF32 is exact for whole numbers up to 2048; heavy tails give larger ones at any width.
         drawn = quantise(np.random.default_rng(0).standard_cauchy((_TRIAL, features)))
         found = self._multiplied(self._sent(drawn), self._sent(drawn))
         if not np.array_equal(found, inner_products(drawn, drawn)):
@@ -95,7 +93,7 @@ class Device:
 
     def _multiplied(self, queries: Any, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 (as above)
         found = self._namespace.matmul(queries, rows.T)
-        # The standard has no word for the way back; these are CuPy's and PyTorch's.
+        # The standard does not define the copy to the host; these are CuPy's and PyTorch's methods.
         for way in ("get", "cpu"):
             if hasattr(found, way):
                 found = getattr(found, way)()
@@ -103,20 +101,20 @@ class Device:
 
 
 class Predictor:
-    """Answers queries on private rows, and forgets a row at once.
+    """A predictor that answers queries on private rows and can forget a row immediately.
 
-    It holds a working copy of the remaining budgets. Before an answer is sent, its caller makes the
-    charge durable, in a ledger whose slots may serve as the ids here.
+    It has a working copy of the remaining budgets. The caller makes each charge durable before it
+    releases the answer, in a ledger whose slots can serve as ids here.
 
     Args:
         parameters: The public parameters.
         kernel: The public kernel.
         features: The number of features of a row and of a query.
-        hashing: Hyperplanes, to examine only candidates; queries are then answered one at a time.
-            This pays off for single queries that depend on earlier answers, and for very many rows.
-        reuse: Whether answers join the neighbours of later queries, without payment and noise.
-        device: An accelerator for the inner products with all rows; hashed candidates are
-            multiplied on the host. Answers are the same.
+        hashing: The hyperplanes for selecting candidates; queries are then answered one at a time.
+            This pays off for single adaptive queries, and for very many rows.
+        reuse: Whether answers join the neighbours of later queries, without payment or noise.
+        device: An accelerator for the inner products with all rows; the host multiplies hashed
+            candidates. Answers are identical.
 
     Raises:
         InputError: If the hashing is for other features.
@@ -151,12 +149,12 @@ class Predictor:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The ids of all records: a copy, in no particular order, that of `remaining`."""
+        """A copy of the ids of all records, in the same arbitrary order as `remaining`."""
         return self._rows.ids.copy()
 
     @property
     def remaining(self) -> NDArray[np.int64]:
-        """The units that each record has left: a copy. It is secret, and so is any summary."""
+        """A copy of the units that each record has left. They and any summary are secret."""
         return self._rows.remaining.copy()
 
     def add(
@@ -166,16 +164,16 @@ class Predictor:
         labels: NDArray[np.int64],
         remaining: NDArray[np.int64],
     ) -> None:
-        """Add records; they take part from the next query on.
+        """Add records, which take part from the next query on.
 
         Args:
-            ids: New ids of the records, shape (m,).
-            features: From `quantise`, shape (m, features).
-            labels: From 0 to the number of classes, shape (m,).
-            remaining: The units that each has left by the ledger, shape (m,).
+            ids: The new ids of the records, shape (m,).
+            features: The result of `quantise`, shape (m, features).
+            labels: The class numbers, below the number of classes, shape (m,).
+            remaining: The units that each record has left in the ledger, shape (m,).
 
         Raises:
-            InputError: If an argument is out of range; nothing is added then.
+            InputError: If an argument is out of range; then nothing is added.
         """
         for field, column in (("ids", ids), ("labels", labels), ("remaining", remaining)):
             if column.shape != (len(features),) or column.dtype != np.int64:
@@ -201,20 +199,20 @@ class Predictor:
         """Set the remaining budgets, from a ledger or for another client.
 
         Args:
-            remaining: Units, in the order of `ids`, shape (records,).
+            remaining: The units in the order of `ids`, shape (records,).
         """
         self._rows.remaining[:] = remaining
 
     def forget(self, ids: NDArray[np.int64]) -> None:
-        """Forget records at once: their data here are overwritten before this returns.
+        """Forget records: all their data here is overwritten before this returns.
 
-        That includes their features, labels, budgets, codes, and inner products with queries.
+        The data includes features, labels, budgets, codes, and inner products with queries.
 
         Args:
             ids: The ids of the records, shape (m,).
 
         Raises:
-            InputError: If a record is not here; nothing is forgotten then.
+            InputError: If an id is unknown; then nothing is forgotten.
         """
         gone = np.flatnonzero(np.isin(self._rows.ids, ids))
         if len(gone) < len(np.unique(ids)):
@@ -226,14 +224,14 @@ class Predictor:
         """Answer queries one after the other, and charge the working copy.
 
         Args:
-            queries: From `quantise`, shape (queries, features).
+            queries: The result of `quantise`, shape (queries, features).
             rng: The server's secret randomness.
 
         Returns:
-            A label for each query; `payers` are ids.
+            The label of each query with its price; `payers` are ids.
 
         Raises:
-            InputError: If the queries are not quantised, or of other features.
+            InputError: If the queries are not quantised, or have another number of features.
         """
         long = require_quantised("queries", queries, self._features)
         answers: list[PricedLabel] = []
@@ -282,12 +280,12 @@ class Predictor:
         for query, code, length in zip(queries, codes.T, long.tolist(), strict=True):
             among = hashing.candidates(rows.codes, code)
             copy = self._scratch(len(among), self._features)
-            np.take(rows.features, among, axis=0, out=copy, mode="clip")  # unbuffered so
+            np.take(rows.features, among, axis=0, out=copy, mode="clip")  # "clip" avoids a buffer
             near, kappa = self.kernel.neighbours(copy @ query, rows.lengths[among], length)
             yield Neighbours(among[near], kappa, rows.labels[among[near]])
 
     def _clear(self) -> None:
-        """Overwrite data derived from rows: the buffer for products, and a device's copy."""
+        """Overwrite data derived from rows: the buffer of products, and a device's copy."""
         self._room.fill(0)
         if self._device is not None:
             self._device.clear()
