@@ -1,4 +1,4 @@
-"""The client's estimator: what walks and responses find, cost and spend."""
+"""The client's estimator: the results, costs and privacy losses of walks and responses."""
 
 import asyncio
 from typing import Any, Literal
@@ -50,13 +50,13 @@ def fitted(model: TreeWalkClassifier, **changed: object) -> Any:
 
 
 def clients_rng() -> np.random.Generator:
-    """Return the randomness that the client of a cluster with seed 3 has."""
+    """Return the randomness of the client in a cluster with seed 3."""
     session = Streams(3).token("session", 0).hex()
     return Streams(3).generator("party", "party-0", "session", session)
 
 
 def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Distance:
-    """Return the steps that spend what the model may."""
+    """Return the steps that spend the model's epsilon."""
     each = model.epsilon * (1 - 2.0**-40) / compositions
     if model.utility == "comparison":
         return Comparison(2 * each)
@@ -69,7 +69,7 @@ def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Dista
 def test_walks_cost_and_find_what_real_ones_do(
     model: TreeWalkClassifier, variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the same randomness the nearest place, messages, bytes and rounds are both roles'."""
+    """With equal randomness, walks have the places, messages, bytes and rounds of both roles."""
     monkeypatch.setattr(COINS, lambda *_: clients_rng())
     client = fitted(model, k=1)
     labels, places = client.predict(QUERIES), Places.of(scaled(ROWS))
@@ -91,7 +91,7 @@ def test_walks_cost_and_find_what_real_ones_do(
 def test_responses_cost_and_find_what_real_ones_do(
     splits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same in one message each way, after the splits that are public."""
+    """With equal randomness, responses have the places and cost of both roles."""
     model = TreeWalkClassifier(6.0, "response", splits=splits, neighbours=1)
     monkeypatch.setattr(COINS, lambda *_: clients_rng())
     client = fitted(model, k=1)
@@ -114,7 +114,7 @@ def test_responses_cost_and_find_what_real_ones_do(
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
 def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant: Variant) -> None:
-    """At most what it may, by the family's account, whatever was asked before."""
+    """A query spends at most its epsilon by the family's accounting, whatever was asked before."""
     client = fitted(model, random_state=1)
     before = client.deployment_privacy_
     client.predict(QUERIES)
@@ -129,20 +129,20 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
 
 @pytest.mark.parametrize(("rows", "splits"), [(100, 5), (16, 3), (3, 1), (2, 0)])
 def test_by_default_a_client_names_a_bucket(rows: int, splits: int) -> None:
-    """In one message, a bucket of 32 places, or of fewer if there were only one bucket."""
+    """By default, a client names a bucket of 32 places, or fewer if there were only one bucket."""
     client = clone(TreeWalkClassifier(6.0)).set_params(ranges=RANGES)
     client.fit(ROWS[:rows], LABELS[:rows]).predict(QUERIES)
     assert client.cost_ == bucket_cost(BucketPlan(splits, 0, len(QUERIES)), rows, 2)
 
 
 def test_more_than_sixteen_features_are_refused() -> None:
-    """The error names the features' limit."""
+    """The error names the limit of features."""
     with pytest.raises(InputError, match="allowed: 1 to 16"):
         TreeWalkClassifier().fit(np.random.default_rng(0).random((10, 17)), np.arange(10) % 2)
 
 
 def test_a_response_spends_its_epsilon_and_no_more() -> None:
-    """The law that is drawn from is a little noisier than what was asked for."""
+    """The drawn distribution is slightly noisier than requested."""
     spent = fitted(TreeWalkClassifier(6.0, "response")).deployment_privacy_.epsilon
     assert 0.999999 * 6.0 < spent <= 6.0
 
@@ -151,7 +151,7 @@ def test_a_response_spends_its_epsilon_and_no_more() -> None:
     "model", [TreeWalkClassifier(1e-3, "comparison"), TreeWalkClassifier(1e-3)]
 )
 def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClassifier) -> None:
-    """Within a batch and in another one, although answers are nearly all noise."""
+    """Within a batch and across batches, a repeated query gets its first answer."""
     client = fitted(model, k=1, random_state=1)
     many = client.predict(np.repeat(QUERIES, 20, axis=0)).reshape(12, 20)
     assert (many == many[:, :1]).all()
@@ -161,7 +161,7 @@ def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClas
 
 @pytest.mark.parametrize("utility", ["comparison", "response"])
 def test_only_what_is_new_is_asked_and_costs(utility: Literal["comparison", "response"]) -> None:
-    """A session has each new question once, and the splits above buckets go with the first one."""
+    """A session asks each new query once; the first one also transfers the splits above buckets."""
     client = fitted(TreeWalkClassifier(6.0, utility, splits=0))
 
     def session(queries: int, *, is_known: bool) -> Forecast:
@@ -180,7 +180,7 @@ def test_only_what_is_new_is_asked_and_costs(utility: Literal["comparison", "res
 
 
 def test_without_much_noise_the_nearest_places_vote() -> None:
-    """A walk that takes all leaves leaves the choice to the client, who finds the true kNN."""
+    """A walk that returns all leaves finds the true k nearest neighbours."""
     model = fitted(TreeWalkClassifier(1.0, "comparison", "early", splits=7), random_state=1)
     theirs = KNeighborsClassifier(5).fit(scaled(ROWS), LABELS)
     np.testing.assert_array_equal(model.predict(QUERIES), theirs.predict(scaled(QUERIES)))
@@ -188,7 +188,7 @@ def test_without_much_noise_the_nearest_places_vote() -> None:
 
 
 def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each session has its rounds; the splits above buckets are sent once."""
+    """Each session has its own rounds; the splits above buckets are sent once."""
     walking = fitted(TreeWalkClassifier(6.0, "comparison"))
     responding, once = (fitted(TreeWalkClassifier(6.0, splits=0)) for _ in range(2))
     once.predict(QUERIES[:5])

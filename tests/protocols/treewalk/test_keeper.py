@@ -1,4 +1,4 @@
-"""What a client writes down of a batch that was shown one thing."""
+"""The client's records of a batch whose queries were all shown equal values."""
 
 import asyncio
 import tracemalloc
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def test_what_all_were_shown_is_in_memory_once() -> None:
-    """A batch of responses is written down with one copy of the splits, and not one a query."""
+    """A batch of responses stores one copy of the splits for all queries."""
     queries, splits, peaks = np.arange(2000.0).reshape(1000, 2), np.arange(4096.0), list[int]()
 
     async def ask(asked: Floats, keeper: Keeper) -> NearestPlaces:
@@ -36,7 +36,7 @@ def test_what_all_were_shown_is_in_memory_once() -> None:
 
 
 def test_what_one_was_shown_is_what_all_were_shown() -> None:
-    """A batch that was shown one row may go on with that row for each query, and not another."""
+    """A batch that was shown one row may continue with an equal row for each query only."""
     memory, splits, said = (
         WalkMemory(open_ledger(None, Budgets()), "server", b""),
         np.arange(8.0),

@@ -1,4 +1,4 @@
-"""What a client remembers and pays, also when it is interrupted or lied to."""
+"""A client's memory and budget, also after interruptions and with a malicious server."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Asking:
-    """A client with a memory, a server, and all that the server has seen."""
+    """A client with a memory, a server, and the server's view."""
 
     memory: WalkMemory
     places: Places = PLACES
@@ -121,7 +121,7 @@ def _spent(memory: WalkMemory) -> float:
 
 
 def test_what_was_asked_is_not_asked_again() -> None:
-    """A repeated batch gets the same answers, and the server hears nothing and is paid nothing."""
+    """A repeated batch gets equal answers, sends no message and costs nothing."""
     asking = Asking(_memory())
     first, again = asking.ask(), asking.ask(QUERIES[::-1])
     assert len(asking.seen) == 1
@@ -132,7 +132,7 @@ def test_what_was_asked_is_not_asked_again() -> None:
 
 
 def test_ten_questions_tell_a_server_no_more_than_one() -> None:
-    """All that a server sees of a query that is asked ten times is one walk; without, ten."""
+    """With a memory, ten equal queries show the server one walk; without one, ten walks."""
     asking, forgetful = Asking(_memory()), Asking(_memory())
     for turn in range(10):
         asking.ask(QUERIES[:1])
@@ -151,7 +151,7 @@ def test_ten_questions_tell_a_server_no_more_than_one() -> None:
 
 
 def test_equal_queries_of_a_batch_are_asked_once() -> None:
-    """Of five rows with two different queries, two walks are taken; zero has one sign."""
+    """Five rows with two distinct queries take two walks; both zeros are equal."""
     asking = Asking(_memory())
     queries = np.array([[0.0, 0.5], [-0.0, 0.5], [0.25, 0.5], [0.0, 0.5], [0.25, 0.5]])
     answers = asking.ask(queries)
@@ -162,7 +162,7 @@ def test_equal_queries_of_a_batch_are_asked_once() -> None:
 
 @pytest.mark.parametrize("levels", range(STEPS))
 def test_an_interrupted_walk_says_the_same_bits_again(levels: int, tmp_path: Path) -> None:
-    """After a server is lost at any level, another attempt says its bits again and pays nothing."""
+    """After losing a server at any level, a retry repeats its bits and pays nothing."""
     path = tmp_path / "ledger"
     asking = Asking(_memory(path=path), leaves_after=levels)
     with pytest.raises(RunFailed):
@@ -179,7 +179,7 @@ def test_an_interrupted_walk_says_the_same_bits_again(levels: int, tmp_path: Pat
 
 
 def test_another_tree_gets_no_bits_of_a_walk_that_was_paid_for() -> None:
-    """A server that shows other nodes at a second attempt is named, and sees no further bit."""
+    """A server that shows other nodes at a retry is blamed and receives no further bit."""
     asking = Asking(_memory(), leaves_after=3)
     with pytest.raises(RunFailed):
         asking.ask()
@@ -192,7 +192,7 @@ def test_another_tree_gets_no_bits_of_a_walk_that_was_paid_for() -> None:
 
 
 def test_a_deeper_tree_gets_no_steps_that_were_not_paid_for() -> None:
-    """A server that claimed few points before it was lost may not claim more for the same price."""
+    """A server cannot claim more points for the same price after an interruption."""
     asking = Asking(_memory(), places=Places.of(np.array([[0.0, 0.0], [1.0, 1.0]])), leaves_after=0)
     with pytest.raises(RunFailed):
         asking.ask()
@@ -206,7 +206,7 @@ def test_a_deeper_tree_gets_no_steps_that_were_not_paid_for() -> None:
 
 
 def test_a_tree_that_costs_more_than_allowed_gets_no_bit() -> None:
-    """Where a query may cost less than the server's tree makes it cost, nothing is paid or said."""
+    """If the server's tree exceeds the allowed cost of a query, nothing is paid or sent."""
     asking = Asking(_memory(), leaves_after=1)
     with pytest.raises(RunFailed) as failed:
         asyncio.run(ask_once(asking.memory, QUERIES, asking, most=STEPS * 0.5 - 0.01))
@@ -217,7 +217,7 @@ def test_a_tree_that_costs_more_than_allowed_gets_no_bit() -> None:
 
 
 def test_other_terms_are_another_question() -> None:
-    """The same queries by other terms are asked and paid for by themselves."""
+    """Equal queries under other terms are asked and paid for separately."""
     asking = Asking(_memory())
     asking.ask()
     other = Asking(WalkMemory(asking.memory.ledger, SERVER, b"another edition"))
@@ -227,7 +227,7 @@ def test_other_terms_are_another_question() -> None:
 
 
 def test_an_exhausted_budget_says_nothing() -> None:
-    """A batch that costs more than is left is refused, and the server sees no bit."""
+    """A batch beyond the remaining budget is refused, and no bit is sent."""
     asking = Asking(_memory(budget=5.0), leaves_after=2)
     with pytest.raises(RunFailed) as failed:
         asking.ask()
@@ -244,7 +244,7 @@ def test_an_exhausted_budget_says_nothing() -> None:
 def test_what_has_no_price_is_refused_and_what_is_free_is_not(
     utility: Utility, variant: Variant, name: str | None
 ) -> None:
-    """Metric privacy needs a memory with a radius; a walk of no steps costs nothing."""
+    """Metric privacy needs a memory with a radius; a walk without steps costs nothing."""
     asking = Asking(_memory(), utility=utility, variant=variant)
     if name is None:
         asking.ask()
@@ -287,7 +287,7 @@ def test_what_hides_any_two_queries_costs_the_same_within_any_radius() -> None:
 
 
 def test_a_ledger_in_another_unit_is_no_memory() -> None:
-    """What was counted within one radius is not what is spent within another."""
+    """A ledger for one radius is refused for another radius."""
     ledger = open_ledger(None, Budgets(unit_within(100.0)))
     WalkMemory(ledger, SERVER, b"", 100.0)
     for radius in (inf, 10.0):
@@ -304,7 +304,7 @@ BY = Blur(20.0, (0.0, 0.0), (1.0, 1.0), 1e-3)
 
 @pytest.mark.parametrize("way", ["response", "blur"])
 def test_one_message_is_remembered_and_said_again(way: str) -> None:
-    """What was said is said again after the answer was lost, and then the answer is recalled."""
+    """After a lost answer, the same bits are sent again; afterwards the answer is recalled."""
     memory, seen = _memory(radius=0.05), list[float]()
     loss = 0.5 if way == "response" else BY.loss(0.05)
 
@@ -344,7 +344,7 @@ def test_one_message_is_remembered_and_said_again(way: str) -> None:
 
 
 def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
-    """A memory for any two queries refuses it, and the server hears nothing."""
+    """A memory for any two queries refuses blur, and no message is sent."""
 
     async def ask(queries: Floats, keeper: Keeper) -> NearestPlaces:
         async with Cluster(2, own=[queries, PLACES]) as cluster:
@@ -366,7 +366,7 @@ def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
 
 
 def test_answers_survive_their_bytes() -> None:
-    """An answer that was kept is the same when it is recalled, and knows what is nearest."""
+    """A recalled answer equals the stored one, and finds its nearest place."""
     answer = RememberedAnswer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
     kept = RememberedAnswer.from_bytes(answer.to_bytes(), 3)
     np.testing.assert_array_equal(kept.found, answer.found)

@@ -1,4 +1,4 @@
-"""What anybody but the client can tell of a question, whatever the server does."""
+"""Observations of a server or network, which must not depend on a client's query."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,7 +55,7 @@ Query = tuple[float, float]
 
 
 class Way(NamedTuple):
-    """One mechanism: what the client and the server play."""
+    """A mechanism: the roles of client and server."""
 
     client: Callable[[Party, Floats, Keeper | None], Awaitable[NearestPlaces]]
     server: Callable[[Party, Places], Awaitable[object]]
@@ -121,7 +121,7 @@ SERVERS = st.dictionaries(st.integers(0, 4), REPLIES, max_size=2)
 
 
 class Liar(Adversary):
-    """A server that plays its role and says something else now and then."""
+    """A server that follows its role except for some altered messages."""
 
     def __init__(self, lies: Lies) -> None:
         self._lies, self._said = lies, 0
@@ -144,7 +144,7 @@ def _offers(way: str, lies: Lies, _node: Node) -> dict[str, Offer]:
 async def _play(
     way: str, queries: Sequence[Query], servers: Sequence[Lies], budget: float
 ) -> list[Outcome]:
-    """Ask for one query after the other, each time of another server, and return the outcomes."""
+    """Ask one query after the other, each at another server, and return the outcomes."""
     ledger = open_ledger(None, Budgets(unit_within(RADIUS), total=budget))
     memory, outcomes = WalkMemory(ledger, "server", TERMS, RADIUS), list[Outcome]()
 
@@ -177,7 +177,7 @@ def test_no_outcome_depends_on_where_a_client_is(
     servers: tuple[Lies, ...],
     budget: float,
 ) -> None:
-    """Errors, their texts, all frames and charges are the same for two histories of questions."""
+    """Errors, messages, frames and charges are equal for two histories of queries."""
     one, two, other, last = places
     histories = ((one, one, two), (other, other, last))
     outcomes = [asyncio.run(_play(way, each, servers, budget)) for each in histories]
@@ -186,7 +186,7 @@ def test_no_outcome_depends_on_where_a_client_is(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
-    """The second time from memory, and not at all when the budget is exhausted."""
+    """A repeated query is answered from memory, and refused if the budget is exhausted."""
     queries = [(0.2, 0.2), (0.2, 0.2), (0.7, 0.1)]
     played = asyncio.run(_play(way, queries, [{}] * 3, budget=0.6))
     assert [each.ending for each in played] == ["answered", "answered", "BudgetExhausted"]
@@ -204,7 +204,7 @@ def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
 def test_a_server_whose_tree_has_no_such_place_is_named(
     way: str, change: tuple[int, int | None], message: str
 ) -> None:
-    """A number beyond its points, or one number for two of them, is the server's violation."""
+    """An unknown place number, or one number for two points, is the server's violation."""
     place, number = change
 
     class Forger(Adversary):

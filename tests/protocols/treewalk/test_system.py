@@ -1,4 +1,4 @@
-"""The tree walk as a system: what it promises, costs and answers, on every runtime."""
+"""The tree walk as a system: its promise, cost and labels on every runtime."""
 
 import asyncio
 from functools import cache
@@ -75,14 +75,14 @@ def played(
 @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
 @pytest.mark.parametrize("way", ["response", "comparison"])
 def test_every_runtime_gives_the_same(way: str, runtime: str) -> None:
-    """Labels, transcript and cost are those of a run in memory."""
+    """Every runtime gives the labels, transcript and cost of a run in memory."""
     one, other = wine_report(way, runtime), wine_report(way, "memory")
     assert (one.labels, one.transcript, one.cost) == (other.labels, other.transcript, other.cost)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_costs_what_was_forecast(way: str) -> None:
-    """Before anything is run, of all batches, and of each run."""
+    """The forecast equals the cost of all batches and of each run."""
     report = wine_report(way, "memory")
     system = report.scenario.protocol
     forecast = system.forecast(queries=report.queries, features=13, classes=3, rows=report.rows)
@@ -95,7 +95,7 @@ def test_a_run_costs_what_was_forecast(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_labels_are_those_of_the_same_steps_in_one_process(way: str) -> None:
-    """With the client's randomness, `label` gives what the client learns."""
+    """With the client's randomness, `label` returns the labels of a networked run."""
     setup = handed(TreeWalk(**WAYS[way]))
     queries = np.random.default_rng(2).random((12, 2))
     run = played(setup, queries)
@@ -108,7 +108,7 @@ def test_labels_are_those_of_the_same_steps_in_one_process(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_query_spends_no_more_than_epsilon(way: str) -> None:
-    """What is drawn is a little noisier than what was asked for, however many batches there are."""
+    """The drawn distribution is slightly noisier than requested, for any number of batches."""
     setup = handed(TreeWalk(epsilon=6.0, **WAYS[way]))
     spent = setup.spent(3)
     assert spent == setup.spent(1)
@@ -119,7 +119,7 @@ def test_a_query_spends_no_more_than_epsilon(way: str) -> None:
 
 
 def test_what_is_promised() -> None:
-    """Any two queries are alike; with a radius those are that are as near."""
+    """The promise covers any two queries, or with a radius any two within that distance."""
     assert find_system("treewalk") is TreeWalk
     anywhere, near = TreeWalk().promise(), TreeWalk(utility="distance", radius=0.1).promise()
     assert (anywhere.epsilon, anywhere.delta, anywhere.unit) == (8.0, 0.0, "query")
@@ -132,7 +132,7 @@ def test_what_is_promised() -> None:
 
 
 def test_equal_queries_of_a_batch_are_asked_once() -> None:
-    """They have one answer, which is paid for once, and keep their place."""
+    """Equal queries of a batch have one answer, are paid for once and keep their positions."""
     setup = handed(TreeWalk(epsilon=1e-3, k=1))
     queries = np.random.default_rng(2).random((10, 2))
     twice = np.vstack([queries[::-1], queries, queries])
@@ -146,7 +146,7 @@ def test_equal_queries_of_a_batch_are_asked_once() -> None:
 
 
 def test_the_reference_is_the_classifier_without_privacy() -> None:
-    """It is that of scikit-learn over all rows, and what a lookup of all rows finds."""
+    """The reference equals scikit-learn over all rows, and a look-up of all rows."""
     setup = handed(TreeWalk(k=3, utility="comparison", variant="early", splits=6))
     queries = np.random.default_rng(2).random((30, 2))
     rows = np.vstack([part.features for part in setup.parts.values()])
@@ -157,7 +157,7 @@ def test_the_reference_is_the_classifier_without_privacy() -> None:
 
 
 def test_a_server_that_names_an_unknown_place_is_named() -> None:
-    """A client looks up no label beyond the rows that were published."""
+    """A client refuses a place number beyond the published rows."""
     setup = handed(TreeWalk(k=1))
     places = Places.of(np.random.default_rng(1).random((64, 2)))
     with pytest.raises(RunFailed) as failed:
@@ -166,7 +166,7 @@ def test_a_server_that_names_an_unknown_place_is_named() -> None:
 
 
 def test_a_party_without_its_rows_refuses() -> None:
-    """A restart brings no rows back, and no other error comes of it."""
+    """After a restart, a party without rows raises that error and no other."""
     setup = handed(TreeWalk())
     with pytest.raises(RunFailed) as failed:
         played(setup, np.full((1, 2), 0.5), (setup.places, None))
@@ -195,14 +195,14 @@ def test_a_party_without_its_rows_refuses() -> None:
     ids=str,
 )
 def test_what_no_tree_can_do_is_refused(wrong: dict[str, Any], field: str) -> None:
-    """The error names the parameter and what is allowed."""
+    """An impossible parameter is refused with its name and the allowed values."""
     with pytest.raises(InputError) as refused:
         handed(TreeWalk(**wrong))
     assert refused.value.field == field
 
 
 def test_rows_that_no_tree_has_are_refused() -> None:
-    """One row hides nothing, more than sixteen features have no tree, and the cost needs rows."""
+    """A single row, more than sixteen features or an unknown number of rows is refused."""
     with pytest.raises(InputError, match="at least 2"):
         TreeWalk().bind(1, 2)
     with pytest.raises(InputError, match="1 to 16"):
