@@ -214,7 +214,7 @@ def test_what_is_not_there_cannot_be_forgotten() -> None:
     """Then nothing is forgotten; an id may be given twice."""
     rows, _ = _tables()
     made = predictor(PARAMETERS, KERNELS[0], rows)
-    with pytest.raises(InputError, match="ids"):
+    with pytest.raises(InputError, match="unknown id"):
         made.forget(np.array([100, 5]))
     assert len(made) == 300
     made.forget(np.array([100, 100]))

@@ -144,7 +144,7 @@ def is_refused(path: Path) -> bool:
     else:
         return False
     assert str(path) in message
-    assert "ut back" in message
+    assert "estore" in message
     assert path.read_bytes() == before
     return True
 

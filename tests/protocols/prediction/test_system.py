@@ -132,7 +132,7 @@ def test_the_promise_is_that_of_a_stream(clients: Literal["together", "apart"]) 
     promise = IndKNN(epsilon=0.7, delta=1e-6, clients=clients).promise()
     assert (promise.epsilon, promise.delta, promise.unit) == (0.7, 1e-6, "stream")
     assert promise.adjacency == "one record added or removed"
-    assert ("alone" in promise.against) == (clients == "apart")
+    assert ("individually" in promise.against) == (clients == "apart")
     assert "double-precision" in promise.note
 
 
@@ -179,7 +179,7 @@ async def test_a_server_that_lost_its_records_ends_the_run_by_name() -> None:
     setup = made()
     play = setup.play(np.full((4, 2), 0.6))
     async with Cluster(setup.parties, own=(None, None), seed=1) as cluster:
-        with pytest.raises(RunFailed, match="lost its records"):
+        with pytest.raises(RunFailed, match="restarted without its records"):
             await cluster.run(setup.role, only=play.only, **play.public)
 
 

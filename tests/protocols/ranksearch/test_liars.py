@@ -194,7 +194,7 @@ class TestLies:
     ) -> None:
         """After the votes nobody compares: a victim may end with other labels than all others."""
         setup = set_up(sum=adding)
-        await found_out(setup, {liar: WrongCounts(victim=VICTIM)}, "made")
+        await found_out(setup, {liar: WrongCounts(victim=VICTIM)}, "caused")
         split = 0
         for query in QUERIES[:, None]:
             try:

@@ -86,7 +86,7 @@ async def failed(reveal: str, liars: dict[str, Adversary]) -> RunFailed:
 async def test_words_told_to_one_party_only_are_noticed(reveal: str, at: int) -> None:
     """A party for which another comparison was opened has another hash, and nobody goes on."""
     error = await failed(reveal, {LIAR: OtherWords(at)})
-    why = "different things to be public", "comparisons that honest counts cannot have"
+    why = "different public inputs", "comparisons that honest counts cannot have"
     assert any(part in str(each) for part in why for each in error.errors.values())
 
 
