@@ -48,6 +48,23 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def notebooks(session: nox.Session) -> None:
+    """Run the notebooks, and compare their outputs with those on the pages."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-m", "docs", "tests/docs/test_notebooks.py")
+
+
+@nox.session(python="3.11")
+def audit(session: nox.Session) -> None:
+    """Audit all systems quickly; `nox -s audit -- release` audits one."""
+    install(session, "lab")
+    command = "import veilring; print(*veilring.system_names())"
+    names = str(session.run("python", "-c", command, silent=True)).split()
+    for name in session.posargs or names:
+        session.run("veilring", "audit", name, "--quick")
+
+
+@nox.session(python="3.11")
 def benchmarks(session: nox.Session) -> None:
     """Measure beside references; `nox -s benchmarks -- --only worlds` measures one."""
     install(session, "benchmark,test,uvloop")

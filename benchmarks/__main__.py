@@ -1,8 +1,10 @@
 """The command line: benchmarks beside a reference, and studies of growth."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final
@@ -13,6 +15,14 @@ from rich.table import Table as Grid
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from benchmarks.history import (
+    HISTORY,
+    Change,
+    add_record,
+    compare,
+    make_record,
+    read_history,
+)
 from benchmarks.measurement import Measurement, Skipped, describe_machine
 from benchmarks.studies import Study, format_study, study_files, write_study
 from veilring.cli.console import show_progress
@@ -87,6 +97,21 @@ def peers(
     output: Annotated[
         Path, typer.Option(metavar="FILE", help="Where all numbers go, as JSON.")
     ] = Path("benchmark-results.json"),
+    compared: Annotated[
+        bool,
+        typer.Option("--compare", help="Compare each result with its last record in the history."),
+    ] = False,
+    recorded: Annotated[
+        bool, typer.Option("--record", help="Add the results to the history.")
+    ] = False,
+    history: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="A file with one record per run, oldest first.",
+            show_default="the one beside the benchmarks",
+        ),
+    ] = HISTORY,
 ) -> None:
     """Measure what veilring costs, beside a reference in the same run; `scale` measures growth."""
     if context.invoked_subcommand is not None:
@@ -94,6 +119,7 @@ def peers(
     for name in only or ():
         if name not in _BENCHMARKS:
             raise InputError("--only", name, ", ".join(_BENCHMARKS))
+    records = read_history(history) if compared else []  # refused before anything is measured
     results: dict[str, list[Measurement]] = {}
     skipped: dict[str, str] = {}
     for name in only or _BENCHMARKS:
@@ -103,8 +129,15 @@ def peers(
         except Skipped as reason:
             skipped[name] = str(reason)
     _show(results, skipped)
+    machine, found = describe_machine(), [each for some in results.values() for each in some]
+    if compared:
+        _show_changes(compare(found, records, machine=machine, quick=quick))
+    if recorded:
+        taken = datetime.now(UTC).date()
+        names = {"version": version("veilring"), "machine": machine}
+        add_record(history, make_record(found, taken=taken, quick=quick, **names))
     document = {
-        "machine": describe_machine(),
+        "machine": machine,
         "quick": quick,
         "results": {name: [m.as_json() for m in found] for name, found in results.items()},
         "skipped": skipped,
@@ -129,6 +162,20 @@ def _show(results: dict[str, list[Measurement]], skipped: dict[str, str]) -> Non
     console.print(table)
     for name, reason in skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False)
+
+
+def _show_changes(changes: Iterable[Change]) -> None:
+    table = Grid("compared with the history", "median", "last", "min", "max", "date", "change", "")
+    for change in changes:
+        name, unit, last = change.measurement.name, change.measurement.unit, change.last
+        now = _number(change.measurement.median, unit)
+        if last is None:
+            table.add_row(name, now, "no record")
+            continue
+        known = (_number(value, unit) for value in (last.median, last.min, last.max))
+        factor = "" if change.factor is None else f"{change.factor - 1:+.1%}"
+        table.add_row(name, now, *known, str(change.taken), factor, change.verdict)
+    Console(width=TABLE_WIDTH).print(table)
 
 
 def _number(value: float, unit: str) -> str:

@@ -1,0 +1,184 @@
+"""The history of benchmark results: dated records, and the comparison of a run with the last one.
+
+A record is one line of JSON. A run that leaves benchmarks out adds a record of the others, so the
+last record of a measurement may be older than that of the next.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from benchmarks.measurement import Measurement
+from veilring.errors import InputError
+
+HISTORY: Final = Path(__file__).with_name("history.jsonl")
+"""The records that are kept with the code."""
+RATIO: Final = "x"
+"""The unit of a ratio to a reference, the only one that two machines share."""
+
+Verdict = Literal["inside", "below", "above", "one repetition", "another machine"]
+
+
+class Kept(BaseModel):
+    """A measurement in a record.
+
+    Attributes:
+        unit: `x` for a ratio to the reference, otherwise a unit such as `s` or `MiB`.
+        median: The median of the repetitions.
+        min: The smallest of them.
+        max: The largest of them.
+        repetitions: The number of repetitions.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    unit: str
+    median: float
+    min: float
+    max: float
+    repetitions: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min <= self.median <= self.max:
+            raise ValueError("the median must be between min and max")
+        return self
+
+
+class Record(BaseModel):
+    """The results of one run.
+
+    Attributes:
+        taken: The day of the run.
+        version: The version of veilring.
+        machine: The machine in words, without its name.
+        quick: Whether the run was `--quick`, whose sizes are smaller.
+        results: The measurements by their names.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    taken: date
+    version: str
+    machine: str
+    quick: bool
+    results: Mapping[str, Kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A measurement compared with its last record.
+
+    Attributes:
+        measurement: The present measurement.
+        last: The measurement in the record, or None if no record has it.
+        taken: The day of that record.
+        verdict: Whether the present median is inside the recorded interval from the smallest to the
+            largest repetition; or why the record cannot show it. None without a record.
+    """
+
+    measurement: Measurement
+    last: Kept | None = None
+    taken: date | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def factor(self) -> float | None:
+        """The present median divided by the recorded one; None where that is undefined."""
+        return (
+            self.measurement.median / self.last.median if self.last and self.last.median else None
+        )
+
+
+def read_history(path: Path) -> list[Record]:
+    """Return the records of a file, oldest first.
+
+    Raises:
+        InputError: The file cannot be read, a line is no record, or records are out of order.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError("--history", str(path), "a file with benchmark records") from error
+    records = list[Record]()
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = Record.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the line"
+            reason = f"line {number} of {path} is not a record: {where}: {first['msg']}"
+            raise InputError.because(reason, field="--history") from error
+        if records and record.taken < records[-1].taken:
+            reason = f"line {number} of {path} is older than the line before it; sort the lines"
+            raise InputError.because(reason, field="--history")
+        records.append(record)
+    return records
+
+
+def add_record(path: Path, record: Record) -> None:
+    """Append a record to a file, which is made if it does not exist."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(record.model_dump_json() + "\n")
+
+
+def make_record(
+    measurements: Iterable[Measurement], *, taken: date, version: str, machine: str, quick: bool
+) -> Record:
+    """Return the record of a run."""
+    results = {
+        each.name: Kept(
+            unit=each.unit,
+            median=each.median,
+            min=min(each.values),
+            max=max(each.values),
+            repetitions=len(each.values),
+        )
+        for each in measurements
+    }
+    return Record(taken=taken, version=version, machine=machine, quick=quick, results=results)
+
+
+def compare(
+    measurements: Iterable[Measurement], history: Sequence[Record], *, machine: str, quick: bool
+) -> Iterator[Change]:
+    """Yield each measurement with the last record of it, among records of runs of the same size.
+
+    Args:
+        measurements: The measurements of the present run.
+        history: Records, oldest first.
+        machine: The machine of the present run, in words.
+        quick: Whether the present run is `--quick`.
+    """
+    for measurement in measurements:
+        found = _last(measurement, history, quick=quick)
+        if found is None:
+            yield Change(measurement)
+        else:
+            record, kept = found
+            verdict = _judge(measurement, kept, alike=record.machine == machine)
+            yield Change(measurement, kept, record.taken, verdict)
+
+
+def _last(
+    measurement: Measurement, history: Sequence[Record], *, quick: bool
+) -> tuple[Record, Kept] | None:
+    for record in reversed(history):
+        kept = record.results.get(measurement.name)
+        if record.quick == quick and kept is not None and kept.unit == measurement.unit:
+            return record, kept
+    return None
+
+
+def _judge(measurement: Measurement, kept: Kept, *, alike: bool) -> Verdict:
+    if measurement.unit != RATIO and not alike:
+        return "another machine"
+    if kept.repetitions == 1:
+        return "one repetition"
+    if measurement.median < kept.min:
+        return "below"
+    return "above" if measurement.median > kept.max else "inside"
