@@ -54,8 +54,8 @@ class Browser:
     """A browser with one page.
 
     Attributes:
-        complaints: What the browser reported about the page since it was opened: errors of
-            scripts, what its policy forbade, and what could not be loaded.
+        complaints: Everything the browser reported about the page since it was opened: errors of
+            scripts, violations of its policy, and resources that could not be loaded.
     """
 
     def __init__(self, commands: int, answers: int) -> None:

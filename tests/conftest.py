@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures and settings of all tests."""
 
 import gc
 import os
@@ -29,7 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the collector of garbage from all that is imported and collected: it stays for good."""
+    """Freeze everything imported and collected, so that the garbage collector never scans it."""
     gc.disable()
     yield
     gc.freeze()

@@ -20,7 +20,7 @@ from veilring.extras import EXTRA_OF
 MIB_MAX: Final = 270
 MIB: Final = 1 << 20
 TOOLS: Final = {"pip", "setuptools"}
-"""What an environment has before anything is installed."""
+"""The packages of an environment before anything is installed."""
 SECONDS: Final = 200.0
 """The most that anything may take, on a busy machine."""
 ASK_OWNER: Final = "ask owner/analyst-0.toml owner/analyst-0.csv"

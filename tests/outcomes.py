@@ -1,4 +1,4 @@
-"""Requests as everybody but the server sees them, on tables that differ by one row.
+"""The outcome of requests as seen by everyone but the server, on neighbouring tables.
 
 A property test of a server that holds rows plays the real server twice, on neighbouring tables:
 
@@ -7,8 +7,8 @@ A property test of a server that holds rows plays the real server twice, on neig
         one, other = (asyncio.run(play(rows, requests)) for rows in tables)
         assert one == other
 
-where `play` serves the rows in a `world`, asks each request by `World.ask`, and returns the
-outcomes. What a mechanism draws (labels, noise) is no part of an outcome; all else is.
+where `play` serves the rows in a `world`, sends each request by `World.ask`, and returns the
+outcomes. An outcome contains everything but the values that a mechanism draws (labels, noise).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -35,13 +35,13 @@ _PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """One request, as all parties but the server can tell it from another.
+    """The outcome of one request, as visible to all parties but the server.
 
     Attributes:
-        ending: `answered`, or the class of the error that the client was left with.
-        text: What that error says, notes and all; empty if it was answered.
+        ending: `answered`, or the class of the error that the client received.
+        text: The text of that error, with its notes; empty if the request was answered.
         wire: The sender, receiver, kind and size in bytes of each frame, in order for each channel.
-        charged: What was charged afterwards, as far as anybody but the server may know it.
+        charged: The charges afterwards, as far as parties other than the server may know them.
     """
 
     ending: str
@@ -55,8 +55,8 @@ class World:
     """Servers and clients in memory. Get it from `world`.
 
     Attributes:
-        nodes: By the party's name.
-        streams: Where all that is drawn comes from.
+        nodes: The node of each party, by its name.
+        streams: The source of all randomness.
         passed: All frames so far: sender, receiver, kind and size.
     """
 
@@ -76,12 +76,12 @@ class World:
         """Play a client's role in a session that it opens with one server.
 
         Args:
-            role: What the client plays, as `opening` makes it.
-            client: Who asks.
-            server: Who is asked.
-            *given: What the role is given after the party.
-            charged: Returns what was charged so far, of which nothing is secret.
-            **public: What the role is given by name.
+            role: The client's role, as `opening` makes it.
+            client: The name of the client.
+            server: The name of the server.
+            *given: Positional arguments of the role, after the party.
+            charged: Returns the charges so far, none of which is secret.
+            **public: Keyword arguments of the role.
         """
         before, ending, text = len(self.passed), "answered", ""
         session, pair = self.streams.token("session", before), Parties((client, server))
@@ -117,9 +117,9 @@ async def world(
     """Serve in memory until the context is left.
 
     Args:
-        servers: What each server offers, given its node.
-        clients: The names of those who ask.
-        seed: Of all that is drawn.
+        servers: The services of each server, given its node.
+        clients: The names of the clients.
+        seed: The seed of all randomness.
     """
     network = _Watched([*servers, *clients])
     streams = Streams(seed)
@@ -136,13 +136,13 @@ async def world(
 def neighbours(
     draw: st.DrawFn, features: int, classes: int, *, crowd: int = 0
 ) -> tuple[Rows, Rows]:
-    """Draw a table, and the same with one row more somewhere in it; in either order.
+    """Draw a table and a neighbour that has one more row at any position, in either order.
 
     Args:
-        draw: Hypothesis's.
-        features: Of a row, in [0, 1].
-        classes: Labels are below it.
-        crowd: How many more rows both have at the place of the row that one of them lacks.
+        draw: Hypothesis's `draw`.
+        features: The number of features of a row; each is in [0, 1].
+        classes: The number of classes; labels are below it.
+        crowd: The number of further rows that both tables have at the place of the extra row.
     """
     cells = st.lists(
         st.sampled_from(_PLACES) | st.floats(0, 1), min_size=features, max_size=features

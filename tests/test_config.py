@@ -65,7 +65,7 @@ def test_serve_ends_with_a_sentence(tmp_path: Path, text: str) -> None:
 
 
 def test_a_value_on_the_command_line_is_read_within_limits() -> None:
-    """What nests too deeply is no TOML, and so a text."""
+    """A value that nests too deeply is not parsed as TOML but kept as text."""
     with pytest.raises(ScenarioError, match=r"protocol\.k"):
         load_scenario("wine", [f"protocol.k={'[' * 100_000}"])
 

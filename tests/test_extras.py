@@ -70,7 +70,7 @@ CASES: Final = {
     "deploy owner wine --radius 1 --out owner": "sklearn",
     "oracles --plot oracles.svg": "matplotlib",
 }
-"""Commands, and what each misses first if all is missing."""
+"""Each command, and the first missing package that it names if all extras are missing."""
 SINGLE: Final = {
     "sweep wine --grid protocol.rounds=1..2 --out r.parquet": "polars",
     "run wine --out run": "polars",
@@ -79,7 +79,7 @@ SINGLE: Final = {
     "reproduce ring/figure-3 --quick --out figures": "matplotlib",
     "sweep wine --grid protocol.rounds=1..2 --out s.parquet --engine ray": "ray",
 }
-"""Commands, and what each misses that has the laboratory, but this."""
+"""Each command, and the package that it names if only that one is missing from the laboratory."""
 PACKAGES: Final = (
     "veilring.estimators",
     "veilring.scenarios.comparison",
@@ -105,7 +105,7 @@ def hiding(
 
 
 def sentence(package: str) -> str:
-    """Return what is told of a package."""
+    """Return the sentence that asks for a missing package."""
     return f"{package} is not installed; run `pip install 'veilring[{EXTRA_OF[package]}]'`"
 
 
@@ -133,7 +133,7 @@ def test_a_command_without_one_package_says_which(package: str, tmp_path: Path) 
 
 
 def test_modules_that_need_an_extra_say_so(tmp_path: Path) -> None:
-    """Whoever imports them learns what is missing, and may catch it as an `ImportError`."""
+    """Importing a module without its extra raises an `ImportError` that names the extra."""
     told = hiding(IMPORTS, list(PACKAGES), list(EXTRA_OF), tmp_path)
     assert [name for name, _, _ in told] == list(PACKAGES)
     assert {kind for _, kind, _ in told} == {"MissingExtra"}
@@ -141,7 +141,7 @@ def test_modules_that_need_an_extra_say_so(tmp_path: Path) -> None:
 
 
 def test_each_package_is_in_the_extra_that_is_named() -> None:
-    """And none of them is what every party installs."""
+    """Each package belongs to the extra that the error names, and none is a core dependency."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for package, extra in EXTRA_OF.items():
         name = PROJECTS.get(package, package)
@@ -161,7 +161,7 @@ def test_other_packages_that_are_missing_are_not_ours_to_name() -> None:
 
 
 def test_what_is_missing_is_required_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says it all, also in another process."""
+    """The error names the missing requirement, even after it is sent to another process."""
     require_extra("polars")
     monkeypatch.setitem(sys.modules, "polars", None)  # which makes Python's import fail
     with pytest.raises(MissingExtra) as caught:

@@ -13,7 +13,7 @@ from jupyter_client.manager import KernelManager
 
 ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 600.0
-"""How long a cell may take on a machine that is busy; on an idle one the longest takes seven."""
+"""The time limit of a cell on a busy machine, in seconds; the longest takes 7 on an idle one."""
 PROGRAM: Final = """
 import veilring as vr
 
@@ -49,7 +49,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass
 class Shown:
-    """What a notebook shows below a cell."""
+    """The output of a notebook cell."""
 
     printed: str = ""
     result: dict[str, str] = field(default_factory=dict)

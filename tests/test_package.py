@@ -37,7 +37,7 @@ def _wine() -> tuple[list[vr.Table], vr.Table]:
 
 
 def test_names_are_few_and_all_there() -> None:
-    """There are at most 64 names, and each can be had."""
+    """The package exports at most 64 names, and each can be imported."""
     assert len(vr.__all__) <= NAMES_MAX
     for name in vr.__all__:
         assert getattr(vr, name) is not None
@@ -46,7 +46,7 @@ def test_names_are_few_and_all_there() -> None:
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """What is imported for type checkers is what can be had, from the same modules."""
+    """The names imported for type checkers are the exported ones, from the same modules."""
     tree = ast.parse(Path(vr.__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = {

@@ -41,7 +41,7 @@ def test_a_forked_process_has_secrets_of_its_own() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1, 2**128 - 1, 2**128, 2**200 + 7])
 def test_a_stream_is_spawned_from_the_seed_by_its_name(seed: int) -> None:
-    """A stream is numpy's own child of the seed, with the hash of its name as the spawn key."""
+    """A stream is a child of NumPy's seed sequence, with the hash of its name as the spawn key."""
     name = b"\0\0\0\x04link" + b"\0\0\0\x0212"
     key = np.frombuffer(hashlib.sha256(name).digest(), dtype="<u4").tolist()
     child = Generator(PCG64DXSM(SeedSequence(seed, spawn_key=key)))

@@ -53,7 +53,7 @@ def test_a_mean_is_over_tables_and_so_is_its_error() -> None:
 
 
 def test_the_command_marks_tables_that_a_rule_was_made_on() -> None:
-    """A star stands at the table, and at the mean of such tables."""
+    """A star marks each table that a rule was made on, and the mean of such tables."""
     command = ["defaults", "--rule", "radius", "--splits", "2", "--epsilon", "4"]
     shown = CliRunner().invoke(app, [*command, "--table", "wine", "--table", "iris"])
     names = [line[:15].strip() for line in shown.stdout.splitlines()[2:-1]]

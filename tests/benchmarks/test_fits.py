@@ -55,7 +55,7 @@ def test_a_closed_form_that_holds_has_a_factor_of_one() -> None:
 
 
 def test_no_factor_is_negative() -> None:
-    """What falls has no model that promises less for more: a constant is the nearest."""
+    """No model predicts a lower cost for a larger input: falling points get a constant."""
     found = fit(LINE, X, [5.0, 4.0, 3.0, 2.0, 1.0])
     assert found.factors[1] == 0.0
     assert found.factors[0] > 0.0
@@ -74,7 +74,7 @@ def test_no_factor_is_negative() -> None:
 def test_too_few_points_and_none_above_zero_are_refused(
     x: tuple[float, ...], y: tuple[float, ...], allowed: str
 ) -> None:
-    """What cannot be fitted is met at the edge."""
+    """Points that cannot be fitted are refused at once."""
     with pytest.raises(InputError, match=allowed):
         fit(LINE, x, y)
     assert fit(LINE, (1.0, 2.0), (1.0, 2.0)).left_out is None

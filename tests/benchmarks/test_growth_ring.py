@@ -37,7 +37,7 @@ def test_where_links_are_alike_the_model_is_exact() -> None:
 
 
 def test_random_links_take_longer_and_the_same_again() -> None:
-    """Whoever waits for several waits for the slowest; equal seeds give equal text."""
+    """A batch takes longer over links with random delays, and equal seeds give equal text."""
     batch = Batch(queries=4, features=3, k=2, network=JITTERY, seed=5)
     one, other = (study_ring(batch, (9, 25)) for _ in range(2))
     assert format_study(one, "here") == format_study(other, "there")
@@ -66,7 +66,7 @@ def test_the_largest_number_is_the_last_that_is_done_in_time() -> None:
 
 
 def test_the_findings_name_the_last_that_is_done_in_time() -> None:
-    """What the study says of a limit is what the simulation takes just below and above it."""
+    """The limit that the study states is confirmed by simulations just below and just above it."""
     study = study_ring(SMALL, (9, 20), within=6.0)
     assert "within 6 s, one ring: up to 14 parties by the model" in study.findings
     assert simulate(SMALL, 14).seconds <= 6.0 < simulate(SMALL, 15).seconds

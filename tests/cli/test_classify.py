@@ -113,7 +113,7 @@ def test_a_run_of_another_system_leaves_no_model(tmp_path: Path) -> None:
 
 
 def test_a_client_needs_no_laboratory(folder: Path) -> None:
-    """What `pip install veilring` brings is enough, and no network is opened."""
+    """The core installation is enough for a client, and no network connection is opened."""
     model, rows = folder / "run" / "model.json", folder / "rows.csv"
     python(
         "-c",

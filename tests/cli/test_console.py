@@ -1,4 +1,4 @@
-"""How wide commands print."""
+"""The width at which commands print."""
 
 import pytest
 from typer.testing import CliRunner

@@ -39,7 +39,7 @@ def test_a_wrong_input_is_an_object_where_json_was_asked_for(words: tuple[str, .
 
 
 def test_a_run_that_fails_is_an_object(tmp_path: Path) -> None:
-    """With the name of the error, what each party met, and what repeats it; also beside --out."""
+    """A failed run is printed as an object that names the error and each party's outcome."""
     silent = ['adversaries={party-2={kind="silent"}}', "parties.count=7"]
     settings = [word for setting in silent for word in ("--set", setting)]
     words = ("run", "wine", "--runtime", "simulated", "--seed", "1", *settings)

@@ -1,4 +1,4 @@
-"""What the command line teaches: help, and what it costs."""
+"""The help of the command line, and the cost of showing it."""
 
 from importlib.metadata import version
 
@@ -7,7 +7,7 @@ from tests.cli.invoking import invoke, python
 
 
 class TestHelp:
-    """What teaches."""
+    """The commands' help pages."""
 
     def test_of_the_program_shows_examples_and_exit_codes(self) -> None:
         """The first thing to try is in it, and so is what exit codes mean."""
@@ -17,7 +17,7 @@ class TestHelp:
         assert "2 the input was wrong" in out
 
     def test_of_run_shows_how_to_set_a_key(self) -> None:
-        """So is a run of one's own data."""
+        """The help of `run` shows how to set a key and how to run your own data."""
         code, out, _ = invoke("run", "--help")
         assert code == 0
         assert "veilring run my.csv" in out
@@ -43,7 +43,7 @@ class TestHelp:
         assert lines[example + 1].startswith("veilring run wine --runtime simulated")
 
     def test_the_version_is_told(self) -> None:
-        """That of the package."""
+        """The version printed is that of the package."""
         code, out, _ = invoke("--version")
         assert (code, out) == (0, f"veilring {version('veilring')}\n")
 

@@ -51,7 +51,7 @@ def test_json_has_the_same_and_nothing_of_records(path: Path) -> None:
 
 
 def test_a_backup_is_whole_and_its_return_is_meant(path: Path) -> None:
-    """It has all that was charged before it, and takes the ledger's place only without its lock."""
+    """A backup holds every charge before it, and opens in place only without the ledger's lock."""
     copy, later = path.with_name("copy"), Charge("cid", "1", b"?", b"!", 0.5)
     budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
     with open_ledger(path, budgets) as ledger:

@@ -1,4 +1,4 @@
-"""What commands print beside their results: progress, titles, lists, and whose value is wrong."""
+"""Everything that commands print beside their results: progress, titles, lists and errors."""
 
 import tomllib
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_quiet_commands_show_no_progress() -> None:
     ],
 )
 def test_a_title_names_a_table_that_was_replaced(scenario: str, source: str, title: str) -> None:
-    """A report of one's own rows is not called after the scenario's table alone."""
+    """The title of a report on your own rows does not name the scenario's table."""
     assert titled(load_scenario(scenario, [f"data.source={source}"] if source else [])) == title
 
 
@@ -89,7 +89,7 @@ def test_a_wrong_value_is_called_as_it_was_given(words: tuple[str, ...], says: s
 
 
 def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
-    """With the files that are missing."""
+    """A folder without a run is refused, and the error names the missing files."""
     _, _, err = invoke("report", tmp_path)
     assert "has none of report.json and error.json" in err
 

@@ -53,7 +53,7 @@ class TestRun:
         assert (messages["received_seconds"] >= messages["sent_seconds"]).all()
 
     def test_a_failed_run_leaves_its_error_and_its_messages(self, failed: Path) -> None:
-        """There is no report, but all that is known; and it is not written over."""
+        """A failed run has no report; its error and messages are kept and never overwritten."""
         files = {path.name for path in failed.iterdir()}
         assert files == {
             "error.json",
@@ -72,7 +72,7 @@ class TestRun:
         assert (code, "error.json" in err) == (2, True)
 
     def test_without_a_seed_a_failure_names_that_of_the_split(self, tmp_path: Path) -> None:
-        """The error, the folder, the trace and the page say how to have the same split again."""
+        """The error, trace and page of an unseeded failed run show the seed of the split."""
         crash = "faults=[{kind='crash', party='party-2', start_seconds=0.05}]"
         settings = ("parties.count=4", "data.queries=5", "run.leakage_trials=0", crash)
         command = ["run", "wine", "--runtime", "simulated"]
@@ -142,7 +142,7 @@ class TestTrace:
         assert "The first 7 of " in out
 
     def test_shows_all_if_there_are_no_more(self, folder: Path) -> None:
-        """Then nothing is said of a limit."""
+        """With fewer rows than the limit, all are shown and no limit is mentioned."""
         _, out, _ = invoke("trace", folder, "--limit", "9999")
         assert "The first" not in out
         report = json.loads((folder / "report.json").read_text())
@@ -161,7 +161,7 @@ class TestAdversaries:
     """A run with a malicious party, from the command to the trace."""
 
     def test_are_told_by_run_report_and_trace(self, tmp_path: Path) -> None:
-        """The terminal, the page and the trace begin with who was malicious and how."""
+        """The terminal, page and trace begin with the malicious parties."""
         malicious = ("--set", 'adversaries.party-1={kind="take-over", by=5, entry=2}')
         command = ("run", "wine", "--runtime", "memory", *QUICK, *malicious)
         code, out, _ = invoke(*command, "--out", tmp_path)
@@ -193,7 +193,7 @@ class TestCoalition:
     """A run with a coalition, a crash and a retry, from the command to the trace."""
 
     def test_is_told_by_run_report_and_trace(self, tmp_path: Path) -> None:
-        """The terminal, the folder, the page and the trace say who colluded and who was lost."""
+        """The terminal, folder, page and trace name the colluding and the lost parties."""
         settings = ("--set", "run.leakage_trials=20")
         code, out, _ = invoke("run", "coalition", *settings, "--out", tmp_path)
         assert code == 0

@@ -50,7 +50,7 @@ class TestSystems:
     """`veilring systems`."""
 
     def test_lists_all_with_their_guarantees(self) -> None:
-        """The name of each stands at the start of its row, those of other packages included."""
+        """Each row begins with a system's name; systems of other packages are listed too."""
         code, out, _ = invoke("systems")
         assert code == 0
         words = [line.replace("│", " ").split() for line in out.splitlines() if "│" in line]

@@ -1,4 +1,4 @@
-"""What `veilring run` says of a party that falls silent: in text, as JSON and on the page."""
+"""The report of `veilring run` on a silent party: as text, as JSON and on the page."""
 
 import json
 from pathlib import Path

@@ -145,7 +145,7 @@ class TestCsv:
         [[f"{n}.0" for n in range(-1, 99)] * 10, range(20), [f"c{n}" for n in range(50)] * 2],
     )
     def test_many_classes_are_classes(self, write_csv: WriteCsv, labels: Iterable[object]) -> None:
-        """As many as the rules allow: numbers with ten rows each, words with two, any twenty."""
+        """Numbers with ten rows each, words with two, and any twenty values count as classes."""
         table = load(write_csv("a,class\n" + "".join(f"1,{label}\n" for label in labels)))
         assert len(table.features.classes) == len(set(labels))
 

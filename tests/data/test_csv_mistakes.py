@@ -17,7 +17,7 @@ from veilring.data.sources import load
 from veilring.errors import InputError
 
 ROWS = 40
-"""Of a table that has nothing wrong."""
+"""The notes on a table without mistakes."""
 
 
 def table(path: Path, columns: dict[str, Iterable[object]], separator: str = ",") -> Path:
@@ -38,7 +38,7 @@ def good() -> dict[str, Iterable[object]]:
 
 
 def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
-    """Nothing is said of what is as it should be, nor of what comes with the package."""
+    """A table without mistakes has no notes, and neither do the tables of the package."""
     assert load(str(table(tmp_path / "rows.csv", good()))).notes == ()
     for name in ("wine", "iris"):
         assert load(name).notes == ()
@@ -92,7 +92,7 @@ def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
 
 
 def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
-    """As categories they would be a feature for each row, and stand in public terms."""
+    """A column of ids is refused, because it would add a feature a row to the public terms."""
     path = table(tmp_path / "rows.csv", {"patient": [f"p{n}" for n in range(ROWS)], **good()})
     with pytest.raises(InputError, match=r"'patient': each of the 40 rows has a different value"):
         load(str(path))

@@ -1,4 +1,4 @@
-"""Who holds which rows."""
+"""The distribution of rows among parties."""
 
 import itertools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _SEED = st.integers(0, 2**32)
 
 
 class TestPartition:
-    """Who holds which rows."""
+    """The distribution of rows among parties."""
 
     @given(
         _LABELS,
@@ -91,7 +91,7 @@ class TestPartition:
     def test_what_cannot_be_dealt_is_refused(
         self, arguments: dict[str, object], named: str
     ) -> None:
-        """The error says what is allowed."""
+        """A distribution that is impossible is refused, and the error gives the allowed values."""
         deal: Callable[..., object] = partition
         with pytest.raises(InputError, match=named):
             deal(np.zeros(3, dtype=np.int64), 2, default_rng(0), **arguments)

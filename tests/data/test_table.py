@@ -18,7 +18,7 @@ class TestScaling:
     """Features by public ranges into the unit cube."""
 
     def test_is_what_scikit_learn_does_by_default(self) -> None:
-        """With a table's own ranges it is scikit-learn's min-max scaler."""
+        """Scaling by a table's own ranges equals scikit-learn's min-max scaler."""
         wine = load("wine")
         theirs = MinMaxScaler().fit_transform(wine.X)
         np.testing.assert_allclose(scale_to_unit(wine).X, theirs, rtol=0, atol=1e-12)

@@ -46,7 +46,7 @@ def test_texts_become_a_table_and_a_file(model: Path, texts: Path, tmp_path: Pat
 def test_ids_are_kept_and_labels_left_out_where_asked(
     model: Path, texts: Path, tmp_path: Path
 ) -> None:
-    """With a key the file says whose each row is, and what has no label holds none."""
+    """With a key, the file keeps the id of each row, and rows without a label keep none."""
     out = tmp_path / "texts.npz"
     options = ("--model", str(model), "--key", "n", "--unlabelled", "--out", str(out))
     done = CliRunner().invoke(app, ["embed", str(texts), *options])

@@ -22,16 +22,16 @@ DELAY = 0.25  # seconds at most from the first report of a round to the kill
 
 @dataclass
 class Crashes:
-    """What was seen.
+    """The observations of a crash test.
 
     Attributes:
-        kills: How often the collector was killed.
-        flowing: Kills of it that struck after reports were stored and before all were.
-        survey_clients: How often a survey client was killed.
+        kills: The number of times the collector was killed.
+        flowing: Kills of the collector after some, but not all, reports were stored.
+        survey_clients: The number of times a survey client was killed.
         outlived: Kills of the collector that a survey client outlived.
-        unheard: Reports that were stored when all was killed, without a receipt that was kept.
-        rows: How many rows there were in the end; as many reports are acknowledged and counted.
-        known: Of these, reports that were stored already when they were sent again.
+        unheard: Reports stored when every process was killed, whose receipts were not kept.
+        rows: The number of rows in the end; the same number of reports is acknowledged and counted.
+        known: The number of these reports that were already stored when they were sent again.
     """
 
     kills: int = 0
@@ -140,7 +140,7 @@ class Crashing:
 
 
 def crash_rounds(folder: Path, rounds: int, rng: np.random.Generator) -> Crashes:
-    """Kill the collector so many times, and check what must hold meanwhile and in the end."""
+    """Kill the collector the given number of times, and check its invariants throughout."""
     crashing = Crashing(folder, rng)
     try:
         for number in range(rounds):

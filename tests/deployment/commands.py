@@ -31,19 +31,19 @@ _IMPORTED: Final = (
     "rich.table",
 )
 Body = Callable[[Path, tuple[str, ...], Path], None]
-"""What a process runs: it is given the folder, the command's words and the file for its output."""
+"""The code of a process: its arguments are the folder, the command's words and the output file."""
 
 _FORK = multiprocessing.get_context("forkserver")
 
 
 class Command:
-    """A command that runs.
+    """A running command.
 
     Args:
-        folder: Where it runs.
-        words: What would be typed after `veilring`.
-        output: The file for all that it prints.
-        body: What the process runs: the command, or something like it.
+        folder: The folder in which it runs.
+        words: The words after `veilring` on its command line.
+        output: The file for its output.
+        body: The code of the process: the command or a variant of it.
     """
 
     def __init__(self, folder: Path, *words: str, output: Path, body: "Body | None" = None) -> None:
@@ -55,7 +55,7 @@ class Command:
 
     @property
     def output(self) -> str:
-        """What it has printed."""
+        """The output so far."""
         return self._file.read_text()
 
     @property
@@ -91,11 +91,11 @@ class Command:
 
 
 class Server:
-    """A party of a folder that is served, killed and served again.
+    """A party of a deployment that can be served, killed and served again.
 
     Args:
-        folder: What `veilring deploy` wrote.
-        name: Of the party's configuration, less its ending.
+        folder: The folder that `veilring deploy` wrote.
+        name: The name of the party's configuration, without its suffix.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -104,7 +104,7 @@ class Server:
 
     @property
     def log(self) -> Path:
-        """What it has to say."""
+        """The text of its log."""
         return self.folder / f"{self._name}.log"
 
     def serve(self) -> None:
@@ -134,9 +134,9 @@ class Server:
         return self._command.pid
 
     def fail(self) -> str:
-        """Wait until it ends by itself with exit code 1, and return its last line.
+        """Wait until the process exits with code 1, and return the last line of its output.
 
-        It has said what was wrong, and no traceback.
+        The output contains an error message and no traceback.
         """
         assert self._command is not None
         assert self._command.wait(SECONDS) == 1, self.log.read_text()
@@ -181,7 +181,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 
 def run(folder: Path, words: tuple[str, ...], output: Path) -> None:
-    """Run a command in this process, and write down all that it prints."""
+    """Run a command in this process, and record everything it prints."""
     os.chdir(folder)
     with output.open("ab") as file:
         for stream in (sys.stdout, sys.stderr):

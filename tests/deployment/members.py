@@ -55,7 +55,7 @@ class Served:
                 await self._tasks[name]
 
     def spent(self) -> list[float]:
-        """Return what each has spent."""
+        """Return the charges of each member."""
         return [read_totals(self._folder / f"{name}.db").spent for name in self._names]
 
 

@@ -54,7 +54,7 @@ class Deployed(Server):
 
     @property
     def ledger(self) -> Path:
-        """Where it remembers what was spent."""
+        """The path of the ledger of its charges."""
         return self.folder / "queries.ledger"
 
     def ask(self, number: int) -> Result:
@@ -65,14 +65,14 @@ class Deployed(Server):
 
 @dataclass
 class Crashes:
-    """What was seen.
+    """The observations of a crash test.
 
     Attributes:
         answered: Requests that were answered.
-        retried: Requests that were asked again after they had been answered.
+        retried: Requests that were repeated after they had been answered.
         interrupted: Attempts that ended without an answer.
         unsent: Kills after which the ledger held an answer that had not arrived.
-        spent: What the ledger says in the end.
+        spent: The charges in the ledger at the end.
     """
 
     answered: int = 0
@@ -147,7 +147,7 @@ class Analyst:
 
 
 async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
-    """Kill the owner so many times, and check what must hold after each time and in the end."""
+    """Kill the owner the given number of times, and check its invariants after each kill."""
     deployed = Deployed(folder, budgets={"total": TOTAL, "analyst": ANALYST})
     seen, rng = Crashes(), np.random.default_rng(seed)
     await asyncio.to_thread(deployed.serve)

@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 @dataclass
 class Crashes:
-    """What was seen.
+    """The observations of a crash test.
 
     Attributes:
         answered: Requests that were answered.
-        retried: Requests that were asked again after they had been answered.
-        changed: Records that came or went.
+        retried: Requests that were repeated after they had been answered.
+        changed: Records that were added or removed.
         interrupted: Attempts that ended without an answer.
         unsent: Kills after which the ledger held an answer that had not arrived.
-        half_done: Kills after which a change was found done that nobody had been told of.
+        half_done: Kills after which an unacknowledged change turned out to be complete.
     """
 
     answered: int = 0

@@ -70,7 +70,7 @@ class Trial:
         self.left = np.full(STABLE, int(self.terms.rules.budget * UNITS))
 
     async def run(self, rounds: int) -> Crashes:
-        """Kill the server so many times."""
+        """Kill the server the given number of times."""
         await asyncio.to_thread(self.served.serve)
         try:
             given = (self.terms, self.rng.spawn(1)[0], self.seen)
@@ -161,7 +161,7 @@ class Trial:
 
 
 async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
-    """Kill a server so many times, and check what must hold after each time and in the end."""
+    """Kill a server the given number of times, and check its invariants after each kill."""
     return await Trial(folder, seed).run(rounds)
 
 

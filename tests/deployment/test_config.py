@@ -96,7 +96,7 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
     ],
 )
 def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, message: str) -> None:
-    """A configuration of an earlier version is not read, and the error says what to change."""
+    """A configuration of an earlier version is refused, and the error gives the new name."""
     with pytest.raises(ScenarioError) as caught:
         load_config(write(tmp_path, text))
     assert message in str(caught.value)
@@ -233,7 +233,7 @@ def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
 def test_a_trial_collection_is_met_at_the_edge(
     tmp_path: Path, options: list[str], message: str
 ) -> None:
-    """What cannot be tried is refused before anything is written."""
+    """A trial collection with impossible settings is refused before any file is written."""
     command = ["deploy", "survey", "iris", *options, "--out", str(tmp_path / "survey")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2

@@ -1,8 +1,8 @@
-"""Every file in which a role keeps what it must not forget: damaged, cut or removed.
+"""Damage to the files that hold a role's durable state: altered, cut or removed.
 
-Each role is deployed and used over TLS, and its process is ended in order or killed. Then its files
-are damaged, one place at a time, and the role starts again: it has all that it had, or refuses with
-a sentence that names the file, and leaves the files as they are.
+Each role is deployed and used over TLS, and its process is stopped in order or killed. Then its
+files are damaged, one place at a time, and the role starts again: its state is complete, or it
+refuses to start with an error that names the file, and leaves the files unchanged.
 """
 
 import os
@@ -42,12 +42,12 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Role:
-    """What is damaged, and how it is seen to be whole.
+    """A role whose files are damaged, and the means to check that its state is complete.
 
     Attributes:
         start: The words of the command that opens the files.
-        files: The main files, less those that are beside each.
-        content: Opens the files as the command does, and returns all that they hold.
+        files: The main files, without their companions.
+        content: Opens the files as the command does, and returns their content.
         use: Makes a deployment, uses it, and returns the servers that are still running.
     """
 
@@ -96,7 +96,7 @@ def ask(folder: Path, client: str) -> None:
 
 
 def in_ledger(path: Path) -> object:
-    """Return all that a ledger holds."""
+    """Return the content of a ledger."""
     with closing(open_ledger_store(path)) as file:
         return [
             file.connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  (ours)
@@ -146,7 +146,7 @@ def use_prediction(folder: Path) -> list[Server]:
 
 
 def in_state(folder: Path) -> object:
-    """Return all that a prediction server knows."""
+    """Return the state of a prediction server."""
     terms = PredictionTerms.load(folder / "terms.toml")
     records = read_records(folder / "records.csv", terms, "id")
     kept = records.take([at for at, name in enumerate(records.ids) if name != FORGOTTEN])
@@ -216,7 +216,7 @@ def use_collector(folder: Path) -> list[Server]:
 
 
 def in_reports(folder: Path) -> object:
-    """Return all that a collector has acknowledged, after it was read and counted again."""
+    """Return all reports acknowledged by a collector, after it has read and counted them again."""
     with closing(open_reports(folder, read_only=False)) as store:
         tally = store.recount()
         return tally.counts, [sums.tolist() for sums in tally.sums], store.members()
@@ -316,7 +316,7 @@ def test_what_is_damaged_is_refused_or_lost_nothing(
 
 
 def _refusal(role: Role, folder: Path, files: Files, whole: object) -> str:
-    """Return why a role does not start on some files, or nothing if it has all that it had."""
+    """Return why a role refuses to start on some files, or nothing if its state is complete."""
     role.write(folder, files)
     before = role.read(folder)
     try:

@@ -1,8 +1,8 @@
-"""What goes wrong in a deployment is said with the name of the party at fault, or as nobody's.
+"""Diagnoses of failures in a deployment: each names the party at fault, or nobody.
 
-Each party is a process over TLS. A silent party is found once the time is up, so that limits are
-short here. A machine that is too busy for them makes a run fail for which nobody can be blamed, and
-then the client asks again: no test depends on how fast it is.
+Each party is a process over TLS. A silent party is found after a timeout, so timeouts are short
+here. On a machine too busy for them a run fails without anyone at fault, and the client asks
+again: no test depends on the speed of the machine.
 """
 
 import re
@@ -36,8 +36,8 @@ class Deployment:
     """The files of a deployment and its processes.
 
     Attributes:
-        folder: Where the files are.
-        client: What the client types.
+        folder: The folder that contains the files.
+        client: The client's command line.
         running: Its processes, by the party's name.
     """
 

@@ -44,7 +44,7 @@ def write_texts(path: Path, count: int, *, labelled: bool = True) -> list[str]:
 
 @pytest.mark.slow
 def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Path) -> None:
-    """What one command writes the next one reads, from texts to the labels of new ones."""
+    """Each command reads the output of the one before, from texts to the labels of new ones."""
     write_texts(tmp_path / "texts.csv", TEXTS)
     folder = tmp_path / "predict"
     run("embed", tmp_path / "texts.csv", "--model", model, "--out", tmp_path / "texts.npz")

@@ -1,4 +1,4 @@
-"""What is said of a collection: under which names, in which units, in JSON that all can read."""
+"""The report on a collection: its names, its units, and its form as JSON."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""What one member can do to a server that `veilring serve` runs, and to the others, over TLS.
+"""Floods by one member: their effect on a server run by `veilring serve` and on other members.
 
-What is asserted does not depend on how fast the machine is; `benchmarks/flood.py` measures times.
+No assertion depends on the speed of the machine; `benchmarks/flood.py` measures times.
 """
 
 import time

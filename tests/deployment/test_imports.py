@@ -1,4 +1,4 @@
-"""What a party imports: its own system, and neither the laboratory nor what draws its pictures."""
+"""The modules that a party imports: those of its own system, without the laboratory or charts."""
 
 import json
 import subprocess

@@ -169,7 +169,7 @@ def test_rows_keep_their_names_and_places(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_a_ledger_holds_no_hash_that_tests_guesses_of_rows(tmp_path: Path) -> None:
-    """What it keeps of the rows to compare them depends on a key that no other ledger has."""
+    """Hashes of rows in the ledger depend on a key that no other ledger has."""
     kept = []
     budgets = {"total": 9.0, "record": 1.0}
     for name in ("one", "other"):
@@ -183,7 +183,7 @@ def test_a_ledger_holds_no_hash_that_tests_guesses_of_rows(tmp_path: Path) -> No
 
 
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
-    """The command's files fit each other, and say what each party has to type."""
+    """The files of `deploy owner` fit each other and contain each party's commands."""
     folder = tmp_path / "owner"
     command = ["deploy", "owner", "iris", "--k", "5", "--out", str(folder)]
     made = CliRunner().invoke(app, command)
@@ -211,7 +211,7 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
 def test_deploy_owner_writes_nothing_that_would_be_refused(
     options: list[str], tmp_path: Path
 ) -> None:
-    """What the owner would not start with, or not answer, is met before a folder is made."""
+    """Settings that the owner would refuse later are refused before a folder is made."""
     folder = tmp_path / "owner"
     refused = CliRunner().invoke(app, ["deploy", "owner", "iris", *options, "--out", str(folder)])
     assert refused.exit_code == 2

@@ -194,7 +194,7 @@ def test_what_was_paid_for_is_written_if_others_use_up_the_stream(
 
 
 def test_deploy_prediction_writes_no_more_queries_than_are_answered(tmp_path: Path) -> None:
-    """What one command writes the other can have labelled, together and apart."""
+    """Queries written by `deploy prediction` can all be labelled, together and one at a time."""
     for number, (apart, each) in enumerate((((), [3, 2]), (("--apart",), [5, 5]))):
         folder = tmp_path / str(number)
         command = ("deploy", "prediction", "wine", "--clients", 2, "--queries", 5, *apart)
@@ -291,13 +291,13 @@ def test_only_administrators_change_records_and_only_one_server_has_them(deploy:
 
 
 def test_a_server_says_that_its_delta_is_doubtful(deploy: Deploy) -> None:
-    """With a delta that lets rows be revealed its log has a warning that names the key."""
+    """With a δ large enough to reveal rows, the server logs a warning that names the key."""
     said = deploy(RICH.model_copy(update={"delta": 0.5})).log.read_text()
     assert "prediction.delta is 0.5, the probability with which a row may be revealed" in said
 
 
 def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None:
-    """The command's files fit each other, and say what each party has to type."""
+    """The files that `deploy prediction` writes fit each other and give each party's commands."""
     folder = tmp_path / "predict"
     command = ("deploy", "prediction", "wine", "--clients", 2, "--apart", "--out", folder)
     made = run(*command)

@@ -68,7 +68,7 @@ def test_rows_of_a_trial_are_private(
 
 
 def test_labels_are_private(tmp_path: Path) -> None:
-    """What `veilring ask --out` writes, and the owner's ledger, have mode 0600."""
+    """The labels written by `veilring ask --out`, and the owner's ledger, have mode 0600."""
     folder = tmp_path / "owner"
     run("deploy", "owner", "iris", "--radius", 0.3, "--port", reserve_ports(), "--out", folder)
     server = Server(folder, "owner")

@@ -1,4 +1,4 @@
-"""Rows that do not fit the public ranges: what a party says of them, and when it does not start."""
+"""Rows outside of the public ranges: a party's warning, and its refusal to start."""
 
 import csv
 import logging

@@ -86,7 +86,7 @@ async def test_nobody_pays_where_one_cannot(folder: Path) -> None:
 async def test_a_member_that_dies_between_charge_and_sum_has_paid(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it charged stays charged, nothing is answered, and asked again it pays again."""
+    """A member that dies after charging has paid, and pays again when the batch is asked again."""
     async with all_served(folder) as served:
         dying: PeerMember = served.members["party-1"]
         assert dying.till is not None
@@ -241,7 +241,7 @@ def test_terms_are_met_at_the_edge(folder: Path, old: str, new: str, message: st
 
 
 def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
-    """Finding radii and voting together cost what the terms say of a batch."""
+    """A batch that finds radii and votes costs at most the ε that the terms state."""
     path = folder / "terms.toml"
     path.write_text(path.read_text().replace("radius = 0.3", "k = 5\nrows = 112", 1))
     parameters = VotesTerms.load(path, 3).parameters

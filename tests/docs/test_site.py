@@ -49,7 +49,7 @@ _MEASURE = """(() => {
 
 @pytest.fixture(scope="module")
 def site() -> Path:
-    """Return the folder of the site; Sphinx builds what has changed since it was built last."""
+    """Return the folder of the site, after Sphinx has built the changed pages."""
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-b", "html", "docs", str(SITE)],
         cwd=ROOT,

@@ -23,9 +23,9 @@ from veilring.protocols.forecast import Forecast
 Table = tuple[NDArray[np.float64], NDArray[np.str_]]
 
 COINS = "veilring.estimators.base.Asked.coins"
-"""What draws a batch's randomness: replaced where it has to be that of a party on a network."""
+"""The function that draws a batch's randomness; tests replace it by that of a networked party."""
 RANGES = (-4.0, 4.0)
-"""What `three_classes` is drawn within, but for one value in ten thousand."""
+"""The interval that contains all but one in ten thousand of the values of `three_classes`."""
 ESTIMATORS: list[Any] = [
     PrivateKNNClassifier(),
     RankSearchClassifier(),

@@ -92,7 +92,7 @@ def test_copies_never_answer_other_questions_with_equal_coins(
     copying: Copying,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Copies of a model without a seed agree on one batch, and draw anew for each other one."""
+    """Copies of a model without a seed agree on one batch and draw afresh for every other batch."""
     keys: list[bytes] = []
 
     def noted(key: bytes) -> np.random.Generator:
@@ -113,7 +113,7 @@ def test_copies_never_answer_other_questions_with_equal_coins(
 @each
 @pytest.mark.parametrize("wrong", ["rows", "parameter"])
 def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:
-    """What was fitted before goes on answering, under its own account; else there is no model."""
+    """After a failed fit, an earlier model keeps answering under its own account."""
     model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     labels, before = model.predict(QUERIES), model.privacy_
     bad = {"k": 0} if named(model) in EXACT else {"epsilon": -1.0}

@@ -126,7 +126,7 @@ def test_numbered_values_need_no_bins() -> None:
 
 
 def test_they_work_in_pipelines_and_searches(blobs: Blobs) -> None:
-    """Parameters are found by name, and cloned estimators are fitted anew."""
+    """Parameters are found by name, and cloned estimators can be fitted again."""
     rows, labels = blobs[0][:600], blobs[1][:600]
     pipeline = make_pipeline(MinMaxScaler(), LDPNaiveBayes(random_state=1))
     search = GridSearchCV(pipeline, {"ldpnaivebayes__epsilon": [0.5, math.inf]}, cv=2)

@@ -122,7 +122,7 @@ def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) ->
 def test_what_is_left_about_k_is_the_same_wherever_rows_are(
     name: Literal["shares", "ring"], width: int
 ) -> None:
-    """Rows that lie apart and rows in one place overlap otherwise, and no promise tells of that."""
+    """The ε claimed for the k nearest rows is the worst case's, whether or not rows overlap."""
     queries = QUERIES if width == 2 else wider(QUERIES)
     spent, found = [], []
     for rows in (ROWS, np.zeros_like(ROWS)):

@@ -87,7 +87,7 @@ def test_no_epsilon_is_claimed() -> None:
 
 
 def test_a_system_becomes_the_same_classifier() -> None:
-    """What a deployment has as a parameter, the classifier has."""
+    """Every parameter of a deployment is a parameter of the classifier."""
     model = as_classifier(RankSearch(k=3, arity=4, weights="distance"), parties=4)
     assert isinstance(model, RankSearchClassifier)
     assert model.get_params().items() >= {"k": 3, "arity": 4, "parties": 4}.items()

@@ -77,7 +77,7 @@ def test_what_does_not_fit_a_message_is_asked_in_several(monkeypatch: pytest.Mon
 
 
 def test_no_epsilon_is_claimed() -> None:
-    """What the ring leaks is measured and not bounded, however often it is asked."""
+    """The ring reports a measured leakage and no ε, after any number of predictions."""
     model = PrivateKNNClassifier(3, ranges=RANGES).fit(ROWS, LABELS)
     before = model.privacy_
     model.predict(QUERIES)

@@ -1,4 +1,4 @@
-"""What all estimators share: searches, ranges, seeds, copies, and batches asked before."""
+"""The behaviour of all estimators: searches, ranges, seeds, copies and repeated batches."""
 
 import pickle
 from typing import Any
@@ -70,10 +70,10 @@ def test_they_are_scored_searched_and_piped(
     name: str,
     values: list[Any],
 ) -> None:
-    """Cross-validation tells them from chance, a grid finds what is good, and a pipeline fits one.
+    """Estimators beat chance in cross-validation, in a grid search and in a pipeline.
 
-    Whoever names any one class has as many hits as that class has rows; whoever guesses has by
-    Hoeffding's bound so many more only once in a million times.
+    Naming one class is right as often as that class has rows; a guess exceeds that rate by the
+    given margin only once in a million times, by Hoeffding's bound.
     """
     public = clone(estimator).set_params(ranges=RANGES, random_state=1)
     chance = np.unique(LABELS, return_counts=True)[1].max() / len(LABELS)
@@ -104,7 +104,7 @@ def test_a_seed_fixes_all_that_is_drawn(estimator: Any) -> None:
 
 @each
 def test_a_copy_tells_the_same_of_the_same_batch(estimator: Any) -> None:
-    """A model without a seed is pickled with its key, so that nothing more is told of a batch."""
+    """A pickled model keeps its key, so that a copy answers the same batch identically."""
     fitted = clone(estimator).fit(ROWS, LABELS)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict(QUERIES), fitted.predict(QUERIES))
@@ -121,7 +121,7 @@ def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object])
 
 @each
 def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:
-    """Both are there after a prediction, and nothing is told of a model that was never fitted."""
+    """Cost and privacy exist only after a prediction, and never for a model that was not fitted."""
     model = clone(estimator).set_params(ranges=RANGES)
     for name in ("cost_", "privacy_"):
         with pytest.raises(NotFittedError):
@@ -141,7 +141,7 @@ def test_a_batch_has_no_cost_before_there_is_one() -> None:
 
 @each
 def test_where_ranges_come_from_is_said(estimator: Any) -> None:
-    """Ranges that were given are public; those of private rows tell of them, and both say so."""
+    """The report shows whether ranges are public or were computed from private rows."""
     taken = clone(estimator).fit(ROWS, LABELS)
     is_public = named(estimator) == "TreeWalkClassifier"
     origin = (

@@ -1,4 +1,4 @@
-"""What a party passes on when somebody else has ended a session of its own."""
+"""The notice that a party sends when another party has ended a session."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -99,7 +99,7 @@ async def test_whatever_ends_a_members_own_session_is_told_to_its_client_and_to_
 async def test_sessions_that_were_refused_leave_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What an opener had sent along is not counted against it, however often it is refused."""
+    """Refused sessions leave no messages behind, however often an opener is refused."""
     monkeypatch.setattr(early, "EARLY_FRAMES_MAX", 4)
     async with deployed({}, asyncio.Queue()) as client:
         pair = Parties((CLIENT, "ada"))

@@ -101,7 +101,7 @@ def test_it_hears_something_else(run_protocol: ProtocolRunner) -> None:
 
 
 def test_each_run_starts_with_a_fresh_copy() -> None:
-    """What it remembers of one run does not reach the next, nor the caller's own."""
+    """State that an adversary keeps from one run reaches neither the next run nor its template."""
     counting = Counting()
 
     async def main() -> list[str]:
@@ -114,7 +114,7 @@ def test_each_run_starts_with_a_fresh_copy() -> None:
 
 
 def test_lines_that_are_not_due_name_who_says_them(run_protocol: ProtocolRunner) -> None:
-    """Gossip, repetition and a line in another's place are held against their sender."""
+    """An unexpected, repeated or misplaced message names its sender."""
     for adversary in (Gossip(), Repeat(), Forger("ada")):
         with pytest.raises(RunFailed) as caught:
             run_protocol(draw_ring, NAMES, adversaries={"bob": adversary})
@@ -132,7 +132,7 @@ def _named(failed: RunFailed, adversary: str) -> set[str]:
     ids=["drop", "drop the first", "silent"],
 )
 def test_who_does_not_speak_is_waited_for_and_named(adversary: Adversary) -> None:
-    """The session ends at its limit, and the error says who was due with what."""
+    """A session with a silent party ends at its limit; the error names party and message."""
 
     async def main() -> None:
         async with Cluster(NAMES, runtime="simulated", seed=1) as cluster:

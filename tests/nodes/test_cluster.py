@@ -38,7 +38,7 @@ def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> Non
 
 
 def test_what_is_sent_to_set_up_is_asserted_apart(run_protocol: ProtocolRunner) -> None:
-    """It is no part of messages and bytes, and a failure tells of both."""
+    """Set-up messages are counted separately, and a failed assertion shows both counts."""
     run = run_protocol(draw_ring, ["ada", "bob", "cy"])
     setup = run.cost.setup
     assert setup.messages == 3 * 2 * 2  # each commits and reveals to all others
@@ -57,7 +57,7 @@ def test_a_cost_without_a_number_asserts_nothing(run_protocol: ProtocolRunner) -
 
 
 def test_a_watched_party_has_a_view_and_no_other(run_protocol: ProtocolRunner) -> None:
-    """A view holds what the party received and sent, and only for who is watched."""
+    """Only watched parties have a view, made of all messages that they received and sent."""
     run = run_protocol(pass_on, ["ada", "bob", "cy"], watch=["bob"])
     assert list(run.views) == ["bob"]
     view = run.views["bob"]
@@ -111,7 +111,7 @@ async def _fail_with_own(party: Party, _own: str, *, who: str) -> None:
 
 
 async def test_an_argument_can_be_for_one_party_only() -> None:
-    """What one party alone may know is given to it alone."""
+    """A keyword argument for one party is given to that party only."""
 
     async def tell(party: Party, *, secret: str = "") -> str:
         await pass_on(party)

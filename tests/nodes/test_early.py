@@ -51,7 +51,7 @@ MIB = bytes(1 << 20)
 def test_many_peers_together_are_bounded_and_nobody_is_at_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Of the peer that has most the oldest session is dropped whole; the log says so once."""
+    """The oldest session of the peer with the most messages is dropped, and logged once."""
     early = EarlyFrames(lambda: 0.0)
     sessions = [number.to_bytes(16, "big") for number in range(100)]
     for number in range(EARLY_TOTAL_BYTES_MAX // EARLY_BYTES_MAX):

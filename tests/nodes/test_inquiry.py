@@ -116,7 +116,7 @@ async def test_one_that_does_not_answer_is_named_for_that(monkeypatch: pytest.Mo
 
 
 async def test_the_others_are_told_who_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who joined hears of the culprit from the one that asked all of them."""
+    """A party that joins learns the culprit's name from the party that asked all the others."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     async with three("cyd") as nodes:
         usual = nodes["bob"].run

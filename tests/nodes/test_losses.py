@@ -43,14 +43,14 @@ async def tell(party: Party, to: str) -> str:
 
 
 async def played(nodes: dict[str, Node], **scripts: Script) -> dict[str, Any]:
-    """Play a script at each of some nodes, and return what each returned or raised."""
+    """Play a script at each of the given nodes, and return each one's result or error."""
     runs = [nodes[name].run(script, FIRST, NAMES) for name, script in scripts.items()]
     results = await asyncio.gather(*runs, return_exceptions=True)
     return dict(zip(scripts, results, strict=True))
 
 
 async def test_a_lost_peer_is_that_of_its_own_messages_alone() -> None:
-    """What it sent before is received, then its loss, each time; others are heard as before."""
+    """Messages sent before a loss are received before it, and other peers are unaffected."""
     async with three_nodes() as nodes:
 
         async def crash(party: Party) -> None:
@@ -101,7 +101,7 @@ async def test_an_abort_is_a_loss_that_says_why() -> None:
 
 
 async def test_a_peer_that_was_given_up_is_not_heard_again() -> None:
-    """What it has sent and sends later is dropped, and ends nothing; nothing is sent to it."""
+    """Messages from and to a peer that was given up are dropped, and end no session."""
     async with three_nodes() as nodes:
         done = asyncio.Event()
 
@@ -135,7 +135,7 @@ async def test_a_peer_that_was_given_up_is_not_heard_again() -> None:
 
 
 async def test_giving_up_wakes_who_waits() -> None:
-    """A task that waits for the peer hears of it at once."""
+    """A task that waits for a peer is woken at once when the peer is given up."""
     async with three_nodes() as nodes:
 
         async def give_up(party: Party) -> str:

@@ -87,7 +87,7 @@ async def test_bytes_that_are_no_message_end_every_session_with_their_sender() -
 
 
 async def test_a_peer_that_floods_a_session_is_named() -> None:
-    """A party may be only so many messages ahead."""
+    """A party that runs too many messages ahead in a session is named."""
     pair = Parties(["ada", "bob"])
 
     async def wait_for_cy(party: Party) -> None:
@@ -111,7 +111,7 @@ async def test_a_peer_that_floods_a_session_is_named() -> None:
 async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten(
     size: int, frames: int
 ) -> None:
-    """What waits for sessions that nobody opens is bounded for each peer, in frames and bytes."""
+    """Messages for unopened sessions are limited for each peer, in frames and in bytes."""
     pair = Parties(["ada", "bob"])
     async with three_nodes() as nodes:
         waiting = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
@@ -149,7 +149,7 @@ async def test_a_session_whose_early_frames_were_dropped_fails_without_a_culprit
 
 
 async def test_a_peer_that_floods_with_large_messages_is_named() -> None:
-    """A party may be only so many bytes ahead."""
+    """A party that runs too many bytes ahead in a session is named."""
 
     async def wait_for_cy(party: Party) -> None:
         await party.receive(Word, sender="cy")

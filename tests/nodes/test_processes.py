@@ -110,7 +110,7 @@ _LAUNCHER = """
 
 
 async def test_more_processes_than_the_machine_can_run_are_refused_at_once() -> None:
-    """The refusal says how many are allowed here, and where so many parties can live."""
+    """The refusal gives the number of processes allowed here and suggests a runtime for more."""
     with pytest.raises(InputError, match="parties is 1000; allowed: at most") as caught:
         async with Cluster(1000, runtime="processes"):
             pass

@@ -100,7 +100,7 @@ def test_a_role_of_the_script_itself_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
-    """The error says where a role has to stand."""
+    """A role below the first run is not found, and the error names the right place."""
     done = _script(tmp_path, _LATE)
     assert done.stdout == "1\n"
     assert "cannot find the role" in done.stderr

@@ -65,11 +65,11 @@ def _conversations(draw: st.DrawFn) -> list[TracedMessage]:
 
 
 class TestJoining:
-    """From what each end recorded to one table."""
+    """Joining the records of both ends into one table."""
 
     @given(_conversations())
     def test_what_both_ends_saw_is_one_message(self, messages: list[TracedMessage]) -> None:
-        """Whatever was said, and whichever end's record is lost, each message is one row."""
+        """Each message is one row, even if one end's record is lost."""
         joined = join_traces(_traces(messages))
         assert sorted(joined, key=repr) == sorted(messages, key=repr)
         assert [m.seconds for m in joined] == sorted(m.seconds for m in joined)
@@ -93,7 +93,7 @@ class TestJoining:
 
 
 class TestTap:
-    """What one party records."""
+    """The records of one party."""
 
     def test_counts_each_direction_of_each_channel_by_the_clock_it_is_given(self) -> None:
         """Numbers start at 0 in each, and times count from the given instant."""
@@ -138,7 +138,7 @@ class TestRuns:
         assert run_protocol(pass_on, NAMES).trace == ()
 
     def test_hold_no_word_of_what_was_said(self, run_protocol: ProtocolRunner) -> None:
-        """What a message says is nowhere in a trace, though it crossed the wire."""
+        """The content of a message appears nowhere in a trace, even when it crossed a wire."""
         run = run_protocol(pass_on, NAMES, own=[WORDS, "b", "c"], trace=True)
         assert run.results["bob"] == WORDS
         assert WORDS not in repr(run.trace)
@@ -245,7 +245,7 @@ def test_a_fault_is_marked_when_it_struck() -> None:
 
 
 async def test_an_adversary_is_marked_once_for_all_runs() -> None:
-    """Who is in whose hands is known from the start."""
+    """The parties that an adversary controls are marked in the trace from the beginning."""
     journal = Journal()
     async with Cluster(NAMES) as cluster:
         for _ in range(2):

@@ -40,7 +40,7 @@ DELTA = 1e-5
 
 
 def _rdp_epsilon(noise: float, rate: float, count: int) -> float:
-    """Return what Google's library says of so many Gaussian releases on Poisson samples."""
+    """Return the ε of Google's library for the given number of subsampled Gaussian releases."""
     accountant = RdpAccountant(orders=tuple(map(int, SAMPLED_ORDERS)))
     event = PoissonSampledDpEvent(rate, GaussianDpEvent(noise))
     accountant.compose(SelfComposedDpEvent(event, count))

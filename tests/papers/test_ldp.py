@@ -28,7 +28,7 @@ SPLITS = 2
 
 
 def measured(name: str) -> Measured:
-    """Measure a figure on iris at few points, and look at what every figure must be."""
+    """Measure a figure on iris at few points, and check the properties of every figure."""
     found = measure_figure(
         find_figure(name),
         load("iris"),
@@ -57,7 +57,7 @@ def test_there_are_the_papers_three_figures() -> None:
 
 
 def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
-    """What no noise can do is CategoricalNB's accuracy on the very split; the majority is fixed."""
+    """The noiseless line is CategoricalNB on the same split, and the majority line is constant."""
     found = measured("ldp/figure-2")
     series = [*PAPER_ORACLES, PLAIN, MAJORITY_CLASS]
     assert list(found.curves) == [

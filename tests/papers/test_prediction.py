@@ -82,7 +82,7 @@ def test_all_methods_stand_side_by_side() -> None:
 
 
 def test_measures_are_those_of_the_split() -> None:
-    """The vote without privacy, and the means without noise to speak of, classify iris."""
+    """The vote without privacy, and the means with negligible noise, classify iris."""
     table = load("iris")
     dealt = split_for_stream(table, np.random.default_rng(3))
     assert open_vote_accuracy(dealt) > 0.8
@@ -98,13 +98,13 @@ def test_measures_are_those_of_the_split() -> None:
 
 @pytest.mark.parametrize("name", ["figure-1", "figure-5"])
 def test_streams_and_tables_have_the_sizes_of_the_axis(name: str) -> None:
-    """All rows over and over, as many as there are queries: all methods are measured."""
+    """All rows are used repeatedly, one for each query, and all methods are measured."""
     curves = _observe(name, (200.0,) if name == "figure-5" else (30.0,))
     assert len(curves) == 6
 
 
 def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
-    """NoisySGD's epsilon is that of all its trainings, composed; times are positive."""
+    """The ε of NoisySGD is the composition of all its training runs, and times are positive."""
     curves = _observe("figure-3", (10.0, 30.0))
     assert curves[CurveKey(COST_EPSILON, IND_KNN)].tolist() == [1.0, 1.0]
     three, one = curves[CurveKey(COST_EPSILON, NOISY_SGD)]
@@ -115,7 +115,7 @@ def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
 
 
 def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
-    """There is a change at every point, and trainings that cost no more than one refute it."""
+    """The claim about retraining is refuted if all its training runs cost no more than one."""
     figure = find_figure("prediction/figure-3")
     for table in map(load, ("iris", "digits")):
         for quick in (False, True):

@@ -168,7 +168,7 @@ def test_what_is_written_is_what_was_measured(
 
 
 def test_equal_seeds_give_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the byte, but for what a plot says of the program that drew it."""
+    """Equal seeds give byte-identical files, except for the version of the plotting library."""
     name = _known(monkeypatch).name
     first, again = (
         reproduce_figure(name, ["iris"], tmp_path / folder, quick=True).files

@@ -251,7 +251,7 @@ def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ids=lambda each: each.name,
 )
 def test_each_system_is_an_estimator(system: vr.System) -> None:
-    """Also one for which there are two classes, by the system's own parameters."""
+    """Each system is an estimator, with the parameters of the system."""
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     ranges = (train.features.ranges.lows, train.features.ranges.highs)
     estimator = vr.as_classifier(system, ranges=ranges)

@@ -69,12 +69,12 @@ GENERATORS: dict[str, Callable[[], np.random.Generator]] = {
 
 
 def follows(counts: NDArray[np.integer], law: NDArray[np.float64], tests: int = 1) -> bool:
-    """Return whether counts agree with a law, by a G-test of bins that are merged if too small.
+    """Return whether counts agree with a law, by a G-test that merges small bins.
 
     Args:
-        counts: How often each outcome was drawn.
-        law: The probability of each.
-        tests: By how many such tests the false alarm is shared.
+        counts: The number of times that each outcome was drawn.
+        law: The probability of each outcome.
+        tests: The number of such tests that share the false-alarm rate.
     """
     expected = np.asarray(law, dtype=np.float64) * counts.sum()
     large = expected >= LEAST_EXPECTED

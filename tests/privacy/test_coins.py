@@ -57,7 +57,7 @@ def test_rare_heads_are_everywhere() -> None:
 
 
 def test_neighbouring_packed_coins_are_independent() -> None:
-    """How often two neighbours both show heads passes an exact binomial test, at any distance."""
+    """The count of pairs that both show heads passes an exact binomial test, at any distance."""
     p = Dyadic(700, 11)
     coins = np.unpackbits(packed_bernoulli(p, 600_000, 2, seeded("pairs")), axis=1)[:, :2]
     words = np.unpackbits(packed_bernoulli(p, 1, 64 * 20_000, seeded("words"))).reshape(-1, 64)

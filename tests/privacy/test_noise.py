@@ -123,7 +123,7 @@ def test_a_number_next_to_its_threshold_is_judged_rightly(gamma: Fraction, bits:
 
 
 def test_numpy_is_as_exact_as_is_relied_on() -> None:
-    """`exp` and `log` are right to 48 bits of their value, held against 40 digits."""
+    """NumPy's `exp` and `log` are accurate to 48 bits, compared with 40-digit values."""
     rng = seeded("numpy")
     powers = np.concatenate([-np.logspace(-17, 2.8, 1500), -60 * rng.random(1500)])
     numbers = np.concatenate([rng.random(1500), 1 - np.logspace(-15.9, -1, 1500)])
@@ -155,7 +155,7 @@ def test_variances_are_those_of_the_laws(scale: float) -> None:
 
 @given(st.floats(0.1, 100), st.integers(1, 5))
 def test_laplace_noise_loses_no_more_than_it_claims(scale: float, shift: int) -> None:
-    """No outcome is more likely than e**(shift / scale) times what it is for a shifted input."""
+    """No outcome is more than e**(shift / scale) times as likely as it is for a shifted input."""
     reach = math.ceil(300 * scale)
     k = np.arange(-reach, reach + 1)
     ratio = np.log(discrete_laplace_pmf(k, scale)) - np.log(discrete_laplace_pmf(k - shift, scale))

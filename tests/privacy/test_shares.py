@@ -1,4 +1,4 @@
-"""What sums of shares cost: accounts against the true laws of the sums, convolved."""
+"""The privacy loss of sums of noise shares: accounts against the exact convolved laws."""
 
 import math
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ def test_the_true_delta_is_below_the_one_that_is_claimed(
 @pytest.mark.parametrize("sigma", [0.5, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("shift", [1, 2])
 def test_small_shares_are_accounted_for_too(shares: int, sigma: float, shift: int) -> None:
-    """Where a sum is far from a discrete Gaussian the divergence stays below the claim."""
+    """Even where a sum is far from a discrete Gaussian, the divergence stays below the claim."""
     claim = gaussian_shares(sigma, shares, shift, 1)
     law = gaussian_sum(sigma, shares)
     for order in (1.5, 2.0, 3.0):
@@ -193,7 +193,7 @@ def test_the_loss_of_a_vector_is_the_worst_of_all_vectors(
 
 
 def test_the_loss_of_a_full_share_is_that_of_dp_accounting() -> None:
-    """With all of the noise a count loses what dp-accounting says of discrete Laplace noise."""
+    """With all the noise, the loss of a count equals dp-accounting's for discrete Laplace noise."""
     known = pld.from_discrete_laplace_mechanism(0.25, sensitivity=3)
     claim = vector_loss(0.25, Fraction(1), 3, 1)
     assert claim == 0.75

@@ -1,4 +1,4 @@
-"""What an honest report never says: bounds are safe, and not far from the exact tails."""
+"""Bounds on the tails of honest reports: they are safe, and close to the exact tails."""
 
 import math
 from fractions import Fraction

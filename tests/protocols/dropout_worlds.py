@@ -81,7 +81,7 @@ class Crashing(ForwardingParty):
 
 @dataclass
 class World:
-    """What happened in one.
+    """The outcome of one simulated world.
 
     Attributes:
         parties: All parties.
@@ -101,7 +101,7 @@ class World:
 
     @property
     def quorum(self) -> Quorum:
-        """How many parties may be lost and collude."""
+        """The number of parties that may be lost and collude."""
         return Quorum(len(self.parties), self.settings["tolerated"], self.settings["lost"])
 
     def sent(self, name: str) -> list[tuple[str, Message]]:

@@ -1,4 +1,4 @@
-"""Who is named when a run stands still: the party at fault or nobody, wherever it sits."""
+"""Blame for a run that stands still: it falls on the party at fault or on nobody."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -205,7 +205,7 @@ def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_party_that_says_something_else_is_named_or_nobody_is(name: str) -> None:
-    """What it repeats, swaps, forges or makes up never convicts another party by name."""
+    """A party that repeats, swaps, forges or makes up messages never convicts another party."""
     play = PLAYS[name]
     kinds = play.adversaries.values()
     liars = [make() for make in kinds if make not in {Silent, Equivocate, AskTwice}]

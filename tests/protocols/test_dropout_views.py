@@ -1,8 +1,8 @@
-"""What a coalition sees of a surviving sum: the same law for all values with the same sum.
+"""A coalition's view of a sum with dropouts: it depends on the honest values by their sum only.
 
 Masks are random functions here, and all of them are enumerated: words are 0 or 2^63, a subgroup of
-two elements, so that a key has one of two masks. Variants of the protocol that lack one of its
-rules are found out by the same tests.
+two elements, so that a key has one of two masks. The same tests detect variants of the protocol
+that lack one of its rules.
 """
 
 from collections import Counter
@@ -86,7 +86,7 @@ async def sum_once(
 
 
 def received(world: World, *spies: str) -> Iterator[tuple[str, str, Message]]:
-    """Yield all that was sent to spies: sender, receiver and message."""
+    """Yield the sender, receiver and content of each message sent to spies."""
     for name in world.parties:
         for to, message in world.sent(name):
             if to in spies:
@@ -210,7 +210,7 @@ class TestLaws:
 
     @pytest.mark.slow
     def test_with_both_seeds_told_words_would_show(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Those of the lost party, and of each that is in."""
+        """With both seeds known, the words of the lost and of each included party would show."""
         monkeypatch.setattr(f"{SUM}._own_shares", tell_both)
         assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
         assert not laws_are_equal((0, 0, 0, 0), (1, 0, 1, 0))
@@ -312,7 +312,7 @@ class TestLies:
     """A coordinator that names different sets to parties, and echoes to each what it was told."""
 
     def test_it_never_gets_both_seeds_of_a_party(self) -> None:
-        """Whichever parties it tells which set, where 2t > n + c."""
+        """If 2t > n + c, a coalition never gets both seeds of a party, however it asks."""
         assert Quorum(5, 1, 1).withstands_lies
         assert not two_sets(tolerated=1, lost=1)
 

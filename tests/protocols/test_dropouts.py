@@ -352,7 +352,7 @@ class TestLosses:
         assert found["party-2"].result[0][1] == tuple(found)
 
     def test_words_that_are_left_out_name_their_sender(self) -> None:
-        """Its next message says that they were not lost on the way."""
+        """A party that omits words is named: its next message shows that they were not lost."""
         world = play(5, adversaries={"party-3": NotTo("party-1")}, **FIVE)
         error = world.outcomes["party-1"].error
         assert isinstance(error, ProtocolViolation)
@@ -485,7 +485,7 @@ class TestPeersThatCheat:
     @pytest.mark.parametrize("crashes", [{}, {"party-4": 5}])
     @pytest.mark.parametrize("dealer", [0, 2, 4])
     def test_a_wrong_share_names_its_teller(self, dealer: int, crashes: dict[str, int]) -> None:
-        """Of either seed, whoever dealt it."""
+        """A wrong share of either seed names the party that sent it."""
         world = play(5, crashes=crashes, adversaries={"party-2": WrongShare(dealer)}, **FIVE)
         error = world.outcomes["party-0"].error
         assert isinstance(error, ProtocolViolation)
@@ -495,7 +495,7 @@ class TestPeersThatCheat:
         )
 
     def test_an_empty_share_names_its_teller(self) -> None:
-        """A message that lacks a share is a peer's fault, and no failure of one's own."""
+        """A message that lacks a share is blamed on its sender, and raises no internal error."""
         world = play(5, adversaries={"party-2": NoShare()}, **FIVE)
         error = world.outcomes["party-0"].error
         assert isinstance(error, ProtocolViolation)
@@ -588,7 +588,7 @@ def test_a_role_uses_either_kind_of_sums() -> None:
 
 
 def test_two_sums_have_seeds_of_their_own() -> None:
-    """What opens one of them is independent of the other: no key, seed or share is dealt twice."""
+    """Two sums share no key, seed or share, so that opening one reveals nothing about the other."""
     world = play(4, tolerated=1, lost=1, coordinator="party-0", sums=2)
     dealt = [m for name in world.parties for _, m in world.sent(name) if isinstance(m, SeedShares)]
     for field in ("publics", "commitments", "roots"):
@@ -598,7 +598,7 @@ def test_two_sums_have_seeds_of_their_own() -> None:
 
 
 def test_errors_of_losses_can_be_sent_between_processes() -> None:
-    """With all that they say."""
+    """Errors about lost parties keep all their fields when they are sent between processes."""
     for error in (PeerGivenUp("a"), PeerLost("a", orderly=True), TooManyLost(("a", "b"), 3, 4)):
         copied = pickle.loads(pickle.dumps(error))
         assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))

@@ -277,7 +277,7 @@ class TestPeersThatCheat:
     def test_words_of_another_shape_are_refused(
         self, words: tuple[Words, ...], adder: str | None
     ) -> None:
-        """Too few, too many, of another size: the sender is named, whoever adds up."""
+        """Words of a wrong length or size name their sender, in every topology."""
         cheat = Altering(words=words)
         with pytest.raises(RunFailed) as failed:
             run_on(
@@ -382,7 +382,7 @@ class TestKeys:
         assert found["alice"]["bob"] == hkdf_expand(hkdf_extract(b"session", AGREED), info, 32)
 
     def test_another_session_has_other_secrets(self) -> None:
-        """With the same names and keys."""
+        """Sessions with the same names and keys have different secrets."""
         names, privates = ["alice", "bob", "cyd"], [ALICE, BOB, CYD]
         one, other = (secrets_of(privates, names, session) for session in (b"one", b"other"))
         assert one["alice"]["bob"] != other["alice"]["bob"]

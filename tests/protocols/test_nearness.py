@@ -49,7 +49,7 @@ def test_a_share_falls_with_rows_and_grows_with_features(
 
 @given(share=st.floats(0, 1), number=st.integers(2, 9))
 def test_a_share_of_all_pairs_is_within(share: float, number: int) -> None:
-    """Of the distances of all pairs, written down one by one, so many are not above."""
+    """The given share of the enumerated distances of all pairs is at most the threshold."""
     points = queries(number)
     found = smallest_among(pairwise_distances(points, points), share)
     pairs = sorted(dist(*pair) for pair in combinations(points.tolist(), 2))

@@ -1,4 +1,4 @@
-"""Members that make one result for all queries: they pay once, whoever is killed at any point."""
+"""Members that compute one result for all queries: they pay once, with kills at any point."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -58,12 +58,12 @@ def membership_of(system: Release = SYSTEM) -> tuple[Membership, Once]:
 
 
 class Deployed:
-    """Three members with ledgers that outlive them, in memory: a disk would only be slower.
+    """Three members with ledgers in memory that outlive them.
 
     Args:
-        budget: What each may spend.
-        parts: The rows of each.
-        system: How they release.
+        budget: The budget of each member.
+        parts: The rows of each member.
+        system: The system that makes the release.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Deployed:
         return self.members[node.name].offers()
 
     def spent(self) -> list[float]:
-        """Return what each member has spent."""
+        """Return the charges of each member."""
         return [self.ledgers[name].totals().spent for name in PARTIES]
 
 
@@ -107,7 +107,7 @@ async def ask(served: World, member: str, client: str = "ann", system: Release =
 
 
 async def test_a_release_is_paid_for_once_and_all_members_have_it() -> None:
-    """Whichever member is asked, and how often, also after a restart: all give the same totals."""
+    """A release is charged once, and every member answers every request with the same totals."""
     deployed = Deployed()
     async with deployed.served() as served:
         first = await ask(served, "bob")
@@ -142,7 +142,7 @@ async def test_a_session_waits_for_the_one_before_it() -> None:
 
 
 class Killed(EndpointClosed):
-    """What a member's code meets when its process is gone."""
+    """Raised in a member's code when its process is killed."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What becomes of a request: answered once, or refused for a reason that the client is told."""
+"""The fate of a request: it is answered once, or refused with a reason for the client."""
 
 from collections.abc import Iterator
 

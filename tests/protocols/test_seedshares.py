@@ -62,7 +62,7 @@ class TestSharing:
     def test_any_shares_make_the_seeds(
         self, seeds: list[int], parties: int, data: st.DataObject
     ) -> None:
-        """In the field of X25519, whichever t parties tell theirs, in any order."""
+        """Shares of any t parties, in any order, reconstruct the seeds in the field of X25519."""
         threshold = data.draw(st.integers(1, parties))
         rng = np.random.default_rng(parties)
         shares = [share_seed(seed, threshold, parties, rng) for seed in seeds]

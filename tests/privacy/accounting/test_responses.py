@@ -102,7 +102,7 @@ def test_without_delta_losses_add_up() -> None:
 
 @given(st.floats(0.05, 6), st.integers(1, 200))
 def test_it_is_never_above_bounded_range(epsilon: float, count: int) -> None:
-    """Binary steps at epsilon / 2 each cost at most what bounded range says of any at epsilon."""
+    """Binary steps at epsilon / 2 each cost at most the bounded-range bound at epsilon."""
     known = BoundedRange.step(epsilon).repeat(count).epsilon(1e-6)
     assert PureSteps(epsilon / 2, count).epsilon(1e-6) <= known * (1 + 1e-9)
 

@@ -27,5 +27,5 @@ def charge_of(key: object, records: RecordCharge) -> Charge:
 
 
 def left(ledger: Ledger) -> list[float]:
-    """Return what each record has left."""
+    """Return the remaining budget of each record."""
     return [units / UNITS for units in ledger.records.remaining()]

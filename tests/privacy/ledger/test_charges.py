@@ -97,7 +97,7 @@ def test_a_slot_is_a_whole_number(slots: ArrayLike) -> None:
 def test_units_are_whole_numbers_of_64_bits(
     field: str, slots: NDArray[np.int64], units: NDArray[np.int64]
 ) -> None:
-    """What would be rounded, or wrap when added up, is refused by its name."""
+    """Amounts that would be rounded or overflow are refused, and the error names the field."""
     with pytest.raises(InputError) as caught:
         RecordCharge(slots, units)
     assert caught.value.field == field

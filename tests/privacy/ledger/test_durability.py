@@ -1,4 +1,4 @@
-"""What survives the death of the process, at any moment, and who may write meanwhile."""
+"""The durability of a ledger: kills at any moment, and concurrent writers."""
 
 import os
 import random
@@ -155,7 +155,7 @@ def test_a_log_that_is_torn_anywhere_is_a_prefix_of_what_happened(tmp_path: Path
 
 
 def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
-    """What a crash leaves on the disk is a state that was, with all that was charged before it."""
+    """A copy of the folder taken at any moment opens with every charge made before it."""
     path = tmp_path / "here" / "ledger"
     path.parent.mkdir()
     with open_ledger(path, BUDGETS) as ledger:

@@ -100,7 +100,7 @@ def test_a_reader_that_does_not_let_go_is_named(
 
 
 def bytes_beside(path: Path) -> bytes:
-    """Return all that is in a ledger's files."""
+    """Return the content of all files of a ledger."""
     return b"".join(each.read_bytes() for each in sorted(path.parent.glob(f"{path.name}*")))
 
 

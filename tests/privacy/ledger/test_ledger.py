@@ -82,7 +82,7 @@ def test_keys_of_analysts_are_their_own(ledger: Ledger) -> None:
 def test_what_exceeds_a_budget_is_refused(
     ledger: Ledger, analyst: str, amount: float, budget: str, left: float
 ) -> None:
-    """The error says which budget, what was asked and what is left; nothing is charged."""
+    """The error names the budget, the amount requested and the amount left; nothing is charged."""
     if budget == "total":
         ledger.charge(charge("ann", "1", 0.6))
     before = ledger.totals()

@@ -55,7 +55,7 @@ def test_restarts_change_nothing(
 
 
 class _Model:
-    """What a ledger with `BUDGETS` does, with plain dictionaries."""
+    """A model of a ledger with `BUDGETS`, in plain dictionaries."""
 
     def __init__(self) -> None:
         self.limits = {"ann": 6 * UNITS // 10, "bob": 6 * UNITS // 10, "eve": UNITS // 10}

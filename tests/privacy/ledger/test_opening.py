@@ -1,4 +1,4 @@
-"""Opening a ledger: with its own budgets and key, after what went wrong, and nothing else."""
+"""Opening a ledger: its own budgets and key, recovery after failures, and refusals."""
 
 import sqlite3
 from contextlib import closing
@@ -36,7 +36,7 @@ def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
 
 
 def test_another_key_changes_no_budget(tmp_path: Path) -> None:
-    """Who has not the key of a ledger cannot amend its budgets, either."""
+    """Without the key of a ledger, its budgets cannot be amended."""
     path = tmp_path / "a"
     open_ledger(path, Budgets(total=1.0), key=bytes(16)).close()
     with pytest.raises(InputError, match="key"):
@@ -54,7 +54,7 @@ def test_a_record_over_a_lowered_budget_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
-    """Nobody knows then what was charged; opened again, the ledger says."""
+    """After a disk error the ledger closes, and opening it again shows what was charged."""
     path = tmp_path / "a"
     with open_ledger(path, Budgets()) as ledger:
         ledger.charge(charge("ann", "1", 0.5))
@@ -124,7 +124,7 @@ def test_a_ledger_that_was_never_begun_has_no_totals(tmp_path: Path) -> None:
 
 
 def test_records_get_no_budgets_after_answers_that_they_did_not_pay_for(tmp_path: Path) -> None:
-    """What such answers told of each record is in no account, so that no amendment is enough."""
+    """Budgets of records cannot be added after answers that did not charge records."""
     path = tmp_path / "a"
     with open_ledger(path, Budgets(total=9.0)):
         pass

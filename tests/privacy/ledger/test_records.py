@@ -28,7 +28,7 @@ def test_records_pay_and_the_others_do_not() -> None:
 
 
 def test_one_amount_may_stand_for_all() -> None:
-    """A number is what each pays, whole or not; units are taken as they are."""
+    """A single amount is charged to each record, whole or not, and units are charged unchanged."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
         ledger.records.add("abc")
         ledger.charge(charge_records(1, [0, 1], 0.25))
@@ -40,7 +40,7 @@ def test_one_amount_may_stand_for_all() -> None:
 
 
 def test_if_one_record_cannot_pay_none_does() -> None:
-    """The error says no more than that, also when it is pickled; nothing at all was charged."""
+    """The error reveals only that some record cannot pay, even pickled, and nothing is charged."""
     with open_ledger(None, Budgets(record=1.0, analyst=1.0)) as ledger:
         ledger.records.add("ab")
         ledger.charge(charge_records(1, [0], 0.75))
@@ -138,7 +138,7 @@ def test_the_odometer_shows_no_record(tmp_path: Path) -> None:
 
 
 def test_any_number_of_records_pays_any_amount(tmp_path: Path) -> None:
-    """Neither the sum of all that they pay nor the size of a field limits how many there are."""
+    """The number of records is not limited by the sum of their charges or the width of a field."""
     count, path = 80_000, tmp_path / "a"
     with open_ledger(path, Budgets(record=1e6)) as ledger:
         connection = ledger._store.connection  # noqa: SLF001  (its limits are those of the file)

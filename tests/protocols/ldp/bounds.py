@@ -16,12 +16,12 @@ Law: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def bernstein(variance: float, largest: float, alarm: float) -> float:
-    """Return what a sum of independent centred numbers exceeds with probability `alarm` at most.
+    """Return a bound on a sum of independent centred numbers, exceeded with probability `alarm`.
 
     Args:
-        variance: Of the sum.
-        largest: What no single number exceeds in absolute value.
-        alarm: For both sides together.
+        variance: The variance of the sum.
+        largest: The largest absolute value of a single number.
+        alarm: The false-alarm rate of both sides together.
     """
     needed = math.log(2 / alarm)
     return math.sqrt(2 * variance * needed) + 2 * largest * needed / 3
@@ -31,9 +31,9 @@ def sum_law(oracle: FrequencyOracle, clients: int, *, own: bool) -> Law:
     """Return the outcomes and the exact law of one sum over clients that all hold one value.
 
     Args:
-        oracle: Whose sum.
-        clients: How many clients.
-        own: Whether the sum is that of their value, or of another.
+        oracle: The frequency oracle.
+        clients: The number of clients.
+        own: Whether to count their own value or another one.
     """
     if isinstance(oracle, PureOracle):
         outcomes = np.arange(clients + 1.0)
@@ -54,12 +54,12 @@ def squared_error(law: Law) -> Law:
 
 
 def chernoff(laws: Sequence[Law], runs: int, alarm: float) -> tuple[float, float]:
-    """Return between what a mean of independent numbers lies but for a share `alarm` of cases.
+    """Return an interval that contains a mean of independent numbers with probability 1 - `alarm`.
 
     Args:
-        laws: Those of the numbers, which are at least 0 and of mean 1.
-        runs: How many numbers there are of each law.
-        alarm: For both sides together.
+        laws: The laws of the numbers, which are at least 0 and have mean 1.
+        runs: The number of numbers of each law.
+        alarm: The false-alarm rate of both sides together.
     """
     needed = math.log(2 / alarm) / (runs * len(laws))
 

@@ -1,4 +1,4 @@
-"""A small task and reports to it, for the tests of whoever collects."""
+"""A small task and reports for it, for tests of the collector."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ def people(count: int, rng: np.random.Generator) -> ClientPool:
 def batches(
     task: Task, count: int, seed: int = 0, *, at_once: int | None = None
 ) -> list[ClientBatch]:
-    """Return the reports of so many clients."""
+    """Return the reports of the given number of clients."""
     rng = np.random.default_rng(seed)
     return list(people(count, rng).answer(task, rng, at_once=at_once))
 
@@ -67,7 +67,7 @@ def keep(
     quotas: Quotas | None = None,
     closed: bool = False,
 ) -> list[Verdicts]:
-    """Store what one member has sent."""
+    """Store the reports of one member."""
     count = max((int(each.places.max()) + 1 for each in arrived if len(each.places)), default=0)
     senders = Senders((member,), np.zeros(count, dtype=np.int64))
     return store.keep(arrived, senders, quotas=quotas or Quotas(), closed=closed)

@@ -40,14 +40,14 @@ Sent = Iterator[tuple[ReportBatch, ReportVerdict]]
 
 @dataclass
 class Attack:
-    """What was seen.
+    """The observations of an attack.
 
     Attributes:
-        honest: Reports that were stored before.
-        messages: How many the liar sent; all but a few have one report.
-        verdicts: How many of their reports got which; each got the one that it deserves.
+        honest: Reports that were stored before the attack.
+        messages: The number of messages of the liar; most contain one report.
+        verdicts: The number of its reports with each verdict; each verdict is the right one.
         held: Bytes that Python held after each of the liar's sessions.
-        resident: Bytes that the process had in memory then.
+        resident: Bytes of resident memory of the process at that time.
     """
 
     honest: int = HONEST

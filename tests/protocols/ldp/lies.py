@@ -1,4 +1,4 @@
-"""What no client sends; processes import these by their names."""
+"""Malformed reports that no client sends; processes import these by name."""
 
 from collections.abc import Callable
 from typing import Final
@@ -70,5 +70,5 @@ REFUSALS: Final[dict[Callable[[Message], Message], ReportVerdict]] = {
     too_many_reports: ReportVerdict.OVERSIZED,
     out_of_domain: ReportVerdict.OUT_OF_DOMAIN,
 }
-"""What each lie is refused for."""
+"""The reason for which each malformed report is refused."""
 LIES: Final = (ragged_ids, *REFUSALS)

@@ -1,4 +1,4 @@
-"""What an adversary gets from a report: never more than its loss allows, and never nothing."""
+"""The success of an adversary given a report: at most as its loss allows, and above zero."""
 
 import math
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ GUESSED = len(ORACLES) + len(LAWS)
 
 
 def is_within(guesses: Guesses, probability: float, tests: int) -> bool:
-    """Return whether so many right guesses are no surprise, at most, with this probability."""
+    """Return whether the number of right guesses is plausible at this false-alarm rate."""
     tail = stats.binom.sf(guesses.right - 1, guesses.trials, probability)
     return bool(tail > FALSE_ALARM / tests)
 
@@ -80,9 +80,9 @@ def test_unary_encoding_is_guessed_as_often_as_it_should_be() -> None:
 
 @pytest.mark.parametrize("kind", LAWS)
 def test_no_guess_beats_the_bound_of_a_law(kind: type[MeanLaw]) -> None:
-    """The most likely of five numbers is right at most as often as epsilon allows, and not blind.
+    """The best guess of one of five numbers is right at most as often as ε allows, and not blind.
 
-    How often it is right on average is the mean over codes of the greatest likelihood.
+    Its success rate is the mean over codes of the greatest likelihood.
     """
     law = kind(EPSILON)
     guesses = attack_law(law, CANDIDATES, TRIALS, seeded("guess", kind.name))

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
-    """What several clients send at the same time, one report or many a message, is all there."""
+    """Reports that several clients send at once are all stored, in messages of one or many."""
     async with collecting(path) as setting:
         submitted = await asyncio.gather(
             setting.submit_reports("ada", batches(TASK, 2000, 1, at_once=1)),
@@ -94,7 +94,7 @@ async def test_a_refused_batch_gets_its_reason_and_sinks_no_other(
 
 
 async def test_one_bad_report_in_a_batch_does_not_sink_the_others(path: Path) -> None:
-    """In a batch each report is judged by itself, and the receipt lists the refused one alone."""
+    """Each report of a batch is judged separately, and the receipt lists only the refused one."""
     batch = next(each for each in batches(TASK, 300) if each.question == 1)
     reports = batch.reports.copy()
     reports[5] = 255  # a padding bit is set
@@ -188,7 +188,7 @@ async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
 async def test_what_no_other_try_mends_ends_the_collector(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits for its failure is told, and a wait that is given up ends no collecting."""
+    """A permanent failure ends the collector and reaches its waiters; a cancelled wait does not."""
 
     def fail(*_: object, **__: object) -> None:
         raise LookupError("a mistake")

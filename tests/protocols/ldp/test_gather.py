@@ -94,7 +94,7 @@ async def test_a_lie_ends_the_collection_with_its_teller(lie: Callable[[Message]
 
 
 def test_a_pool_of_many_is_as_many_clients() -> None:
-    """What a pool's reports add up to is what the algorithm gives for the same draws."""
+    """The reports of a pool add up to the algorithm's result for the same draws."""
     rng = np.random.default_rng(3)
     crowd = people(100_000, rng)
     made = list(crowd.answer(TASK, np.random.default_rng(4)))

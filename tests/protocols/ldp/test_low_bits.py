@@ -1,9 +1,9 @@
-"""The attack on the low bits of noisy histograms: it wins on floats, and has nothing on a grid.
+"""The attack on the low bits of noisy histograms: it succeeds on floats and fails on a grid.
 
-A float sampler reaches only some floats: 0 plus noise others than 1 plus noise, which is rounded
-once more. So a collector asks of each coordinate whether the sampler can give it at all, for the
-client's value and for another one. A value is possible only if all coordinates are (Mironov,
-"On significance of the least significant bits for differential privacy", CCS 2012).
+A float sampler reaches only some floats: 0 plus noise gives different ones than 1 plus noise, which
+is rounded again. A collector therefore tests whether each coordinate is reachable from the client's
+value and from another one. A value is possible only if all coordinates are (Mironov, "On
+significance of the least significant bits for differential privacy", CCS 2012).
 """
 
 import math
@@ -63,7 +63,7 @@ def test_the_attack_reads_values_off_float_noise() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_attack_excludes_nothing_on_the_grid(epsilon: float) -> None:
-    """What goes over the wire leaves every client all values, by the exact laws of the numbers."""
+    """Every message leaves all values possible for its client, by the exact laws."""
     oracle = SummedHistogram(DOMAIN, epsilon)
     values = np.arange(CLIENTS) % DOMAIN
     reports = oracle.perturb(values, seeded("wire", str(epsilon)))

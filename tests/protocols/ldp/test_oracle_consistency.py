@@ -48,7 +48,7 @@ def test_raw_estimates_and_intervals_are_untouched() -> None:
 
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))
 def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
-    """It lies on the simplex and fulfils the conditions that only the nearest point does."""
+    """The projection is a point of the simplex that fulfils the optimality conditions."""
     point = np.array(values)
     found = project_on_simplex(point)
     assert found.min() >= 0

@@ -1,4 +1,4 @@
-"""What a report gives away: every output of every oracle, from its exact published numbers."""
+"""Leakage of a report: every output of every oracle, from its exact published numbers."""
 
 import itertools
 import math

@@ -169,7 +169,7 @@ def altered(reports: Reports, column: int, value: int) -> Reports:
 
 
 def test_no_other_bytes_are_accepted() -> None:
-    """Of all reports of one or two bytes exactly those that `perturb` can give are accepted."""
+    """Of all reports of one or two bytes, exactly the outputs of `perturb` are accepted."""
     bytes_two = np.indices((256, 256)).reshape(2, -1).T.astype(np.uint8)
     numbers = bytes_two @ np.array([1, 256])
     ones = np.arange(256, dtype=np.uint8)[:, None]

@@ -49,7 +49,7 @@ def test_what_is_sent_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
 
 
 def test_what_was_answered_is_not_sent_again(tmp_path: Path) -> None:
-    """A verdict, good or bad, ends a report's waiting; what has none goes on waiting."""
+    """A report with a verdict, good or bad, is not sent again; a report without one is."""
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         first, second, *_ = outbox.waiting(TASK)
@@ -94,7 +94,7 @@ def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
 
 
 def test_the_budget_covers_what_one_report_spends(tmp_path: Path) -> None:
-    """What an outbox charges is the exact loss of the task's costliest question."""
+    """An outbox charges the exact loss of the most expensive question of its task."""
     task = make_task(epsilon=0.7)
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(task, named(NAMES[:1]), batches(task, 1))
@@ -151,7 +151,7 @@ def test_pages_give_every_report_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("at_once", [0, -1])
 def test_no_report_is_left_out_by_a_batch_of_none(tmp_path: Path, at_once: int) -> None:
-    """Whoever asks for batches of no report, or fewer, is refused."""
+    """A batch size below one report is refused."""
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         with pytest.raises(InputError, match="at_once"):
@@ -215,7 +215,7 @@ def test_a_row_may_be_corrected_until_it_has_reported(tmp_path: Path, by: str) -
 
 
 def test_an_outbox_shows_no_cell(tmp_path: Path) -> None:
-    """What it remembers of a row depends on a key that no other outbox has."""
+    """The memory of an outbox depends on a key that no other outbox has, and reveals no cell."""
     cells = {"age": np.array(["33"])}
     with Outbox(tmp_path / "one") as one, Outbox(tmp_path / "other") as other:
         marks = [each.recognise("name", ["a"], cells).marks for each in (one, other)]

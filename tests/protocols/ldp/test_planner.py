@@ -1,4 +1,4 @@
-"""Which oracle is recommended, and what its table says."""
+"""The recommended oracle and the table of all oracles."""
 
 import math
 
@@ -9,7 +9,7 @@ from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, re
 
 
 def test_the_table_has_every_oracle_with_its_own_numbers() -> None:
-    """Each oracle stands there once, the least variance first, with what it says of itself."""
+    """The table lists each oracle once with its own numbers, in order of variance."""
     table = oracle_options(32, 1.0)
     assert {option.name for option in table} == set(ORACLES)
     assert [option.variance for option in table] == sorted(option.variance for option in table)

@@ -1,4 +1,4 @@
-"""What rows go through before they are told: ranges, bins and projections."""
+"""Preprocessing of rows before they are reported: ranges, bins and projections."""
 
 import json
 
@@ -101,7 +101,7 @@ def test_steps_follow_each_other_and_are_plain_data(blobs: Blobs) -> None:
 
 
 def test_a_projection_of_unknown_origin_is_refused() -> None:
-    """Whoever uses one must say that it does not come from the clients' rows."""
+    """A projection is refused unless it is declared to be independent of the clients' rows."""
     with pytest.raises(InputError, match="the public rows or the private release"):
         LinearProjection((0.0,), ((1.0,),), "")
 

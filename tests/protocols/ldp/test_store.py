@@ -86,7 +86,7 @@ def test_repeats_among_those_that_arrive_together_count_once(stores: OpenStore) 
 
 
 def test_an_id_with_other_bytes_or_another_question_is_refused(stores: OpenStore) -> None:
-    """Whoever is first with an id keeps it, within a group and across groups and questions."""
+    """An id belongs to its first report, within a group and across groups and questions."""
     first, second, third = accepted(TASK, batches(TASK, 300))
     store = stores(TASK)
     keep(store, [first, second])
@@ -217,7 +217,7 @@ def test_whoever_estimates_reads_while_a_collector_writes(stores: OpenStore) -> 
 
 @pytest.mark.parametrize("where", ["postgres"], indirect=True)
 def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
-    """What two of them store adds up, and a report that both are given counts once."""
+    """The reports of two collectors add up, and a report that reaches both counts once."""
     one, other = stores(TASK), stores(TASK)
     mine, yours = accepted(TASK, batches(TASK, 300, 1)), accepted(TASK, batches(TASK, 300, 2))
     keep(one, mine)
@@ -264,7 +264,7 @@ def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
 
 
 def test_repeats_beyond_a_quota_are_beyond_it_too(stores: OpenStore) -> None:
-    """Of equal reports for which there is no room, none is taken for known."""
+    """Repeated reports beyond a full quota are refused, and none counts as known."""
     (one, *_) = accepted(TASK, batches(TASK, 300))
     twice = np.repeat(np.arange(10), 2)
     doubled = Accepted(one.question, one.ids[twice], one.reports[twice], np.arange(20))
@@ -393,7 +393,7 @@ def test_two_reports_that_are_exchanged_have_another_digest() -> None:
 
 
 def test_a_failure_of_the_disk_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a transaction that failed, the next one finds all that was acknowledged before it."""
+    """After a failed transaction, the next one finds every report acknowledged before it."""
     store = open_report_store(str(tmp_path / "reports.sqlite"), TASK)
     first, *others = accepted(TASK, batches(TASK, 300))
     keep(store, [first])
@@ -435,7 +435,7 @@ def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_is_made_while_reports_come_is_complete(tmp_path: Path) -> None:
-    """A copy has all that was acknowledged, in one file, and a server has to be asked itself."""
+    """A copy of the store is one file with all acknowledged reports; a server makes its own."""
     path, copy = tmp_path / "reports.sqlite", tmp_path / "copy.sqlite"
     store = open_report_store(str(path), TASK)
     first, *others = accepted(TASK, batches(TASK, 300))

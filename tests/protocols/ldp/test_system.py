@@ -117,7 +117,7 @@ def test_a_collection_needs_its_server() -> None:
 
 
 def test_the_promise_is_that_of_a_report() -> None:
-    """It names all that is assumed, and any parameters are of use without others."""
+    """The promise lists all assumptions, and each parameter can be used without the others."""
     promise = find_system("ldp-bayes")(epsilon=2.0).promise(parties=5)
     assert promise.guarantee == "ε = 2 for each report (ε-LDP)"
     assert promise.adjacency == "any two rows of one client"
@@ -137,7 +137,7 @@ def test_the_promise_is_that_of_a_report() -> None:
     ],
 )
 def test_a_bad_parameter_is_refused(name: str, value: object, allowed: str) -> None:
-    """The error says which values are allowed."""
+    """A bad parameter is refused, and the error gives the allowed values."""
     with pytest.raises(InputError) as caught:
         find_system("ldp-bayes")(**{name: value})
     assert caught.value.field.startswith(name)

@@ -25,7 +25,7 @@ def test_equal_tasks_have_one_hash_and_others_another() -> None:
 
 
 def test_a_task_publishes_the_exact_numbers_of_every_question() -> None:
-    """What a client compares holds the integers that the probabilities are made of."""
+    """The terms that a client compares contain the integers behind all probabilities."""
     content = json.loads(make_task().encoded)
     numbers = content["numbers"]["questions"]
     assert [question["domain"] for question in numbers] == [3, 15, 15]
@@ -42,7 +42,7 @@ def test_a_task_closes_at_its_time_and_not_before() -> None:
 
 
 def test_too_few_reports_are_not_estimated() -> None:
-    """Below the minimum there is no estimate, and the error says how many there must be."""
+    """Too few reports give no estimate, and the error states the minimum."""
     task = make_task(minimum=10)
     with pytest.raises(InputError, match="0 of at least 10 reports so far"):
         task.require_enough(Tally.empty(task.survey))

@@ -1,4 +1,4 @@
-"""Mean mechanisms over rows: what whole reports give away, and what comes of many."""
+"""Mean mechanisms over rows: leakage of whole reports, and estimates from many."""
 
 import itertools
 import math
@@ -202,7 +202,7 @@ def test_what_no_client_sends_is_not_accepted() -> None:
 
 
 def test_a_feature_that_nobody_drew_is_known_to_be_unknown() -> None:
-    """It has an infinite variance and an interval of all that a mean can be."""
+    """A feature that no report contains has an infinite variance and the widest interval."""
     means = SampledFeature(OneBit(1.0), 2)
     report = np.array([[0, 0b10000000]], dtype=np.uint8)
     found = means.estimate(means.aggregate(report), 1)
@@ -213,7 +213,7 @@ def test_a_feature_that_nobody_drew_is_known_to_be_unknown() -> None:
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
 def test_an_estimate_says_how_many_reports_it_is_made_of(means: Means) -> None:
-    """It is all of them, whichever feature they tell, and sums of fewer or more are refused."""
+    """An estimate counts all reports for each feature, and inconsistent sums are refused."""
     rows = np.zeros((50, means.features + (means.classes > 1)))
     sums = means.aggregate(means.perturb(rows, seeded("clients", words(means))))
     found = means.estimate(sums, 50)
@@ -235,7 +235,7 @@ def test_a_wrong_number_is_refused_whatever_was_drawn() -> None:
 
 @pytest.mark.parametrize("law", [Piecewise(1.0), Hybrid(1.0)], ids=lambda law: law.name)
 def test_a_law_that_cannot_hide_a_class_is_refused(law: Piecewise | Hybrid) -> None:
-    """Two entries of a one-hot vector would cost twice what one does."""
+    """A law that cannot hide a class is refused, because two one-hot entries would cost double."""
     with pytest.raises(InputError) as caught:
         EachFeature(law, 2, classes=2)
     assert caught.value.field == "law"

@@ -61,7 +61,7 @@ def outcomes(
     adversaries: Mapping[str, Adversary] | None = None,
     role: Callable[..., Awaitable[VotesAnswer]] = private_votes,
 ) -> dict[str, Outcome]:
-    """Return what came of a run at each party; some are given arguments of their own."""
+    """Return each party's outcome of a run; some parties get arguments of their own."""
     given: dict[str, dict[str, Any]] = {
         name: {"parameters": parameters, "ring": RING, **(only or {}).get(name, {})}
         for name in NAMES
@@ -138,7 +138,7 @@ def test_nobody_adds_to_what_others_do_not_hold(
 
 
 def test_parties_that_were_dealt_different_rings_add_nothing() -> None:
-    """Else a party could be in nobody's sum, and its share of the noise would be missing."""
+    """Parties with different rings add nothing, because a share of the noise could be missing."""
     others = Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])
     done = outcomes(replace(WITHIN, sum=ALONG), only={"party-4": {"ring": others}})
     assert_stopped(done)
@@ -153,7 +153,7 @@ async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswe
 
 
 def test_parties_that_hold_different_lists_of_parties_add_nothing() -> None:
-    """Who takes part decides how large a share of the noise is: it is agreed on like all else."""
+    """Parties with different lists of parties add nothing, because noise shares depend on them."""
     assert_stopped(outcomes(WITHIN, role=in_its_own_order))
 
 
@@ -196,7 +196,7 @@ def test_equal_parameters_agree_whatever_types_their_numbers_have(
     ids=["epsilon", "tolerated", "radius", "neighbours", "rule"],
 )
 def test_other_parameters_are_found_before_anybody_adds(mine: NoisyVotesParameters) -> None:
-    """One party with another parameter stops all, be it by the last digit of a number."""
+    """A difference of one party in any parameter, even in its last digit, stops the run."""
     assert_stopped(outcomes(WITHIN, only={"party-1": {"parameters": mine}}))
 
 

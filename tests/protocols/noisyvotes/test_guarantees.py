@@ -1,4 +1,4 @@
-"""What remains when shares are missing: the closed form, and whose shares protect whom."""
+"""Guarantees with missing noise shares: the closed form, and the parties that shares protect."""
 
 import math
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def test_what_remains_is_worse_the_more_is_missing() -> None:
 
 
 def methods(parties: int) -> Iterator[SumMethod]:
-    """Yield all methods that serve so many parties."""
+    """Yield all methods that support the given number of parties."""
     yield from (RING, SHARES, SumMethod("masks"))
     yield from (SumMethod("cycles", s) for s in range(2, (parties - 1) // 2 + 1))
 
@@ -160,7 +160,7 @@ def test_each_party_protects_itself() -> None:
 def test_numbers_that_do_not_fit_are_refused(
     arguments: tuple[int, int, SumMethod, int], message: str
 ) -> None:
-    """Coalitions, parties and tolerated shares are held against each other."""
+    """Inconsistent numbers of parties, colluders and tolerated shares are refused."""
     parties, coalition, method, tolerated = arguments
     with pytest.raises(InputError, match=message):
         guarantee(ONE, parties, coalition, method, tolerated=tolerated)

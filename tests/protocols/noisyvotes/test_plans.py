@@ -93,7 +93,7 @@ TOO_SMALL = [
 
 @pytest.mark.parametrize("parameters", TOO_SMALL, ids=["grid", "annuli", "vote"])
 def test_a_batch_that_could_be_given_up_midway_is_refused(parameters: NoisyVotesParameters) -> None:
-    """Nothing is drawn or told of a batch for which the worst plan leaves too little noise."""
+    """A batch whose worst plan leaves too little noise is refused before any draw or message."""
     rng = np.random.default_rng(4)
     before = rng.bit_generator.state
     with pytest.raises(InputError, match="30 queries are too many"):
@@ -103,7 +103,7 @@ def test_a_batch_that_could_be_given_up_midway_is_refused(parameters: NoisyVotes
 
 
 async def test_whoever_asks_refuses_such_a_batch_before_it_is_sent() -> None:
-    """It is the client's mistake, which no other party hears of."""
+    """A client refuses such a batch as its own mistake, before any message is sent."""
     async with Cluster(3, own=deal(SPREAD, 3)) as cluster:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(

@@ -1,4 +1,4 @@
-"""What others can tell of a batch without its totals: never whether a row is there."""
+"""Refusals of a batch without its totals: they never depend on the presence of a row."""
 
 import asyncio
 from contextlib import ExitStack
@@ -43,11 +43,11 @@ PARTIES, CLIENTS = Parties(["ada", "bob", "cyd"]), ("ann", "eve")
 
 @dataclass(frozen=True)
 class Case:
-    """Three parties' public side, and what they are asked.
+    """The public settings of three parties, and a request.
 
     Attributes:
-        parameters: How a batch is labelled.
-        budgets: Of each party's ledger.
+        parameters: The parameters of labelling.
+        budgets: The budgets of each party's ledger.
         asked: The client, the party that it asks, and its queries.
     """
 
@@ -91,8 +91,8 @@ async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
 def parameters(draw: st.DrawFn) -> NoisyVotesParameters:
     """Draw parameters in every mode.
 
-    Where a grid is found for a number of rows that is itself released, messages are as large as
-    that number says: there the number of rows is public.
+    A grid that is found for a released number of rows determines the size of messages; in that mode
+    the number of rows is public.
     """
     epsilons = st.floats(0.01, 5.0)
     grid = draw(st.booleans())

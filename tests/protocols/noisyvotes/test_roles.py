@@ -176,7 +176,7 @@ def test_queries_that_cannot_be_answered_name_the_client(run_protocol: ProtocolR
 
 
 async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
-    """Whoever adds what it likes shifts the totals by it; nobody can know, and nobody stops."""
+    """A party that adds wrong votes shifts the totals by them, and the run is not stopped."""
     async with Cluster(NAMES, own=PARTS, seed=7) as cluster:
         run = await cluster.run(
             private_votes,
@@ -239,10 +239,10 @@ PLACES = 1600
 
 
 async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
-    """Return what a victim's two neighbours prove of its rows in one run over the network.
+    """Return the evidence on a victim's rows that its neighbours collect in one networked run.
 
-    Of so many places the victim has a row at every other one. Balls are points, so that each place
-    has an epsilon of 1 and noise of its own: one run is thousands of trials.
+    The victim has a row at every other place. Balls are points, so each place has an ε of 1 and its
+    own noise: one run is thousands of trials.
     """
     queries = np.linspace(0, 1, PLACES)[:, None]
     there = np.arange(PLACES) % 2 == 0
@@ -273,6 +273,6 @@ async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
 
 
 async def test_two_neighbours_in_a_ring_disprove_epsilon_and_in_cycles_do_not() -> None:
-    """What they know in a ring is the victim's own share; on two cycles, all honest parties'."""
+    """Two neighbours know a victim's share in a ring, but on two cycles only all honest shares."""
     assert await heard(SumMethod(), "party-4", tolerated=2) > 1.0
     assert 0.3 < await heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0

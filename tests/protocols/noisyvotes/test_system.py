@@ -27,7 +27,7 @@ WAYS = (
 
 
 def parts(parties: int = 5) -> dict[str, Rows]:
-    """Return rows in the unit square, whose class is the third of it that they lie in."""
+    """Return rows in the unit square whose class is the third of the square that contains them."""
     rng = np.random.default_rng(2)
     places = rng.random((FACTS.rows or 0, 2))
     labels = (places[:, 0] * 3).astype(np.int64)
@@ -162,7 +162,7 @@ def test_parties_that_are_left_can_vote_if_they_make_enough_noise() -> None:
     ids=str,
 )
 def test_a_parameter_that_is_not_allowed_is_named(wrong: dict[str, Any], said: str) -> None:
-    """The message says what is allowed."""
+    """A parameter out of range is refused, and the message gives the allowed values."""
     with pytest.raises(InputError, match=said):
         NoisyVotes(**wrong).setup(parts(), FACTS)
 

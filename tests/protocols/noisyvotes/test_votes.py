@@ -1,4 +1,4 @@
-"""Noisy votes in one process: as good as the trusted owner, and what each party must refuse."""
+"""Noisy votes in one process: their accuracy is the trusted owner's, and bad input is refused."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -158,9 +158,10 @@ def test_ties_fall_to_the_lowest_class() -> None:
 
 
 def test_single_precision_divides_the_budget_as_double_does() -> None:
-    """Balls that touch in exact numbers overlap, although their radii's sum is less in float32.
+    """Balls that touch exactly overlap in float32 as in float64, despite rounding.
 
-    Else two queries would spend the whole budget each, and a row in both would lose twice it.
+    Otherwise two queries would each spend the whole budget, and a row in both balls would lose
+    double.
     """
     rng = np.random.default_rng(8)
     radii = (rng.random((200, 2)) / 4).astype(np.float32)

@@ -103,9 +103,9 @@ def runs_of(  # noqa: PLR0917  (a release, who adds to it, and how often)
     runs: int,
     rng: Generator,
 ) -> NDArray[np.int64]:
-    """Return the totals of many runs, shape (runs, Q, entries), of the steps that parties run.
+    """Return the totals of many runs of the networked steps, shape (runs, Q, entries).
 
-    The last parties, as many as are missing, add no noise.
+    The given number of missing parties, counted from the last, add no noise.
     """
     total = np.zeros((runs * len(release.plan.epsilons), release.entries), dtype=np.int64)
     for place, rows in enumerate(parts):

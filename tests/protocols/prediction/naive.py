@@ -14,12 +14,13 @@ _EITHER = 1e-4
 
 
 class NaiveAnswer(NamedTuple):
-    """What the algorithm does with one query.
+    """The result of the algorithm for one query.
 
     Attributes:
         label: The winner.
-        lead: By how much it led, at least.
-        costs: By record that takes part: its releases have a divergence of order α of α times this.
+        lead: A lower bound on its lead.
+        costs: The cost of each participating record: its releases have a Rényi divergence of order
+            α of at most α times this.
     """
 
     label: int
@@ -36,10 +37,10 @@ def naive_answer(
     """Answer a query.
 
     Args:
-        parameters: Public.
-        near: Record, κ and label of each row with κ ≥ τ.
-        left: What each record has left, in units.
-        noise: Standard normal numbers: for the count, and for each class.
+        parameters: The public parameters.
+        near: The record, κ and label of each row with κ ≥ τ.
+        left: The remaining budget of each record, in units.
+        noise: Standard normal numbers: one for the count, and one for each class.
     """
     sigma2, entry = parameters.sigma2, 1 / (2 * parameters.sigma1**2)
     active = [each for each in near if left[each[0]] >= parameters.entry_units]

@@ -42,7 +42,7 @@ def queries(count: int, seed: int = 2) -> Table:
 
 
 def requests(count: int, block: int, seed: int = 2) -> list[PredictionRequest]:
-    """Return requests of so many queries each."""
+    """Return requests of the given number of queries each."""
     drawn = queries(count * block, seed).features
     return [make_request(part) for part in np.split(drawn, count)]
 

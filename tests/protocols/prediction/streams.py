@@ -48,7 +48,7 @@ def predictor(
 def answers(
     made: Predictor, queries: NDArray[np.float32], block: int, seed: int
 ) -> list[PricedLabel]:
-    """Ask in blocks of so many queries."""
+    """Answer queries in blocks of the given size."""
     rng, found = np.random.default_rng(seed), list[PricedLabel]()
     for first in range(0, len(queries), block):
         found += made.answer_block(queries[first : first + block], rng)

@@ -110,7 +110,7 @@ def test_an_old_copy_of_one_file_is_refused(tmp_path: Path) -> None:
 def test_a_copy_from_within_a_finished_step_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the ledger knows as finished is not taken for an addition that a crash interrupted."""
+    """A step that the ledger records as finished is not mistaken for an interrupted addition."""
     folder, old = answered(tmp_path / "state"), tmp_path / "old"
     begin = RowFile._begin_step  # noqa: SLF001  (the moment of the copy)
 
@@ -150,7 +150,7 @@ def test_rows_that_the_ledger_does_not_know_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_crash_between_the_two_files_is_no_damage(tmp_path: Path) -> None:
-    """A record may be in the ledger and not among the rows, or be there unnoted."""
+    """After a crash between the two files, a record may exist in the ledger alone, or unmarked."""
     folder = answered(tmp_path)
     more = table(4, seed=9)
     with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:

@@ -68,7 +68,7 @@ def check_streams(first: int, last: int) -> int:
 
 
 def test_no_stream_of_queries_costs_a_record_more_than_its_budget() -> None:
-    """What each record's releases truly cost is at most what it paid, and that at most B."""
+    """The exact cost of each record's releases is at most its charges, which are at most B."""
     with np.errstate(all="raise"):
         assert check_streams(0, STREAMS) > STREAMS
 

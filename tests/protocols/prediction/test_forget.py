@@ -36,7 +36,7 @@ def kept(records: LabelledRecords) -> LabelledRecords:
 
 
 def live(folder: Path) -> int:
-    """Return how many accounts of records a ledger says are in use."""
+    """Return the number of records with an account in use in a ledger."""
     ledger = sqlite3.connect(folder / "budgets.sqlite")
     (count,) = ledger.execute("SELECT count(*) FROM records WHERE live").fetchone()
     ledger.close()
@@ -44,7 +44,7 @@ def live(folder: Path) -> int:
 
 
 def journal(folder: Path) -> list[bytes]:
-    """Return what each transaction of a ledger charged to whom."""
+    """Return the charges to each record in each transaction of a ledger."""
     ledger = sqlite3.connect(folder / "budgets.sqlite")
     entries = [units for (units,) in ledger.execute("SELECT units FROM journal")]
     ledger.close()
@@ -52,7 +52,7 @@ def journal(folder: Path) -> list[bytes]:
 
 
 def traces(folder: Path, records: LabelledRecords) -> list[str]:
-    """Return whose id or row is in any file of a server, in whichever of its forms."""
+    """Return the records whose id or row is in any file of a server, in any encoding."""
     found, content = [], everything(folder)
     for name, row in zip(records.ids, records.features, strict=True):
         forms = (
@@ -100,7 +100,7 @@ def test_no_byte_of_what_was_forgotten_is_in_any_file(tmp_path: Path) -> None:
 
 
 def test_nothing_tells_which_answers_a_forgotten_record_paid_for(tmp_path: Path) -> None:
-    """What each transaction charged to whom is in no file once one of them is forgotten."""
+    """Once a record is forgotten, no file contains the charges to records of any transaction."""
     records = table(100)
     with opened(RULES, tmp_path, records) as state:
         labels(state, requests(4, 5))
@@ -159,7 +159,7 @@ def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, clients: 
 
 
 def test_forgetting_twice_or_the_unknown(tmp_path: Path) -> None:
-    """Once more changes nothing; an id that never was there is refused by place, all are kept."""
+    """Forgetting a record again changes nothing; an unknown id is refused by its position."""
     records = table(20)
     with opened(RULES, tmp_path, records) as state:
         assert state.forget(records.ids[:2]) == 2

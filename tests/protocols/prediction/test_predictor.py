@@ -93,7 +93,7 @@ def test_a_forgotten_record_might_never_have_been(kernel: Kernel, options: dict[
 
 
 def test_forgetting_in_the_middle_leaves_the_others_budgets() -> None:
-    """From then on it is as if the rest had been taken over, with what each has left."""
+    """After a record is forgotten, the others continue with the budgets that they had left."""
     rows, queries = _tables()
     made, rng = predictor(PARAMETERS, KERNELS[0], rows), np.random.default_rng(4)
     made.answer_block(queries.features[:20], rng)

@@ -1,4 +1,4 @@
-"""What a client can tell of a request without its labels: never whether a record is there."""
+"""Refusals of a request, seen by a client: they never depend on the presence of a record."""
 
 import asyncio
 from dataclasses import dataclass

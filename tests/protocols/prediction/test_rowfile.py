@@ -35,12 +35,12 @@ class Disk(io.BytesIO):
 
 @dataclass
 class Image:
-    """What a crash may leave.
+    """A possible content of the file after a crash.
 
     Attributes:
-        content: Of the file.
-        sure: The ids that were acknowledged, and not being forgotten.
-        unsure: The ids of the step that was interrupted.
+        content: The content of the file.
+        sure: The ids that were acknowledged and are not being forgotten.
+        unsure: The ids of the interrupted step.
     """
 
     content: bytes
@@ -190,7 +190,7 @@ def test_damage_after_a_crash_is_refused_or_loses_nothing(tmp_path: Path) -> Non
 
 
 def test_a_flipped_bit_is_refused_or_loses_nothing(tmp_path: Path) -> None:
-    """In the head, the marks, rows and free places: whichever bit it is, all rows are there."""
+    """A flipped bit anywhere in the file is refused, or all rows are still there."""
     path = written(tmp_path / "rows.bin")
     whole, draw, refused = path.read_bytes(), np.random.default_rng(0), 0
     for where in [place for place, byte in enumerate(whole) if byte] + [80, 4200, 8300, 12289]:

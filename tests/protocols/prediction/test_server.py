@@ -96,7 +96,7 @@ def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> Non
 
 
 def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None:
-    """What one client asks is missing to another; the counter is public, and says so."""
+    """All clients share one stream of T queries, and its counter is public."""
     asked = requests(13, 5)
     with opened(RULES, tmp_path, table(100)) as state:
         first = labels(state, asked[:10], who="ann")
@@ -109,7 +109,7 @@ def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("clients", ["together", "apart"])
 def test_a_look_costs_nothing_and_says_what_is_the_clients_own(clients: str) -> None:
-    """How many queries are left, and which of its own requests were answered, not of others."""
+    """Reading the state is free, and shows queries left and the client's own answered requests."""
     asked, rules = requests(4, 5), make_rules(clients=clients)
     keys = [request.key for request in asked]
     with opened(rules, None, table(100)) as state:
@@ -123,7 +123,7 @@ def test_a_look_costs_nothing_and_says_what_is_the_clients_own(clients: str) -> 
 
 
 def test_clients_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) -> None:
-    """What one asks changes nothing for another, also after a restart, and each has its own end."""
+    """Separate clients have separate streams and budgets, also after a restart."""
     rules, asked = make_rules(clients="apart"), requests(13, 5)
     with opened(rules, tmp_path / "alone", table(100)) as state:
         alone = labels(state, asked[:12], who="bob")
@@ -224,7 +224,7 @@ def test_rules_are_met_at_the_edge(field: str, changed: dict[str, Any]) -> None:
 def test_nothing_that_leaves_or_is_logged_depends_on_what_records_have_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With spent and with fresh records the transcript has the same sizes, and no log says more."""
+    """Transcript sizes and logs are equal for records with spent and with fresh budgets."""
     caplog.set_level(logging.DEBUG)
     asked = queries(50).features
 
@@ -242,7 +242,7 @@ def test_nothing_that_leaves_or_is_logged_depends_on_what_records_have_left(
 
 
 def test_only_administrators_may_change_records() -> None:
-    """Whoever is in the roster may ask; to add and to forget takes a name in the configuration."""
+    """Every client in the roster may ask; only configured administrators add and forget records."""
     with opened(RULES, None) as state:
         offers = PredictionServer(state, run_inline, ["owner"]).offers(bytes(32))
     may = {name: (offer.may_open("owner"), offer.may_open("ann")) for name, offer in offers.items()}

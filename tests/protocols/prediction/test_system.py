@@ -217,7 +217,7 @@ def test_a_row_in_the_middle_has_the_direction_of_the_diagonal() -> None:
     ids=str,
 )
 def test_a_parameter_out_of_range_is_refused_with_its_name(wrong: dict[str, Any]) -> None:
-    """The error says what is allowed."""
+    """A parameter out of range is refused, and the error names it and gives the allowed values."""
     (name,) = wrong
     with pytest.raises(InputError, match=rf"(?s){name}.*allowed"):
         IndKNN(**wrong)

@@ -15,7 +15,7 @@ from veilring.protocols.radius.rules import OwnerRules
 
 
 class Holding(NamedTuple):
-    """What a data owner begins a session with."""
+    """The state of a data owner at the beginning of a session."""
 
     rows: Rows
     budgets: Budgets

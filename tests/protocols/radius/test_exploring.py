@@ -26,7 +26,7 @@ TOTAL = 2.0
 
 
 class Client:
-    """What a client remembers."""
+    """The state that a client remembers."""
 
     def __init__(self) -> None:
         self.heard: dict[int, list[int]] = {}

@@ -34,7 +34,7 @@ def by_steps(grid: NoisyGrid, query: NDArray[np.float64], k: int, gamma: float) 
 
 @pytest.mark.parametrize("features", [1, 2])
 def test_halving_finds_what_the_papers_loop_finds(features: int) -> None:
-    """The least multiple of gamma whose ball is full enough, or the diagonal if there is none."""
+    """Halving finds the least multiple of gamma with a full enough ball, or the diagonal."""
     rng = np.random.default_rng(features)
     grid = NoisyGrid(4, features, rng.integers(0, 9, size=4**features))
     queries = rng.random((10, features))

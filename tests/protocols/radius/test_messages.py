@@ -1,4 +1,4 @@
-"""What analyst and owner say to each other, on the wire."""
+"""The messages between analyst and owner, as bytes on the wire."""
 
 from typing import Any
 

@@ -266,6 +266,6 @@ def test_what_does_not_fit_is_met_at_the_start(
     ids=str,
 )
 def test_rules_that_could_fail_late_are_refused(changed: dict[str, Any]) -> None:
-    """What might fail only once rows were looked at is no rule."""
+    """Rules that could fail only after rows were read are refused."""
     with pytest.raises(InputError):
         replace(OwnerRules(2, 2), **changed)

@@ -1,4 +1,4 @@
-"""What analysts can make of a data owner's real answers."""
+"""Attacks of analysts on a data owner's real answers."""
 
 from functools import partial
 

@@ -70,7 +70,7 @@ def test_an_allocation_that_forgets_an_overlap_is_caught() -> None:
 
 @pytest.mark.parametrize("mechanism", ["permute-and-flip", "exponential"])
 def test_the_factor_of_two_falls_for_counts(mechanism: Mechanism) -> None:
-    """What a row can lose comes close to the budget of a query, and is never above it."""
+    """The worst loss of a row comes close to the budget of a query and never exceeds it."""
     share, worst = np.array([1.0]), 0.0
     for counts in ([[300, 0]], [[0, 300]], [[5, 5]], [[0, 0]]):
         one_more = np.array(counts) + np.array([[0, 1]])

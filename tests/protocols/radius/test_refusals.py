@@ -1,4 +1,4 @@
-"""What an analyst can tell of a request without its labels: never whether a row is there."""
+"""Refusals of a request, seen by an analyst: they never depend on the presence of a row."""
 
 import asyncio
 from collections.abc import Sequence

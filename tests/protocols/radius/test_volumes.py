@@ -1,4 +1,4 @@
-"""How much of a cell a ball holds: against lengths, integrals and the cells themselves."""
+"""The volume of a cell within a ball: against lengths, integrals and enumerated cells."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,9 @@
-"""The simulator of `reveal = "totals"`, and the ideal that it is given.
+"""The simulator of `reveal = "totals"`, and the ideal functionality behind it.
 
-The ideal functionality is written from the definition, on all rows: the total of clipped counts at
-each threshold that is asked, and the total votes within the radius. The simulator is given these,
-and the rows and keys of a coalition. It returns all that the coalition sees but for the words of
-honest parties, and of those the sum: all but one are uniform, and the last makes up the sum.
+The ideal functionality follows the definition, on all rows: the total of clipped counts at each
+threshold asked, and the total votes within the radius. The simulator gets these, and the rows and
+keys of a coalition. It returns the coalition's view except for the words of honest parties, and the
+sum of those words: all but one are uniform, and the last completes the sum.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ Words = NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True)
 class World:
-    """What all parties hold.
+    """The inputs of all parties.
 
     Attributes:
         parts: The rows of each party, by its name, in the order of the roster.

@@ -44,7 +44,7 @@ def opened(queries: NDArray[np.float64], tables: list[Rows]) -> Opened:
 
 
 class TestPlaces:
-    """Where a row is."""
+    """The position of a row."""
 
     @given(seed=st.integers(0, 200), more=st.integers(0, 4))
     def test_distances_locate(self, seed: int, more: int) -> None:
@@ -121,7 +121,7 @@ def test_radii_are_published_whatever_is_revealed(reveal: Reveal) -> None:
 
 
 class TestCounts:
-    """What one party holds."""
+    """The rows of one party."""
 
     def test_all_others_together_learn_the_counts_of_the_last_party(self) -> None:
         """The totals less their own counts are its own, at every threshold that was asked."""

@@ -1,4 +1,4 @@
-"""What a party checks of totals and votes: no honest run fails, and a lie that shows is caught."""
+"""Checks of totals and votes: they pass all honest runs, and catch every visible lie."""
 
 from collections.abc import Callable
 from dataclasses import replace

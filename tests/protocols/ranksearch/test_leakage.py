@@ -1,4 +1,4 @@
-"""What totals tell: intervals of distances, and nothing of which party holds what."""
+"""Leakage of totals: intervals of distances, but not the owners of rows."""
 
 import asyncio
 from itertools import permutations
@@ -44,7 +44,7 @@ def opened(tables: list[Rows], k: int = 2) -> Opened:
 
 
 def kth(tables: list[Rows], k: int) -> NDArray[np.float64]:
-    """Return the k-th smallest distance of all rows to each query, infinite if there is none."""
+    """Return the k-th smallest distance of all rows to each query, infinite with fewer rows."""
     rows = np.concatenate([table.features for table in tables])
     none = np.full((len(QUERIES), k), np.inf)
     distances = np.concatenate([pairwise_distances(QUERIES, rows), none], axis=1)

@@ -1,4 +1,4 @@
-"""Malicious parties of rank search: what each gains, what is noticed, and who is named."""
+"""Malicious parties of rank search: their gains, the checks they fail, and the parties named."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class TestLies:
         assert (honest_labels(run, liar) == 2).all()
 
     async def test_one_claimed_row_decides_all_votes_by_distance_and_some_of_others(self) -> None:
-        """A row at distance 0 decides weighted votes alone; else it has one vote of k."""
+        """A row at distance 0 decides weighted votes alone; otherwise it has one vote of k."""
         run = await label(set_up(weights="distance"), {OTHER: TakeOver(by=1, entry=2)})
         assert (honest_labels(run, OTHER) == 2).all()
         setup = set_up()
@@ -176,7 +176,7 @@ class TestLies:
         assert 0 < turned < kept < len(QUERIES)
 
     async def test_two_stories_of_counts_name_the_one_that_tells_them(self) -> None:
-        """A victim with another total has another hash; it knows who told it all that it knows."""
+        """A victim of two different totals has a different hash, and names their sender."""
         setup, hashes = set_up(sum="star"), 0
         for query in QUERIES[:, None]:
             with pytest.raises(RunFailed) as caught:
@@ -208,7 +208,7 @@ class TestLies:
 
     @pytest.mark.parametrize("factor", [0.0, 0.5, 0.9])
     async def test_totals_that_are_made_up_are_found(self, factor: float) -> None:
-        """What they leave to the others falls where a party's own count rises."""
+        """Invented totals are detected: the remainder falls where a party's own count rises."""
         lie = MadeUpTotals(factor)
         await found_out(set_up(sum="star"), {CLIENT: lie}, "caused totals that honest counts")
 
@@ -249,7 +249,7 @@ class TestTwoTongues:
     """A client that asks a victim for other queries than all others."""
 
     FAR, NEAR = np.zeros((40, 3)), np.ones((40, 3))
-    """What it asks all others, and their mirror images, which it asks the victim."""
+    """Sends one set of questions to most parties and its mirror image to the victim."""
 
     @pytest.fixture
     def setup(self, adding: Literal["all-to-all", "star"]) -> SearchSetup:
@@ -279,9 +279,9 @@ class TestTwoTongues:
 
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
     async def test_nothing_is_opened_by_masks_that_are_bound(self, setup: SearchSetup) -> None:
-        """A word is the victim's count with probability 1/256 only.
+        """A word equals the victim's count with probability 1/256 only.
 
-        Of the 400 words or more one in ten is by chance with probability below 1e-30.
+        One word in ten, of 400 or more, equals it by chance with probability below 1e-30.
         """
         opened, alone = await self.read(setup)
         assert opened.size >= 400
@@ -354,7 +354,7 @@ class TestReady:
     def test_an_adversary_is_met_at_the_edge(
         self, make: Callable[[], Adversary], message: str
     ) -> None:
-        """What it cannot do is refused with what is allowed."""
+        """An impossible adversary is refused, and the error gives the allowed values."""
         with pytest.raises(InputError, match=message):
             make()
 

@@ -43,7 +43,7 @@ async def refuse(
     parameters: SearchParameters,
     queries: NDArray[np.float64] | None,
 ) -> str:
-    """Play the one that asks, and return what it says of its own input."""
+    """Play the client, and return its error about its own input."""
     own = SearchedRows(rows)
     with pytest.raises(InputError) as caught:
         await rank_search(Mute(party), own, client=party.me, parameters=parameters, queries=queries)

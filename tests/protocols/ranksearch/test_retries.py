@@ -49,7 +49,7 @@ def memory() -> SearchedRows:
 
 @pytest.mark.parametrize("others", [NAMES[:3], (*NAMES, "party-9"), (*NAMES[:3], "party-9")])
 def test_other_parties_are_refused(memory: SearchedRows, others: tuple[str, ...]) -> None:
-    """Fewer, more or others: the error names those that take part in one of the askings alone."""
+    """A retry with other parties is refused, and the error names the parties that differ."""
     memory.remember(QUERIES[:2], FOUR)
     with pytest.raises(AskedBefore, match="2 queries were asked before") as caught:
         memory.refuse(QUERIES, Parties(others))
@@ -89,7 +89,7 @@ def test_the_oldest_queries_are_forgotten_first(
 
 
 def test_sessions_at_once_do_not_pass_one_another() -> None:
-    """Of two askings that begin together among other parties, the later one sends no value."""
+    """The later of two concurrent attempts among other parties sends no values."""
 
     async def main() -> None:
         setup = set_up()

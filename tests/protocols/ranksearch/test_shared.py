@@ -135,7 +135,7 @@ def test_weighted_votes_are_those_of_the_pooled_rows(run_protocol: ProtocolRunne
 def test_a_search_costs_what_its_closed_form_says(
     run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None, reveal: Reveal
 ) -> None:
-    """Messages, bytes and rounds equal the closed form, and lie in the range told before."""
+    """Messages, bytes and rounds equal the closed form, and are within the predicted range."""
     parts, queries = dealt(parties, grid=grid, seed=k)
     parameters = parameters_of(k, reveal)
     run = asked(run_protocol, parts, queries, parameters)

@@ -1,9 +1,9 @@
-"""What a coalition sees of shared counts and votes follows from the output, exactly and at size.
+"""Views of shared counts and votes: they follow from the output, exactly and at full size.
 
-The simulator is given the output and what the coalition was dealt. What is opened is 0 where the
-output says so, and uniform on the other numbers elsewhere; of the words that are told all are
-uniform that make it so. Shares of random polynomials are uniform, by `test_shares`; the exact laws
-here are given those that were dealt, on tiny fields, over all that honest parties can have drawn.
+The simulator gets the output and the shares dealt to the coalition. An opened number is 0 where the
+output says so, and uniform on the other numbers elsewhere; opened words are uniform subject to
+that. Shares of random polynomials are uniform, by `test_shares`; the exact laws here are
+conditioned on the shares dealt, on tiny fields, over all draws of the honest parties.
 """
 
 import itertools
@@ -132,15 +132,16 @@ def compared_law(
     kind: type[Dealer] = Dealer,
     lowest: int = 1,
 ) -> bool:
-    """Say whether a step with k = 1 looks to a party exactly as the simulator says.
+    """Return whether a party's view of a step with k = 1 has exactly the simulator's law.
 
-    One honest dealer draws all that it can, the others what is fixed: the coalition knows it.
+    One honest dealer draws all its possible values, and the others fixed ones, which the coalition
+    knows.
 
     Args:
-        counts: Those of the three parties.
+        counts: The counts of the three parties.
         coalition: The party.
         p: The prime.
-        seed: Of what is dealt to the party, and of what the other dealers draw.
+        seed: The seed of the shares dealt to the party and of the other dealers' draws.
         kind: The class of dealers.
         lowest: The least of the elements R.
     """
@@ -202,7 +203,7 @@ def test_a_step_looks_as_its_output_says(p: int) -> None:
 
 
 def test_products_without_sharings_of_zero_are_caught() -> None:
-    """Words of a bare product have another law in every world: they tell of its factors."""
+    """Words of a bare product have another law in every world, because they reveal its factors."""
     for counts, coalition in EVERY:
         assert not compared_law(counts, coalition, 5, 0, kind=Unmasked)
 
@@ -216,7 +217,7 @@ def test_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("p", [5, 7])
 def test_a_factor_that_is_kept_tells_nothing(p: int) -> None:
-    """Given all that is seen of it, an element that is kept is uniform on 1 … p - 1."""
+    """Given the whole view of it, an unopened element is uniform on 1 … p - 1."""
     scheme, draws = Scheme(p, PARTIES), range(p)
     value, slope, partner, partner_slope, low, top = np.array(
         list(itertools.product(draws, repeat=6))

@@ -64,7 +64,7 @@ def test_products_of_matrices_are_exact(p: int, seed: int) -> None:
 @pytest.mark.parametrize("parties", [3, 4, 5, 8, 30])
 @pytest.mark.parametrize("p", PRIMES)
 def test_any_parties_of_the_right_number_give_the_secret(parties: int, p: int) -> None:
-    """T + 1 shares give a secret, and 2t + 1 a product, whichever parties hold them."""
+    """Any T + 1 parties' shares give the secret, and any 2t + 1 parties' shares a product."""
     scheme, rng = Scheme(p, parties), np.random.default_rng(parties)
     a, b = rng.integers(0, p, (2, 7))
     t = scheme.threshold
@@ -157,7 +157,7 @@ def test_no_kept_element_is_zero_even_if_too_few_were_drawn() -> None:
 
 
 def test_own_words_are_not_shown() -> None:
-    """What a party deals, draws or votes is in no text that a log could take."""
+    """The dealt, drawn or voted words of a party are in no text that could be logged."""
     secret = np.array([123])
     for held in (
         dealers(Scheme(251, 3))[0].told_sum(secret),

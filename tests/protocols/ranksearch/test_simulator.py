@@ -1,8 +1,8 @@
-"""What a coalition sees of a search that reveals totals is what a simulator makes of the totals.
+"""Views of a search that reveals totals: a simulator computes them from the totals.
 
 On words modulo 2 and 4 all streams are enumerated, and the two laws are equal as fractions. At full
-size everything that is not random is equal, and tests of the random words have a false alarm in one
-run of a million, all together. Variants that are broken are caught by the same functions.
+size, everything that is not random is equal, and tests of the random words have a joint false-alarm
+rate of one in a million. The same functions detect variants that are broken.
 """
 
 import asyncio
@@ -99,14 +99,14 @@ def digit(modulus: int, digits: int, place: int) -> Words:
 
 @dataclass(frozen=True)
 class Tiny:
-    """Parties that add up twice, the second time what the first total says.
+    """Parties that add up twice, the second time as the first total determines.
 
     Attributes:
         modulus: 2 or 4.
         parties: The number of parties.
         coalition: The names of its members.
-        adder: The party that adds up, if one does.
-        tongues: How many totals of the first sum a corrupted adder tells.
+        adder: The party that adds up, if any.
+        tongues: The number of different totals of the first sum that a corrupted adder sends.
     """
 
     modulus: int
@@ -311,7 +311,7 @@ class Recording:
 
 
 def play(world: World) -> dict[str, View]:
-    """Return what each party sees of a search."""
+    """Return each party's view of a search."""
 
     async def run() -> dict[str, View]:
         own = [SearchedRows(rows) for rows in world.parts.values()]
@@ -485,7 +485,7 @@ class TestFullSize:
 
     @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
     def test_a_view_is_the_simulators(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """All that is not random is made of the totals and the coalition's own rows and keys."""
+        """The deterministic part of a view follows from the totals and the coalition's inputs."""
         keys = Recording()
         monkeypatch.setattr(roles, "agree_keys", keys)
         views = play(world)

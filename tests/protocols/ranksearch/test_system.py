@@ -95,7 +95,7 @@ def play(
 
 @cache
 def in_memory(adding: Adding, weights: Weights, places: Places) -> Run[SearchAnswer]:
-    """Play in memory, once for all that is compared with it."""
+    """Run in memory, once for all comparisons."""
     return play(ProtocolRunner("memory"), adding, weights, places)
 
 
@@ -353,6 +353,6 @@ def test_every_message_of_a_full_batch_fits_a_frame(
     ids=str,
 )
 def test_a_parameter_that_is_not_allowed_is_named(wrong: dict[str, Any], said: str) -> None:
-    """The message says what is allowed."""
+    """A parameter out of range is refused, and the message gives the allowed values."""
     with pytest.raises(InputError, match=said):
         RankSearch(**wrong)

@@ -83,8 +83,8 @@ def rows_of(row: Sensitivity) -> Iterator[tuple[int, ...]]:
 def worst_delta(noise: SumNoise, shares: int, epsilon: float) -> float:
     """Return the greatest hockey-stick divergence of totals on neighbouring tables.
 
-    What a coalition knows it takes off the total: what is left is the other rows, a constant, the
-    row in question, and the shares that it does not know.
+    A coalition subtracts its own part from the total, which leaves the row in question, a constant
+    for the other rows, and the shares that it does not know.
     """
     law = law_of(noise.law, noise.spread, shares, noise.trust.shares)
     worst = 0.0

@@ -27,7 +27,7 @@ MONEY = Features(
     ("no", "yes"),
     (Categories("sex", 2, ("f", "m")), Categories("land", 4, ("x",))),
 )
-"""Numbers in different units, and categories, of one of which there is only one value."""
+"""A table of numbers in different units and categories, one of which has a single value."""
 
 
 def table(features: Features, rows: int = ROWS) -> vr.Table:
@@ -118,7 +118,7 @@ def test_a_run_leaves_the_model_that_labelled_its_queries() -> None:
 
 
 def test_a_seeded_release_promises_no_epsilon() -> None:
-    """Anyone who knows the seed knows the noise, and the file says so."""
+    """A seeded release promises no ε, since the seed reveals the noise, and its file shows it."""
     drawn = table(NUMERIC)
     run = vr.run(vr.Release(), drawn.partition(3, seed=1), drawn.take(np.arange(2)), seed=1)
     assert isinstance(run.model, ReleasedModel)
@@ -168,7 +168,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 class Loudest(Classifier):
-    """A classifier of one's own: every row has the first class."""
+    """A custom classifier that gives every row the first class."""
 
     KIND: ClassVar[str] = "directions"
 

@@ -1,4 +1,4 @@
-"""A statistic of one's own: released, charged and refused as those of the package are."""
+"""Custom statistics: released, charged and refused like those of the package."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,11 +30,11 @@ SQUARE = Features(("x", "y"), Ranges((0.0, 0.0), (1.0, 1.0)), ("left", "right"))
 
 @dataclass(frozen=True)
 class Moved(Statistic[Classifier]):
-    """The rows of each class from the middle, shortened to length 1/2: an L2 or L1 bound.
+    """The rows of each class, moved to the middle and shortened to length 1/2: an L2 or L1 bound.
 
     Attributes:
-        norm: Of the bound.
-        beyond: How many times as long rows are as the bound says.
+        norm: The norm of the bound.
+        beyond: The factor by which rows exceed the bound.
     """
 
     norm: Norm
@@ -161,7 +161,7 @@ def test_what_parties_could_not_compare_is_refused() -> None:
 
 
 def test_parties_with_other_statistics_find_out() -> None:
-    """What they hold to be public differs."""
+    """Parties with different statistics find that their public settings differ."""
     one, other = (ReleaseMoved(beyond=n).bind(SQUARE, 3, 100).digest for n in (1, 2))
     assert one != other
 

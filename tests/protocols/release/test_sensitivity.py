@@ -1,4 +1,4 @@
-"""What one row adds to a sum, at most: found by search, and compared with the stated bound."""
+"""Sensitivity of a sum to one row: found by search, and compared with the stated bound."""
 
 from collections.abc import Callable
 from typing import Any

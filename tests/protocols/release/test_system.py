@@ -237,7 +237,7 @@ class Recorder:
 
 
 class TestPaying:
-    """When a release is paid for."""
+    """The moment at which a release is charged."""
 
     def test_all_of_a_release_is_charged_once(self) -> None:
         """Two sums are one charge, of the whole account."""
@@ -360,11 +360,11 @@ def test_parties_with_other_parameters_open_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Halves(Statistic[GridClassifier]):
-    """The classes in each half of the first feature.
+    """The count of each class in each half of the first feature.
 
     Attributes:
-        classes: Their names.
-        adds: What a row adds; the stated bound is 1.
+        classes: The names of the classes.
+        adds: The contribution of a row; the stated bound is 1.
     """
 
     classes: tuple[str, ...]
@@ -404,7 +404,7 @@ class ReleaseHalves(Release):
 
 
 class TestOwnStatistic:
-    """A statistic of one's own."""
+    """A custom statistic."""
 
     FEATURES = schema(1, classes=2)
 
@@ -509,7 +509,7 @@ class TestRefusals:
             Release().setup(parts | {"party-0": odd}, facts)
 
     def test_another_number_of_parties_than_planned_is_refused(self) -> None:
-        """Shares of the noise are made for as many as there are."""
+        """A number of parties other than planned is refused: the noise shares depend on it."""
         with pytest.raises(RunFailed, match="planned for 5 parties, and 4 take part"):
             ProtocolRunner("simulated")(
                 release_rows,
@@ -565,7 +565,7 @@ def dealt_to(names: Sequence[str]) -> dict[str, Rows]:
 
 
 def test_a_batch_can_be_played_by_those_who_are_left() -> None:
-    """Noise is planned anew for fewer parties, down to three."""
+    """The noise is planned again for the remaining parties, if there are at least three."""
     setup = Release().setup(dealt_to(NAMES), Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
     assert setup.can_do_with(NAMES[:3])
     assert not setup.can_do_with(NAMES[:2])

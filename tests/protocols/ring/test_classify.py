@@ -88,7 +88,7 @@ async def test_with_noise_it_follows_the_law_of_networked_parties() -> None:
 
 
 def test_enough_rounds_give_the_pooled_labels() -> None:
-    """With an error of PP-TopK below 1e-20 the labels are those of the non-private classifier."""
+    """With an error of PP-TopK below 1e-20, the labels are those of the pooled classifier."""
     rows, queries = _rows(7), np.random.default_rng(8).random((50, 2))
     parameters = KNNParameters(features=2, classes=3, k=3, rounds=12, weights="distance")
     features = np.concatenate([party.features for party in rows])

@@ -1,4 +1,4 @@
-"""What honest hops cannot do: no honest run is ever doubted, and the bound could not be tighter."""
+"""Limits on honest hops: no honest run is ever doubted, and the bound is tight."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -162,7 +162,7 @@ def test_no_honest_totals_are_doubted(weights: Weights, rounds: int) -> None:
 
 
 def test_totals_that_no_votes_have_are_doubted() -> None:
-    """Fewer than one's own votes, fractions of a vote, and fewer than k votes are impossible."""
+    """Totals below a party's own votes or below k, or fractions of a vote, are impossible."""
     own, nearest = np.array([[1.0, 2.0]]), np.array([[0.1, 0.2, 0.3]])
 
     def doubt(totals: list[float], weights: Weights = "uniform", upper: float = 3.0) -> bool:

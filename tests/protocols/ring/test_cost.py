@@ -1,4 +1,4 @@
-"""What runs cost is what the closed forms said they would."""
+"""The cost of runs equals the closed forms."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a coalition in a secure sum learns, from the views of real runs held against the truth."""
+"""Exposure to a coalition in a secure sum: views of real runs, compared with the truth."""
 
 import itertools
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ async def drawn_sum(
     ],
 )
 async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod) -> None:
-    """Of all places of a party and a coalition it is exposed in the share that is derived."""
+    """The share of positions that expose a party to a coalition equals the derived one."""
     own = [np.array([[float(2**party)]]) for party in range(n)]
     victim, *others = (f"party-{party}" for party in range(n))
     corrupt, fixed, found = others[:c], FixedPoint(0, n), []

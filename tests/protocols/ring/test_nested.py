@@ -47,7 +47,7 @@ def _forecast_of(cost: Cost) -> Forecast:
 
 
 class TestRings:
-    """Who goes round with whom."""
+    """The members of each ring."""
 
     @pytest.mark.parametrize(("parties", "groups"), [(9, 3), (11, 3), (29, 4), (100, 7)])
     def test_every_party_is_in_one_group(self, parties: int, groups: int) -> None:
@@ -66,7 +66,7 @@ class TestRings:
         [(8, 3, "at least 9 parties"), (12, 2, "3 to 4 for 12"), (12, 5, "3 to 4 for 12")],
     )
     def test_every_ring_has_three_parties(self, parties: int, groups: int, allowed: str) -> None:
-        """What would give a ring of two is refused, with what is allowed."""
+        """A split with a ring of two is refused, and the error gives the allowed values."""
         with pytest.raises(InputError, match=allowed):
             group_sizes(parties, groups)
 
@@ -118,7 +118,7 @@ class TestExactness:
 
 
 class TestRole:
-    """What the parties do, on every runtime."""
+    """The behaviour of the parties, on every runtime."""
 
     def test_labels_costs_and_transcript(self, run_protocol: ProtocolRunner) -> None:
         """Labels are the pooled classifier's, the cost is the closed form, the transcript one."""

@@ -19,9 +19,9 @@ ELEVEN = [f"party-{n}" for n in range(11)]
 
 
 class _OneHot:
-    """In place of a party's randomness: a uniform array is a column of its own.
+    """A stand-in for a party's randomness: each uniform array is a column of its own.
 
-    Inputs are columns, too, so that what travels in a sum is written in terms of who put it in.
+    Inputs are columns, too, so the words of a sum are written in terms of the parties' inputs.
     """
 
     def __init__(self, column: int) -> None:

@@ -1,4 +1,4 @@
-"""What others can tell of a batch less its results: never whether a row is there."""
+"""Refusals of a batch without its results: they never depend on the presence of a row."""
 
 import asyncio
 from functools import partial

@@ -1,4 +1,4 @@
-"""How long a batch takes: the longest chain of messages, in one ring and in rings of rings."""
+"""The duration of a batch: its longest chain of messages, in one ring and in rings of rings."""
 
 import numpy as np
 import pytest

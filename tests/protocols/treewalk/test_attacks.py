@@ -72,9 +72,9 @@ def test_asking_again_tells_more() -> None:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("mechanism", ["walk", "response"])
 def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) -> None:
-    """With a uniform prior over n candidates no share is above e**epsilon / (e**epsilon + n - 1).
+    """With n candidates, no posterior share is above e**epsilon / (e**epsilon + n - 1).
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    A correct mechanism fails the test with probability 1e-6; the seed is fixed.
     """
     overheard: Overheard
     if mechanism == "walk":

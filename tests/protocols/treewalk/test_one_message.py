@@ -72,7 +72,7 @@ def test_a_response_in_a_network_is_that_of_the_algorithm(
 def test_a_blurred_query_in_a_network_is_that_of_the_algorithm(
     run_protocol: ProtocolRunner,
 ) -> None:
-    """What the server sees and finds, and the cost, are those of blur and of the closed form."""
+    """The server's view and result, and the cost, are those of the blur and the closed form."""
     plan = BlurPlan(3, ASKED)
     run = run_protocol(blurred, 2, own=[QUERIES, PLACES], plan=plan, by=BY)
     moved = blur(QUERIES, BY, _client_rng(0))

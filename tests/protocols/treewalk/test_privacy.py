@@ -1,4 +1,4 @@
-"""What walks and responses really give away, by their exact laws, against what they are charged."""
+"""The exact leakage of walks and responses, compared with the charges."""
 
 from itertools import product
 from math import exp, log
@@ -128,7 +128,7 @@ def test_the_greatest_loss_is_that_of_all_transcripts(utility: Utility, variant:
 def test_no_walk_gives_away_more_than_it_is_charged(
     points: int, dimensions: int, utility: Utility, variant: Variant
 ) -> None:
-    """For all pairs of queries the greatest loss is at most epsilon at delta 0."""
+    """The greatest loss between any two queries is at most ε at δ = 0."""
     if isinstance(utility, Distance):
         side = dimensions**0.5
         utility = Distance(utility.epsilon, side, side)

@@ -1,4 +1,4 @@
-"""What a walk is charged."""
+"""The charges of a walk."""
 
 from math import inf
 

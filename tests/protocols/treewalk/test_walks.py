@@ -83,7 +83,7 @@ def test_exact_hits_are_found(rng: Generator) -> None:
 def test_no_transcript_tells_two_queries_further_apart_than_claimed(
     utility: Utility, variant: Variant, points: int, rng: Generator
 ) -> None:
-    """For all transcripts and pairs of queries the loss is at most c times that of a step."""
+    """The loss over all transcripts and pairs of queries is at most c times that of a step."""
     tree = _tree(points, rng)
     corners = np.array(list(product((0.0, 1.0), repeat=2)))
     queries = np.vstack([rng.random((20, 2)), corners, tree.points])
@@ -104,7 +104,7 @@ def test_a_step_is_randomised_response_at_half_of_epsilon(epsilon: float) -> Non
 
 
 def test_distances_hide_near_queries_from_each_other(rng: Generator) -> None:
-    """With a radius r for the sensitivity a step loses at most epsilon s / r at distance s."""
+    """With a radius r for the sensitivity, a step loses at most epsilon s / r at distance s."""
     tree, radius = _tree(16, rng), 0.05
     queries = rng.random((40, 2))
     bits = np.array(list(product((False, True), repeat=4)))

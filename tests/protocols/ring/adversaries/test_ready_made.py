@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "adversaries.md"
     ],
 )
 def test_an_adversary_is_met_at_the_edge(make: type[Adversary], message: str) -> None:
-    """What it cannot do is refused with what is allowed."""
+    """An impossible adversary is refused, and the error gives the allowed values."""
     with pytest.raises(InputError, match=message):
         make()
 

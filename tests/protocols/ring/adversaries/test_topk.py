@@ -1,4 +1,4 @@
-"""Malicious parties of PP-TopK: who is found, by what, and what passes."""
+"""Malicious parties of PP-TopK: those that are named, by which check, and those that pass."""
 
 from dataclasses import replace
 
@@ -142,6 +142,6 @@ async def test_vectors_of_an_earlier_session_are_found() -> None:
 
 
 async def test_a_delay_changes_nothing_but_time() -> None:
-    """Whoever is late has said what was due."""
+    """A late party that sends the expected messages changes nothing but the time."""
     run = await topk({"party-1": Delay(0.001)})
     np.testing.assert_array_equal(run.result, SMALLEST)

@@ -57,7 +57,7 @@ async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
 @pytest.mark.parametrize("liar", NAMES)
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 async def test_one_malicious_party_can_decide_every_label(liar: str, weights: Weights) -> None:
-    """Whoever shrinks the radius to nothing and casts k votes itself is found by no check."""
+    """A party that shrinks the radius to nothing and casts k votes passes every check."""
     parameters = replace(KNN, weights=weights)
     run = await knn({liar: TakeOver(by=5, entry=2)}, parameters)
     for answer in run.results.values():
@@ -84,7 +84,7 @@ async def test_votes_that_are_added_are_not_found(method: SumMethod) -> None:
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 @pytest.mark.parametrize("by", [-6.0, 0.25])
 async def test_votes_that_nobody_can_have_are_found(method: SumMethod, by: float) -> None:
-    """Fewer than one's own votes, or parts of a vote, end the run; anybody may have done it."""
+    """Totals below a party's own votes, or fractions of a vote, end the run and blame nobody."""
     with pytest.raises(RunFailed, match="caused vote totals") as caught:
         await knn({"party-4": WrongSum(by)}, replace(KNN, sum=method))
     found = accusations(caught.value, "party-4")
@@ -119,7 +119,7 @@ async def test_a_client_that_asks_one_party_something_else_is_not_found() -> Non
 
 
 async def test_a_lie_about_its_own_rows_is_never_found() -> None:
-    """Whoever says that all its rows are of one class wins some queries, and nobody can know."""
+    """A party that gives all its rows one class wins some queries and is never detected."""
     shares = []
     for liar in NAMES:
         run = await knn({liar: InputSubstitution(label=1)})

@@ -50,7 +50,7 @@ def ask(
 
 
 class Found(NamedTuple):
-    """How many of the honest parties' values were found, of how many, and what was promised."""
+    """The honest values found by an attack, their number, and the number promised."""
 
     right: int
     honest: int

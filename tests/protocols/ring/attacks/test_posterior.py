@@ -58,9 +58,9 @@ def attacked(
 
 @CASES
 def test_the_posterior_is_calibrated(parameters: TopKParameters, rows: int, place: int) -> None:
-    """Of what has posterior q, the fraction q is real, whatever one selects by (false alarm 1e-6).
+    """The fraction q of entries with posterior q is real, for any selection (false alarm 1e-6).
 
-    Given the view, only a run's last change is in doubt, so that the terms of a sum over runs are
+    Given the view, only a run's last change is in doubt, so the terms of a sum over runs are
     independent, and their variances are q(1-q).
     """
     claims, posterior, own = attacked(parameters, rows, place)
@@ -128,7 +128,7 @@ def seen(parameters: TopKParameters, *path: float) -> TopKView:
 
 
 def test_certainties() -> None:
-    """What exceeds the value that it displaced is noise, and without noise all is real."""
+    """An entry above the value that it displaced is noise; without noise all are real."""
     prior = UniformPrior(20)
     assert sandwich_posterior(seen(ONE, 0.2, 0.25), "party-2", prior).item() == 0
     assert sandwich_posterior(seen(ONE, 0.2, 0.2), "party-2", prior).item() == 0
@@ -150,7 +150,7 @@ def test_the_unit_of_the_values_does_not_matter() -> None:
 
 
 async def test_a_real_run_is_read_by_two_colluders() -> None:
-    """Of all that a party puts in in real runs, two colluders tell nearly all noise from values.
+    """Two colluders separate nearly all noise from the values that a party inserts in real runs.
 
     In law at least 65 in 100 new entries are noise; the optimal attack decides at most 1 in 100
     wrong, as often as its posterior says, and misses at most 1 in 100 values (false alarm 1e-6).

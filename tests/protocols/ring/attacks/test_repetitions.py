@@ -1,4 +1,4 @@
-"""How far the attack over repetitions gets, by sessions and colluders."""
+"""The success of the attack over repetitions, by sessions and colluders."""
 
 from dataclasses import replace
 from math import comb

@@ -1,4 +1,4 @@
-"""The attack on secure sums, held against the truth of real runs."""
+"""The attack on secure sums, compared with the truth of real runs."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What a coalition's joint view holds: of real runs, and of simulated ones."""
+"""The content of a coalition's joint view, in real and in simulated runs."""
 
 from dataclasses import replace
 

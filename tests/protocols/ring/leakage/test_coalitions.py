@@ -1,4 +1,4 @@
-"""What a coalition of the ring sees of the parties between its members."""
+"""A ring coalition's view of the parties between its members."""
 
 import numpy as np
 import pytest

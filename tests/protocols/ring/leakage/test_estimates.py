@@ -1,4 +1,4 @@
-"""What estimates of leakage are made of: the values of trials, and intervals."""
+"""The ingredients of leakage estimates: the values of trials, and intervals."""
 
 import numpy as np
 import pytest

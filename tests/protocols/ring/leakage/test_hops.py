@@ -1,4 +1,4 @@
-"""What a hop of PP-TopK leaks: against enumerated cases and a plain-Python reference."""
+"""Leakage of a hop of PP-TopK: against enumerated cases and a plain-Python reference."""
 
 import math
 from collections import Counter
@@ -53,7 +53,7 @@ def test_the_second_round_is_compared_with_what_the_successor_passed_on() -> Non
 
 
 def test_the_standard_error_is_that_of_independent_trials() -> None:
-    """For a mean over trials the jackknife is the textbook standard error."""
+    """The jackknife of a mean over independent trials is the textbook standard error."""
     leak = estimate_hop_leakage(ORDERS, HONEST, rng())
     least_so_far = ORDERS[:, :, 0] == np.minimum.accumulate(ORDERS[:, :, 0], axis=1)
     expected = stats.sem(least_so_far.mean(axis=1))

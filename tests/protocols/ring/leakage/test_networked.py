@@ -1,4 +1,4 @@
-"""What networked parties give away is what the vectorised estimators say."""
+"""Leakage of networked parties: equal to the vectorised estimates."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How often PP-TopK exposes a party: against exact laws and the paper's claims."""
+"""Exposure rates of PP-TopK: against exact laws and the paper's claims."""
 
 import math
 from dataclasses import replace
@@ -14,12 +14,12 @@ from veilring.protocols.ring.leakage import estimate_hop_leakage, uniform_values
 
 
 def test_noise_in_round_one_hides_at_its_rate() -> None:
-    """The starter of a first round inserts with probability 1 - P0, the others never more often.
+    """The starter of a first round inserts with probability 1 - P0, and others at most as often.
 
-    Whoever would insert without noise does so if it makes none itself, for noise of others never
-    displaces a value that is in the result. So with noise a position's exposure is between 1 - P0
-    times that without, which is 1 - C(5p, 2)/C(5p + 5, 2) at position p, and 1 - P0. These ranges
-    are further apart than Hoeffding's inequality lets an estimate stray (false alarm 1e-6).
+    A party that would insert without noise inserts if it makes none itself, because noise of others
+    never displaces a value of the result. At position p the exposure without noise is
+    1 - C(5p, 2)/C(5p + 5, 2). With noise it is between 1 - P0 times that exposure, and 1 - P0.
+    These ranges are wider apart than the error of Hoeffding's inequality (false alarm 1e-6).
     """
     values = uniform_values(20_000, 3, 2, 5, rng(5))
     without = sum(1 - math.comb(5 * p, 2) / math.comb(5 * p + 5, 2) for p in range(3)) / 3
@@ -67,13 +67,14 @@ def has_one_of_the_least(n: int, rows: int, k: int) -> float:
 
 @pytest.mark.parametrize("n", [4, 10, 40])
 def test_a_larger_k_exposes_more(n: int) -> None:
-    """In round 2 more are exposed with k = 40 than with k = 1, and never fewer (alarm 1e-6).
+    """In round 2, a k of 40 exposes more than a k of 1, and never fewer (false alarm 1e-6).
 
-    With k = 1 a party that makes no noise is exposed only if its least value is below those of the
-    B parties before it that made none either: for the p-th of them with probability
+    With k = 1 a party without noise is exposed only if its least value is below those of the B
+    parties before it without noise. The probability for the p-th of them is
     E[1 / (1 + B)] = 2 (1 - 2^-p) / p. Noise lifts an entry above such a value only if two parties'
-    least are within delta, which 1e-12 makes as rare as 1e-7. With k = 40 all that have one of the
-    least are exposed. Hoeffding's inequality keeps estimates within half of what is between.
+    least values are within delta, which 1e-12 makes as rare as 1e-7. With k = 40, all parties with
+    one of the least values are exposed. Hoeffding's inequality keeps the estimates within half of
+    the difference.
     """
     parameters = TopKParameters(k=1, P0=1.0, d=0.5, rounds=2, delta=1e-12, upper=1.0)
     trials = 2000
