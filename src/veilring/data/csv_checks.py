@@ -154,8 +154,8 @@ def require_no_ids(file: str, column: TextColumn) -> None:
     if column.different == len(column) >= IDS_ROWS_MIN:
         raise InputError.because(
             f"{file}, column {column.name!r}: each of the {len(column)} rows has a different"
-            " value, as if they were ids or names; leave the column out, or group the values into"
-            " categories",
+            " value, as if they were ids or names; remove the column from the file, or group the"
+            " values into categories",
             field=f"{file}, column {column.name!r}",
         )
 
