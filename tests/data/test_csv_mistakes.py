@@ -145,7 +145,7 @@ def test_a_column_that_is_called_label_is_offered(tmp_path: Path, name: str) -> 
     labels = columns.pop("class")
     path = table(tmp_path / "rows.csv", {name: labels, **columns})
     (note,) = load(str(path)).notes
-    assert note.startswith("the last column, 'ward', is taken as the label, though there is")
+    assert note.startswith("the last column, 'ward', is taken as the label, although there is")
     assert note.endswith(f"choose it with --label {name}")
     chosen = load(str(path), label=name)
     assert (chosen.notes, chosen.label_name) == ((), name)
