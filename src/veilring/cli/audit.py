@@ -165,7 +165,7 @@ def _show(audit: "Audit") -> None:
     for heading in ("claim", "verdict", "finding"):
         table.add_column(heading)
     for claim in audit.claims:
-        power = f"\nLeast violation found: {claim.power}" if claim.power else ""
+        power = f"\n{claim.power}" if claim.power else ""
         table.add_row(claim.claim, claim.verdict, f"{claim.finding}{power}", end_section=True)
     console = make_console()
     console.print(table)

@@ -120,7 +120,7 @@ def remove_row(example: Example, *, epsilon: float, delta: float) -> Comparison:
     """Compare an example with the one in which the last party lacks its first row."""
     party, rows = list(example.parts.items())[-1]
     fewer = example.holding(party, Rows(rows.features[1:], rows.labels[1:]))
-    return Comparison("whether a row is there", example, fewer, epsilon, delta)
+    return Comparison("the presence of a row", example, fewer, epsilon, delta)
 
 
 def replace_row(example: Example, *, epsilon: float) -> Comparison:
@@ -129,9 +129,9 @@ def replace_row(example: Example, *, epsilon: float) -> Comparison:
     alone = Rows(rows.features[:1], rows.labels[:1])
     opposite = Rows(1 - alone.features, 1 - alone.labels)
     one, other = (example.holding(party, each) for each in (alone, opposite))
-    return Comparison("which row a client holds", one, other, epsilon)
+    return Comparison("the row of a client", one, other, epsilon)
 
 
 def replace_query(example: Example, *, epsilon: float) -> Comparison:
     """Compare an example with the one in which the opposite query is asked."""
-    return Comparison("which query is asked", example, example.asking(1 - example.queries), epsilon)
+    return Comparison("the query", example, example.asking(1 - example.queries), epsilon)

@@ -301,6 +301,28 @@ class Setup(ABC):
             Class numbers, shape (queries,).
         """
 
+    def observe(
+        self, queries: NDArray[np.float64], runs: int, rng: Generator
+    ) -> NDArray[np.float64] | None:
+        """Draw views of the observers in this process, with the same steps that parties run.
+
+        An audit of an ε compares many more of these than it can play over messages. By default
+        they are the labels of the batch; None if queries are private, because the observers then
+        learn no labels.
+
+        Args:
+            queries: The queries of one batch, shape (queries, features), scaled into [0, 1].
+            runs: The number of independent batches.
+            rng: The randomness of all parties.
+
+        Returns:
+            Numbers that the observers can compute from their views of each batch, shape
+            (runs, numbers); NaN for a number that a view lacks.
+        """
+        if not self.system.hides_rows:
+            return None
+        return np.array([self.label(queries, rng) for _ in range(runs)], np.float64)
+
     @abstractmethod
     def spent(self, batches: int) -> Spent:
         """Return the total spending of the given number of batches."""

@@ -1,8 +1,8 @@
-"""Lies: each generic adversary at each position and message, and what honest parties make of it.
+"""Lies: each generic adversary at each position and message, and the outcome at honest parties.
 
-An audit first plays the run honestly and writes down what each party sends. Then it plays it again
-for each party, each of its messages and each way to lie about that one message, and for each
-adversary that acts in the whole run. The table says how each of them ended.
+An audit first plays an honest run and records the messages of each party. Then it repeats the run
+for each party, each of its messages and each way to lie about that message, and for each adversary
+that acts in the whole run. The table shows how each run ended.
 """
 
 from collections import Counter
@@ -50,15 +50,15 @@ class Verdict(StrEnum):
     SUSPECTS = "named suspects"
     UNCHANGED = "result unchanged"
     UNNOTICED = "wrong result unnoticed"
-    HANG = "hang"
-    """Time is up, and nobody is named."""
+    HANG = "timeout, nobody named"
+    """A run reaches its time limit, and nobody can be blamed."""
     UNNAMED = "nobody named"
     """They end in an error that names nobody, and not because time was up."""
     MISNAMED = "honest party named"
 
 
 class Lie(NamedTuple):
-    """A lie and what became of it."""
+    """A lie and its outcome."""
 
     adversary: str
     party: str
@@ -70,7 +70,7 @@ class Lie(NamedTuple):
     """The place of that message among all that the party sends, from 0; -1 without one."""
     verdict: Verdict
     said: str
-    """What an honest party said, or what is wrong with its result."""
+    """The error of an honest party, or the mistake in its result."""
 
     def __str__(self) -> str:
         about = f" of message {self.place} ({self.message} to {self.to})" if self.message else ""
@@ -107,7 +107,7 @@ class Lies:
         """Fail if any lie ended in one of these ways.
 
         Raises:
-            AssertionError: With the lies that did.
+            AssertionError: If there is such a lie; the message lists them.
         """
         found = self.of(*verdicts).rows
         told = "\n".join(map(str, found[:10]))
@@ -230,7 +230,7 @@ def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> 
 
 
 class _Recorder(Adversary):
-    """Is honest, and writes down what its party sends."""
+    """Records the messages of a party that follows the protocol."""
 
     def __init__(self, sent: list[Seen]) -> None:
         self._sent = sent
@@ -245,7 +245,7 @@ class _Recorder(Adversary):
 
 
 def _recorded(subject: Subject, seed: int) -> dict[str, list[Seen]]:
-    """Return what each party sends in an honest run, with receivers in place of senders."""
+    """Return the messages of each party in an honest run, with receivers in place of senders."""
     sent: dict[str, list[Seen]] = {party: [] for party in subject.parties}
     _play(subject, {party: _Recorder(sent[party]) for party in subject.parties}, seed)
     return sent
@@ -307,7 +307,7 @@ def _ways(
 
 
 def _changed(name: str, change: Callable[[object], object], message: Message) -> Message:
-    """Return a message with one field changed; whoever receives it judges whether it fits."""
+    """Return a message with one field changed; its receiver judges whether it fits."""
     return message.model_copy(update={name: change(getattr(message, name))})
 
 
@@ -362,6 +362,8 @@ def _judge(played: Played, liar: str) -> tuple[Verdict, str]:
     named = {name for error in alike if (name := blamed_party(error))}
     suspects = {name for error in alike for name in getattr(error, "suspects", ())}
     said = str(root) if isinstance(root, VeilringError) else repr(root)
+    if isinstance(root, SessionAborted) and root.by == liar and named - {liar}:
+        return Verdict.SUSPECTS, said  # the liar accuses another party; the error names both
     if named:
         return (Verdict.MISNAMED if named - {liar} else Verdict.CULPRIT), said
     if liar in suspects:

@@ -123,6 +123,16 @@ def count(rows: vr.Rows, classes: int) -> Words:
     return np.bincount(rows.labels, minlength=classes).astype(np.uint64)
 
 
+def with_less_noise(kind: type[vr.System], times: float = 4.0) -> type[vr.System]:
+    """Return a system that adds the noise of a multiple of the ε that it promises."""
+
+    def setup(system: vr.System, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> vr.Setup:
+        loud = kind(**{**system.model_dump(), "epsilon": times * system.epsilon})  # type: ignore[attr-defined]  # which all these systems have
+        return loud.setup(parts, facts)
+
+    return type(f"Quiet{kind.__name__}", (kind,), {"setup": setup})
+
+
 class QuietOwner(DataOwner):
     """A data owner whose noise is that of four times the ε that it claims and accounts for."""
 

@@ -55,7 +55,7 @@ def test_the_page_has_every_claim_with_its_verdict() -> None:
     for claim in CLAIMS:
         assert f"Promise &lt;{claim.verdict}&gt;." in page
     assert 'mistake = "leak"' in unescape(page)
-    assert outcome(AUDIT) == "1 of 5 claims is contradicted: CONTRADICTED."
+    assert outcome(AUDIT) == "1 of 6 claims is contradicted: CONTRADICTED."
 
 
 def test_a_folder_has_the_page_the_numbers_and_the_worlds(tmp_path: Path) -> None:

@@ -291,6 +291,29 @@ class LDPSetup(Setup):
         return self._classifier.classify(queries)
 
     @override
+    def observe(
+        self, queries: NDArray[np.float64], runs: int, rng: Generator
+    ) -> NDArray[np.float64]:
+        """Draw the bytes of each client's report, by the question that it drew."""
+        rows = together(self.parts)
+        drawn = [
+            self._reports_of(np.tile(row, (runs, 1)), np.repeat(label, runs), rng)
+            for row, label in zip(rows.features, rows.labels, strict=True)
+        ]
+        return np.concatenate(drawn, axis=1)
+
+    def _reports_of(
+        self, rows: NDArray[np.float64], labels: NDArray[np.int64], rng: Generator
+    ) -> NDArray[np.float64]:
+        """Return one report for each row: the bytes of each question, NaN if it was not drawn."""
+        said, columns = answer(self.survey, rows, labels, rng), list[NDArray[np.float64]]()
+        for clients, reports in zip(said.clients, said.reports, strict=True):
+            column = np.full((len(rows), reports.shape[1]), np.nan)
+            column[clients] = reports
+            columns.append(column)
+        return np.concatenate(columns, axis=1)
+
+    @override
     def spent(self, batches: int) -> Spent:
         """Return the spending of each client on its one report, for any number of batches."""
         return Spent(self.survey.exact_epsilon, 0.0, 1, "report")

@@ -388,6 +388,14 @@ class VotesSetup(Setup):
         parts, radii = list(self.parts.values()), self.radii(queries)
         return noisy_votes(queries, parts, self.parameters, rng, radii=radii)
 
+    @override
+    def observe(
+        self, queries: NDArray[np.float64], runs: int, rng: Generator
+    ) -> NDArray[np.float64]:
+        """Draw the noisy votes of a batch, which all parties learn."""
+        answers = (self.answer(queries, rng).totals for _ in range(runs))
+        return np.array([totals.ravel() for totals in answers], np.float64)
+
     def radii(self, queries: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return the radii of a batch, shape (queries,); none if the parameters determine them.
 

@@ -28,7 +28,9 @@ from veilring.protocols.release.algorithm.steps import (
     Released,
     ReleaseParameters,
     read_release,
+    release_steps,
     released_size,
+    simulate_draws,
     simulate_release,
     write_release,
 )
@@ -373,14 +375,30 @@ class ReleaseSetup(Setup):
     def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
         return self.release(rng).model.predict(queries)
 
+    @override
+    def observe(
+        self, queries: NDArray[np.float64], runs: int, rng: Generator
+    ) -> NDArray[np.float64]:
+        """Draw noisy totals without the observers' own vectors, which they can subtract."""
+        own = 0 if self._release.trusted else len(self.observers)
+        return np.array([self._draw_unknown(own, rng) for _ in range(runs)])
+
+    def _draw_unknown(self, own: int, rng: Generator) -> NDArray[np.float64]:
+        parts = self._parts()
+        steps, rngs = release_steps(self.parameters), rng.spawn(len(parts))
+        drawn = simulate_draws(steps, parts, self.parameters, rngs)
+        return np.concatenate([each[own:].sum(axis=0, dtype=np.float64) for each in drawn])
+
+    def _parts(self) -> list[Rows]:
+        return [together(self.parts)] if self._release.trusted else list(self.parts.values())
+
     def release(self, rng: Generator) -> Released:
         """Release the rows in this process, by the very steps that the parties run.
 
         Args:
             rng: The randomness of all parties.
         """
-        trusted = self._release.trusted
-        parts = [together(self.parts)] if trusted else list(self.parts.values())
+        parts = self._parts()
         return simulate_release(parts, self.parameters, rng.spawn(len(parts)))
 
     @override

@@ -409,6 +409,12 @@ class TreeWalkSetup(ServerSetup):
         return voted[back]
 
     @override
+    def observe(self, queries: _Floats, runs: int, rng: Generator) -> NDArray[np.float64]:
+        """Draw the places that the server finds for its client's noisy answers."""
+        found = self.lookup.find(self.places, np.tile(queries, (runs, 1)), rng)
+        return found.reshape(runs, -1).astype(np.float64)
+
+    @override
     def spent(self, batches: int) -> Spent:
         return Spent(self.lookup.epsilon_spent, 0.0, 1, "query")
 

@@ -43,7 +43,7 @@ def audit(
 
     Args:
         subject: A system, a class of systems with its defaults, or a role with its claims.
-        quick: Whether to run less: some 10 to 20 s on two cores.
+        quick: Whether to run less: about 20 s on two idle cores.
         parties: The number of parties that hold rows, for a system.
         seed: The seed of all runs.
         workers: The number of processes that share the checks; 1 is this process.
@@ -79,15 +79,29 @@ def audit(
 
 def _checks_of_system(subject: AuditedSystem, effort: Effort, seed: int) -> list[Check]:
     comparisons = subject.system.comparisons(subject.example)
+    nothing = [] if comparisons else [partial(_without_comparisons, subject)]
     shared = effort.shared_by(len(comparisons) + _LABEL_TESTS)
     given = (subject, shared, seed)
     return [
         partial(check_runs, *given),
         partial(check_labels, *given),
         *(partial(check_comparison, *given, number=number) for number in range(len(comparisons))),
+        *nothing,
         partial(check_accounts, *given),
         partial(check_faults, *given),
         partial(check_liars, *given),
+    ]
+
+
+def _without_comparisons(subject: AuditedSystem) -> list[Claim]:
+    promise = subject.promise
+    return [
+        Claim(
+            "privacy",
+            f"Protects {promise.protects} from {promise.against}.",
+            Verdict.NOT_TESTED,
+            f"`{type(subject.system).__name__}.comparisons` returns no pair of worlds to compare.",
+        )
     ]
 
 
@@ -125,7 +139,7 @@ def _checked(check: Check) -> list[Claim]:
         return [
             Claim(
                 name,
-                "Runs without faults succeed.",
+                "A run without faults succeeds.",
                 Verdict.CONTRADICTED,
                 f"A run failed: {type(error).__name__}: {error}",
             )
@@ -145,7 +159,7 @@ def _stated(subject: AuditedSystem) -> list[Claim]:
                 "limits",
                 subject.promise.note,
                 Verdict.NOT_CLAIMED,
-                "These sentences limit the promise. They claim nothing that a run can contradict.",
+                "These sentences limit the promise, so no run can contradict them.",
             )
         )
     return claims

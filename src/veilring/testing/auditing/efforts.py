@@ -1,4 +1,4 @@
-"""How much an audit runs."""
+"""Efforts of audits: the size of each part."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,6 +12,8 @@ class Effort:
 
     Attributes:
         runs: The runs of each comparison of two worlds, both together; a multiple of 4.
+        drawn: The views of each comparison that a system draws in one process, both worlds
+            together; a multiple of 8.
         worlds: The worlds with faults that are explored at first.
         worlds_max: The worlds that are explored until each class of fault has struck.
         every_message: Whether each message of a run is struck by each class of fault as well.
@@ -19,6 +21,7 @@ class Effort:
     """
 
     runs: int
+    drawn: int
     worlds: int
     worlds_max: int
     every_message: bool
@@ -29,7 +32,7 @@ class Effort:
         return replace(self, alarm=self.alarm / max(1, tests))
 
 
-QUICK: Final = Effort(runs=1_600, worlds=20, worlds_max=100, every_message=False)
-"""Some 10 to 20 s of two cores."""
-FULL: Final = Effort(runs=8_000, worlds=200, worlds_max=400, every_message=True)
+QUICK: Final = Effort(runs=1_600, drawn=8_000, worlds=20, worlds_max=100, every_message=False)
+"""About 20 s of two idle cores."""
+FULL: Final = Effort(runs=8_000, drawn=60_000, worlds=200, worlds_max=400, every_message=True)
 """Up to a few minutes."""

@@ -19,13 +19,14 @@ from veilring.testing.exploring import (
     to_toml,
 )
 from veilring.testing.exploring.campaign import explore_seed
+from veilring.testing.hiding.twosample import POWER
 from veilring.testing.lies import Lies, audit_subject, audit_system
 from veilring.testing.lies import Verdict as Outcome
 
 _PROMISED: Final = (
-    "No fault leads to a wrong result or a run without an end: each failure is a named error."
+    "No fault leads to a wrong result or an endless run: each failure is a named error."
 )
-_ANY_ONE: Final = "A mistake that a single fault at any message of this run shows."
+_ANY_ONE: Final = "The audit finds any mistake that a single fault at one message reveals."
 _UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
 _SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")
 _SMALLEST: Final = ("data.source=iris", "parties.count=3", "data.queries=1")
@@ -75,25 +76,37 @@ def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "")
     if campaign.failures:
         seed, said = next(iter(campaign.failures.items()))
         wrong = (
-            f"{len(campaign.failures)} of {campaign.seeds} worlds went wrong; in that of seed"
+            f"{len(campaign.failures)} of {campaign.seeds} worlds failed. In the world of seed"
             f" {seed}: {'; '.join(said)}."
         )
     elif not campaign.succeeded:
         wrong = f"None of {runs} runs has a result."
-    missing = "" if not campaign.missing else f" Not reached: {', '.join(campaign.missing)}."
+    if not wrong and not campaign.struck.total():
+        none = f"No fault had an effect on any of {runs} runs in {campaign.seeds:,} worlds."
+        return Claim(name, promised, Verdict.NOT_TESTED, none)
+    absent = ", ".join(campaign.missing)
+    missing = f" No fault of these classes had an effect: {absent}." if absent else ""
     return Claim(
         name,
         promised,
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
         wrong
-        or f"In {campaign.seeds:,} worlds, {campaign.succeeded:,} runs had a right result and"
-        f" {campaign.failed:,} ended in named errors.{missing}",
-        power or f"A mistake that one world in {max(1, campaign.seeds // 3)} shows, with 95 %.",
+        or f"In {campaign.seeds:,} worlds, {campaign.succeeded:,} runs had a correct result and"
+        f" {campaign.failed:,} failed with a named error.{missing}",
+        power or _power_of(campaign.seeds),
         (
             f"faults that had an effect: {dict(campaign.struck)}",
             f"situations reached: {dict(campaign.reached)}",
         ),
         dict(_smallest(name, campaign)) if campaign.failures else {},
+    )
+
+
+def _power_of(worlds: int) -> str:
+    """Return the share of worlds in which a mistake must appear to be found with 95 %."""
+    return (
+        "With a probability of 95 %, the audit finds a mistake that appears in"
+        f" {1 - (1 - POWER) ** (1 / worlds):.1%} of all such worlds."
     )
 
 
@@ -120,21 +133,28 @@ def _claimed_of_liars(subject: AuditedSystem | RoleClaims) -> tuple[bool, str]:
 def _judge_liars(subject: AuditedSystem | RoleClaims, lies: Lies) -> Claim:
     claimed, assumed = _claimed_of_liars(subject)
     counts = {verdict: lies.count(verdict) for verdict in Outcome if lies.count(verdict)}
-    table = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    table = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
     bad = lies.of(*_UNNOTICED)
     if claimed:
         verdict = Verdict.CONTRADICTED if len(bad) else Verdict.HOLDS
-        promised = f"{assumed} A malicious party changes no result unnoticed.".strip()
-        finding = f"{len(bad)} of {len(lies)} lies go unnoticed, hang the run or blame another."
+        promised = f"{assumed} A malicious party cannot change a result unnoticed.".strip()
+        finding = (
+            f"{len(bad)} of {len(lies)} lies changed a result unnoticed, ended in an unexplained"
+            " timeout, or led to blame of an honest party."
+        )
+        if not len(lies):
+            return Claim("malicious parties", promised, Verdict.NOT_TESTED, "No message was sent.")
     else:
         verdict = Verdict.NOT_CLAIMED
-        promised = f"{assumed} Nothing is promised of results when a party lies.".strip()
-        finding = f"Of {len(lies)} generic lies by one party: {table}."
+        promised = f"{assumed} It does not cover the results of runs with a liar.".strip()
+        finding = f"Outcomes of {len(lies)} generic lies by one party: {table}."
     return Claim(
         "malicious parties",
         promised,
         verdict,
         finding,
-        "Each generic lie about each message, by one party at a time." if claimed else "",
+        "The audit tries each generic lie about each message, by one party at a time."
+        if claimed
+        else "",
         (*str(lies).splitlines(), *map(str, bad.rows[:5])),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """What an audit found about a claim."""
+    """The outcome of an audit for one claim."""
 
     HOLDS = "holds"
     """It was tested, and nothing contradicts it."""
@@ -17,8 +17,10 @@ class Verdict(StrEnum):
     """A run contradicts it."""
     NOT_CLAIMED = "not claimed"
     """The promise does not cover it; the evidence shows what happens."""
+    NOT_TESTED = "not tested"
+    """The runs that should test it did not; the finding gives the reason."""
     BY_ARGUMENT = "by argument"
-    """No run can test it; the finding names the proof or the test that carries it."""
+    """No run can test it; the finding names the proof or the test that supports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Claim:
         promised: The statement, as one or two sentences.
         verdict: The verdict.
         finding: What was found, as one or two sentences.
-        power: The least violation that the audit would have found; empty where it tests nothing.
+        power: The violations that the audit would have found, as sentences; empty if it tested
+            nothing.
         evidence: The numbers behind the finding, one line each.
         files: Files that reproduce the finding, by name.
     """

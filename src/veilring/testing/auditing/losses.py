@@ -1,55 +1,88 @@
-"""A lower bound of the privacy loss between two worlds, from the views of many runs.
+"""Lower bounds of the privacy loss between two worlds, from the views of many runs.
 
-An event is chosen on one half of the runs: a classifier learns from the views, and the coordinate
-that tells most on its own is found. On the other half, exact binomial bounds (Clopper and Pearson
-1934) on the event's probabilities in both worlds prove a loss that the protocol has at least,
-except with the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
+An event is chosen on one half of the runs. On the other half, exact binomial bounds (Clopper and
+Pearson 1934) on the event's probabilities in both worlds prove a loss that the protocol has at
+least, except with the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
+
+Views are those of runs over messages, or those that a system draws in one process with the same
+steps. The second kind is faster, so that many more runs prove a larger part of the loss.
 """
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.audits import audited_epsilon_of_scores
+from veilring.privacy.tails import proportion_bounds
 from veilring.randomness import Streams
-from veilring.testing.hiding.attackers import find_varied, learn_best
+from veilring.testing.hiding.attackers import Attacker, Likelihood, find_varied, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS
 from veilring.testing.hiding.features import Layout, Strip
-from veilring.testing.hiding.places import Columns, Coordinate
-from veilring.testing.hiding.twosample import POWER, Bins, choose_bins, cut_bins
+from veilring.testing.hiding.places import Columns
+from veilring.testing.hiding.twosample import POWER
 from veilring.testing.hiding.worlds import World, play_world
 
 _READ_AT_ONCE: Final = 1_000
-_SCORE_MAX: Final = 2  # an event of the classifier, and one of a single coordinate
+_BOUNDS: Final = 2
+"""A lower bound of one probability and an upper bound of the other share the false alarms."""
+_THRESHOLDS: Final = 400
+"""Quantiles of a score that may bound an event: the best of more would hardly differ."""
+_RIDGE: Final = 1e-6
+"""The part of the variance that is added so that collinear numbers have a discriminant."""
 _STEPS: Final = 400
 _STEP: Final = 0.05
+
+Scores = NDArray[np.float64]
+_Counts = NDArray[np.int64]
+Statistic = Callable[[Columns], Scores]
+"""A function from the coordinates of runs to one number each; events are its tails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A set of views: those whose statistic is at least a threshold.
+
+    Attributes:
+        name: The statistic in a few words.
+        statistic: The statistic.
+        threshold: The threshold.
+        likelier: The world in which the event is likelier, 0 or 1.
+    """
+
+    name: str
+    statistic: Statistic
+    threshold: float
+    likelier: int
+
+    def count(self, columns: Columns) -> int:
+        """Return the number of runs in the event."""
+        return int((self.statistic(columns) >= self.threshold).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the views of two worlds prove of the privacy loss between them.
+    """The privacy loss between two worlds that their views prove.
 
     Attributes:
-        epsilon: The loss that is proved, at least 0.
-        share_one: The share of held-out runs of the first world in the event.
-        share_other: The share of those of the other world.
+        epsilon: The proven loss, at least 0.
+        likely: The share of held-out runs in the event, in the world where it is likelier.
+        rare: The share in the other world.
         held_out: The number of held-out runs of each world.
-        attacker: The kind of the classifier.
-        coordinate: The coordinate that tells most on its own, if any varies.
-        alarm: The probability that the bound is above the true loss, at most.
-        delta: The delta of the claim.
+        event: The event in a few words.
+        alarm: The maximum probability that the bound is above the true loss.
+        delta: The δ of the claim.
     """
 
     epsilon: float
-    share_one: float
-    share_other: float
+    likely: float
+    rare: float
     held_out: int
-    attacker: str
-    coordinate: Coordinate | None
+    event: str
     alarm: float
     delta: float
 
@@ -59,6 +92,19 @@ class Loss:
         It is that of a protocol with randomised response in its views.
         """
         return least_violation(claimed, self.delta, self.held_out, self.alarm)
+
+    def rarest(self, claimed: float) -> float:
+        """Return the least probability of an event that contradicts a claim with `POWER`.
+
+        The event is impossible in the other world.
+        """
+        counts = np.arange(self.held_out + 1)
+        bounds = _bound(counts, np.zeros_like(counts), self.held_out, self.delta, self.alarm)
+        enough = counts[bounds > claimed]
+        if not len(enough):
+            return math.inf
+        least = proportion_bounds(enough[:1] - 1, self.held_out, 1 - POWER)
+        return float(least.high[0])
 
 
 def measure_loss(
@@ -70,10 +116,10 @@ def measure_loss(
         one: The first world.
         other: The other one, with the same parties, coalition and public arguments.
         runs: The number of runs of both worlds together, a multiple of 4.
-        delta: The delta of the claim.
-        alarm: The probability that the bound is above the true loss, at most.
+        delta: The δ of the claim.
+        alarm: The maximum probability that the bound is above the true loss.
         seed: The seed of all randomness.
-        strip: Computes more of the members' views.
+        strip: A function that computes more of the members' views.
     """
     streams, worlds = Streams(seed), (one, other)
     pilots = [
@@ -82,31 +128,75 @@ def measure_loss(
     ]
     layout = Layout([*chain(*pilots)], strip)
     seen = layout.of_views(one.coalition)
+    named = [str(each) for each, is_seen in zip(layout.coordinates, seen, strict=True) if is_seen]
     each = runs // 2
-    columns = [
+    views = [
         _read(layout, world, each, streams, f"world {number}")[:, seen]
         for number, world in enumerate(worlds)
     ]
-    half = each // 2
-    learned = np.concatenate([table[:half] for table in columns])
-    told = np.repeat([0, 1], half)
-    learner = learn_best(learned, told, int(streams.generator("learning").integers(1 << 31)))
-    at, event = _best_coordinate(learned, told == 1)
-    # Each score counts how many of two events hold: any function that is chosen on other runs may.
-    scores = [
-        (learner.attacker.guess(table[half:]) == 1).astype(np.int64) + event(table[half:])
-        for table in columns
-    ]
-    proved = audited_epsilon_of_scores(scores[1], scores[0], _SCORE_MAX, delta, alarm)
-    share_one, share_other = (float((score >= 1).mean()) for score in scores)
-    place = None if at is None else layout.coordinates[int(np.flatnonzero(seen)[at])]
+
+    def learn(columns: Columns, labels: NDArray[np.int64]) -> Iterator[tuple[str, Statistic]]:
+        learner = learn_best(columns, labels, int(streams.generator("learning").integers(1 << 31)))
+        yield f"a guess of {learner.name}", _guesses(learner.attacker)
+        yield from _likelihoods(columns, labels, named)
+
+    return prove_loss(views, learn, delta=delta, alarm=alarm)
+
+
+def measure_drawn_loss(
+    one: NDArray[Any], other: NDArray[Any], *, delta: float, alarm: float
+) -> Loss:
+    """Prove a privacy loss from views that a system has drawn in one process.
+
+    Args:
+        one: The views of the first world, shape (runs, numbers).
+        other: As many views of the other world.
+        delta: The δ of the claim.
+        alarm: The maximum probability that the bound is above the true loss.
+    """
+    named = [f"number {place}" for place in range(one.shape[1])]
+
+    def learn(columns: Columns, labels: NDArray[np.int64]) -> Iterator[tuple[str, Statistic]]:
+        yield from _likelihoods(columns, labels, named)
+        yield "a linear discriminant", _discriminant(columns, labels)
+
+    return prove_loss([one, other], learn, delta=delta, alarm=alarm)
+
+
+def prove_loss(
+    views: list[NDArray[Any]],
+    learn: Callable[[Columns, NDArray[np.int64]], Iterator[tuple[str, Statistic]]],
+    *,
+    delta: float,
+    alarm: float,
+) -> Loss:
+    """Choose an event on one half of the runs, and prove a loss with it on the other half.
+
+    Args:
+        views: The coordinates of the runs of each world, both of shape (runs, coordinates).
+        learn: A function that yields statistics with their names, given runs and their worlds.
+        delta: The δ of the claim.
+        alarm: The maximum probability that the bound is above the true loss.
+    """
+    half = len(views[0]) // 2
+    held_out = len(views[0]) - half
+    learned, chosen = ([world[: half // 2], world[half // 2 : half]] for world in views), []
+    fitted, tried = zip(*learned, strict=True)
+    labels = np.repeat([0, 1], half // 2)
+    bound = partial(_bound, runs=held_out, delta=delta, alarm=alarm)
+    for name, statistic in learn(np.concatenate(fitted), labels):
+        scores = [statistic(world) for world in tried]
+        chosen.append(_best_event(name, statistic, scores, bound, held_out))
+    _, event = max(chosen, key=lambda found: found[0])
+    counts = np.array([event.count(world[half:]) for world in views])
+    likely, rare = counts[[event.likelier, 1 - event.likelier]]
+    proved = float(bound(np.array([likely]), np.array([rare]))[0])
     return Loss(
-        epsilon=proved,
-        share_one=share_one,
-        share_other=share_other,
-        held_out=each - half,
-        attacker=learner.name,
-        coordinate=place,
+        epsilon=max(0.0, proved),
+        likely=likely / held_out,
+        rare=rare / held_out,
+        held_out=held_out,
+        event=event.name,
         alarm=alarm,
         delta=delta,
     )
@@ -116,10 +206,10 @@ def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -
     """Return the least loss of randomised response that contradicts a claim with 95 %.
 
     Args:
-        claimed: The epsilon of the claim.
-        delta: Its delta.
+        claimed: The ε of the claim.
+        delta: Its δ.
         held_out: The number of held-out runs of each world.
-        alarm: The probability that a bound is above the true loss, at most.
+        alarm: The maximum probability that a bound is above the true loss.
 
     Returns:
         The loss; infinite if so few runs contradict no loss at all.
@@ -130,14 +220,80 @@ def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -
         loss = claimed + step * _STEP
         likely = 1 / (1 + math.exp(-loss))
         hits = int(binom.ppf((1 - POWER) / 2, held_out, likely))
-        one, other = (_scored(count, held_out) for count in (hits, held_out - hits))
-        if audited_epsilon_of_scores(one, other, _SCORE_MAX, delta, alarm) > claimed:
+        if _bound(np.array([hits]), np.array([held_out - hits]), held_out, delta, alarm) > claimed:
             return loss
     return math.inf
 
 
-def _scored(hits: int, runs: int) -> NDArray[np.int64]:
-    return np.where(np.arange(runs) < hits, _SCORE_MAX, 0)
+def _bound(likely: _Counts, rare: _Counts, runs: int, delta: float, alarm: float) -> Scores:
+    """Return the loss that counts of events in two worlds prove; below 0 if they prove nothing."""
+    low = proportion_bounds(likely, runs, alarm / _BOUNDS).low - delta
+    high = proportion_bounds(rare, runs, alarm / _BOUNDS).high
+    return np.log(np.maximum(low, np.finfo(float).tiny)) - np.log(high)
+
+
+def _best_event(
+    name: str,
+    statistic: Statistic,
+    scores: list[Scores],
+    bound: Callable[[_Counts, _Counts], Scores],
+    held_out: int,
+) -> tuple[float, Event]:
+    """Return the tail of a statistic that is expected to prove most, and what it would prove."""
+    best, found = -math.inf, Event(name, statistic, -math.inf, 0)
+    for sign in (1.0, -1.0):
+        signed = [sign * each for each in scores]
+        ordered = np.unique(np.concatenate(signed))
+        places = np.linspace(0, len(ordered) - 1, min(len(ordered), _THRESHOLDS)).round()
+        thresholds = ordered[places.astype(np.int64)]
+        shares = [1 - np.searchsorted(np.sort(each), thresholds) / len(each) for each in signed]
+        counts = [np.round(share * held_out).astype(np.int64) for share in shares]
+        for likelier in (0, 1):
+            bounds = bound(counts[likelier], counts[1 - likelier])
+            at = int(bounds.argmax())
+            if bounds[at] > best:
+                best = float(bounds[at])
+                tail = _signed(statistic, sign)
+                found = Event(name, tail, float(thresholds[at]), likelier)
+    return best, found
+
+
+def _signed(statistic: Statistic, sign: float) -> Statistic:
+    return lambda columns: sign * statistic(columns)
+
+
+def _likelihoods(
+    columns: Columns, labels: NDArray[np.int64], named: list[str]
+) -> Iterator[tuple[str, Statistic]]:
+    single, several = Likelihood(columns, labels, factors=1), Likelihood(columns, labels)
+    place = single.most_telling
+    yield "no number varies" if place is None else named[place], _ratio(single)
+    yield "the likelihood of several numbers", _ratio(several)
+
+
+def _guesses(attacker: Attacker) -> Statistic:
+    return lambda columns: attacker.guess(columns).astype(np.float64)
+
+
+def _ratio(learned: Likelihood) -> Statistic:
+    def statistic(columns: Columns) -> Scores:
+        log = learned.log_likelihoods(columns)
+        return np.asarray(log[:, 1] - log[:, 0])
+
+    return statistic
+
+
+def _discriminant(columns: Columns, labels: NDArray[np.int64]) -> Statistic:
+    """Return Fisher's linear discriminant: for two Gaussians of one covariance it is optimal."""
+    varied = find_varied(columns)
+    filled = np.nan_to_num(columns[:, varied].astype(np.float64), nan=-1.0)
+    means = [filled[labels == label].mean(axis=0) for label in (0, 1)]
+    centred = filled - np.array(means)[labels]
+    spread = centred.T @ centred / len(filled)
+    spread[np.diag_indices_from(spread)] *= 1 + _RIDGE
+    spread[np.diag_indices_from(spread)] += _RIDGE
+    weights = np.linalg.solve(spread, means[1] - means[0])
+    return lambda given: np.nan_to_num(given[:, varied].astype(np.float64), nan=-1.0) @ weights
 
 
 def _read(layout: Layout, world: World, runs: int, streams: Streams, name: str) -> Columns:
@@ -145,30 +301,3 @@ def _read(layout: Layout, world: World, runs: int, streams: Streams, name: str) 
     while chunk := list(islice(played, _READ_AT_ONCE)):
         parts.append(layout.read(chunk))
     return np.concatenate(parts)
-
-
-def _best_coordinate(columns: Columns, second: NDArray[np.bool_]) -> "tuple[int | None, _Event]":
-    """Return the coordinate whose best set of bins tells most, and that set as an event."""
-    best: int | None = None
-    most, event = -1.0, _Event(0, Bins(np.array([])), np.array([False]))
-    for at in map(int, np.flatnonzero(find_varied(columns))):
-        bins = cut_bins(columns[:, at])
-        placed = bins.place(columns[:, at])
-        chosen = choose_bins(placed, second, bins.number)
-        inside = chosen[placed]
-        gap = float(inside[second].mean() - inside[~second].mean())
-        if gap > most:
-            best, most, event = at, gap, _Event(at, bins, chosen)
-    return best, event
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Event:
-    """Whether a coordinate lies in a set of bins."""
-
-    at: int
-    bins: Bins
-    chosen: NDArray[np.bool_]
-
-    def __call__(self, columns: Columns) -> NDArray[np.int64]:
-        return self.chosen[self.bins.place(columns[:, self.at])].astype(np.int64)

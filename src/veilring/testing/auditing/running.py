@@ -74,7 +74,7 @@ def check_runs(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim
 
 
 def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Claim]:
-    """Compare the law of labels over a network with that of the simulation in one process."""
+    """Compare the labels of runs over messages with those of the simulation in one process."""
     if subject.setup().is_exact:
         return []
     streams, runs = Streams(seed), effort.runs // 2
@@ -91,13 +91,14 @@ def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Clai
     return [
         Claim(
             "labels",
-            "Labels have the law of the simulation, which runs the steps of the parties in one"
-            " process.",
+            "Labels have the same distribution as in the simulation, which runs the parties' steps"
+            " in one process.",
             Verdict.CONTRADICTED if found.differs else Verdict.HOLDS,
-            f"Labels of {runs:,} runs over messages and of {runs:,} simulated runs "
-            + ("differ in law." if found.differs else "do not differ in law."),
-            f"A difference of {least_advantage(runs, effort.alarm / 2):.2f} in the probability of"
-            " a label.",
+            f"The labels of {runs:,} runs over messages "
+            + ("have another distribution than" if found.differs else "are consistent with")
+            + f" those of {runs:,} simulated runs.",
+            "With a probability of 95 %, the audit finds a label whose probability differs by"
+            f" {least_advantage(runs, effort.alarm / 2):.2f} or more.",
             (
                 f"mean class number of each query, over messages: {means[0]}",
                 f"mean class number of each query, simulated: {means[1]}",
@@ -118,17 +119,18 @@ def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[C
     beyond |= once.delta > promise.delta * (1 + _ROUNDING)
     shrinks = not beyond and (twice.epsilon or 0.0) < (once.epsilon or 0.0)
     wrong = {
-        "One unit spends more than the promise states": beyond,
-        "Two batches spend less than one": shrinks,
-        f"The account is kept for each {once.unit}": once.unit != promise.unit.split()[-1],
+        f"One unit spends {once}": beyond,
+        "Two batches spend less than one batch": shrinks,
+        f"The unit of the account is the {once.unit}": once.unit != promise.unit.split()[-1],
     }
     said = [f"{sentence}." for sentence, is_wrong in wrong.items() if is_wrong]
     unit = Claim(
         "unit",
         f"The guarantee is {promise.guarantee}.",
         Verdict.CONTRADICTED if said else Verdict.HOLDS,
-        " ".join(said) or f"The account states {once}, and with a second batch {twice}.",
-        "Any excess in the account of one or two batches. The privacy claim tests the noise.",
+        " ".join(said) or f"One batch spends {once}; two batches spend {twice}.",
+        "The audit finds any excess in the account of one or two batches. The privacy claim tests"
+        " the noise.",
         (f"one batch: {once}", f"two batches: {twice}"),
     )
     return [unit, *_check_budget(subject, seed)]
@@ -141,14 +143,14 @@ def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
         subject.invariant(subject.inputs, one.results)
         wrong = ""
     except AssertionError as error:
-        wrong = str(error) or "The invariant does not hold."
+        wrong = str(error) or "The result violates the invariant."
     cost = f"{one.cost.rounds} rounds, {one.cost.messages} messages, {one.cost.bytes} bytes"
     result = Claim(
         "result",
-        "A run without faults has the right result.",
+        "A run without faults has a correct result.",
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
-        wrong or "The invariant holds for the inputs of the audit.",
-        "Any result that the invariant refuses, for these inputs.",
+        wrong or "The results satisfy the invariant.",
+        "The audit finds any result that violates the invariant, for these inputs only.",
         (f"cost: {cost}",),
     )
     return [result, _reproducible(one.transcript == again.transcript, [one.transcript])]
@@ -201,7 +203,8 @@ def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:
         lines.append(f"{played.shape}: {_said(measured)}")
         if _numbers(measured) != _numbers(due):
             wrong.append(
-                f"{played.shape}: the closed form is {_said(due)}; the run took {_said(measured)}."
+                f"{played.shape}: the closed form predicts {_said(due)}; the run took"
+                f" {_said(measured)}."
             )
         facts = played.setup.facts
         before = subject.system.forecast(
@@ -218,17 +221,17 @@ def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:
             )
     return Claim(
         "cost",
-        "Rounds, messages and bytes of a run are those of the forecast, to the byte.",
+        "A run takes exactly the forecast number of rounds, messages and bytes.",
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
-        " ".join(wrong[:1]) or f"The cost of {len(runs)} runs equals the forecast.",
-        "A single byte, message or round.",
+        " ".join(wrong[:1]) or f"The cost of all {len(runs)} runs equals the forecast.",
+        "The audit finds a difference of a single round, message or byte.",
         tuple(lines),
     )
 
 
 def _said(cost: Forecast) -> str:
     setup = cost.setup
-    return f"{cost}, {setup.messages:,} messages and {setup.bytes:,} bytes of them for the set-up"
+    return f"{cost}, of which the set-up took {setup.messages:,} messages and {setup.bytes:,} bytes"
 
 
 def _numbers(cost: Forecast) -> tuple[int, ...]:
@@ -244,10 +247,11 @@ def _judge_exact_labels(runs: Sequence[_Played]) -> Claim:
     labels = sum(len(played.queries) for played in runs)
     return Claim(
         "labels",
-        "Labels are those of a classifier that has all rows in one place.",
+        "All labels equal those of the pooled classifier, which has all rows in one place.",
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
-        " ".join(wrong[:2]) or f"All {labels} labels of {len(runs)} runs are those.",
-        "A single wrong label in these runs.",
+        " ".join(wrong[:2])
+        or f"All {labels} labels of {len(runs)} runs equal those of the pooled classifier.",
+        "The audit finds a single wrong label in these runs.",
     )
 
 
@@ -262,11 +266,11 @@ def _judge_reproducible(runs: Sequence[_Played], again: Sequence[_Played]) -> Cl
 def _reproducible(equal: bool, transcripts: Sequence[str]) -> Claim:  # noqa: FBT001  (the finding)
     return Claim(
         "reproducible",
-        "Runs with one seed have one transcript.",
+        "Runs with the same seed have the same transcript.",
         Verdict.HOLDS if equal else Verdict.CONTRADICTED,
-        "Each run was repeated with its seed, and "
-        + ("sent the same bytes." if equal else "sent other bytes."),
-        "A single byte on any channel.",
+        "Each run was repeated with the same seed, and "
+        + ("sent exactly the same bytes." if equal else "sent different bytes."),
+        "The audit finds a difference of a single byte on any channel.",
         tuple(f"transcript {each}" for each in transcripts),
     )
 
@@ -274,7 +278,8 @@ def _reproducible(equal: bool, transcripts: Sequence[str]) -> Claim:  # noqa: FB
 def _check_budget(subject: AuditedSystem, seed: int) -> list[Claim]:
     """Have each party count its charges, and then one party refuse."""
     promised = (
-        f"Each party pays once for a {subject.promise.unit}, and an exhausted budget refuses."
+        f"Each party is charged once for each {subject.promise.unit}, and a run is refused if a"
+        " budget is exhausted."
     )
     by_argument = partial(Claim, "budget", promised, Verdict.BY_ARGUMENT)
     try:
@@ -305,18 +310,22 @@ def _check_budget(subject: AuditedSystem, seed: int) -> list[Claim]:
     except RunFailed as error:
         refused = describe_failure(error)
     holds = set(often.values()) == {1} and bool(refused)
-    times = ", ".join(f"{name} {count} times" for name, count in often.items())
+    times = ", ".join(
+        f"{name} {'once' if count == 1 else f'{count} times'}" for name, count in often.items()
+    )
     return [
         Claim(
             "budget",
             promised,
             Verdict.HOLDS if holds else Verdict.CONTRADICTED,
-            "Each party was charged once, and the run ended when one budget refused."
+            "Each party was charged once, and the run failed when one party refused to pay."
             if holds
-            else f"The parties were charged: {times}; "
-            + ("the run ended when one refused." if refused else "a refusal did not end the run."),
-            "A charge too many or too few, and a result without a charge.",
-            (f"charges: {times}", f"with a refusal: {refused or 'the run has a result'}"),
+            else f"Charges: {times}. The run "
+            + ("failed" if refused else "had a result")
+            + " although one party refused to pay." * (not refused)
+            + " when one party refused to pay." * bool(refused),
+            "The audit finds a missing or repeated charge, and a result without a charge.",
+            (f"charges: {times}", f"if one party refuses: {refused or 'the run has a result'}"),
         )
     ]
 

@@ -1,4 +1,4 @@
-"""What can be audited: a system on its example, and a role with its inputs."""
+"""Subjects of audits: a system on its example, and a role with its inputs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,12 +32,13 @@ class RoleClaims:
             parties that took part and the results of those that have one, each by name.
         other_inputs: The inputs of a world that the coalition may not tell apart from the first.
         coalition: The members of the coalition.
-        tells: All that the protocol may reveal to the coalition, as a function of all inputs.
+        tells: The information that the protocol may reveal to the coalition, as a function of all
+            inputs.
         public: The role's public arguments.
         least: The smallest number of parties that the role can do with after others were lost.
         strip: Computes more of the members' views.
         notices_liars: Whether it claims that no malicious party changes a result unnoticed.
-        title: What the page is called; by default the name of the role.
+        title: The title of the page; by default the name of the role.
     """
 
     role: Role
@@ -60,7 +61,7 @@ class RoleClaims:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """All that a party of a world is given."""
+    """The private input and the own arguments of a party."""
 
     own: object
     only: Mapping[str, object]

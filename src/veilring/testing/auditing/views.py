@@ -1,29 +1,43 @@
-"""Claims about views: that two worlds cannot be told apart, or by no more than e^ε."""
+"""Claims about views: that two worlds are indistinguishable, or up to a factor of e^ε."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
 from veilring.protocols.claims import Comparison
 from veilring.protocols.system import Promise
 from veilring.randomness import Streams
 from veilring.testing.auditing.efforts import Effort
 from veilring.testing.auditing.findings import Claim, Verdict
-from veilring.testing.auditing.losses import Loss, least_violation, measure_loss
+from veilring.testing.auditing.losses import (
+    Loss,
+    least_violation,
+    measure_drawn_loss,
+    measure_loss,
+)
 from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
 from veilring.testing.hiding.audit import Audit as Views
 from veilring.testing.hiding.audit import compare_views
+from veilring.testing.hiding.leaves import same_leaves
 from veilring.testing.hiding.stripping import strip_masks
+from veilring.testing.hiding.twosample import POWER
 
 EPSILON_TESTED: Final = 1.0
 """The ε at which a system is tested instead, if so few runs cannot contradict its own."""
 _LEAKAGE_TRIALS: Final = 2_000
+_PROOFS: Final = 2
+"""Runs over messages and drawn views share the false alarms of a comparison."""
 
 
 def check_comparison(
     subject: AuditedSystem, effort: Effort, seed: int, *, number: int
 ) -> list[Claim]:
-    """Tell the worlds of one comparison apart, as far as views allow.
+    """Try to distinguish the worlds of one comparison by their views.
 
     Args:
         subject: The system.
@@ -32,7 +46,9 @@ def check_comparison(
         number: The place of the comparison among those of the system.
     """
     compared = subject.system.comparisons(subject.example)
-    comparison, promise = compared[number], subject.promise
+    promise = subject.promise
+    comparison = _bounded(compared[number], promise)
+    _require_different(comparison, subject.setup().observers)
     name = "privacy" if len(compared) == 1 else f"privacy {number + 1}"
     if 0 < comparison.epsilon < math.inf:
         return [_check_epsilon(subject, comparison, effort, seed, number, name)]
@@ -51,8 +67,8 @@ def check_comparison(
         alarm=effort.alarm,
         **public,
     )
-    stated = promise.measure if comparison.is_bounded else f"{promise.measure}: nothing bounds it"
-    promised = f"{_protected(promise)} Stated: {stated}."
+    unbounded = "" if comparison.is_bounded else ", without a bound"
+    promised = f"{_protected(promise)} Guarantee: {promise.measure}{unbounded}."
     claim = _judge_views(views, name, promised, comparison.difference, one.coalition)
     if comparison.is_bounded or claim.verdict is Verdict.HOLDS:
         return [claim]
@@ -62,9 +78,9 @@ def check_comparison(
             name,
             promised,
             Verdict.LEAKS,
-            f"The view of {_names(one.coalition)} reveals {comparison.difference}: an attacker that"
-            f" learned from other runs is right with an advantage of {told:.2f}, where 0 is a"
-            " guess and 1 is certainty. The promise states that it leaks and bounds nothing.",
+            f"The view of {_names(one.coalition)} reveals {comparison.difference}: an attacker has"
+            f" an advantage of {told:.2f}, where 0 is guessing and 1 is certainty. The promise"
+            " states this leak without a bound.",
             claim.power,
             (*claim.evidence, *_measured(subject, seed)),
         )
@@ -72,15 +88,15 @@ def check_comparison(
 
 
 def check_hidden(subject: RoleClaims, effort: Effort, seed: int) -> list[Claim]:
-    """Tell the two worlds of a role apart."""
+    """Try to distinguish the two worlds of a role by their views."""
     promised = f"The view of {_names(subject.coalition)} reveals no more than `tells`."
     if subject.other_inputs is None or subject.tells is None:
         return [
             Claim(
                 "privacy",
-                "The view of a coalition reveals no more than it may.",
+                "The view of a coalition reveals no more than `tells`.",
                 Verdict.NOT_CLAIMED,
-                "The role has no second world: give `other_inputs`, `coalition` and `tells`.",
+                "The role has no second world; give `other_inputs`, `coalition` and `tells`.",
             )
         ]
     views = compare_views(
@@ -95,7 +111,7 @@ def check_hidden(subject: RoleClaims, effort: Effort, seed: int) -> list[Claim]:
         alarm=effort.alarm,
         **subject.public,
     )
-    difference = "which of the two worlds it is in"
+    difference = "which of the two worlds was run"
     return [_judge_views(views, "privacy", promised, difference, subject.coalition)]
 
 
@@ -109,43 +125,111 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
 ) -> Claim:
     promise = subject.promise
     promised = f"{_protected(promise)} For {promise.adjacency}: {promise.guarantee}."
-    claimed, tested, at = comparison.epsilon, subject, ""
-    held_out = effort.runs // 4
-    if math.isinf(least_violation(claimed, comparison.delta, held_out, effort.alarm)):
+    tested, at, alarm = subject, "", effort.alarm / _PROOFS
+    held_out = effort.drawn // 4
+    if math.isinf(least_violation(comparison.epsilon, comparison.delta, held_out, alarm)):
         system = subject.system.replaced(epsilon=EPSILON_TESTED)
         tested = AuditedSystem(system, subject.example)
-        comparison = system.comparisons(subject.example)[number]
-        at = f" It was tested at ε = {EPSILON_TESTED:g}: so few runs cannot contradict {claimed:g}."
+        at = (
+            f" The system was tested at ε = {EPSILON_TESTED:g}, because this number of runs cannot"
+            f" contradict {comparison.epsilon:g}."
+        )
+        comparison = _bounded(system.comparisons(subject.example)[number], tested.promise)
     one, other = (tested.world(each) for each in (comparison.one, comparison.other))
-    loss = measure_loss(
+    played = measure_loss(
         one,
         other,
         runs=effort.runs,
         delta=comparison.delta,
-        alarm=effort.alarm,
+        alarm=alarm,
         seed=seed,
         strip=strip_masks,
     )
+    proofs = {"played": played}
+    drawn = _drawn_loss(tested, comparison, effort.drawn, alarm, seed)
+    if drawn is not None:
+        proofs["simulated"] = drawn
+    loss = max(proofs.values(), key=_epsilon_of)
     over = loss.epsilon > comparison.epsilon
-    least = loss.least_violation(comparison.epsilon)
     return Claim(
         name,
         promised,
         Verdict.CONTRADICTED if over else Verdict.HOLDS,
-        f"The views of {_names(one.coalition)} prove a loss of at least ε = {loss.epsilon:.2f}, "
-        + ("more than" if over else "no more than")
-        + f" the {comparison.epsilon:g} that is promised, for {comparison.difference}.{at}",
-        f"A loss of ε = {least:.1f} or more, if an event in the views attains it.",
-        _evidence_of(loss),
+        f"The view of {_names(one.coalition)} proves a privacy loss of at least ε ="
+        f" {loss.epsilon:.2f} about {comparison.difference}; the promise allows"
+        f"{' only' if over else ''} {comparison.epsilon:g}.{at}",
+        _power_of(drawn or played, comparison.epsilon),
+        tuple(line for kind, each in proofs.items() for line in _evidence_of(kind, each)),
     )
 
 
-def _evidence_of(loss: Loss) -> tuple[str, ...]:
-    coordinate = "none varies" if loss.coordinate is None else str(loss.coordinate)
+def _bounded(comparison: Comparison, promise: Promise) -> Comparison:
+    """Return a comparison that allows no more than the promise states."""
+    if promise.epsilon is None:
+        return comparison
+    return replace(
+        comparison,
+        epsilon=min(comparison.epsilon, promise.epsilon),
+        delta=min(comparison.delta, promise.delta),
+    )
+
+
+def _require_different(comparison: Comparison, observers: tuple[str, ...]) -> None:
+    """Refuse worlds that cannot show a loss, or that observers may distinguish by their inputs.
+
+    Raises:
+        InputError: If the worlds are equal, or differ in the rows of an observer.
+    """
+    one, other = comparison.one, comparison.other
+    if same_leaves(one.parts, other.parts) and same_leaves(one.queries, other.queries):
+        raise InputError.because(
+            "the two worlds of a comparison are equal, so that they show no loss; let them differ"
+            " in rows or in queries",
+            field="comparisons",
+        )
+    for party in observers:
+        if party in one.parts and not same_leaves(one.parts[party], other.parts[party]):
+            raise InputError.because(
+                f"{party} is an observer and holds other rows in the other world; change the rows"
+                " of other parties only",
+                field="comparisons",
+            )
+
+
+def _drawn_loss(
+    subject: AuditedSystem, comparison: Comparison, runs: int, alarm: float, seed: int
+) -> Loss | None:
+    """Prove a loss from views that the system draws in one process, if it can."""
+    views = list[NDArray[np.float64]]()
+    for world, example in enumerate((comparison.one, comparison.other)):
+        rng = Streams(seed).generator("drawn views", world)
+        drawn = subject.setup(example).observe(example.queries, runs // 2, rng)
+        if drawn is None:
+            return None
+        views.append(drawn)
+    return measure_drawn_loss(*views, delta=comparison.delta, alarm=alarm)
+
+
+def _epsilon_of(loss: Loss) -> float:
+    return loss.epsilon
+
+
+def _power_of(loss: Loss, claimed: float) -> str:
     return (
-        f"{loss.held_out:,} held-out runs of each world; false alarms {loss.alarm:.1e}",
-        f"shares of the event in the two worlds: {loss.share_one:.3f}, {loss.share_other:.3f}",
-        f"classifier: {loss.attacker}; coordinate that tells most: {coordinate}",
+        f"With a probability of {POWER:.0%}, the audit finds a loss of ε ="
+        f" {loss.least_violation(claimed):.1f} or more that a single event shows, as in randomised"
+        f" response, and any event with a probability of at least {loss.rarest(claimed):.1%} that"
+        " cannot occur in the other world. It may miss a loss that is spread over many numbers or"
+        " shown only by rarer events."
+    )
+
+
+def _evidence_of(kind: str, loss: Loss) -> tuple[str, ...]:
+    return (
+        f"{kind}: ε ≥ {loss.epsilon:.2f}, false alarms {loss.alarm:.1e}",
+        f"{kind}: {loss.held_out:,} held-out runs of each world",
+        f"{kind}: probability of the event in the two worlds {loss.likely:.3f}, {loss.rare:.3f}",
+        f"{kind}: event chosen by {loss.event}",
     )
 
 
@@ -160,9 +244,10 @@ def _judge_views(
         Verdict.CONTRADICTED if differs else Verdict.HOLDS,
         f"The view of {_names(coalition)} reveals {difference}: {found}."
         if differs
-        else f"No test of the view of {_names(coalition)} reveals {difference}.",
-        f"An advantage of {views.least_advantage:.2f} of a classifier, or of"
-        f" {views.least_of_coordinate:.2f} of a single coordinate.",
+        else f"In the view of {_names(coalition)}, no test reveals {difference}.",
+        f"With a probability of {POWER:.0%}, the audit finds an advantage of"
+        f" {views.least_advantage:.2f} that its classifier attains, or of"
+        f" {views.least_of_coordinate:.2f} that a single number of the view shows.",
         tuple(str(views).splitlines()),
     )
 
@@ -190,4 +275,4 @@ def _names(coalition: tuple[str, ...]) -> str:
 
 
 def _nothing_more(_inputs: object) -> None:
-    """Equal in both worlds of a comparison, which says that they may not be told apart."""
+    """Return None in both worlds of a comparison: they must be indistinguishable."""

@@ -72,7 +72,7 @@ def _learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
         "majority class": _learn_majority
     }
     if len(np.unique(labels[learned])) > 1:
-        makers |= {"trees": _learn_trees, "logistic": _learn_logistic, "likelihood": _Likelihood}
+        makers |= {"trees": _learn_trees, "logistic": _learn_logistic, "likelihood": Likelihood}
     for called, make in makers.items():
         attacker = make(columns[learned], labels[learned], seed)
         right = float((attacker.guess(columns[judged]) == labels[judged]).mean()) if cut else 0.0
@@ -160,13 +160,20 @@ def _learn_logistic(columns: Columns, labels: Labels, _seed: int) -> Attacker:
     return _Fitted(LogisticRegression(C=_SHRINKAGE), columns, labels, by_ranks=True)
 
 
-class _Likelihood:
-    """The Bayes rule for the coordinates that tell most, as if they were independent.
+class Likelihood:
+    """The Bayes rule for the coordinates that reveal most, as if they were independent.
 
     The law of each is counted in bins, with half a run more in each.
+
+    Args:
+        columns: The coordinates of the runs to learn from, shape (runs, coordinates).
+        labels: The class of each run, from 0.
+        factors: The number of coordinates whose likelihoods are multiplied.
     """
 
-    def __init__(self, columns: Columns, labels: Labels, _seed: int) -> None:
+    def __init__(
+        self, columns: Columns, labels: Labels, _seed: int = 0, *, factors: int = _FACTORS
+    ) -> None:
         classes = int(labels.max()) + 1
         counts = np.bincount(labels, minlength=classes)
         self._prior = np.log((counts + 0.5) / (counts + 0.5).sum())
@@ -179,13 +186,23 @@ class _Likelihood:
             law = np.log(table / table.sum(axis=1, keepdims=True))
             laws.append((_information(table), int(at), bins, law))
         laws.sort(key=lambda each: -each[0])
-        self._laws = laws[:_FACTORS]
+        self._laws = laws[:factors]
+
+    @property
+    def most_telling(self) -> int | None:
+        """The place of the coordinate that reveals most; None if no coordinate varies."""
+        return self._laws[0][1] if self._laws else None
 
     def guess(self, columns: Columns) -> Labels:
+        """Return the likeliest class of each run, shape (runs,)."""
+        return np.asarray(self.log_likelihoods(columns).argmax(axis=1))
+
+    def log_likelihoods(self, columns: Columns) -> NDArray[np.float64]:
+        """Return the logarithm of each class's likelihood, shape (runs, classes)."""
         log = np.repeat(self._prior[None], len(columns), axis=0)
         for _, at, bins, law in self._laws:
             log += law[:, bins.place(columns[:, at])].T
-        return np.asarray(log.argmax(axis=1))
+        return log
 
 
 def _information(table: NDArray[np.float64]) -> float:

@@ -5,10 +5,10 @@ generator. It yields the next summand, and receives the noisy total. The model i
 totals and of public values, so everybody with the totals has the same model.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,12 +167,31 @@ def simulate_release(
         parameters: The public parameters.
         rngs: The randomness of each party.
     """
-    steps, total = release_steps(parameters), None
+    steps = release_steps(parameters)
+    *_, last = simulate_draws(steps, parts, parameters, rngs)
+    return finish_release(steps, Total(last.sum(axis=0), len(parts)))
+
+
+def simulate_draws(
+    steps: Steps,
+    parts: Sequence[Rows],
+    parameters: ReleaseParameters,
+    rngs: Sequence[np.random.Generator],
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the noisy vectors of all parties for each sum, shape (parties, entries).
+
+    Args:
+        steps: The steps of a release; the last one is left to be finished.
+        parts: The rows of each party.
+        parameters: The public parameters.
+        rngs: The randomness of each party.
+    """
+    total = None
     for _ in parameters.noises:
         step = next(steps) if total is None else steps.send(total)
-        drawn = [step.draw(rows, rng) for rows, rng in zip(parts, rngs, strict=True)]
-        total = Total(np.sum(drawn, axis=0), len(parts))
-    return finish_release(steps, cast("Total", total))
+        drawn = np.array([step.draw(rows, rng) for rows, rng in zip(parts, rngs, strict=True)])
+        total = Total(drawn.sum(axis=0), len(parts))
+        yield drawn
 
 
 def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Released:

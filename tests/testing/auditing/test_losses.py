@@ -1,0 +1,170 @@
+"""Privacy losses that audits prove: never above the true loss, and enough to find a lie."""
+
+from collections.abc import Iterator
+from math import exp, inf
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.testing.auditing.planted import Majority, with_less_noise
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.claims import Comparison, Example
+from veilring.protocols.radius.system import DataOwner
+from veilring.protocols.registry import find_system
+from veilring.testing import audit
+from veilring.testing.auditing import Verdict
+from veilring.testing.auditing.efforts import FULL, QUICK
+from veilring.testing.auditing.faults import check_liars
+from veilring.testing.auditing.losses import Loss, Statistic, measure_drawn_loss, prove_loss
+from veilring.testing.auditing.subjects import AuditedSystem
+from veilring.testing.auditing.views import check_comparison
+
+ALARM = 1e-6
+ATTAINING = ("treewalk", "ldp-bayes", "radius", "noisy-votes", "release")
+
+
+def subject_of(name: str, times: float = 1.0) -> AuditedSystem:
+    """Return a system that promises ε = 1 and adds the noise of a multiple of it."""
+    system = with_less_noise(find_system(name), times)(epsilon=1.0)
+    return AuditedSystem(system, system.example())
+
+
+def respond(epsilon: float, runs: int, seed: int) -> list[NDArray[np.float64]]:
+    """Return randomised responses of two worlds, each with a number of noise beside it."""
+    rng = np.random.default_rng(seed)
+    honest = 1 / (1 + exp(-epsilon))
+    return [
+        np.stack([rng.random(runs) < likely, rng.normal(size=runs)], axis=1).astype(np.float64)
+        for likely in (honest, 1 - honest)
+    ]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0])
+def test_a_proved_loss_is_at_most_the_true_one_and_near_it(epsilon: float) -> None:
+    """Of 50 audits of randomised response no one proves more, at 1e-6 each, and all come near."""
+    proved = [
+        measure_drawn_loss(*respond(epsilon, 8_000, seed), delta=0.0, alarm=ALARM).epsilon
+        for seed in range(50)
+    ]
+    assert max(proved) <= epsilon
+    assert min(proved) >= 0.6 * epsilon - 0.6
+
+
+def test_delta_is_taken_off_the_likelier_probability() -> None:
+    """An event of probability δ that is impossible in the other world proves nothing beyond δ."""
+    rng = np.random.default_rng(0)
+    worlds = [(rng.random((40_000, 1)) < share).astype(np.float64) for share in (0.05, 0.0)]
+    assert measure_drawn_loss(*worlds, delta=0.06, alarm=ALARM).epsilon == 0.0
+    assert measure_drawn_loss(*worlds, delta=0.0, alarm=ALARM).epsilon > 3.0
+
+
+def test_an_event_is_judged_by_other_runs_than_it_was_chosen_by() -> None:
+    """A statistic that remembers the runs that it learned from proves no loss."""
+    rng = np.random.default_rng(1)
+    worlds: list[NDArray[Any]] = [rng.random((4_000, 1)) for _ in range(2)]
+
+    def learn(columns: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[tuple[str, Statistic]]:
+        known = dict(zip(columns[:, 0].tolist(), labels.tolist(), strict=True))
+        yield "memory", lambda given: np.array([known.get(x, 0.5) for x in given[:, 0].tolist()])
+
+    assert prove_loss(worlds, learn, delta=0.0, alarm=ALARM).epsilon == 0.0
+
+
+def test_the_stated_power_is_that_of_the_bound() -> None:
+    """An event at the stated least probability contradicts the claim in 95 of 100 audits or so."""
+    loss = Loss(0.0, 0.0, 0.0, 2_000, "", ALARM, 0.0)
+    rare = loss.rarest(1.0)
+    assert 0.03 < rare < 0.06
+    assert 1.0 < loss.least_violation(1.0) < 1.6
+    rng = np.random.default_rng(2)
+    found = 0
+    for _ in range(40):
+        worlds = [(rng.random((4_000, 1)) < share).astype(np.float64) for share in (rare, 0.0)]
+        found += measure_drawn_loss(*worlds, delta=0.0, alarm=ALARM).epsilon > 1.0
+    assert found >= 30  # of 40 at 95 %: fewer with a probability below 1e-6
+
+
+@pytest.mark.parametrize("name", ["treewalk", "ldp-bayes"])
+def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) -> None:
+    """A quick audit contradicts a system whose noise is that of ε = 4 where it promises 1."""
+    (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
+    assert claim.verdict is Verdict.CONTRADICTED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["radius", "noisy-votes", "release"])
+def test_slower_systems_with_less_noise_are_contradicted_too(name: str) -> None:
+    """A quick audit contradicts these systems as well if their noise is that of ε = 4."""
+    (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
+    assert claim.verdict is Verdict.CONTRADICTED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTAINING)
+def test_an_audit_proves_half_of_the_promised_epsilon(name: str) -> None:
+    """Drawn views of the default effort prove at least 0.5 of ε = 1, and no more than 1."""
+    subject, rng = subject_of(name), np.random.default_rng(3)
+    (comparison,) = subject.system.comparisons(subject.example)
+    views = [
+        subject.setup(world).observe(world.queries, FULL.drawn // 2, rng)
+        for world in (comparison.one, comparison.other)
+    ]
+    assert views[0] is not None
+    assert views[1] is not None
+    proved = measure_drawn_loss(views[0], views[1], delta=comparison.delta, alarm=ALARM).epsilon
+    assert 0.5 <= proved <= 1.0
+
+
+class LooseOwner(DataOwner):
+    """An owner with the noise of ε = 4, whose comparison allows any loss."""
+
+    @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        (exact,) = super().comparisons(example)
+        return (Comparison(exact.difference, exact.one, exact.other, inf),)
+
+
+def test_a_comparison_cannot_allow_more_than_the_promise() -> None:
+    """A system that promises ε = 1 is tested at 1, even if its comparison allows any loss."""
+    system = with_less_noise(LooseOwner)()
+    (claim,) = check_comparison(AuditedSystem(system, system.example()), QUICK, 0, number=0)
+    assert claim.verdict is Verdict.CONTRADICTED
+
+
+class Equal(Majority):
+    """A system that compares a world with itself."""
+
+    @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        return (Comparison("nothing", example, example, 0.0),)
+
+
+class Uncompared(Majority):
+    """A system that compares no worlds."""
+
+    @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        return ()
+
+
+def test_equal_worlds_are_refused() -> None:
+    """A comparison of a world with itself shows nothing, and is refused."""
+    system = Equal()
+    with pytest.raises(InputError, match="two worlds of a comparison are equal"):
+        check_comparison(AuditedSystem(system, system.example()), QUICK, 0, number=0)
+
+
+def test_a_system_without_comparisons_is_not_tested() -> None:
+    """The privacy claim of a system that compares no worlds does not hold: it is not tested."""
+    assert audit(Uncompared, quick=True)["privacy"].verdict is Verdict.NOT_TESTED
+
+
+def test_a_liar_that_accuses_another_party_is_a_suspect() -> None:
+    """If a malicious client of a tree walk accuses the server, the error names both."""
+    system = find_system("treewalk")()
+    (claim,) = check_liars(AuditedSystem(system, system.example()), QUICK, 0)
+    assert "named suspects 1" in claim.finding
+    assert "honest party named" not in claim.finding
