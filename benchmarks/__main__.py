@@ -341,10 +341,10 @@ def release(
     statistic: Annotated[str, typer.Option(help="In place of the rule's.")] = "auto",
     seed: _Seed = 0,
 ) -> None:
-    """Measure how accurate a release is beside its targets: peers, an owner, with and without δ.
+    """Measure the accuracy of a release: among peers and by an owner, with and without δ.
 
     Each party adds its rows and draws its share of the noise, as on a network. Each table's own
-    ranges stand in for declared ones. The same seed prints the same numbers.
+    ranges replace declared ones. The same seed prints the same numbers.
 
     For example:
 
@@ -455,8 +455,8 @@ def advice(
 ) -> None:
     """Measure whether `veilring compare` gives the same advice for other seeds, and good advice.
 
-    A line has how many seeds say the same or that they cannot tell, the least gain over the
-    majority class of what was recommended, on fresh splits and in points, and the seconds of a
+    A line shows the number of seeds that agree or are undecided, the least gain over the
+    majority class of the recommendation, on fresh splits and in points, and the seconds of a
     comparison, without the search in hindsight. Tables are cut to 2,000 rows.
 
     For example:

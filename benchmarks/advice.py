@@ -32,7 +32,7 @@ _FRESH_SEED: Final = 1_000_000  # no seed of a comparison
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What one comparison says.
+    """The recommendation of one comparison.
 
     Attributes:
         table: The name of the table.
@@ -41,7 +41,7 @@ class Advice:
         form: The form of that system.
         epsilon: The ε of that system.
         share: The share of the resamples that agree.
-        can_tell: Whether it can tell what to choose, be that nothing.
+        can_tell: Whether it reached a decision, which may be to recommend nothing.
         seconds: The wall time.
         gain: The accuracy on fresh splits less that of the majority class there; none if nothing is
             recommended.

@@ -1,7 +1,7 @@
-"""Audits by which planted mistakes are found: none of them knows of any mistake.
+"""Audits that measure which planted mistakes are found, without knowing any of them.
 
-Each returns how many worlds, runs, lies or checks it took and the first thing that was wrong, or
-nothing if all of them passed.
+Each returns the number of worlds, runs, lies or checks it took and the first violation, or nothing
+if all of them passed.
 """
 
 import math
@@ -40,7 +40,7 @@ from veilring.testing.lies import Lies, Verdict, audit_lies
 SEEDS: Final = 100
 """Worlds after which a mistake counts as not found."""
 _BARREN: Final = 3
-"""In so many worlds some run of a right protocol has a result."""
+"""The number of worlds within which a correct protocol has to finish in some run."""
 _HIDING_RUNS: Final = 2_000
 _NOISE_RUNS: Final = 2_000
 _NOISE_REACH: Final = 40

@@ -1,6 +1,6 @@
-"""How many rows a second a released model labels: arrays in memory, and CSV files by the command.
+"""The throughput of a released model: on arrays in memory, and on CSV files by the command.
 
-Seconds are those that one core works, so that others' work on the machine counts little: linear
+Seconds are CPU time of one core, so that other work on the machine counts little: linear
 algebra takes one thread.
 """
 

@@ -65,12 +65,12 @@ class Collected:
     """The result of a collection.
 
     Attributes:
-        reports: How many were made durable.
-        seconds: From the first that was sent to the last acknowledgement.
-        disk_bytes: Of the database afterwards.
-        wire_bytes: Of all messages with reports.
-        mib: The most memory that the collector had.
-        spent: Whatever else was counted of its process.
+        reports: The number of durable reports.
+        seconds: The time from the first report sent to the last acknowledgement.
+        disk_bytes: The size of the database afterwards.
+        wire_bytes: The size of all messages with reports.
+        mib: The peak memory of the collector.
+        spent: Other counters of its process.
     """
 
     reports: int
@@ -83,13 +83,13 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """How it is driven.
+    """The load on a collector.
 
     Attributes:
-        survey_clients: How many processes send.
-        at_once: Reports a message.
-        spent: Called with the collector's process before and after; what it counts of it meanwhile
-            is reported, such as seconds of the processor.
+        survey_clients: The number of processes that send.
+        at_once: The number of reports in a message.
+        spent: Called with the collector's process before and after; the difference of its counters
+            is reported, such as CPU seconds.
     """
 
     survey_clients: int = 2
@@ -178,7 +178,7 @@ class Driven:
     """Collections and tallies, as studies of growth measure them.
 
     Attributes:
-        drive: How each collection is driven.
+        drive: The load of each collection.
     """
 
     drive: Drive
@@ -207,9 +207,9 @@ def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tupl
     """Write one report each of a number of clients of the same task as files.
 
     Args:
-        reports: How many.
-        folder: Where to; nothing is there yet.
-        seed: Of the clients' rows and their coins.
+        reports: The number of clients.
+        folder: The folder to create.
+        seed: The seed of the clients' rows and coins.
     """
     with tempfile.TemporaryDirectory() as name:
         survey = Path(name) / "survey"

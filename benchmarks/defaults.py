@@ -1,8 +1,8 @@
-"""What the rules behind `auto` are worth: accuracy under each, under what it replaced, and more.
+"""The worth of the rules behind `auto`: the accuracy under each, and under the rule before it.
 
-The best constant in hindsight is chosen for each table, ε and length of a batch by the very labels
-that it is judged by. Nobody can have it: it says how much a better rule could gain at the most.
-Rules that were made on some tables are judged by others as well.
+The best constant in hindsight is chosen for each table, ε and batch length by the very labels that
+it is judged by. It is not available in practice: it bounds the gain of any better rule. Rules that
+were made on some tables are judged by others as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,10 +51,10 @@ class Case:
     """A batch that is labelled.
 
     Attributes:
-        part: The rows, and what is held out.
-        queries: How many of the latter are asked.
-        epsilon: ε of the batch.
-        seed: Of all randomness.
+        part: The rows, and the held-out rows.
+        queries: The number of held-out rows that are asked.
+        epsilon: The ε of the batch.
+        seed: The seed of all randomness.
     """
 
     part: TrainTestSplit
@@ -90,10 +90,10 @@ class Rule:
     """A default that is judged.
 
     Attributes:
-        what: What it sets, in a few words.
+        what: The setting, in a few words.
         labels: Labels a batch with each of several choices.
-        before: What it replaced.
-        constants: The constants that the best is chosen from.
+        before: The choice that it replaced.
+        constants: The candidates for the best constant.
         batches: The lengths of batches; none if the held-out rows were labelled all at once.
     """
 
@@ -219,14 +219,14 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 
 
 class Judged(NamedTuple):
-    """What a rule is worth on a table: means over ε and lengths of batches, in per cent.
+    """The worth of a rule on a table: means over ε and lengths of batches, in per cent.
 
     Attributes:
         rule: The accuracy under the rule.
-        before: Under what it replaced.
-        best: Under the best constant in hindsight.
+        before: The accuracy under the choice that it replaced.
+        best: The accuracy under the best constant in hindsight.
         error: The standard error of `rule`, over splits.
-        gain: What the rule gains over what it replaced.
+        gain: The gain of the rule over the choice that it replaced.
         gain_error: The standard error of the gain, over splits.
     """
 

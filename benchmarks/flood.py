@@ -1,9 +1,9 @@
-"""What one member that floods a server does to the others: their round trips, its memory and log.
+"""The effect of a flooding member on a server and its members: round trips, memory and log.
 
 The server is a collector as `veilring serve` runs it, over mutual TLS on loopback. One member sends
-100,000 frames of a kind from a process of its own and connects again whenever it is cut off. An
-honest member opens one session after the other, and a third connects again and again. A round trip
-is from asking for a session to its answer; the reference is its median just before.
+100,000 frames of a kind from its own process and connects again whenever it is cut off. An honest
+member opens one session after the other, and a third one keeps reconnecting. A round trip lasts
+from the request for a session to its answer; the reference is its median just before.
 
     python -m benchmarks.flood FOLDER NAME KIND FRAMES SECONDS
 
@@ -54,8 +54,8 @@ class RawMember:
     """A member over blocking TLS, that sends any bytes after its greeting.
 
     Args:
-        folder: Where the keys and the roster are.
-        name: Who it is.
+        folder: The folder of the keys and the roster.
+        name: The name of the member.
         read_buffer: Bytes that the kernel takes for it; its default unless given.
 
     Raises:
@@ -127,7 +127,7 @@ class RawMember:
         return frame
 
     def drain(self) -> None:
-        """Throw away what has come, so that the server can go on answering."""
+        """Discard everything received, so that the server can keep answering."""
         self.socket.setblocking(False)
         try:
             with contextlib.suppress(BlockingIOError):
@@ -156,7 +156,7 @@ class Server:
     """A collector in a process of its own, as `veilring serve` runs it.
 
     Args:
-        survey_clients: How many members of its roster there are, `survey-client-0` and so on.
+        survey_clients: The number of members of its roster, `survey-client-0` and so on.
     """
 
     def __init__(self, survey_clients: int = 3) -> None:

@@ -1,8 +1,8 @@
 """Fresh processes, which print lines of JSON: `python -m benchmarks.fresh label` or `ring K`.
 
-`label`: eight parties as processes, from nothing to a first label, twice. A line for each start,
-the moment the label is there: seconds since the start (of the process itself for the first line,
-which no clock in here can see: null), and the CPU seconds of all processes of the start.
+`label`: eight parties as processes, from their start to the first label, twice. Each start prints
+a line when the label arrives: seconds since the start (of the process itself for the first line,
+which no clock in here can measure: null), and the CPU seconds of all processes of the start.
 
 `ring K`: one round of PP-TopK in a simulated ring of 10,000 parties: the CPU seconds and the peak
 memory of the whole process.

@@ -56,11 +56,11 @@ def _tally_curves(
     """Measure tallies of each size in one process, and on Dask clusters of this machine.
 
     Args:
-        collection: What is measured.
+        collection: The collection to measure.
         sizes: Numbers of reports, ascending.
-        workers: How many a cluster has, for each cluster.
-        clock: Gives seconds.
-        tell: Told how far it is.
+        workers: The number of workers of each cluster.
+        clock: Returns the time in seconds.
+        tell: Receives messages on the progress.
 
     Raises:
         InputError: If Dask is not installed.
@@ -202,8 +202,8 @@ def _findings(curves: Sequence[Curve], last: Collected) -> Iterator[str]:
 def pages_written(reports: float) -> float:
     """Return the number of pages that are written for reports in groups of `_GROUP`.
 
-    The ids are random, so that each report of a group falls on any page of the tree: a group writes
-    P * (1 - exp(-G / P)) of P pages, which is all of them at first and one a report in the end.
+    The ids are random, so each report of a group falls on any page of the tree: a group writes
+    P * (1 - exp(-G / P)) of P pages, at first every page, and in the end one page a report.
     """
     groups = max(1, round(reports / _GROUP))
     before = (np.arange(min(groups, _GROUPS_MAX)) + 0.5) / min(groups, _GROUPS_MAX)

@@ -45,13 +45,13 @@ _LARGE: Final = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What the records are like, and what is asked.
+    """The records and the queries.
 
     Attributes:
-        features: Of a row.
-        classes: Of a label.
-        tau: From which cosine on a row is a neighbour.
-        seed: Of rows, queries and noise.
+        features: The number of features of a row.
+        classes: The number of classes.
+        tau: The minimum cosine similarity of a neighbour.
+        seed: The seed of rows, queries and noise.
     """
 
     features: int = 768
@@ -147,11 +147,11 @@ def study_records(
     """Measure a prediction server for each number of records, each in a process of its own.
 
     Args:
-        table: What the records are like.
+        table: The records and the queries.
         sizes: Numbers of records, ascending; at least three.
-        gib: Of the machine about which the study says how many records it holds.
-        clock: Gives seconds; a function at the top level of a module.
-        tell: Told how far it is.
+        gib: The memory of the machine whose capacity in records the study states.
+        clock: Returns the time in seconds; a function at the top level of a module.
+        tell: Receives messages on the progress.
 
     Raises:
         InputError: If there are too few sizes.

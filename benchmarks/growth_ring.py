@@ -88,19 +88,19 @@ def load_network(path: Path) -> NetworkSection:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is asked of whom, over which links.
+    """The queries, the parties' rows, and the links.
 
     Attributes:
-        queries: In a batch.
-        features: Of a row.
-        classes: Of a label.
-        k: How many neighbours vote.
-        rows: Of each party.
+        queries: The number of queries in a batch.
+        features: The number of features of a row.
+        classes: The number of classes.
+        k: The number of neighbours that vote.
+        rows: The number of rows of each party.
         network: The links.
-        seed: Of the order, the rows, the parties' secrets and the links' draws.
+        seed: The seed of the order, the rows, the parties' secrets and the links' draws.
 
     Raises:
-        ScenarioError: If some parties have no link: one law for all is what is modelled.
+        ScenarioError: If some parties have no link: the model has one law for all links.
     """
 
     queries: int = 100

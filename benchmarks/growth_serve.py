@@ -64,12 +64,12 @@ _Ask = Callable[[int], object]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked, and how it is timed.
+    """The queries and the clock.
 
     Attributes:
-        parties: Of the ring.
-        seed: Of rows, queries and noise.
-        clock: Gives seconds.
+        parties: The number of parties of the ring.
+        seed: The seed of rows, queries and noise.
+        clock: Returns the time in seconds.
     """
 
     parties: int = 5

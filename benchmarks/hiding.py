@@ -55,10 +55,10 @@ class Subject:
     Attributes:
         role: The coroutine that each party plays.
         own: The inputs of ada, ben and cy; in the other world the last two are exchanged.
-        tells: All that the protocol may tell.
+        tells: Everything that the protocol may reveal.
         public: Keyword arguments of every party.
         only: Keyword arguments of one party.
-        strip: Computes more of the members' views.
+        strip: Computes further values from the members' views.
     """
 
     role: Role

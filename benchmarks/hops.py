@@ -123,7 +123,7 @@ ACTORS = 1_000
 
 
 class Token(Message, kind="benchmark.token"):
-    """What goes round."""
+    """The token that goes round the ring."""
 
     hops: int
 

@@ -1,11 +1,11 @@
-"""Frequency oracles, from the clients' values to estimates, beside two libraries.
+"""Frequency oracles, from the clients' values to estimates, compared with two libraries.
 
-A million clients of ours, and as many of theirs as take about a second: their time grows with the
-number of clients, and a million of their reports would not fit in memory. All times are scaled to a
-million clients. The reference of a repetition is the faster of the two libraries.
+A million clients of ours, and of theirs the number that takes about a second: their time grows with
+the number of clients, and a million of their reports would not fit in memory. All times are scaled
+to a million clients. The reference of a repetition is the faster of the two libraries.
 
-Each library is a process in an environment of its own. Neither names all that it imports, and
-neither runs with what is newest: what they lack stands here.
+Each library runs as a process in an environment of its own. Neither declares all its dependencies,
+and neither runs with the newest versions, so the missing requirements are listed here.
 """
 
 import functools
@@ -34,7 +34,7 @@ _SCRIPT = Path(__file__).with_name("ldp_library.py")
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a library is installed with, and which oracles it has."""
+    """The requirements of a library, and its oracles."""
 
     packages: tuple[str, ...]
     oracles: frozenset[str]

@@ -23,7 +23,7 @@ Timed = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a number is held to."""
+    """The limit on a number."""
 
     side: Literal["at least", "at most"]
     value: float
@@ -38,11 +38,11 @@ class Measurement:
     """One number: the median of several.
 
     Attributes:
-        name: What was measured.
-        unit: `x` for a ratio to the reference, else a unit such as `s` or `MiB`.
+        name: The quantity that was measured.
+        unit: `x` for a ratio to the reference, otherwise a unit such as `s` or `MiB`.
         values: One for each repetition, in the order in which they were taken.
-        bound: What the median is held to, if anything.
-        detail: What stands behind it, such as the medians that a ratio was made of.
+        bound: The limit on the median, if any.
+        detail: Its derivation, such as the two medians of a ratio.
     """
 
     name: str
@@ -107,11 +107,11 @@ def ratios(
     """Turn pairs of seconds into a measurement of their ratios.
 
     Args:
-        name: What was measured.
-        seconds: As `pairs` returns it.
-        bound: What the median ratio is held to.
+        name: The quantity that was measured.
+        seconds: The result of `pairs`.
+        bound: The limit on the median ratio.
         faster: Whether to divide the reference by ours; by default ours by the reference.
-        per: How many hops, queries, ... each time holds, for the detail.
+        per: The number of hops, queries, ... in each time, for the detail.
     """
     mine, theirs = zip(*seconds, strict=True)
     values = [b / a if faster else a / b for a, b in zip(mine, theirs, strict=True)]
@@ -167,12 +167,12 @@ def peak_mib(process: int | None = None) -> float:
 def apart(function: Callable[..., T], *arguments: object) -> T:
     """Call a function in a fresh process, and return its result.
 
-    Its linear algebra takes one thread: so numbers are those of a core, and others' work on the
+    Its linear algebra uses one thread: numbers are those of a core, and other work on the
     machine disturbs less.
 
     Args:
-        function: At the top level of a module.
-        *arguments: What can be pickled.
+        function: A function at the top level of a module.
+        *arguments: Its arguments, which have to be picklable.
     """
     context = multiprocessing.get_context("spawn")
     with _one_thread(), ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
@@ -195,14 +195,14 @@ def _one_thread() -> Iterator[None]:
 
 
 def least_seconds(act: Callable[[], object], times: int, clock: Callable[[], float]) -> float:
-    """Return the fewest seconds that something took, after it was done once for nothing.
+    """Return the least time that a call took, in seconds, after a first call that is not timed.
 
-    What others do on the machine only adds to seconds, so that the fewest say most of the program.
+    Other work on the machine only adds time, so the least time describes the program best.
 
     Args:
-        act: What is done.
-        times: How often it is measured.
-        clock: Gives seconds.
+        act: The function to call.
+        times: The number of timed calls.
+        clock: Returns the time in seconds.
     """
     act()
     taken = []

@@ -42,10 +42,10 @@ _SAID_MAX: Final = 110
 
 
 class Found(NamedTuple):
-    """How a mistake was found."""
+    """The way in which a mistake was found."""
 
     worlds: int
-    """How many worlds, lies or checks it took."""
+    """The number of worlds, lies or checks that it took."""
     sentence: str
     seconds: float
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.measurement import Skipped
 
 METHODS = ("sort", "merge")
-"""How MPyC may find them; `mpyc_party` says what each does."""
+"""The search path on which MPyC finds them; `mpyc_party` documents each of them."""
 
 # Among more parties MPyC is faster without pseudo-random sharing: each of nine has 70 keys for it,
 # and finds the five smallest of batched queries in a quarter of the time without.
@@ -33,11 +33,11 @@ _VALID = dt.timedelta(days=1)
 
 
 class Smallest(NamedTuple):
-    """What MPyC's parties found, and what it cost them.
+    """The result and the cost of MPyC's parties.
 
     Attributes:
         values: The k smallest values of each query, shape (queries, k).
-        bytes: What all parties sent, without TLS.
+        bytes: The bytes sent by all parties, without TLS.
     """
 
     values: NDArray[np.int64]
@@ -48,7 +48,7 @@ class MpycParties:
     """A context manager over running parties that are connected with each other.
 
     Args:
-        count: How many parties.
+        count: The number of parties.
 
     Raises:
         Skipped: If MPyC is not installed.
@@ -98,7 +98,7 @@ class MpycParties:
         self._stack.close()
 
     def smallest(self, method: str, own: NDArray[np.int64]) -> Smallest:
-        """Return the smallest of all values for each query, as many as each party has.
+        """Return the k smallest of all values for each query.
 
         Args:
             method: One of `METHODS`.

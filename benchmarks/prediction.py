@@ -125,11 +125,11 @@ class _Data(NamedTuple):
 
 
 def measure_prediction(*, quick: bool) -> list[Measurement]:
-    """Answer by Ind-KNN on 50,000 rows of 768 features: in blocks, alone, hashed; and its memory.
+    """Measure Ind-KNN on 50,000 rows of 768 features: in blocks, alone, hashed; and its memory.
 
     The reference follows the pattern of code that is published with papers on private prediction:
     for each query it masks the records that still have budget, copies their features in double
-    precision, multiplies, and goes through the neighbours in a loop.
+    precision, multiplies, and loops over the neighbours.
     """
     data = _clustered(5_000 if quick else 50_000, np.random.default_rng(1))
     alone, repetitions = 2 if quick else 4, 3

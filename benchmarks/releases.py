@@ -71,13 +71,13 @@ _SHIPPED: Final = ("wine", "breast-cancer", "digits", "iris")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is measured of each table.
+    """The measurements of each table.
 
     Attributes:
-        epsilon: Of each release.
-        splits: Of each table; half of them for a table of more than `LARGE` rows.
-        statistic: As `plan_release` takes it.
-        seed: Of splits and noise.
+        epsilon: The ε of each release.
+        splits: The number of splits of each table; half of it with more than `LARGE` rows.
+        statistic: The statistic, as in `plan_release`.
+        seed: The seed of splits and noise.
     """
 
     epsilon: float = 1.0

@@ -1,8 +1,8 @@
-"""Studies of growth: curves that were measured, their models, and what is printed, kept and drawn.
+"""Studies of growth: measured curves, their models, and the output as text, files and charts.
 
 A model is a sum of known terms with factors that are not negative, by least squares. Curves go over
 decades, so the sum of squares of *relative* residuals is minimised. Factors below zero would
-promise that something larger is cheaper: there are none.
+predict a lower cost for a larger input, and are excluded.
 """
 
 import csv
@@ -138,12 +138,12 @@ def _matrix(basis: Basis, x: Sequence[float]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What a curve is over, and what of.
+    """The axes of a curve.
 
     Attributes:
-        x: Such as `parties`.
-        y: Such as `seconds a batch`.
-        is_closed: Whether there is nothing to ask for beyond what was measured.
+        x: The horizontal axis, such as `parties`.
+        y: The vertical axis, such as `seconds a batch`.
+        is_closed: Whether the model makes no prediction beyond the measured points.
     """
 
     x: str
@@ -156,12 +156,12 @@ class Curve:
     """One curve.
 
     Attributes:
-        name: What it is a curve of, such as `one ring`.
+        name: The subject of the curve, such as `one ring`.
         panel: Its axes; curves of one panel are drawn together.
-        x: Where was measured, ascending.
-        y: What was measured there.
+        x: The measured positions, ascending.
+        y: The measured values.
         fit: The model.
-        beside: Other numbers that belong to each point, by name.
+        beside: Further numbers of each point, by name.
     """
 
     name: str
@@ -194,13 +194,13 @@ class Study:
     """All curves of one system.
 
     Attributes:
-        name: Of the command, such as `ring`.
-        title: What is shown.
-        setting: All that is fixed, one item a line.
-        simulated: Whether the same seed gives the same numbers again, to the last digit. If not,
-            they are this machine's.
-        curves: Those that were measured.
-        findings: What the models say, one sentence a line.
+        name: The name of the command, such as `ring`.
+        title: The title of the study.
+        setting: The fixed settings, one a line.
+        simulated: Whether equal seeds give equal numbers, to the last digit. Otherwise
+            they are those of this machine.
+        curves: The measured curves.
+        findings: The conclusions of the models, one sentence a line.
     """
 
     name: str

@@ -71,7 +71,7 @@ def skip_machinery(_app: Sphinx, *about: object) -> bool | None:
 
 
 def hide_model_signature(_app: Sphinx, *about: object) -> tuple[str, None] | None:
-    """Leave out a model's signature, where pydantic writes all that it knows of each field."""
+    """Leave out a model's signature, in which pydantic repeats the constraints of each field."""
     _kind, _name, member, *_ = about
     return ("", None) if isinstance(member, type) and issubclass(member, BaseModel) else None
 
@@ -90,7 +90,7 @@ def _with_aliases(text: str) -> str:
 
 
 def keep_colons(_app: Sphinx, kind: str, *about: object) -> None:
-    """Hide the first line from napoleon, which takes what stands before a colon for a type."""
+    """Hide the first line from napoleon, which takes the text before a colon for a type."""
     *_, lines = about
     if kind in {"attribute", "data", "property"} and isinstance(lines, list):
         lines[:0] = ["..", ""]  # an empty comment

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MEANINGS: Final = frozenset({"file", "with", "first", "in CI", "stops", "same", "by hand"})
-"""What a comment before a block may begin with."""
+"""The allowed beginnings of a comment before a block."""
 RUN: Final = frozenset({"sh", "console", "python"})
 """The languages of blocks that are run."""
 

@@ -1,7 +1,7 @@
-"""A `veilring` that starts at once, for those who start it a hundred times.
+"""A `veilring` that starts at once, for tests that start it a hundred times.
 
-A server imports everything once and forks. What stands on the PATH is a small program that hands
-it arguments, folder, environment and open files, passes signals on, and ends as the command does.
+A server imports everything once and forks. A small program on the PATH hands it arguments, folder,
+environment and open files, passes signals on, and ends as the command does.
 """
 
 import gc
@@ -62,7 +62,7 @@ class Starter:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End it, and all that it started."""
+        """End it, and all processes that it started."""
         self._server.communicate()  # it ends when nobody holds its input: also if we are killed
         self._folder.cleanup()
 

@@ -1,8 +1,8 @@
-"""Tables that are read from the code, so that the pages cannot say anything else.
+"""Tables that are generated from the code, so that the pages cannot contradict it.
 
 Cells of all tables are labelled, so that they can be read on a phone.
 
-`{limits}` lists every named limit with the reason that stands beside it in the source;
+`{limits}` lists every named limit with the reason given in the source;
 `{scenario-keys} TABLE` lists the keys of one table of a scenario, and `{system-keys} NAME` the
 parameters of a system; `{model-keys} MODULE:MODEL` lists the keys of any other table.
 """
@@ -194,11 +194,11 @@ def key_rows(table: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def system_rows(name: str, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Yield parameter, default, what is allowed and what it means, for a system.
+    """Yield each parameter of a system, with its default, allowed values and meaning.
 
     Args:
         name: The name of the system.
-        prefix: What stands before each parameter.
+        prefix: The prefix of each parameter.
     """
     for key in describe_keys(find_system(name)):
         if key.name != "name":

@@ -1,4 +1,4 @@
-"""What can be wrong in a scenario: settings, the key that is named, its value, what is allowed."""
+"""Mistakes in a scenario: its settings, and the key, value and allowed values of the error."""
 
 from collections.abc import Sequence
 

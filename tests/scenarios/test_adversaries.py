@@ -51,7 +51,7 @@ class TestAdversaries:
         assert "party-1" in caught.value.root.suspects
 
     def test_labels_are_those_of_an_honest_party(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a malicious first party says it learned does not count; what it asked does."""
+        """Labels are an honest party's, although a malicious first party asked the queries."""
         kinds = {"pretender": Pretender}
         monkeypatch.setattr(PrivateKNN, "adversaries", lambda _system: kinds)
         overrides = ["parties.count=5", "run.leakage_trials=0"]

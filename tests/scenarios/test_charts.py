@@ -1,4 +1,4 @@
-"""Charts that are files: which there are, that they are the same again, and what they need."""
+"""Charts as files: the list of charts, their reproducibility, and their requirements."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Faults of a scenario: each kind strikes as it is described, and what a run says of it."""
+"""Faults of a scenario: the effect of each kind, and its report."""
 
 import json
 import math
@@ -72,7 +72,7 @@ def _crash(party: str, seconds: float) -> str:
 
 
 class TestKinds:
-    """From a table to a fault."""
+    """Parsing a table of faults."""
 
     def test_every_class_of_fault_has_a_table(self) -> None:
         """None of those that the simulation knows is missing here."""
@@ -97,7 +97,7 @@ class TestKinds:
         assert report == _as_if_without_faults(report)
 
     def test_a_fault_after_the_run_is_said_to_be_too_late(self) -> None:
-        """Without latency a run is over at once: the report says that it was, before the fault."""
+        """A fault after the end of a run without latency is reported as too late."""
         settings = ("network.latency.seconds=0", "network.bandwidth_bytes_per_second=1e15")
         (line,) = troubles(_run(*settings, _crash("party-1", 0.5)))
         assert line.value == "0 of 1 struck"
@@ -113,7 +113,7 @@ class TestKinds:
         assert report.coalition is None
 
     def test_faults_can_be_drawn_from_the_seed(self) -> None:
-        """They come after one's own, and are those that the seed of exploring would draw."""
+        """Drawn faults follow the configured ones, and are those that exploring would draw."""
         settings = [*SETTINGS, "run.fault_seconds=4", _crash("party-1", 1)]
         scenario = load_scenario("wine", settings)
         parties = scenario.parties.all
@@ -134,7 +134,7 @@ def _as_if_without_faults(report: Report) -> Report:
 
 
 class TestLostParties:
-    """What a crash does to a run, and what a retry makes of it."""
+    """The effect of a crash on a run, and of a retry after it."""
 
     def test_a_crash_ends_the_run_with_a_named_error(self) -> None:
         """Without retries there is no report; the journal has the crash and who stopped for it."""
@@ -147,7 +147,7 @@ class TestLostParties:
 
     @pytest.mark.parametrize("party", ["party-3", "party-0"])
     def test_a_retry_labels_with_the_rows_of_the_others(self, party: str) -> None:
-        """Labels are the pooled ones of who is left, also if the party that asks is lost."""
+        """A retry gives the pooled labels of the other parties, even if the client is lost."""
         journal = Journal()
         report = _run(_crash(party, 1.0), "run.retries=1", "protocol.rounds=auto", journal=journal)
         prepared = prepare(report.scenario, Streams(2))
@@ -186,7 +186,7 @@ class TestLostParties:
         assert (report.recovery.without, report.recovery.attempts) == (("party-2", "party-3"), 2)
 
     def test_the_simulated_time_is_that_of_all_attempts(self) -> None:
-        """A run that had to begin again took at least as long as until the crash, and once more."""
+        """The simulated time of a repeated run covers the failed attempt and the second one."""
         report, calm = _run(_crash("party-3", 1.0), "run.retries=1"), _run()
         assert report.simulated_seconds is not None
         assert calm.simulated_seconds is not None
@@ -201,7 +201,7 @@ class TestLostParties:
 
 
 class TestRepeatedQueries:
-    """What a retry gives a coalition in addition."""
+    """The additional leakage of a retry to a coalition."""
 
     COALITION = ('parties.coalition=["party-1", "party-4"]', "run.leakage_trials=50")
 
@@ -226,7 +226,7 @@ class TestRepeatedQueries:
 
 
 def test_an_attempt_that_failed_is_spent_too() -> None:
-    """Noise is drawn anew for each attempt, and one that failed may have released its answer."""
+    """Each attempt draws fresh noise, and a failed attempt is charged, as it may have answered."""
     settings = (
         "protocol.name=noisy-votes",
         "parties.count=5",

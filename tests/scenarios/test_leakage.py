@@ -1,4 +1,4 @@
-"""What a hop leaks on a scenario's own distances."""
+"""Leakage of a hop on the distances of a scenario."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ def _leakage(overrides: list[str], trials: int) -> Leakage:
 
 
 class TestLeakage:
-    """What a hop leaks on a scenario's own distances."""
+    """Leakage of a hop on the distances of a scenario."""
 
     def test_is_a_share_and_comes_with_its_error(self) -> None:
         """All estimates are within their ranges, and the peak is no less than the mean."""

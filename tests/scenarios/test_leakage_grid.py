@@ -188,7 +188,7 @@ def test_wrong_input_exits_with_two(arguments: tuple[str, ...], named: str) -> N
 
 
 class TestRankSearch:
-    """The grid of rank search: nothing of a hop, and what totals tell."""
+    """The grid of rank search: no leakage of a hop, only of the totals."""
 
     def test_nothing_of_a_hop_is_told_and_something_by_totals(self) -> None:
         """0 without an error at each point; a radius known better than to the next of few rows."""

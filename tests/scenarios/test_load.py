@@ -9,7 +9,7 @@ from veilring.scenarios import load_scenario, scenario_names
 
 
 class TestLoading:
-    """From a name or a file to a checked scenario."""
+    """Loading a checked scenario from a name or a file."""
 
     @pytest.mark.parametrize("name", scenario_names())
     def test_each_built_in_scenario_is_correct_and_described(self, name: str) -> None:
@@ -21,7 +21,7 @@ class TestLoading:
 
     @pytest.mark.parametrize("name", ["wine", "breast-cancer", "digits"])
     def test_a_real_set_is_run_by_eight_processes(self, name: str) -> None:
-        """What a newcomer types runs real processes."""
+        """The scenario for newcomers runs on a real data set in eight processes."""
         scenario = load_scenario(name)
         assert (len(scenario.parties.all), scenario.network.runtime) == (8, "processes")
 

@@ -1,4 +1,4 @@
-"""What is said of a run."""
+"""The report of a run."""
 
 import json
 
@@ -13,7 +13,7 @@ from veilring.scenarios.prepare import prepare
 
 
 class TestReport:
-    """What is said of a run."""
+    """The report of a run."""
 
     @pytest.mark.parametrize(
         ("name", "queries"), [("wine", "all"), ("breast-cancer", "all"), ("digits", "100")]

@@ -1,4 +1,4 @@
-"""What time it is, for tests."""
+"""The current time, for tests."""
 
 import asyncio
 

@@ -38,7 +38,7 @@ def test_environment_keeps_its_time() -> None:
 
 
 def test_a_result_is_not_written_out() -> None:
-    """What a run returns is never formatted, however large: that could take as long as the run."""
+    """The result of a run is never formatted, since a large one could take as long as the run."""
     formatted: list[object] = []
 
     class Result:

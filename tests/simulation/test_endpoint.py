@@ -135,7 +135,7 @@ def test_send_that_waits_learns_of_the_loss() -> None:
 
 
 def test_close_wakes_and_may_be_called_twice() -> None:
-    """Closing wakes one's own receive and sends; all later use is refused."""
+    """Closing twice is allowed and wakes the party's own waiting calls; later calls are refused."""
 
     async def body(network: SimulatedNetwork) -> None:
         alice = network.endpoint("alice")
@@ -158,7 +158,7 @@ def test_close_wakes_and_may_be_called_twice() -> None:
 
 
 def test_bad_sends_are_refused_and_send_nothing() -> None:
-    """Unknown receivers, oneself and impossible frames are refused."""
+    """Unknown receivers, the sender itself and impossible frames are refused, without sending."""
 
     async def body(network: SimulatedNetwork) -> None:
         alice = network.endpoint("alice")

@@ -1,4 +1,4 @@
-"""What a simulated loop refuses."""
+"""Operations that a simulated loop refuses."""
 
 import asyncio
 import socket

@@ -87,7 +87,7 @@ def test_failing_member_ends_its_group() -> None:
 
 
 def test_tasks_left_over_are_cancelled_oldest_first() -> None:
-    """What still runs when the main coroutine ends is cancelled in order of creation."""
+    """Tasks that still run at the end of the main coroutine are cancelled in order of creation."""
     ended: list[int] = []
 
     async def member(index: int) -> None:

@@ -1,4 +1,4 @@
-"""Exploring a role of one's own: right ones survive, and mistakes of all kinds are found."""
+"""Exploring a custom role: correct roles pass, and mistakes of all kinds are found."""
 
 import asyncio
 from collections import Counter
@@ -88,7 +88,7 @@ def is_greatest(inputs: Mapping[str, int], results: Mapping[str, int]) -> None:
 
 
 def said(campaign: Campaign) -> str:
-    """Return all that was wrong."""
+    """Return all errors found."""
     return "\n".join(sentence for found in campaign.failures.values() for sentence in found)
 
 

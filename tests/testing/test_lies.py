@@ -49,7 +49,7 @@ def test_all_lies_in_class_counts_end_in_a_verdict() -> None:
 
 
 def test_a_blame_that_falls_on_an_honest_party_is_shown() -> None:
-    """A role that names whoever says another number names an honest one, whom somebody lied to."""
+    """A role that blames every sender of another number is shown to blame an honest party."""
     lies = audit_lies(checked_maximum, [3, 1, 4], invariant=is_greatest)
     assert lies.count(Verdict.MISNAMED) > 0
     with pytest.raises(AssertionError, match="found another number"):
@@ -58,7 +58,7 @@ def test_a_blame_that_falls_on_an_honest_party_is_shown() -> None:
 
 
 def test_the_draw_of_a_ring_names_no_honest_party() -> None:
-    """Who told different parties different commitments is among those that are named."""
+    """A party that sends different commitments in a draw is always among the parties named."""
     lies = audit_lies(draw_ring_with_nothing, [None] * 3, invariant=_is_one_ring)
     lies.assert_none(Verdict.MISNAMED, Verdict.UNNOTICED, Verdict.UNNAMED)
     assert lies.count(Verdict.SUSPECTS) > 0
@@ -89,7 +89,7 @@ def test_adversaries_of_ones_own_act_in_the_whole_run() -> None:
 
 @pytest.mark.slow
 def test_a_system_is_audited_with_its_own_adversaries() -> None:
-    """Rank search names who lies in a masked sum, or those among whom it is, and nobody honest."""
+    """Rank search names the liar in a masked sum, or a set that contains it."""
     settings = ["parties.count=3", "data.queries=1", "protocol.name=rank-search"]
     lies = audit_system(SystemSubject(load_scenario("faults", settings)))
     lies.assert_none(Verdict.UNNOTICED, Verdict.MISNAMED)

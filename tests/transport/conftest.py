@@ -1,4 +1,4 @@
-"""What all tests of transports need: limits that a busy machine does not meet."""
+"""Fixtures of all tests of transports: limits that a busy machine does not exceed."""
 
 import pytest
 from tests.transport.rosters import PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""What ends a connection is named on both sides: how tests ask for it."""
+"""Helpers for tests of refused connections, which both sides name."""
 
 import asyncio
 from collections.abc import Callable

@@ -36,7 +36,7 @@ class Refused(TlsEndpoint):
 
     @cached_property
     def times(self) -> list[float]:
-        """When it dialled."""
+        """The times of its dials."""
         return []
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What strangers and members with bad intent do to an endpoint, and what it does about it."""
+"""Floods of an endpoint by strangers and malicious members, and its responses."""
 
 import asyncio
 import socket
@@ -231,7 +231,7 @@ async def test_a_peer_is_cut_off_with_what_it_has_sent() -> None:
 
 
 async def test_a_peer_that_rests_loses_nothing() -> None:
-    """What comes meanwhile is handed over afterwards, in order; others are heard."""
+    """Messages for a paused peer are delivered in order later; other peers are unaffected."""
     town = Town(("alice", "bob"), ("carol",))
     async with town.start_all() as endpoints:
         alice = endpoints["alice"]

@@ -188,7 +188,7 @@ def test_what_is_no_list_of_two_has_no_head(body: bytes) -> None:
 
 
 def test_a_timestamp_is_read_as_seconds() -> None:
-    """MessagePack's own extension yields plain data, like all that is unpacked."""
+    """MessagePack's own timestamp extension is decoded into a plain number of seconds."""
     assert unpack(msgpack.packb(msgpack.Timestamp(3, 500_000_000))) == 3.5
 
 

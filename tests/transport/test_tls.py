@@ -31,7 +31,7 @@ def test_conforms(check: str, loop: str) -> None:
 
 
 async def test_a_late_party_is_waited_for() -> None:
-    """Whoever dials goes on until the other is there."""
+    """A party keeps dialling until its peer is there."""
     town = Town(("alice", "bob"))
     sock = town.sockets.pop("bob")
     address = sock.getsockname()
@@ -53,7 +53,7 @@ async def lose(endpoint: TlsEndpoint) -> PeerLost:
 
 @pytest.mark.parametrize("lost", ["alice", "bob"])
 async def test_a_restarted_party_is_reachable_again(lost: str) -> None:
-    """After its loss was told, a fresh process takes its place, whichever of the two dials."""
+    """After its loss is reported, a restarted party connects again, in either direction."""
     town = Town(("alice", "bob"))
     async with town.start_all() as endpoints:
         stays = endpoints["bob" if lost == "alice" else "alice"]
@@ -74,7 +74,7 @@ async def test_a_restarted_party_is_reachable_again(lost: str) -> None:
 
 
 async def test_a_loss_is_told_before_the_return() -> None:
-    """Until a node has heard of a loss, its peer stays gone, so that no message goes astray."""
+    """A peer stays disconnected until its loss is reported, so that no message goes astray."""
     town = Town(("alice",), ("carol",))
     async with town.start_all() as endpoints:
         alice = endpoints["alice"]
@@ -143,7 +143,7 @@ async def test_an_address_of_another_machine_is_refused_once_and_in_plain_words(
 
 
 async def test_a_cancelled_start_leaves_nothing_open() -> None:
-    """Whoever gives up waiting has neither sockets nor tasks left."""
+    """A cancelled start leaves no sockets or tasks open."""
     town = Town(("alice", "bob"))
     alice = town.start("alice")
     await asyncio.sleep(0.1)
@@ -156,7 +156,7 @@ async def test_a_cancelled_start_leaves_nothing_open() -> None:
 
 
 async def test_a_party_that_restarts_while_the_ring_forms_finds_its_place() -> None:
-    """Who left before its peer was ready is forgotten: it connects again, and is waited for."""
+    """A party that restarts while the ring forms connects again, and its peers wait for it."""
     town = Town(("alice", "bob", "carol"))
     bob = town.start("bob", seconds=PATIENCE_SECONDS)
     first = await TlsEndpoint.start(
@@ -200,7 +200,7 @@ async def test_connections_are_watched() -> None:
 
 
 async def test_an_answered_goodbye_does_not_wait() -> None:
-    """Peers answer a goodbye by themselves, whether or not their nodes read it."""
+    """Peers answer a goodbye on their own, whether or not their nodes read it."""
     async with tls_endpoints(("alice", "bob")) as endpoints:
         async with asyncio.timeout(PATIENCE_SECONDS / 2):  # the goodbye's own limit is all of it
             await endpoints["alice"].close()
@@ -208,7 +208,7 @@ async def test_an_answered_goodbye_does_not_wait() -> None:
 
 
 async def test_a_node_that_stopped_reading_can_still_leave_in_order() -> None:
-    """Whoever closes before having read all still lets its peers hear all, and its goodbye."""
+    """A node that closes before it has read everything still delivers its messages and goodbye."""
     async with tls_endpoints(("alice", "bob")) as endpoints:
         await fill(endpoints["bob"], "alice")
         await endpoints["alice"].send("bob", b"last")

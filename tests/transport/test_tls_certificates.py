@@ -1,4 +1,4 @@
-"""What TLS itself does not accept ends in an error that names it, on both sides.
+"""Refusals by TLS itself: each ends in an error that names the cause, on both sides.
 
 Certificates, contexts, sockets and endpoints are real; only what a case breaks is broken.
 """
@@ -74,7 +74,7 @@ async def test_tls_itself_fails(
     listener_says: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What TLS does not accept is named by the side that refused, and suspected by the other."""
+    """A refusal by TLS is named by the side that refused, and suspected by the other side."""
     town = Town(("alice", "bob"))
     monkeypatch.setattr(tls, side, broken)
     at_alice, at_bob = await both_fail(town)
@@ -110,7 +110,7 @@ def with_expired(town: Town, name: str) -> Identity:
 
 
 async def test_own_expired_certificate_is_named_at_once() -> None:
-    """Whoever starts with an expired certificate learns it before anybody is dialled."""
+    """A party with an expired certificate of its own is refused at its start, before it dials."""
     town = Town(("alice", "bob"))
     with_expired(town, "alice")
     with pytest.raises(HandshakeError, match="our own certificate expired on 2020-12-31"):

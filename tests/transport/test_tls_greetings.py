@@ -53,7 +53,7 @@ async def test_swapped_identities() -> None:
 
 
 async def test_self_connection() -> None:
-    """Whoever finds its own address under another's name says that it reached itself."""
+    """A party that reaches itself under another party's address reports that it did."""
     town = Town(("alice", "bob"))
     town.roster = town.roster.at({"bob": (LOOPBACK, town.ports["alice"])})
     reasons = await both_fail(town)

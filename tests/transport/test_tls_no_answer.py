@@ -1,4 +1,4 @@
-"""Who is not there, does not speak TLS, or says nothing, is given up and named."""
+"""Peers that are absent, silent or without TLS: they are given up and named."""
 
 import asyncio
 import socket
@@ -59,7 +59,7 @@ async def test_plaintext_server() -> None:
 
 
 async def test_silence() -> None:
-    """Who is silent before, during or after TLS, on either side, is given up."""
+    """A peer that is silent before, during or after TLS is given up, on either side."""
     town = Town(("alice", "bob"), ("carol",))
     silent_server = town.sockets.pop("bob")  # listens, and never accepts
     alice = asyncio.create_task(

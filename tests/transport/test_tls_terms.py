@@ -42,7 +42,7 @@ def test_who_has_no_terms_compares_none() -> None:
 
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 5000, '{"a": {"b": 1}}', '{"\\u0007": "x"}'])
 def test_terms_that_are_none_are_refused_like_others(text: str) -> None:
-    """What a peer calls its terms is shown in one short line of printable characters."""
+    """The terms that a peer sends appear in errors as one short line of printable characters."""
     said = refusal(text, terms_text(KEYS))
     assert said.startswith("the terms differ: ")
     assert said.isprintable()

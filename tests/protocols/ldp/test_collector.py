@@ -188,7 +188,7 @@ async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
 async def test_what_no_other_try_mends_ends_the_collector(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A permanent failure ends the collector and reaches its waiters; a cancelled wait does not."""
+    """A permanent failure ends the collector and is reported; a cancelled wait ends nothing."""
 
     def fail(*_: object, **__: object) -> None:
         raise LookupError("a mistake")

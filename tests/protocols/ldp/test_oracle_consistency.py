@@ -48,7 +48,7 @@ def test_raw_estimates_and_intervals_are_untouched() -> None:
 
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))
 def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
-    """The projection is a point of the simplex that fulfils the optimality conditions."""
+    """The projection is a point of the simplex that fulfils the conditions for the nearest one."""
     point = np.array(values)
     found = project_on_simplex(point)
     assert found.min() >= 0

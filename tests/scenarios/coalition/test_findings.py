@@ -1,4 +1,4 @@
-"""What a scenario's coalition finds, against what can be known in another way."""
+"""Findings of a scenario's coalition, compared with independent calculations."""
 
 import json
 import math
@@ -97,14 +97,14 @@ class TestVotes:
             assert victim.votes == victim.between == BATCH * expected.count(victim.party)
 
     def test_victims_are_those_beside_a_member(self) -> None:
-        """With the queries of the batches in which they were."""
+        """The victims are the neighbours of members, with the queries of their batches."""
         queries = {victim.party: victim.queries for victim in _findings().victims}
         rings = _run()[1]
         beside = {p: BATCH * sum(_between(ring, p) > 0 for ring in rings) for p in OTHERS}
         assert queries == {party: count for party, count in beside.items() if count}
 
     def test_each_group_between_members_has_its_sum_recovered(self) -> None:
-        """There are as many as runs of honest parties round the ring, and all sums are exact."""
+        """The sum of each group of honest parties between members is recovered exactly."""
         found, groups = _findings(), 0
         for ring in _run()[1]:
             corrupt = [party in MEMBERS for party in ring]
@@ -276,7 +276,7 @@ def test_findings_hold_nobodys_rows() -> None:
 
 
 def test_a_malicious_party_is_no_victim() -> None:
-    """What it puts in is not known, so that nothing found of it could be held against a truth."""
+    """A malicious party is no victim, because its true inputs are unknown."""
     settings = _settings(
         'adversaries={party-2={kind="wrong-sum", by=3}, party-5={kind="substitute-input"}}'
     )

@@ -1,4 +1,4 @@
-"""What a coalition reads in the totals of rank search."""
+"""Findings of a coalition from the totals of rank search."""
 
 import json
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_findings_are_of_the_run_and_not_of_the_place(runtime: str) -> None:
 
 
 def test_a_report_with_findings_survives_json_and_is_drawn(tmp_path: Path) -> None:
-    """What is read back is equal; its page says that no view names an owner better than a guess."""
+    """A report with findings equals its copy read from JSON, and its page shows no owner named."""
     journal = Journal()
     report = run(*PARTIES[:2], journal=journal)
     assert Report.from_json(json.loads(json.dumps(report.as_json(), allow_nan=False))) == report

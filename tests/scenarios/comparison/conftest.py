@@ -15,5 +15,5 @@ def question() -> Question:
 
 @pytest.fixture(scope="session")
 def comparison(question: Question) -> SystemComparison:
-    """Return what came of it."""
+    """Return the comparison."""
     return compare(question, workers=1)

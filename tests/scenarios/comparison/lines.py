@@ -19,7 +19,7 @@ def _leaking(leak: float) -> Leakage:
 
 
 def baselines(pooled: float = 0.95, majority: float = 0.4) -> list[Line]:
-    """Return the two that the systems are held against."""
+    """Return the two baselines of the systems."""
     best = line(POOLED, pooled, pooled=pooled, majority=majority, private=False)
     return [best, line(MAJORITY, majority, pooled=pooled, majority=majority, private=False)]
 

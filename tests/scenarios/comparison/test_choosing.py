@@ -46,9 +46,9 @@ class TestFirst:
         assert "any number of queries" in _chosen(batch, release).says
 
     def test_is_not_beaten_at_a_smaller_epsilon(self) -> None:
-        """A line of the same trust that has a smaller ε and more accuracy is in its way.
+        """A line with the same trust, a smaller ε and a higher accuracy rules out a recommendation.
 
-        Here that line is not worth it by itself, since it varies from split to split.
+        That line is not recommended on its own, because its accuracy varies between splits.
         """
         wild = line("wild", 0.95, epsilon=0.5, spread=0.9, majority=0.8)
         calm = line("calm", 0.93, epsilon=1.0, majority=0.8)

@@ -70,7 +70,7 @@ class TestLines:
         assert found == expected
 
     def test_accuracies_are_shares_of_the_queries(self, comparison: SystemComparison) -> None:
-        """One a split, of all that is asked there; the interval is about their mean."""
+        """Each split has one accuracy, and the interval is about the mean of the splits."""
         for line in comparison.lines:
             assert len(line.accuracies) == 2
             assert all(
@@ -143,7 +143,7 @@ class TestLines:
 
 
 class TestCosts:
-    """Closed forms, here written down once more."""
+    """Closed forms, written here a second time."""
 
     def test_of_the_ring(self, comparison: SystemComparison) -> None:
         """Rounds, messages and bytes, and those of drawing it."""
@@ -217,7 +217,7 @@ class TestAgain:
     def test_gives_the_same_but_for_seconds(
         self, question: Question, comparison: SystemComparison
     ) -> None:
-        """All that is said as JSON, simulated seconds among it, by however many processes."""
+        """The JSON report is equal for any number of processes, except for wall-clock seconds."""
         assert _without_seconds(compare(question, workers=2)) == _without_seconds(comparison)
 
     def test_another_seed_gives_other_splits(self, question: Question) -> None:

@@ -1,4 +1,4 @@
-"""What may be asked, and how a mistake is told."""
+"""The questions allowed, and the errors for mistakes."""
 
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def test_a_table_of_few_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_ranges_of_a_file_are_called_what_they_are(tmp_path: Path) -> None:
-    """The extremes of private rows are not public, and the report says so."""
+    """The report states that ranges taken from private rows are not public."""
     _, facts = load_facts(make_question({"data": _table(40, tmp_path)}))
     assert facts.name == "rows"
     assert "They are not public" in facts.bounds
@@ -138,7 +138,7 @@ class TestNetwork:
         assert allowed in str(caught.value)
 
     def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
-        """With the option."""
+        """A missing file is refused, and the error names the option."""
         with pytest.raises(InputError) as caught:
             read_network(tmp_path / "nowhere.toml")
         assert caught.value.field == "--network"

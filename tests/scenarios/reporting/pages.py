@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
     @property
     def policy(self) -> str:
-        """What the page forbids its browser."""
+        """The content security policy of the page."""
         contents = [value for name, value in self.attributes if name == "content"]
         return next((value for value in contents if "-src" in value), "")
 

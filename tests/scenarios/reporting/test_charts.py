@@ -1,4 +1,4 @@
-"""Sums of what passed, and where the marks of charts are."""
+"""Sums of traffic, and the positions of marks in charts."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -38,7 +38,7 @@ def test_the_trace_adds_up_to_the_cost(finished: Path) -> None:
 
 
 def test_a_failed_run_is_named_with_its_parties(crashed: Path) -> None:
-    """What ended it, what each party met, and what was traced until then are all there."""
+    """The report of a failed run contains its error, each party's outcome and the trace."""
     run = read_folder(crashed)
     assert run.report is None
     assert run.failure is not None

@@ -29,7 +29,7 @@ class TestSelfContained:
     """One file, and nothing else."""
 
     def test_nothing_is_fetched_from_anywhere(self, finished: Path, crashed: Path) -> None:
-        """No element loads anything, no style does, and no address stands in any attribute."""
+        """No element, style or attribute of a page loads anything or contains an address."""
         for folder in (finished, crashed):
             html = render(read_folder(folder))
             page = Page(html)
@@ -62,7 +62,7 @@ class TestSelfContained:
 
 
 class TestContents:
-    """What a reader finds."""
+    """The visible content of a page."""
 
     def test_all_charts_are_there_and_described(self, run: RunFolder) -> None:
         """Each picture has a title and a description; ids are unique; headings skip no level."""
@@ -113,7 +113,7 @@ class TestContents:
         assert sums == [cost.messages, cost.bytes, *setup]
 
     def test_settings_and_versions_are_there(self, run: RunFolder) -> None:
-        """All that is needed to repeat the run."""
+        """The page contains all settings and versions needed to repeat the run."""
         page = Page(render(run))
         assert [row[0] for row in page.tables["versions"]] == list(run.versions)
         assert "count = 12" in page.text
@@ -143,7 +143,7 @@ class TestContents:
         assert not {"coalition", "troubles"} & set(page.ids)
 
     def test_what_a_coalition_found_is_told(self, recovered: Path) -> None:
-        """In all, and of each party beside a member; its members have lanes of their own."""
+        """The page shows a coalition's findings for each victim, and marks its members."""
         run = read_folder(recovered)
         page, report = Page(render(run)), run.report
         assert report is not None
@@ -171,7 +171,7 @@ class TestContents:
         assert "controlled by an adversary" in page.text
 
     def test_a_crash_and_the_retry_are_told(self, recovered: Path) -> None:
-        """Which fault struck, who was left out, what was wasted, and when all that was."""
+        """The page shows the fault, the parties left out, the wasted work, and their times."""
         run = read_folder(recovered)
         page, report = Page(render(run)), run.report
         assert report is not None
@@ -191,7 +191,7 @@ class TestContents:
         ]
 
     def test_a_failed_run_has_no_findings(self, crashed: Path) -> None:
-        """Whoever colluded in it is marked, and that is all."""
+        """The page of a failed run marks the colluding parties and shows no findings."""
         assert "coalition-table" not in Page(render(read_folder(crashed))).tables
 
     def test_many_messages_are_sampled_and_that_is_said(self, run: RunFolder) -> None:
@@ -214,7 +214,7 @@ class TestContents:
         assert "sampled" not in Page(render(run)).ids
 
     def test_a_run_without_messages_has_a_page(self, crashed: Path) -> None:
-        """What failed before anybody spoke is reported all the same."""
+        """A run that failed before its first message has a page."""
         page = Page(render(replace(read_folder(crashed), messages=(), marks=())))
         assert page.described == []
         assert "No messages were recorded." in page.text

@@ -41,7 +41,7 @@ class TestDrawing:
         assert first.title == "word, round 1: ada to bob, 10 B, sent at 0 s, received at 1.000 s"
 
     def test_lanes_are_in_the_order_of_the_ring(self, finished: Path) -> None:
-        """Whoever spoke first is first, so that a round of a ring is a flight of stairs."""
+        """Lanes are in the order of first messages, so that a round of a ring looks like stairs."""
         run = read_folder(finished)
         order = lane_order(run.messages, run.scenario.parties.all)
         vectors = [m for m in run.messages if m.kind == "ring.topk.vector"]
@@ -99,7 +99,7 @@ class TestDrawing:
 
 
 class TestSample:
-    """At most so many messages, from everywhere."""
+    """A sample of messages from all parts of a run, limited in size."""
 
     @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 500))
     def test_every_round_has_its_share(self, rounds: int, each: int, most: int) -> None:

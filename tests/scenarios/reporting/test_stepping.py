@@ -152,7 +152,7 @@ def _holds(first: int, last: int | None, step: int) -> bool:
 
 
 class TestLosses:
-    """When a message that was never received was lost."""
+    """The time at which a message that was never received was lost."""
 
     @pytest.mark.parametrize(
         ("marks", "lost"),
@@ -172,7 +172,7 @@ class TestLosses:
     def test_a_break_or_the_end_of_its_receiver_ends_it(
         self, marks: tuple[Mark, ...], lost: float
     ) -> None:
-        """A broken connection, a receiver that is down or has stopped; else the session's end."""
+        """A broken connection, the end of its receiver or the end of the session ends a message."""
         story = _story(TO_BOB, LOST, TO_CY, marks=marks)
         (flight,) = (each for each in story.flights if not each.received)
         assert story.steps[flight.last].seconds == lost
@@ -187,7 +187,7 @@ class TestLosses:
 
 
 class TestStanding:
-    """Where each party stands."""
+    """The state of each party."""
 
     def test_a_party_has_received_one_message_and_waits_for_the_next(self) -> None:
         """From the start of its session on; it waits for nothing before it sends."""
@@ -254,7 +254,7 @@ class TestStanding:
 
 
 class TestBounds:
-    """What there is a story of."""
+    """The runs for which a story can be shown."""
 
     def test_a_run_that_failed_ends_with_its_error(self) -> None:
         """The last step blames who is at fault."""

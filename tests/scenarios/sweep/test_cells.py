@@ -1,4 +1,4 @@
-"""Cells: what each is, what seed it has, and what is refused before any runs."""
+"""Cells: their settings, their seeds, and the mistakes refused before any cell runs."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ class TestSeeds:
 
 
 class TestRuntimes:
-    """Where the parties of a sweep live."""
+    """The runtime of the parties of a sweep."""
 
     @pytest.mark.parametrize(
         ("overrides", "runtime", "expected"),
@@ -61,7 +61,7 @@ class TestRuntimes:
     def test_is_memory_unless_told_otherwise(
         self, overrides: tuple[str, ...], runtime: str | None, expected: str
     ) -> None:
-        """The scenario's own file says processes."""
+        """A sweep runs in memory by default, even if the scenario's file asks for processes."""
         (cell,) = plan_cells(Plan("wine", {}, overrides=overrides, runtime=runtime))
         assert cell.scenario.network.runtime == expected
 
@@ -124,7 +124,7 @@ def test_what_only_the_data_can_tell_is_checked_too(grid: str, key: str) -> None
 
 
 class TestRunning:
-    """What comes of a cell."""
+    """The result of a cell."""
 
     def test_is_the_report_of_the_scenario_with_the_cells_seed(self) -> None:
         """All scalars of the report are there, by the same values, and none of the machine's."""

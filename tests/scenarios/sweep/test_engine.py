@@ -1,4 +1,4 @@
-"""Engines: which there are, and what is told when one is missing or dies."""
+"""Engines: the list of engines, and errors about missing and dead ones."""
 
 import os
 import sys
@@ -93,7 +93,7 @@ def _own_process(_: int) -> int:
 
 
 def test_leaving_early_ends_what_still_runs() -> None:
-    """Whoever takes one result and goes is not warned of the others."""
+    """Leaving after the first result ends the other cells without a warning."""
     with each_done(abs, list(range(-200, 0)), Engine(workers=2)) as results:
         assert next(results) > 0
 
@@ -108,7 +108,7 @@ def test_a_process_that_dies_is_told() -> None:
 
 
 def test_a_dask_worker_that_dies_is_told(scheduler: str) -> None:
-    """By itself joblib would wait for ever."""
+    """The death of a Dask worker is reported, although joblib alone would wait for ever."""
     engine = Engine("dask", dask_address=scheduler)
     with pytest.raises(ClusterError, match="died"), each_done(os._exit, [3], engine) as results:
         list(results)

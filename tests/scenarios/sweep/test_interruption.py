@@ -1,4 +1,4 @@
-"""What a sweep has finished stays finished, however often it is interrupted."""
+"""Finished cells of a sweep survive any number of interruptions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -67,14 +67,14 @@ class TestInterruption:
         assert names_in(tmp_path) == set()
 
     def test_results_that_are_there_are_not_overwritten(self, alone: Path) -> None:
-        """Neither by another sweep nor by the same."""
+        """Existing results are overwritten neither by another sweep nor by an equal one."""
         before = alone.read_bytes()
         with pytest.raises(InputError, match="exists"):
             run_sweep(PLAN, alone, engine=IN_PROCESS)
         assert alone.read_bytes() == before
 
     def test_a_death_between_results_and_journal_is_made_good(self, tmp_path: Path) -> None:
-        """With a full journal beside them the results are written once more, and no cell runs."""
+        """After a death with a full journal, the results are written and no cell runs."""
         out = tmp_path / "out.parquet"
         journal = _journal_of(TINY, out)
         first = out.read_bytes()

@@ -29,7 +29,7 @@ def _write(path: Path, *outcomes: CellOutcome) -> None:
 
 
 def test_gives_back_what_it_was_given(path: Path) -> None:
-    """Numbers to the last bit, in whichever of two calls they were appended."""
+    """A journal returns its cells exactly, to the last bit, over several calls."""
     _write(path, FIRST)
     _write(path, SECOND)
     with open_journal(path, SWEEP) as journal:
@@ -74,7 +74,7 @@ def test_a_torn_last_line_is_cut_off(path: Path, lost: int) -> None:
 
 
 def test_another_sweeps_is_refused_and_left_as_it_is(path: Path) -> None:
-    """The error says which argument differs, and what to do."""
+    """A journal of another sweep is refused unchanged, and the error names the argument."""
     _write(path, FIRST)
     before = path.read_bytes()
     other = {**SWEEP, "grid": {"protocol.k": [1, 3]}}
@@ -88,7 +88,7 @@ def test_another_sweeps_is_refused_and_left_as_it_is(path: Path) -> None:
 
 
 def test_one_without_a_cell_is_nobodys(path: Path) -> None:
-    """A sweep that died before its first cell does not stand in another's way."""
+    """A journal without a cell is replaced, because its sweep died before the first one."""
     path.write_text(json.dumps(SWEEP) + "\n")
     with open_journal(path, {"scenario": "digits"}) as journal:
         journal.append(FIRST)

@@ -1,4 +1,4 @@
-"""What a sweep's files hold."""
+"""The content of a sweep's files."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from veilring.scenarios.sweep import Plan, parse_grid, run_sweep
 
 
 class TestResults:
-    """What the files hold."""
+    """The content of a sweep's files."""
 
     def test_a_row_a_cell_in_the_grids_order(self, alone: Path) -> None:
         """The grid's columns come first, then trial and seed, then the report's scalars."""

@@ -160,7 +160,7 @@ def is_total(inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
 
 
 def tell_total(inputs: Mapping[str, Any]) -> object:
-    """Return all that a sum may reveal."""
+    """Return everything that a sum may reveal."""
     return sum(inputs.values())
 
 

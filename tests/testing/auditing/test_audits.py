@@ -73,6 +73,6 @@ def test_a_role_is_audited_with_its_claims() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2])
 def test_the_result_does_not_depend_on_the_number_of_processes(workers: int) -> None:
-    """Two processes find what one finds."""
+    """The findings of two processes are those of one process."""
     one, other = (audit(Majority, quick=True, workers=each) for each in (1, workers))
     assert one.claims == other.claims

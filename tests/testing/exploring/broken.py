@@ -49,7 +49,7 @@ async def ignores_losses(
 async def counts_duplicates(
     party: Party, own: NDArray[np.float64], *, fixed: FixedPoint, method: SumMethod, ring: Ring
 ) -> NDArray[np.float64]:
-    """Tell everybody, again if an answer is slow, and count all that is heard."""
+    """Send a value to everyone, again after a slow answer, and count every value received."""
     del method, ring
     words = fixed.encode(own)
     await broadcast(party, SumShare(values=words))

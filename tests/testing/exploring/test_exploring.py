@@ -26,7 +26,7 @@ from veilring.testing.exploring import SystemSubject, explore_subject
 from veilring.testing.exploring.campaign import explore_seed, known_failures, remember_failures
 
 SEEDS = 60
-"""Within so many seeds each mistake has to be found."""
+"""The number of seeds within which each mistake has to be found."""
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ async def _wait_for_nobody(_party: object, _own: str) -> None:
 
 
 def test_failing_seeds_are_kept_and_replayed_first(tmp_path: Path) -> None:
-    """A seed that failed once stands in the file, once; a line that is no seed is refused."""
+    """A failing seed is stored in the file once, and a line that is not a seed is refused."""
     path = tmp_path / "seeds.txt"
     assert known_failures(path) == []
     remember_failures(path, [7, 3])

@@ -119,7 +119,7 @@ def test_the_command_writes_the_page_of_the_smallest_world(
 
 
 def test_a_world_is_played_by_the_engine_of_worlds_only() -> None:
-    """What labels all queries once refuses it, and a scenario without a world is none."""
+    """A system that labels all queries at once is refused, and so is a scenario without a world."""
     subject = SystemSubject(load_scenario("faults"))
     world = next(every_world(subject))
     with pytest.raises(ScenarioError, match="veilring run"):

@@ -77,7 +77,7 @@ def test_the_same_seed_finds_the_same() -> None:
 
 
 def test_two_honest_parties_are_needed_in_a_coalition_of_all_others() -> None:
-    """With the others in the coalition, the total tells the last one's input: no two worlds."""
+    """All other parties learn the last input from the total, so two worlds cannot be equal."""
     with pytest.raises(InputError, match="ben is in the coalition and has other inputs"):
         audit(leaky.honest_sum, ("ada", "ben"))
 

@@ -46,7 +46,7 @@ def audit_topk(
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_protocols_that_hide_pass(name: str) -> None:
-    """No test of ada's view tells who of the other two holds which input."""
+    """No test of ada's view distinguishes which of the other two parties holds which input."""
     audit = SUBJECTS[name].audit(RUNS_MIN)
     assert not audit.verdict.differs
     assert audit.least_advantage < 0.33
@@ -67,7 +67,7 @@ def test_two_neighbours_see_nearly_everything_without_noise() -> None:
 
 
 def test_topk_between_equal_worlds_passes() -> None:
-    """What PP-TopK leaks is found between worlds that differ, and nowhere else."""
+    """The leakage of PP-TopK is found between worlds that differ, and never between equal ones."""
     assert not audit_topk(("ada", "cy"), runs=RUNS_MIN, other=WORLD).verdict.differs
 
 

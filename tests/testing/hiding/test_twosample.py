@@ -115,7 +115,7 @@ def test_holm_goes_on_while_it_can() -> None:
 
 
 def test_the_least_advantage_is_the_normal_laws() -> None:
-    """With a hundred thousand held-out runs it is 0.021: (4.9 + 1.65) / sqrt(100,000)."""
+    """The least advantage is (4.9 + 1.65) / sqrt(100,000), or 0.021, with 100,000 held-out runs."""
     assert least_advantage(100_000) == pytest.approx(0.0207, abs=1e-4)
 
 

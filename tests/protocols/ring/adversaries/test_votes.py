@@ -84,7 +84,7 @@ async def test_votes_that_are_added_are_not_found(method: SumMethod) -> None:
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 @pytest.mark.parametrize("by", [-6.0, 0.25])
 async def test_votes_that_nobody_can_have_are_found(method: SumMethod, by: float) -> None:
-    """Totals below a party's own votes, or fractions of a vote, end the run and blame nobody."""
+    """Totals below a party's own votes, or with fractions, end the run; anyone may be at fault."""
     with pytest.raises(RunFailed, match="caused vote totals") as caught:
         await knn({"party-4": WrongSum(by)}, replace(KNN, sum=method))
     found = accusations(caught.value, "party-4")
