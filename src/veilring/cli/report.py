@@ -151,7 +151,7 @@ def reproduce(
         Path, typer.Option(metavar="DIR", help="Folder to write the numbers and plots to.")
     ] = Path("figures"),
 ) -> None:
-    """Measure figures of the papers again, plot them, and check the papers' claims.
+    """Reproduce figures of the papers, plot them, and check the papers' claims.
 
     Each claim is tested on each data set, with intervals over random splits. A claim that does not
     hold is a result, not an error.

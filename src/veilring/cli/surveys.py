@@ -221,7 +221,7 @@ def tally_command(
     dask_address: DaskAddress = None,
     json: _AsJson = False,
 ) -> None:
-    """Estimate from reports in Parquet files, of any number, on one machine or a cluster.
+    """Compute estimates from any number of Parquet files of reports, on one machine or a cluster.
 
     The result is exactly the same on every engine. A report to another task, or one that no client
     could have made, ends the command with an error. Memory is bounded whatever the size of the

@@ -99,7 +99,7 @@ def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> NDAr
     """Return the number of each cell's category.
 
     Raises:
-        InputError: If the column is missing or a cell is not one of them.
+        InputError: If the column is missing or a cell is not one of the categories.
     """
     return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
 
@@ -135,7 +135,7 @@ def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray
     """Return the number of each row's class, which is the last column.
 
     Raises:
-        InputError: If a cell is not one of them.
+        InputError: If a cell is not one of the classes.
     """
     label = list(cells)[-1]
     note = " (the last column is taken as the label; move the label there)"

@@ -70,7 +70,7 @@ def columns_of(table: Table) -> Iterator[list[object]]:
 
 
 def features_of(table: Table) -> Iterator[list[object]]:
-    """Yield the name and the numbers of each feature: a category becomes several of 0 and 1."""
+    """Yield the name and the numbers of each feature: a category becomes one-hot numbers."""
     for name, values in zip(table.features.names, table.X.T.tolist(), strict=True):
         yield [name, *values]
 

@@ -244,7 +244,7 @@ class SurveyTerms(Terms):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether columns are numbers, with a category as several 0 and 1."""
+        """Whether the survey treats columns as numbers, with one-hot categories."""
         return self.survey.kind in {"means", "gaussian-bayes"}
 
     @override

@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def is_working(self) -> bool:
-        """Whether it is neither waiting for a peer nor finished."""
+        """Whether the party is neither waiting for a peer nor finished."""
         return not (self.waits or self.blocked or self.over)
 
     def sentences(self) -> list[str]:
@@ -68,7 +68,7 @@ class Blame(NamedTuple):
     culprit: str
     """The name of the party; empty if nobody can be blamed, or if one of two parties lies."""
     sentence: str
-    """What it did, which two parties are suspected, or why nobody can be blamed."""
+    """A sentence: the act of the culprit, the two suspects, or the reason why nobody is blamed."""
 
 
 def find_fault(standings: Iterable[Standing], judge: str = "") -> Blame:

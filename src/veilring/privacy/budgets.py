@@ -246,7 +246,7 @@ def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]
     """Return charges in units, rounded up.
 
     Args:
-        amounts: Of any shape, each from 0 to `AMOUNT_MAX`.
+        amounts: The charges, in any shape, each from 0 to `AMOUNT_MAX`.
         field: The name for errors, which do not show the values, because these may be secret.
 
     Raises:

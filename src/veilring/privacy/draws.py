@@ -68,7 +68,7 @@ class Scales:
         """Return the scales of all draws of a shape.
 
         Raises:
-            InputError: If one is out of range, or an array does not fit the shape.
+            InputError: If a scale is out of range, or an array does not fit the shape.
         """
         size = int(np.prod(shape))
         if not isinstance(scale, np.ndarray):
@@ -217,7 +217,7 @@ def coins(
     """Flip coins with probabilities that can be computed to any precision.
 
     Args:
-        chances: Of any shape: the probabilities, each off by less than `slack`.
+        chances: The probabilities, in any shape, each off by less than `slack`.
         bounds: A function that returns bounds of the probability of the entry with this flat index,
             computed to this number of decimal digits. More digits bring them together.
         rng: Source of the coins.
@@ -242,7 +242,8 @@ def bernoulli_exp(
     """Flip coins that show heads with probability exactly `e**-gamma`.
 
     Args:
-        gamma: Of any shape, at least 0; its error may change `e**-gamma` by at most 2**-46.
+        gamma: The exponents, in any shape, at least 0; their error may change `e**-gamma` by at
+            most 2**-46.
         exact: A function that returns the exact gamma of the entry with this flat index.
         rng: Source of the coins.
         slack: The distance from which on floats decide. A larger one changes only the speed.

@@ -109,12 +109,12 @@ def poisson(
 
 @dataclass(frozen=True, slots=True)
 class PoissonLaw:
-    """A Poisson law relative to its middle: x is the distance of a number from it.
+    """A Poisson law relative to its middle: x is the distance of a number from the middle.
 
     Attributes:
-        mean: Exact.
+        mean: The exact mean.
         middle: The floor of the mean, which is the mode.
-        scale: Of the proposals.
+        scale: The scale of the proposals.
         peak: The constant c, at least `|x| / scale - surprise(x)` for any x.
     """
 

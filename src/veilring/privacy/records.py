@@ -87,7 +87,7 @@ class Records:
         Their keyed hashes stay, with their spending.
 
         Raises:
-            InputError: If one was never added (nothing is forgotten then); or if another process
+            InputError: If an id was never added (nothing is forgotten then); or if another process
                 keeps reading the file: all are forgotten then, and their traces are erased by the
                 next `forget` or when the ledger is opened again.
         """

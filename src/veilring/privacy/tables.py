@@ -191,8 +191,8 @@ def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) 
     Laplace mechanism. The laws are those of a scale that is larger by less than a thousandth.
 
     Args:
-        inputs: The possible inputs in steps of the grid, rising, from `-bound` to `bound`.
-        scale: Of the noise, in steps of the grid, from 2**-20 to 2**40.
+        inputs: The possible inputs in steps of the grid, ascending, from `-bound` to `bound`.
+        scale: The scale of the noise, in steps of the grid, from 2**-20 to 2**40.
         bound: The largest outcome, from 1 to 32,767.
 
     Raises:

@@ -225,11 +225,11 @@ class PeerMember:
         }
 
     async def failure(self) -> None:
-        """Wait until this member fails; without a till, for ever.
+        """Wait until this member fails; without a ledger, wait for ever.
 
         Raises:
-            StoreFailed: When that happens. It takes part in nothing more; restart it to read the
-                ledger again.
+            StoreFailed: When the ledger has failed. The member takes part in no further session;
+                restart it to read the ledger again.
         """
         await (asyncio.Event() if self.till is None else self.till.failure).wait()
 

@@ -610,7 +610,7 @@ class System(Section, ABC):
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     """The measures returned by `Setup.leakage`, by name."""
     notices_liars: ClassVar[bool] = False
-    """Whether it guarantees that no malicious party changes a result unnoticed."""
+    """Whether the system guarantees that no malicious party changes a result unnoticed."""
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The claims of the guarantee that no audit tests, by name, with the reason for each."""
 

@@ -99,7 +99,7 @@ def test_the_promise_is_epsilon_against_as_many_as_are_tolerated() -> None:
     """By shares a coalition of the tolerated size leaves enough noise."""
     promise = NoisyVotes(epsilon=0.5, tolerated=3).promise(parties=8)
     assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 0.0)
-    assert "no more than 3 of them pool" in promise.threat_model
+    assert "at most 3 of them collude" in promise.threat_model
     assert promise.adjacency == "one row added or removed"
     assert "number of rows is public" in promise.note
 

@@ -215,9 +215,7 @@ class TestLosses:
     def test_losses_are_promised_for_and_refused_where_too_many_collude(self) -> None:
         """There is more noise for them, and colluders must not be enough to open a sum."""
         assert Release(lost=2).trust_among(8) == Trust(8, 3, 2)
-        assert (
-            "all but 2 of these stay to the end" in Release(lost=2).promise(parties=8).threat_model
-        )
+        assert "at most 2 drop out" in Release(lost=2).promise(parties=8).threat_model
         with pytest.raises(InputError, match="no share of the noise"):
             Release(lost=4, tolerated=4).trust_among(8)
 
@@ -531,7 +529,7 @@ class TestPromise:
 
     def test_fewer_than_half_of_the_parties_may_collude_unless_told(self) -> None:
         """The number is in the promise."""
-        assert "no more than 3 of the 8 pool" in Release().promise(parties=8).threat_model
+        assert "at most 3 of the 8 collude" in Release().promise(parties=8).threat_model
         assert Release().trust_among(8) == Trust(8, 3)
         assert Release(tolerated=6).trust_among(8) == Trust(8, 6)
         assert Release(tolerated=0).trust_among(8) == Trust(8, 1)  # it knows its own share

@@ -155,7 +155,7 @@ class NoisyVotes(System):
         return Promise(
             protects="each party's rows",
             against="anyone who sees labels and totals, including the other parties",
-            threat_model=f"the parties follow the protocol: {pooling} their noise",
+            threat_model=f"semi-honest parties: {pooling} their noise",
             adjacency="one row added or removed",
             epsilon=self.loss(public, parties, self.largest_batch(public)),
             delta=0.0,

@@ -167,8 +167,8 @@ class IndKNN(System):
             unit="stream",
             measure="(ε, δ)-DP",
             learned="the client: the label of each query; the server: the queries",
-            note="The bound assumes exact Gaussian noise, which is drawn as double-precision"
-            " floats. The response time is not protected."
+            note="The bound assumes exact Gaussian noise, but the noise is drawn as"
+            " double-precision floats. The response time is not protected."
             + " The number of records is public."
             * (self.tau == "auto"),
         )

@@ -163,8 +163,8 @@ class RankSearch(System):
             unit="query",
             measure=f"{_OPENED[self.reveal]} only, no ε",
             learned=f"all parties: the queries, {_LEARNED[self.reveal]}",
-            note=f"{_SHOWN[self.reveal]} Their leakage adds up over queries: radii to chosen"
-            " queries locate a row." + weighted,
+            note=f"{_SHOWN[self.reveal]} Their leakage adds up over queries: the radii of"
+            " chosen queries can locate a row." + weighted,
         )
 
     @override
@@ -267,7 +267,7 @@ class SearchSetup(PeerSetup):
         return self.search(queries, list(self.parts.values())).votes.labels
 
     def search(self, queries: NDArray[np.float64], parts: Sequence[Rows]) -> Ranked:
-        """Search the rows of parties in this process, by the very steps that they run."""
+        """Search the rows of parties in this process, by the same steps that they run."""
         public = self.parameters
         return search_rows(
             queries,

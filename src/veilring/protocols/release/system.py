@@ -130,7 +130,7 @@ class Release(System):
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         pooling = self.pooling(parties)
-        losing = f"; all but {self.lost} of these stay to the end" if self.lost else ""
+        losing = f"; at most {self.lost} drop out" if self.lost else ""
         owner = "an owner trusted with all rows; clients may be malicious"
         peers = (
             f"semi-honest parties: all add their noise, and at most {pooling} of the"
@@ -393,7 +393,7 @@ class ReleaseSetup(Setup):
         return [together(self.parts)] if self._release.trusted else list(self.parts.values())
 
     def release(self, rng: Generator) -> Released:
-        """Release the rows in this process, by the very steps that the parties run.
+        """Release the rows in this process, by the same steps that the parties run.
 
         Args:
             rng: The randomness of all parties.

@@ -278,7 +278,7 @@ class TreeWalk(System):
             radius: The greatest distance between queries that it covers; infinite for any two.
         """
         near = radius < inf
-        sees = "a bucket's number" if self.utility == "response" else "bits"
+        sees = "a noisy bucket number" if self.utility == "response" else "noisy bits"
         return Promise(
             protects="the client's query",
             against="the server of the rows, and everyone else",
@@ -290,7 +290,7 @@ class TreeWalk(System):
             delta=0.0,
             unit="query",
             measure="geo-indistinguishability" if near else "ε-LDP",
-            learned=f"the client: rows and their labels; the server: {sees}, with noise",
+            learned=f"the client: rows and their labels; the server: {sees}",
             note="The rows are public. The privacy loss of several queries of one client adds up.",
         )
 

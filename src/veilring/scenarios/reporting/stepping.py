@@ -80,7 +80,7 @@ class Flight(NamedTuple):
     first: int
     last: int
     received: bool
-    """Whether it was received; otherwise it was lost at its last step."""
+    """Whether the message was received; otherwise it was lost at its last step."""
 
 
 class Spell(NamedTuple):
@@ -216,7 +216,7 @@ _OVER, _STRIKES, _ARRIVES, _PASSES, _LOST, _MARKED = range(6)
 
 
 class _Teller:
-    """What the steps are made of."""
+    """A builder of the steps from the events of a run."""
 
     def __init__(
         self,
@@ -442,7 +442,7 @@ class _Standing:
 
     @property
     def is_out(self) -> bool:
-        """Whether it can do nothing, as it is down or its role has ended."""
+        """Whether the party can do nothing, because it is down or its role has ended."""
         return bool(self.ended) or any(kind in _DOWN for kind in self.faults.values())
 
     @property

@@ -10,7 +10,7 @@ class Verdict(StrEnum):
     """The outcome of an audit for one claim."""
 
     HOLDS = "holds"
-    """It was tested, and nothing contradicts it."""
+    """The claim was tested, and nothing contradicts it."""
     LEAKS = "leaks, as stated"
     """The promise states a leak that nothing bounds; it was measured."""
     CONTRADICTED = "contradicted"

@@ -25,19 +25,19 @@ _REPEATED: Final = 50
 
 @dataclass(slots=True)
 class Campaign:
-    """What many seeds found.
+    """The findings of many seeds.
 
     Attributes:
         subject: What was explored, if it can be made smaller.
         worlds: Returns the world of a seed.
         classes: The classes of fault that have to strike.
-        marks: The marks that worlds have to reach, beside those that they pass.
+        marks: The marks that worlds have to reach, in addition to those that they pass.
         seeds: The number of seeds that were explored.
         struck: The number of faults of each class that had an effect.
         succeeded: The number of runs with a result.
         failed: The number of runs that ended in named errors.
-        reached: How often each mark was reached, by those that were passed.
-        failures: The seeds in which something was wrong, in order, with what it was.
+        reached: The number of times that each mark was reached; 0 if it was only passed.
+        failures: The seeds of worlds that violated an invariant, in order, with the violations.
     """
 
     subject: Subject | None = field(default=None, repr=False, compare=False)

@@ -32,8 +32,8 @@ def every_world(
     """Yield a world for each message of a run and each class of fault that strikes it.
 
     Args:
-        subject: What is played.
-        seed: Of all that is drawn.
+        subject: The subject.
+        seed: The seed of all randomness.
         kinds: The classes of fault.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What can be explored: a role of one's own with an invariant, and each system with its queries."""
+"""Subjects of an exploration: a role with an invariant, and each system with its queries."""
 
 import copy
 import sys

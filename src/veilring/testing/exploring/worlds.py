@@ -98,11 +98,11 @@ class Played(NamedTuple):
 
     outcomes: Sequence[Outcome]
     wrong: Sequence[str]
-    """What must never happen and did, one sentence each."""
+    """The violations of the invariants, one sentence each."""
 
 
 class Subject(ABC):
-    """What is explored: parties that hold something, and a run that can be judged.
+    """The subject of an exploration: parties with data, and a run that can be judged.
 
     Attributes:
         parties: The names of all parties.
@@ -137,12 +137,12 @@ class Subject(ABC):
         """Play a run on a cluster of all parties, and judge it.
 
         Args:
-            cluster: Where the parties are.
-            among: Those that take part.
-            rng: Source of what differs from run to run.
+            cluster: The cluster of all parties.
+            among: The parties that take part.
+            rng: The source of the variation from run to run.
             seconds: The limit on the run.
             trace: As for `Cluster.play`.
-            adversaries: Who controls a party.
+            adversaries: The adversary of each malicious party.
         """
 
     def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
@@ -156,14 +156,14 @@ class Subject(ABC):
 
 @dataclass(slots=True)
 class Explored:
-    """What was found in a world.
+    """The findings of one world.
 
     Attributes:
         seed: The seed of the world.
         struck: The number of faults of each class that had an effect.
         succeeded: The number of runs with a result.
         failed: The number of runs that ended in named errors.
-        wrong: What must never happen and did, one sentence each.
+        wrong: The violations of the invariants, one sentence each.
         runs: The runs that were played.
         marks: How often each mark was reached, 0 if it was passed only.
         digest: The hash of all that the loop did and of all that was said, if it was recorded.

@@ -114,9 +114,9 @@ class Audit:
     Attributes:
         runs: The number of runs of both worlds together; half of them were held out.
         coordinates: The number of coordinates of a view.
-        verdict: Of the two worlds.
-        same: Of two samples with the same law.
-        planted: Of the same two samples with a planted leak of `2 * least_advantage`.
+        verdict: The verdict on the two worlds.
+        same: The verdict on two samples with the same law.
+        planted: The verdict on the same two samples with a planted leak of `2 * least_advantage`.
         alarm: The rate of false alarms.
     """
 

@@ -71,7 +71,7 @@ class Success(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """What a coalition learns of a secret.
+    """The information about a secret that a coalition learns.
 
     Attributes:
         from_view: The success of the attacker that was best on other runs.

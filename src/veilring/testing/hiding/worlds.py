@@ -31,7 +31,7 @@ RUNS_AT_ONCE: Final = 1_000
 
 
 class Arrival(NamedTuple):
-    """What a member of the coalition observes of a message beside its content."""
+    """The metadata of a message that a member of the coalition observes."""
 
     seconds: float
     """When it was sent or arrived, in seconds since the run began, on the simulated clock."""

@@ -392,7 +392,7 @@ def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArra
     """Return values as integers from 0 to `count - 1`.
 
     Raises:
-        InputError: If one is none of these; it names the column, and shows no value.
+        InputError: If a value is not in this range; the error names the column, and shows no value.
     """
     field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
     given = floats(field, values, allowed)

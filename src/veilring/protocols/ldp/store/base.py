@@ -352,7 +352,7 @@ def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) 
     """Return the numbers of members.
 
     Raises:
-        InputError: If one is not there.
+        InputError: If there is no member of that name.
     """
     numbers = {name: number for number, (name, _) in members.items()}
     for name in names:

@@ -153,7 +153,7 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
     """Return the parts of each round of a step.
 
     Args:
-        sizes: Of the step.
+        sizes: The sizes of the step.
         k: The rank sought.
         scheme: The public parameters of the sharing.
     """

@@ -205,16 +205,17 @@ class Dealer:
         return Part(self._drawing, count, self._shares(nothing, degree) if is_sender else None)
 
     def reshared(self, products: Ints) -> Part:
-        """Deal products of own shares, shape (m,); the sum is a share of degree t."""
+        """Deal products of the party's shares, shape (m,); the sum is a share of degree t."""
         is_sender = self._me < self.scheme.multiplying
         shares = self._shares(products % self.scheme.p) if is_sender else None
         return Part(self._square, len(products), shares)
 
     def opened(self, shares: Ints, *, product: bool = False) -> Part:
-        """Tell own shares, shape (m,); the sum is the secret.
+        """Open the party's shares, shape (m,); the sum is the secret.
 
         Args:
-            shares: Of degree t; or of 2t, products with a sharing of zero.
+            shares: The party's shares, of degree t; or products of shares, of degree 2t, with a
+                sharing of zero added.
             product: Whether the degree is 2t.
         """
         weights = self._square if product else self._linear
@@ -313,11 +314,11 @@ class Nonzero:
 
     @staticmethod
     def dealt(dealer: Dealer, count: int) -> tuple[Part, Part, Part]:
-        """Deal them: the sums are what this class holds."""
+        """Deal the elements, partners and zeros; the sums are the fields of this class."""
         return dealer.random(count), dealer.random(count), dealer.zeros(count)
 
     def checked(self, dealer: Dealer) -> Part:
-        """Open the product of each with its partner."""
+        """Open the product of each element with its partner."""
         return dealer.opened(self.elements * self.partners + self.zeros, product=True)
 
 
@@ -326,9 +327,10 @@ def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Ints) ->
 
     Args:
         dealer: The party.
-        needed: The number.
-        dealt: Those that were drawn.
-        products: What was opened of them. If too few are left, more are drawn, in two rounds.
+        needed: The number of shares.
+        dealt: The elements that were drawn.
+        products: The opened products of the elements with their partners. If too few are not 0,
+            more elements are drawn, in two rounds.
     """
     kept: Ints = dealt.elements[products != 0]
     while len(kept) < needed:

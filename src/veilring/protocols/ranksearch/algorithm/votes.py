@@ -145,10 +145,10 @@ def own_votes(
     Args:
         queries: Shape (Q, features).
         rows: The party's rows.
-        nearest: Those nearest to each query.
+        nearest: The rows nearest to each query.
         found: The radii.
         classes: The number of classes.
-        weights: Whether a vote counts 1, or radius/distance.
+        weights: The weight of a vote: 1, or radius/distance.
     """
     votes = no_votes(len(queries), classes, weights)
     few = np.flatnonzero(~found.tied)
@@ -200,11 +200,11 @@ def _ballots(
 def fixed_weights(radii: NDArray[np.float64], distances: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return radius/distance in fixed point, at most `WEIGHT_MAX`.
 
-    It is 0 for a distance of 0, and for one above the radius.
+    The weight is 0 for a distance of 0, and for a distance above the radius.
 
     Args:
-        radii: Of a shape that goes with that of the distances.
-        distances: Of any shape, which is that of the weights.
+        radii: The radii, in a shape that broadcasts with that of the distances.
+        distances: The distances, in any shape; the weights have the same shape.
     """
     ratio = np.zeros_like(distances)
     with np.errstate(over="ignore"):  # by a subnormal; the limit holds it
@@ -221,7 +221,7 @@ def could_be_votes(
     at_radius: NDArray[np.int64],
     at_least: NDArray[np.int64] | None = None,
 ) -> bool:
-    """Say whether vote totals are those of honest parties, as far as one of them can tell.
+    """Return whether vote totals could be those of honest parties, given one party's view.
 
     They are at least the party's own, and add up to the rows that the search found within the
     radius: to more where rows tie, since its counts are clipped. Rows at distance 0, which decide
@@ -232,7 +232,7 @@ def could_be_votes(
         own: The party's own votes.
         found: The radii.
         at_radius: The total of clipped counts at each radius, shape (Q,).
-        at_least: That at the lowest threshold asked, shape (Q,), if totals were opened.
+        at_least: The total at the lowest threshold asked, shape (Q,), if totals were opened.
     """
     if not (totals.counts >= own.counts).all():
         return False
@@ -297,7 +297,7 @@ def search_rows(
     arity: int,
     weights: Weights,
 ) -> Ranked:
-    """Search the rows of all parties by the very steps that the parties run.
+    """Search the rows of all parties by the same steps that the parties run.
 
     With one party it is the pooled classifier: whether T is below k, equal to it or above does not
     depend on how rows are dealt, and so neither does anything else.

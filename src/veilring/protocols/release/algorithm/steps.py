@@ -160,7 +160,7 @@ def release_steps(parameters: ReleaseParameters) -> Steps:
 def simulate_release(
     parts: Sequence[Rows], parameters: ReleaseParameters, rngs: Sequence[np.random.Generator]
 ) -> Released:
-    """Release the rows of all parties in one process, by the very steps that they run.
+    """Release the rows of all parties in one process, by the same steps that the parties run.
 
     Args:
         parts: The rows of each party.

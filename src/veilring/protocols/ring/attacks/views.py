@@ -115,10 +115,11 @@ class UniformPrior:
 
     Attributes:
         rows_per_party: The number of rows of each party, N, at least 1.
-        upper: They are uniform on [0, upper]; positive, at most `TopKParameters.upper`.
+        upper: The upper end of the uniform distribution, positive and at most
+            `TopKParameters.upper`.
 
     Raises:
-        InputError: If one is not positive.
+        InputError: If a parameter is not positive.
     """
 
     rows_per_party: int
