@@ -160,6 +160,7 @@ def _openings(
 def harper(pages: Sequence[Prose]) -> Iterator[Finding]:
     """Yield what Harper finds, by its own rules and by the project's."""
     own = sorted(STYLE.glob("*.weir"))
+    accepted = (STYLE / "words.txt").read_text(encoding="utf-8").split()
     rules = [*(rule.stem for rule in own), *(STYLE / "built-in.txt").read_text().split()]
     with tempfile.TemporaryDirectory() as folder, find_binary_path() as binary:
         pack = Path(folder) / "style.weirpack"
@@ -188,8 +189,9 @@ def harper(pages: Sequence[Prose]) -> Iterator[Finding]:
         for lint in each["lints"]:
             path, line = origins[lint["line"] - 1]
             found = " ".join(lint["matched_text"].split())
-            if lint["rule"] == "SpellCheck" and (found[0].isupper() or len(found.strip(".")) == 1):
-                continue  # a name or a symbol
+            is_name = found[0].isupper() or len(found.strip(".")) == 1  # or a symbol
+            if lint["rule"] == "SpellCheck" and (is_name or found in accepted):
+                continue  # Harper's own dictionary takes precedence over words of another dialect
             yield Finding(path, line, lint["rule"], found[:60], lint["message"])
 
 
