@@ -48,6 +48,14 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def coverage(session: nox.Session) -> None:
+    """Show which lines of `veilring.privacy` its own tests leave out."""
+    install(session, "lint,test")
+    session.run("coverage", "run", "-m", "pytest", "-q", "tests/privacy")
+    session.run("coverage", "report", "--show-missing")
+
+
+@nox.session(python="3.11")
 def notebooks(session: nox.Session) -> None:
     """Run the notebooks, and compare their outputs with those on the pages."""
     install(session, "test")
