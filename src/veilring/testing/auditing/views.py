@@ -219,8 +219,8 @@ def _power_of(loss: Loss, claimed: float) -> str:
         f"With a probability of {POWER:.0%}, the audit finds a loss of ε ="
         f" {loss.least_violation(claimed):.1f} or more that a single event shows, as in randomised"
         f" response, and any event with a probability of at least {loss.rarest(claimed):.1%} that"
-        " cannot occur in the other world. It may miss a loss that is spread over many numbers or"
-        " shown only by rarer events."
+        " cannot occur in the other world. It examines no other party's view, and may miss a loss"
+        " that is spread over many numbers or shown only by rarer events."
     )
 
 
@@ -247,7 +247,8 @@ def _judge_views(
         else f"In the view of {_names(coalition)}, no test reveals {difference}.",
         f"With a probability of {POWER:.0%}, the audit finds an advantage of"
         f" {views.least_advantage:.2f} that its classifier attains, or of"
-        f" {views.least_of_coordinate:.2f} that a single number of the view shows.",
+        f" {views.least_of_coordinate:.2f} that a single number of the view shows. It examines no"
+        " other party's view.",
         tuple(str(views).splitlines()),
     )
 
