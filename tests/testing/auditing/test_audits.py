@@ -36,7 +36,7 @@ def test_the_leak_of_pp_topk_is_shown_as_stated() -> None:
     """The privacy claim of PP-kNN leaks as stated, with the advantage of an attacker."""
     claim = audit(find_system("private-knn"), quick=True)["privacy"]
     assert claim.verdict is Verdict.LEAKS
-    assert "with an advantage of 0." in claim.finding
+    assert "has an advantage of 0." in claim.finding
     assert any(line.startswith("loss of privacy") for line in claim.evidence)
 
 
