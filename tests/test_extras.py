@@ -125,7 +125,7 @@ def test_each_command_says_what_to_install(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_without_one_package_says_which(package: str, tmp_path: Path) -> None:
-    """Before anything is run whose results could not be written."""
+    """The command names a missing package before it runs."""
     commands = [command for command, missing in SINGLE.items() if missing == package]
     told = hiding(COMMANDS, commands, [package], tmp_path)
     for command, (code, said, met) in zip(commands, told, strict=True):

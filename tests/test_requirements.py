@@ -41,7 +41,7 @@ def optional(project: dict[str, dict[str, list[str]]], extra: str) -> list[str]:
 
 
 def test_each_version_of_a_server_has_hashes() -> None:
-    """So that `pip install --require-hashes` takes it."""
+    """Each requirement has hashes, as `pip install --require-hashes` demands."""
     entries = _PINNED.findall((ROOT / "requirements-server.lock").read_text())
     assert len(entries) > 20
     assert all("--hash=sha256:" in rest for _, _, rest in entries)

@@ -23,7 +23,7 @@ def test_a_line_is_found_again(a: float, b: float) -> None:
 
 
 def test_a_parabola_is_found_again() -> None:
-    """So is what grows with pairs; its formula names each term."""
+    """A cost that grows with pairs is fitted exactly, and its formula names each term."""
     found = fit(PAIRS, X, [2 + 0.5 * x + 0.25 * x * x for x in X])
     assert found.factors == pytest.approx((2, 0.5, 0.25))
     assert found.formula == "2 + 0.5 x + 0.25 x^2"

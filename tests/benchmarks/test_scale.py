@@ -129,7 +129,7 @@ def test_collect_refuses_what_cannot_be_dealt() -> None:
     ids=str,
 )
 def test_a_wrong_value_is_called_as_it_was_given(words: tuple[str, ...], says: str) -> None:
-    """By its option."""
+    """A wrong value is named by its option."""
     code, _, err = invoke(*words)
     assert code == 2
     assert err.startswith(f"benchmarks: {says}")

@@ -83,7 +83,7 @@ def test_out_is_a_new_file_of_ones_own(folder: Path, tmp_path: Path) -> None:
 
 
 def test_without_rows_it_says_what_is_promised(folder: Path) -> None:
-    """And how the model was made."""
+    """Without rows, the command prints the promise and the origin of the model."""
     model = folder / "run" / "model.json"
     code, out, _ = invoke("classify", model)
     assert (code, out) == (0, f"{vr.load_model(model)}\n")

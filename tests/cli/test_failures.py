@@ -52,7 +52,7 @@ def test_a_run_that_fails_is_an_object(tmp_path: Path) -> None:
 
 
 def test_a_wrong_option_is_an_object() -> None:
-    """Also one that the command does not have."""
+    """A wrong or unknown option is reported as a JSON object."""
     code, out, err = invoke("run", "wine", "--json", "--what")
     assert code == 2
     assert json.loads(out)["message"] == "No such option: --what"

@@ -112,7 +112,7 @@ class TestReport:
         assert json.loads((folder / "report.json").read_text())["transcript"] in page
 
     def test_writes_a_page_elsewhere(self, folder: Path, tmp_path: Path) -> None:
-        """As `--out` says."""
+        """The page is written to the path of `--out`."""
         assert invoke("report", folder, "--out", tmp_path / "page.html")[0] == 0
         assert "<h1>wine: 3 parties, memory</h1>" in (tmp_path / "page.html").read_text()
 

@@ -357,7 +357,7 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path
 
 
 def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
-    """As records and as queries."""
+    """A file without rows is refused as records and as queries."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
     terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = tmp_path / "none.npz"

@@ -87,7 +87,7 @@ def _broken_links(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_link_leads_to_a_file_and_an_anchor(page: Path) -> None:
-    """Also within a sentence, and where a line ends in its text."""
+    """Links lead to existing files and anchors, also within sentences and across lines."""
     assert _broken_links(page) == []
 
 

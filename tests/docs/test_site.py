@@ -84,7 +84,7 @@ def test_every_page_fits(site: Path, browser: Browser, width: int, colours: str)
 
 
 def test_the_search_finds_pages_without_a_server(site: Path, browser: Browser) -> None:
-    """From files alone, a word of the reference has results."""
+    """The search of a site opened as files finds a word of the reference."""
     browser.open(f"{(site / 'search.html').as_uri()}?q=masked_sum")
     found = browser.evaluate(f"""new Promise(done => {{
       const results = () => document.querySelectorAll("#search-results .search li").length;

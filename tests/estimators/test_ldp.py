@@ -135,7 +135,7 @@ def test_they_work_in_pipelines_and_searches(blobs: Blobs) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 21.0, math.nan])
 def test_an_epsilon_that_is_none_is_refused(epsilon: float, blobs: Blobs) -> None:
-    """So is an oracle or an approach that there is not."""
+    """An invalid ε is refused, and so is an unknown oracle or approach."""
     rows, labels = blobs[0][:50], blobs[1][:50]
     for estimator in (LDPNaiveBayes(epsilon), LDPGaussianNaiveBayes(epsilon)):
         with pytest.raises(InputError, match="epsilon"):

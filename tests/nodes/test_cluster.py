@@ -50,7 +50,7 @@ def test_what_is_sent_to_set_up_is_asserted_apart(run_protocol: ProtocolRunner) 
 
 
 def test_a_cost_without_a_number_asserts_nothing(run_protocol: ProtocolRunner) -> None:
-    """So it is refused, and cannot pass."""
+    """A cost assertion without a number is refused."""
     run = run_protocol(pass_on, ["ada", "bob", "cy"])
     with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
         assert_cost(run)
@@ -138,7 +138,7 @@ def test_on_the_simulated_clock_a_deadlock_says_who_waits_for_whom() -> None:
 
 
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
-    """On a real clock it is refused with what to do instead."""
+    """The simulated runtime is refused on a real clock, and the error names the alternative."""
     with pytest.raises(ClusterError, match=r"veilring\.simulation\.simulate"):
         async with Cluster(3, runtime="simulated"):
             raise AssertionError("unreachable")
@@ -170,7 +170,7 @@ async def test_a_cluster_refuses_runs_outside_its_life_and_unknown_parties() -> 
 
 
 async def test_unseeded_runs_differ() -> None:
-    """Without a seed all randomness is fresh."""
+    """Runs without a seed draw fresh randomness."""
 
     async def draw(party: Party) -> float:
         await asyncio.sleep(0)

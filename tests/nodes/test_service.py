@@ -99,7 +99,7 @@ async def test_what_does_not_fit_is_refused_with_a_reason(
 
 
 async def test_a_session_of_parties_without_its_opener_is_refused() -> None:
-    """Nobody opens sessions for others."""
+    """A session is refused if its opener is not among its parties."""
 
     async def open_for_others(party: Party) -> None:
         request = Open(service="greet", parties=("bob", "cy"), terms=TERMS)

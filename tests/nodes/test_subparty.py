@@ -52,7 +52,7 @@ async def test_who_accuses_inside_ends_the_session() -> None:
 
 
 async def test_a_part_without_the_party_is_refused() -> None:
-    """Nobody speaks in a part that is not its own."""
+    """A party cannot send in a part to which it does not belong."""
 
     async def outside(party: Party) -> None:
         with pytest.raises(InputError, match=f"{party.me} is not among"):

@@ -279,7 +279,7 @@ def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAYS)
 def test_a_party_that_crashed_is_named(name: str) -> None:
-    """At any place, each party that it leaves behind says so."""
+    """Every remaining party names a party that crashed at any position."""
     play = PLAYS[name]
     for victim in play.parties:
         crash = Fault("crash", 0.35, np.inf, (victim,))

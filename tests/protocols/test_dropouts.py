@@ -246,13 +246,13 @@ class TestQuorum:
     """The threshold is the safest that the losses allow."""
 
     def test_eight_parties_of_whom_two_are_lost_withstand_three(self) -> None:
-        """Also if the coordinator is one of the three."""
+        """Eight parties, two of them lost, withstand three colluders, also with the coordinator."""
         quorum = Quorum(parties=8, tolerated=3, lost=2)
         assert (quorum.threshold, quorum.withstands_lies) == (6, True)
 
     @pytest.mark.parametrize("parties", range(3, 9))
     def test_it_is_refused_exactly_if_there_is_no_threshold(self, parties: int) -> None:
-        """And withstands lies exactly if some threshold does."""
+        """A quorum is refused exactly if no threshold exists, and allows lies only if one does."""
         for tolerated in range(parties + 1):
             for lost in range(parties + 1):
                 possible = range(tolerated + 1, parties - lost + 1)
@@ -368,7 +368,7 @@ class TestLosses:
         assert not any(world.told(name) for name in world.parties)
 
     def test_a_coordinator_that_is_lost_early_ends_it(self) -> None:
-        """Before it has named a set, nothing is told."""
+        """The loss of a coordinator before it names a set ends the sum without any disclosure."""
         world = play(5, crashes={"party-0": 8}, **FIVE)
         assert ending(world) == "failed"
         assert isinstance(world.outcomes["party-1"].error, PeerLost)
@@ -502,7 +502,7 @@ class TestPeersThatCheat:
         assert error.culprit == "party-2"
 
     def test_a_wrong_deal_names_its_dealer(self) -> None:
-        """At once, by the one that it was dealt to."""
+        """A wrong share names its dealer as soon as the recipient sees it."""
         world = play(5, adversaries={"party-2": WrongDeal("party-1")}, **FIVE)
         error = world.outcomes["party-1"].error
         assert isinstance(error, ProtocolViolation)
@@ -536,7 +536,7 @@ class TestPeersThatCheat:
         ],
     )
     def test_a_set_that_cannot_be_names_the_coordinator(self, members: int, hashes: int) -> None:
-        """Before anything is told."""
+        """An impossible set names the coordinator before any share is disclosed."""
         world = play(5, adversaries={"party-0": WrongSet(members, hashes)}, **FIVE)
         errors = [world.outcomes[f"party-{n}"].error for n in range(1, 5)]
         violations = [error for error in errors if isinstance(error, ProtocolViolation)]

@@ -177,7 +177,7 @@ class TestSums:
 
     @pytest.mark.parametrize("shape", [(), (0,), (0, 4), (2, 1, 3)])
     def test_every_shape_is_added(self, shape: tuple[int, ...]) -> None:
-        """Also a single number, and none."""
+        """Arrays of every shape are added, including scalars and empty ones."""
         run = run_on("memory", add, 3, own=[np.full(shape, n, np.uint8) for n in (1, 2, 3)])
         np.testing.assert_array_equal(run.result, np.full(shape, 6))
 
@@ -199,7 +199,7 @@ class TestSums:
         assert refused(parties=parties, own=[np.ones(2, np.int64)] * parties) == "parties"
 
     def test_an_adder_that_is_no_party_is_refused(self) -> None:
-        """Nobody would tell the total."""
+        """An adder that is not a party is refused."""
         assert refused(own=[np.ones(2, np.int64)] * 3, adder="somebody") == "adder"
 
 
@@ -388,7 +388,7 @@ class TestKeys:
         assert one["alice"]["bob"] != other["alice"]["bob"]
 
     def test_other_names_have_other_secrets(self) -> None:
-        """In the same session with the same keys."""
+        """Other names give other secrets, in one session and with equal keys."""
         one = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
         other = secrets_of([ALICE, BOB, CYD], ["alice", "ben", "cyd"])
         assert one["alice"]["bob"] != other["alice"]["ben"]

@@ -31,7 +31,7 @@ def test_equal_charts_are_equal_files(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    """Before anything is drawn."""
+    """An unknown format is refused before any chart is drawn."""
     with pytest.raises(InputError, match=r"a path that ends in \.png or \.svg"):
         _draw([tmp_path / "one.svg", tmp_path / "one.pdf"])
     assert list(tmp_path.iterdir()) == []

@@ -114,7 +114,7 @@ def test_values_drawn_chunk_by_chunk_are_estimated_as_one(monkeypatch: pytest.Mo
     ],
 )
 def test_a_grid_that_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
-    """Before anything is estimated, by name."""
+    """An impossible grid is refused before any estimate, and the error names the setting."""
     good: dict[str, Any] = {"parties": [3], "ks": [1]}
     with pytest.raises(InputError, match=message):
         LeakageGrid(**(good | arguments))
@@ -203,7 +203,7 @@ class TestRankSearch:
             assert point.thresholds >= 16
 
     def test_a_point_depends_on_the_seed_and_on_itself(self) -> None:
-        """Not on the rest of the grid, nor on how searches are cut."""
+        """A point depends on its seed and settings, not on the grid or the split of searches."""
         alone = next(search_grid(SearchGrid([8], [5], trials=300), seed=2, clock=lambda: 0.0))
         grid = search_grid(SearchGrid([3, 8], [1, 5], trials=300), seed=2, clock=lambda: 0.0)
         assert list(grid)[-1] == alone
@@ -212,7 +212,7 @@ class TestRankSearch:
         "wrong", [{"parties": [2]}, {"ks": [0]}, {"rows": 0}, {"trials": 1}], ids=str
     )
     def test_what_is_not_allowed_is_refused(self, wrong: dict[str, Any]) -> None:
-        """Before anything is estimated."""
+        """Invalid values are refused before any estimate."""
         with pytest.raises(InputError):
             SearchGrid(**{"parties": [3], "ks": [1], **wrong})
 

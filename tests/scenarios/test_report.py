@@ -44,7 +44,7 @@ class TestReport:
 
     @pytest.mark.parametrize("total", ["shares", "masks", "cycles"])
     def test_the_forecast_holds_for_every_sum(self, total: str) -> None:
-        """So it does when votes are added up in another way."""
+        """The forecast equals the cost for every method of adding votes."""
         overrides = [f"protocol.sum={total}", f"protocol.cycles={2 if total == 'cycles' else 1}"]
         scenario = load_scenario("wine", [*overrides, "parties.count=5", "run.leakage_trials=0"])
         report = run_scenario(scenario, runtime="memory", seed=3)

@@ -75,7 +75,7 @@ def _is_one_ring(inputs: Mapping[str, object], results: Mapping[str, object]) ->
 
 
 def test_adversaries_of_ones_own_act_in_the_whole_run() -> None:
-    """At each position, with no message beside them."""
+    """Custom adversaries act in the whole run, at each position, for no single message."""
     own = {"claims nine": Substitute(9), "is silent": Silent()}
     lies = audit_lies(maximum, [3, 1, 4], adversaries=own)
     silent = [lie for lie in lies.rows if lie.adversary == "is silent"]

@@ -27,7 +27,7 @@ def test_saved_rosters_come_back(tmp_path: Path) -> None:
 
 
 def test_members_are_found() -> None:
-    """By name, by key and by kind, in the order of the roster."""
+    """Members are found by name, by key and by kind, in the order of the roster."""
     assert ROSTER.names == ("alice", "bob", "carol")
     assert ROSTER.parties == ("alice", "bob")
     assert ROSTER.member("bob") is BOB

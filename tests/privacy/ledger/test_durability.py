@@ -169,7 +169,7 @@ def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
-    """Nobody else can read the ledger, its log or its lock."""
+    """The ledger, its log and its lock can be read by their owner only."""
     path = tmp_path / "ledger"
     with open_ledger(path, BUDGETS):
         modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}

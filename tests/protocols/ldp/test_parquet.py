@@ -64,7 +64,7 @@ def test_files_hold_what_was_written(files: tuple[Path, ...]) -> None:
 
 
 def test_a_tally_of_files_is_that_of_their_reports(files: tuple[Path, ...]) -> None:
-    """And so is the classifier, bit for bit."""
+    """A tally of files and its classifier equal those of the reports, bit for bit."""
     found = tally_parquet(TASK, files)
     assert same(found, direct())
     assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, direct()))

@@ -181,7 +181,7 @@ def test_moments_that_are_none_are_refused(change: dict[str, Any], tmp_path: Pat
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000])
 def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
-    """So is a file that is not there."""
+    """A file is refused if it is missing or is not valid JSON of its kind."""
     path = tmp_path / "model.json"
     with pytest.raises(InputError, match=r"model\.json"):
         load_classifier(path)

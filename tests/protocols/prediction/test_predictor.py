@@ -211,7 +211,7 @@ def test_rows_that_do_not_fit_are_refused_whole(field: str, change: dict[str, An
 
 
 def test_what_is_not_there_cannot_be_forgotten() -> None:
-    """Then nothing is forgotten; an id may be given twice."""
+    """If any id is unknown, no record is forgotten; an id may be given twice."""
     rows, _ = _tables()
     made = predictor(PARAMETERS, KERNELS[0], rows)
     with pytest.raises(InputError, match="unknown id"):

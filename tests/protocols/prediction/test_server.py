@@ -85,7 +85,7 @@ def test_a_retried_request_gets_the_same_labels_and_pays_nothing(tmp_path: Path)
 
 
 def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> None:
-    """And the answer has the size of any other."""
+    """A key used for other queries is refused, in an answer of the usual size."""
     one, other = requests(2, 5)
     with opened(RULES, tmp_path, table(100)) as state:
         labels(state, [one])
@@ -185,7 +185,7 @@ def test_a_server_whose_disk_failed_says_so_to_whoever_runs_it() -> None:
 
 
 def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
-    """And so is one under other rules."""
+    """A second server of the same files is refused, under equal or other rules."""
     with opened(RULES, tmp_path, table(5)), pytest.raises(InputError, match="locked"):
         open_state(RULES, tmp_path)
     for other in (make_rules(epsilon=3.0), make_rules(queries=61)):

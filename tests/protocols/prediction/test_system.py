@@ -92,7 +92,7 @@ def test_the_rules_are_those_of_a_server_by_default() -> None:
 
 
 def test_sigma2_falls_with_epsilon_and_grows_with_the_stream() -> None:
-    """By the formula, and within what a filter takes."""
+    """σ2 follows its formula, and stays within the range of a filter."""
     assert public_sigma2(4.0, 20) == pytest.approx(0.5)
     assert public_sigma2(1.0, 20 * 2**20) == pytest.approx(2**3)
     assert public_sigma2(1e-300, 20) == SIGMA_MAX

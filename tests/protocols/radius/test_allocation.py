@@ -140,7 +140,7 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
 def test_a_batch_that_does_not_fit_is_refused(
     queries: NDArray[np.float64], radii: NDArray[np.float64], message: str
 ) -> None:
-    """Before anything is computed from it."""
+    """A batch that does not fit is refused before any computation."""
     with pytest.raises(InputError, match=message):
         overlap_graph(queries, radii)
 

@@ -62,7 +62,7 @@ def test_every_runtime_gives_the_same(way: str, runtime: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_costs_what_was_forecast(way: str) -> None:
-    """Before anything is run, of all batches, and of each run."""
+    """The forecast equals the cost of each run and of all batches."""
     report = wine_report(way, "memory")
     forecast = report.scenario.protocol.forecast(queries=report.queries, features=13, classes=3)
     assert report.cost == report.forecast

@@ -144,7 +144,7 @@ class TestVotes:
         assert [self.verdict(tied, [votes, 1]) for votes in (0, 1, 9)] == [False, True, True]
 
     def test_a_weight_is_at_least_one(self, found: Found) -> None:
-        """Of each row that has one, also where rows tie."""
+        """Each row with a weight has a weight of at least one, even if rows tie."""
         for ends in (End.EXACT, End.TIED):
             ended = replace(found, ends=np.array([ends], dtype=np.uint8))
             assert self.verdict(ended, [0, 0], [1.0, 1.5])

@@ -213,7 +213,7 @@ class TestLies:
         await found_out(set_up(sum="star"), {CLIENT: lie}, "caused totals that honest counts")
 
     def test_a_silent_party_is_named(self) -> None:
-        """Nobody ends with a label."""
+        """A silent party is named, and no party ends with a label."""
         setup = set_up()
         play = setup.play(QUERIES)
 

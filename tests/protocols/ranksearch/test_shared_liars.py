@@ -123,7 +123,7 @@ async def test_a_party_for_which_the_search_goes_on_is_not_convicted(
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])
 async def test_honest_parties_accuse_nobody(reveal: str) -> None:
-    """Without a liar the labels are the pooled ones."""
+    """Honest parties accuse nobody, and their labels are the pooled ones."""
     expected: NDArray[np.int64] = pooled(set_up(), NAMES)
     run = await label(reveal, {})
     assert run.results[NAMES[0]].labels.tolist() == expected.tolist()

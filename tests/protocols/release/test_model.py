@@ -317,7 +317,7 @@ def test_numbers_beyond_all_arrays_are_refused_at_once(
 def test_what_is_not_json_of_ours_is_refused(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So is a file that is not there, and one that is too large."""
+    """A file is refused if it is missing, too large or not valid JSON of its kind."""
     path = tmp_path / "model.json"
     with pytest.raises(InputError, match=r"model\.json"):
         load_model(path)

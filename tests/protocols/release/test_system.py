@@ -444,7 +444,7 @@ class TestOwnStatistic:
             )
 
     def test_an_l2_bound_needs_a_delta(self) -> None:
-        """Without one there is no noise for it."""
+        """An L2 bound needs a δ, because its noise is Gaussian."""
 
         class Longer(Halves):
             @property

@@ -133,7 +133,7 @@ def test_without_noise_each_entry_below_the_last_has_to_stay() -> None:
 
 
 def test_what_nobody_has_passed_on_since_is_the_same() -> None:
-    """Without a hop in between two vectors are equal."""
+    """Two views of a vector are equal if no hop is between them."""
     assert not doubted([1.0, 2.0], [1.0, 2.0], 0)
     assert doubted([1.0, 2.0], [0.5, 1.0], 0)
     with pytest.raises(InputError, match="hops is -1"):

@@ -65,7 +65,7 @@ class TestSameEverywhere:
 
     @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
     def test_a_seed_gives_the_same_findings_on_every_runtime(self, runtime: str) -> None:
-        """To the last digit."""
+        """A seed gives equal findings on every runtime, to the last digit."""
         assert _run(runtime=runtime)[0].coalition == _findings()
 
     def test_watching_changes_nothing_that_is_measured(self) -> None:

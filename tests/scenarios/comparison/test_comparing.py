@@ -81,7 +81,7 @@ class TestLines:
             assert 0 <= line.accuracy.low <= line.accuracy.mean <= line.accuracy.high <= 1
 
     def test_the_ring_answers_as_the_pooled_classifier(self, comparison: SystemComparison) -> None:
-        """On the same splits it has the same accuracy in each."""
+        """The ring and the pooled classifier have equal accuracy on each split."""
         (ring,) = _of(comparison, "private-knn")
         assert ring.accuracies == comparison.pooled.accuracies
         assert ring.loss == (0.0, 0.0, 0.0)

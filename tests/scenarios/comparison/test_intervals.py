@@ -25,7 +25,7 @@ def test_overlap_widens_it_as_published() -> None:
 
 
 def test_numbers_that_agree_leave_no_width() -> None:
-    """Of differences nothing more is known than the splits show."""
+    """The interval of equal values has no width."""
     assert over_splits([0.5, 0.5], 0.2) == Interval(0.5, 0.5, 0.5)
 
 

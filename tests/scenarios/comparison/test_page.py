@@ -112,7 +112,7 @@ class TestPage:
         ]
 
     def test_says_that_none_is_worth_it(self, comparison: SystemComparison) -> None:
-        """Then no line is marked."""
+        """If no system is worth its cost, the report states it and marks no line."""
         none = replace(comparison.choice, system=None, epsilon=None, says="None.")
         page = Page(render_page(replace(comparison, choice=none)))
         assert ("class", "none") in page.attributes

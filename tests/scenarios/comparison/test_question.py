@@ -58,7 +58,7 @@ def test_what_does_not_fit_the_data_is_named(
 
 
 def test_a_table_that_is_not_there_is_named() -> None:
-    """By what was asked, with what there is."""
+    """A missing table is named as requested, with the list of tables."""
     with pytest.raises(InputError, match="data is 'wines'; allowed: wine, breast-cancer"):
         load_facts(make_question({"data": "wines"}))
 
@@ -92,7 +92,7 @@ def test_epsilons_are_put_in_order_once_each() -> None:
 
 
 def test_less_than_half_may_collude_unless_asked() -> None:
-    """Of eight parties three, of three one."""
+    """By default fewer than half may collude: three of eight parties, one of three."""
     assert make_question({"data": "iris"}).colluding == 3
     assert make_question({"data": "iris", "parties": 3}).colluding == 1
     assert make_question({"data": "iris", "tolerated": 7}).colluding == 7
@@ -129,7 +129,7 @@ class TestNetwork:
     def test_a_mistake_in_it_is_named(
         self, text: str, field: str, allowed: str, tmp_path: Path
     ) -> None:
-        """By its dotted key, or the option if it is no TOML at all."""
+        """A mistake is named by its dotted key, or by the option if the value is not TOML."""
         path = tmp_path / "wan.toml"
         path.write_text(text)
         with pytest.raises(InputError) as caught:

@@ -161,7 +161,7 @@ class TestWords:
         ],
     )
     def test_have_a_unit_that_suits_them(self, seconds: float, words: str) -> None:
-        """From microseconds to seconds."""
+        """Durations have a suitable unit, from microseconds to seconds."""
         assert in_seconds(seconds) == words
 
     @given(st.floats(1e-6, 1e6))

@@ -105,7 +105,7 @@ def test_a_file_that_is_not_ours_is_refused(
 
 
 def test_a_table_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:
-    """So is one with a message that nobody ever saw."""
+    """A foreign table is refused, and so is one with a message that neither end recorded."""
     folder = Path(shutil.copytree(finished, tmp_path / "copy"))
     frame = pl.read_parquet(folder / "trace.parquet")
     never = pl.lit(None, pl.Float64)

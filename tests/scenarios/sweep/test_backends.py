@@ -29,20 +29,20 @@ class TestEngines:
     def test_a_dask_cluster_gives_the_same_bytes(
         self, alone: Path, tmp_path: Path, scheduler: str
     ) -> None:
-        """Nor on a cluster that is there already."""
+        """An existing Dask cluster gives byte-identical results."""
         engine = Engine("dask", dask_address=scheduler)
         done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
         assert done.files.results.read_bytes() == alone.read_bytes()
 
     @pytest.mark.slow
     def test_dask_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
-        """Nor on one that the sweep starts and stops itself."""
+        """A Dask cluster that the sweep starts itself gives byte-identical results."""
         engine = Engine("dask", workers=2)
         done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
         assert done.files.results.read_bytes() == alone.read_bytes()
 
     def test_ray_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
-        """Nor on Ray, where that is installed."""
+        """Ray, if it is installed, gives byte-identical results."""
         pytest.importorskip("ray", reason="Ray is an extra that not every Python has a wheel of")
         done = run_sweep(PLAN, tmp_path / "ray.parquet", engine=Engine("ray", workers=2))
         assert done.files.results.read_bytes() == alone.read_bytes()

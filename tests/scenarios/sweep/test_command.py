@@ -21,7 +21,7 @@ class TestCommand:
         return result.exit_code, result.stdout, result.stderr
 
     def test_says_what_it_wrote(self, tmp_path: Path) -> None:
-        """And nothing on standard error, where nobody watches."""
+        """The command prints the files written, and no progress unless it runs in a terminal."""
         out = tmp_path / "new" / "out.parquet"
         settings = [part for each in SMALL for part in ("--set", each)]
         grid = ("--grid", "parties.count=3,4", "--trials", "2", "--workers", "1")

@@ -148,7 +148,7 @@ def test_each_world_is_struck_once_and_replays() -> None:
 
 
 def test_what_goes_wrong_by_itself_is_not_struck() -> None:
-    """Without a run that goes right there is nothing to strike."""
+    """A role that fails without faults is refused, because no fault can be judged."""
     wrong = RoleSubject(hasty_maximum, dict(SIMPLE.inputs), lambda _given, _found: _refuse())
     with pytest.raises(InputError, match="goes wrong"):
         next(every_world(wrong))

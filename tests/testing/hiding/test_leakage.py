@@ -69,7 +69,7 @@ def test_given_attackers_compete() -> None:
 
 
 def test_runs_without_a_secret_are_left_out() -> None:
-    """And too few that have one are refused."""
+    """Runs without a secret are left out, and too few runs with one are refused."""
 
     def rarely(played: Played) -> int | None:
         inputs: Mapping[str, Any] = played.inputs

@@ -91,7 +91,7 @@ def test_nan_lies_above_all_numbers() -> None:
 
 
 def test_frequent_values_have_bins_of_their_own() -> None:
-    """So that an event such as "the value is 7" can be chosen."""
+    """Frequent values have bins of their own, so events such as "the value is 7" can be chosen."""
     values = np.where(np.arange(1000) % 3 == 0, 7.0, np.linspace(0, 20, 1000))
     bins = cut_bins(values)
     assert len(np.unique(values[bins.place(values) == bins.place(np.array([7.0]))[0]])) == 1
