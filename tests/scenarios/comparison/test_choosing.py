@@ -160,7 +160,7 @@ class TestAlways:
         ]
         said = _chosen(RING, *lines).owner
         assert "30.0 points at ε = 2" in said
-        assert "VOTES, 60.0%" in said
+        assert "and VOTES, the best system without such a party, has 60.0%" in said
         lines[-1] = line("owner", 0.55, epsilon=2.0, trusted=True)
         assert "would gain nothing" in _chosen(*lines).owner
         assert "No system" in _chosen(RING).owner

@@ -68,7 +68,7 @@ def found_cost(
 
 
 class _Searched(NamedTuple):
-    """All that the cost of a batch depends on: how its search went, and bounds of the votes."""
+    """The inputs of the cost of a batch: the course of its search, and bounds of the votes."""
 
     tied: NDArray[np.bool_]
     steps: Sequence[int]

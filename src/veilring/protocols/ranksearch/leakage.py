@@ -25,7 +25,7 @@ from veilring.protocols.ranksearch.algorithm.votes import Nearest, count_rows, n
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """All that the search for the radii of a batch opens.
+    """The values that the search for the radii of a batch opens.
 
     Attributes:
         found: The radii.

@@ -52,7 +52,7 @@ _Words = Annotated[NDArray[np.unsignedinteger[Any]], Array("|u1 <u2", 1)]
 
 
 class Shares(Bound, kind="ranksearch.shares"):
-    """Shares that a party deals, and words that it tells, from each to each.
+    """Shares that a party deals, and words that it opens, from each party to each other.
 
     Attributes:
         words: Elements of the field, part by part.

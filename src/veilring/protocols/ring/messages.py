@@ -36,7 +36,7 @@ class SumTotal(Message, kind="ring.sum.total"):
 
 
 class SumShare(Message, kind="ring.sum.share"):
-    """A uniformly random additive share of one party's input, from each to each."""
+    """A uniformly random additive share of one party's input, from each party to each other."""
 
     values: WordMatrix
 

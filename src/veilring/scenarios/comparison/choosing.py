@@ -250,7 +250,7 @@ def _why(line: Line, private: Sequence[Line], pooled: Line) -> str:
             f"{line.label}: it has {beside}, and no system with an ε and without a trusted party"
             f" comes as close. It does leak: {_leaks(line.leakage)}."
         )
-    covers = ", and its ε covers any number of queries" if line.lasting else ""
+    covers = "; its ε covers any number of queries" if line.lasting else ""
     return (
         f"{line.label}: it has an ε, needs no party that sees all rows (trusted: {line.trust}),"
         f" and has {beside}{covers}. It is the smallest ε tried for which this holds."
@@ -296,12 +296,12 @@ def _owner(private: Sequence[Line]) -> str:
         return "No systems with and without a trusted party were tried at the same ε."
     more = round(100 * (owned.accuracy.mean - alone.accuracy.mean), 1)
     scores = (
-        f"{owned.name} has {percent(owned.accuracy.mean)}, and the best system without one,"
-        f" {alone.name}, {percent(alone.accuracy.mean)}"
+        f"{owned.name} has {percent(owned.accuracy.mean)}, and {alone.name}, the best system"
+        f" without such a party, has {percent(alone.accuracy.mean)}"
     )
     if more <= 0:
-        return f"A party trusted with all rows would gain nothing: at ε = {top:g}, {scores}."
-    return f"A party trusted with all rows would gain {more:.1f} points at ε = {top:g}: {scores}."
+        return f"Trusting a party with all rows would gain nothing: at ε = {top:g}, {scores}."
+    return f"Trusting a party with all rows would gain {more:.1f} points at ε = {top:g}: {scores}."
 
 
 def _of(lines: Iterable[Line], *, trusted: bool) -> list[Line]:

@@ -110,7 +110,7 @@ class Moment(NamedTuple):
 
 
 class Story(NamedTuple):
-    """All that a page needs to step through a run; positions count from 0.
+    """The data that a page needs to step through a run; positions count from 0.
 
     Each tuple is short, since the page carries all of them.
     """

@@ -37,7 +37,7 @@ async def a_close_is_a_goodbye(alice: Endpoint, bob: Endpoint, carol: Endpoint) 
 
 @check
 async def frames_before_a_goodbye_arrive(alice: Endpoint, bob: Endpoint) -> None:
-    """All that was sent before a close is delivered before the loss."""
+    """Every frame sent before a close is delivered before the loss."""
     for number in range(_LAST_FRAMES):
         await alice.send("bob", numbered(number, 10_000))
     await alice.close()

@@ -103,7 +103,7 @@ async def equal_frames_arrive_each(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def the_sender_is_named(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
-    """`receive` tells whose frame it is."""
+    """`receive` returns the sender of each frame."""
     for sender in (carol, alice):
         await sender.send("bob", sender.name.encode())
         await take(bob, sender.name, sender.name.encode())

@@ -45,7 +45,7 @@ async def a_stalled_receiver_stops_its_sender(alice: Endpoint, _bob: Endpoint) -
 
 @check
 async def a_stall_loses_nothing(alice: Endpoint, bob: Endpoint) -> None:
-    """All that was sent before and during a stall arrives, in order."""
+    """Every frame sent before and during a stall arrives, in order."""
     sent, (waiting,) = await _wait_for(alice)
     await _drain(bob, "alice", sent, sent + 1)
     await waiting

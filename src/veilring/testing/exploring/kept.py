@@ -104,7 +104,7 @@ class CollectorSubject(StoreSubject[SqliteStore]):
 class StateSubject(StoreSubject[ServerState]):
     """A prediction server's file of rows and its ledger: operations add records, or forget some.
 
-    The two files are explored together, since each tells what the other has lost.
+    The two files are explored together, since each shows what the other has lost.
     """
 
     name = "state"

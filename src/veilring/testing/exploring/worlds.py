@@ -63,10 +63,10 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All that happens to the runs of a subject.
+    """The events of all runs of a subject.
 
     Attributes:
-        seed: Decides all that is drawn: by the parties, for a run, of the jitter of links.
+        seed: The seed of all randomness: of the parties, of each run, and of the jitter of links.
         links: The properties of each link.
         faults: What goes wrong.
         order: The seed of the order in which ready tasks take turns; that in which they became
@@ -116,7 +116,7 @@ class Subject(ABC):
         return frozenset()
 
     def can_do_with(self, parties: Sequence[str]) -> bool:
-        """Say whether some of the parties are enough for a run, after others were lost."""
+        """Return whether the given parties are enough for a run, after others were lost."""
         return len(parties) > 1
 
     @abstractmethod

@@ -189,7 +189,7 @@ class SimulatedView(MemberView):
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
-    """All that a simulator is given.
+    """The inputs of a simulator.
 
     Attributes:
         inputs: The inputs of the members of the coalition.

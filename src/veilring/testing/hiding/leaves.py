@@ -112,7 +112,7 @@ def _scalars(values: list[Any] | tuple[Any, ...]) -> Leaf:
 
 
 def _words(value: bytes) -> Leaf:
-    """Return the first and the last eight bytes as words; what is between would tell no more."""
+    """Return the first and last eight bytes as words; the bytes between would reveal no more."""
     ends = (value[:_WORD_BYTES], value[-_WORD_BYTES:])
     return Leaf(_WORD_BITS, np.array([int.from_bytes(end, "big") for end in ends], np.uint64))
 

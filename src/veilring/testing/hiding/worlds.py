@@ -43,7 +43,7 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class MemberView(View):
-    """All that one member of the coalition saw in a run, and what it drew.
+    """The messages that one member of the coalition saw in a run, and its random draws.
 
     Attributes:
         own: The member's input.

@@ -51,7 +51,7 @@ class Posterior(ABC):
         return np.asarray(joint - highest - total)
 
     def classify(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the most likely class of each row; of equally likely ones the first."""
+        """Return the most likely class of each row; if several are equally likely, the first."""
         return np.asarray(self.joint(rows).argmax(axis=1), dtype=np.int64)
 
 

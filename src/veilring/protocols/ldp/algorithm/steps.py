@@ -30,7 +30,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def public(self) -> Mapping[str, Any]:
-        """All that defines it, as plain data."""
+        """The definition of the step, as plain data."""
 
     @abstractmethod
     def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:

@@ -47,7 +47,7 @@ class Survey(ABC):
 
     @property
     def public(self) -> Mapping[str, Any]:
-        """All that defines the survey, as plain data: part of the task's hash."""
+        """The definition of the survey, as plain data: part of the task's hash."""
         return {
             "survey": self.name,
             "steps": [dict(step.public) for step in self.steps],

@@ -186,7 +186,7 @@ class Dealer:
         return Part(self._all, len(own), self._shares(own % self.scheme.p))
 
     def told_sum(self, own: Ints) -> Part:
-        """Tell own words, shape (m,), that are uniform to others; the sum is all parties' total."""
+        """Open the party's words, shape (m,), uniform to others; the sum is the parties' total."""
         return Part(self._all, len(own), own % self.scheme.p, is_told=True)
 
     def pads(self, count: int) -> Ints:

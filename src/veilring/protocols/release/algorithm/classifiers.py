@@ -70,7 +70,7 @@ class Classifier(ABC):
         return np.vstack(blocks) if blocks else np.zeros((0, len(self.classes)))
 
     def predict(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the label of each row, shape (rows,): of equal scores the first.
+        """Return the label of each row, shape (rows,); ties go to the first class.
 
         Args:
             rows: As in `scores`.

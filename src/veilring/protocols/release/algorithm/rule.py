@@ -279,7 +279,7 @@ class _Rule:
         return _Shape("l2", "centre", _KAPPA_BURIED)
 
     def _finds_centre(self) -> bool:
-        """Say whether Laplace noise leaves a centre to see, and whole numbers to release it in."""
+        """Return whether a centre is clear of Laplace noise, and can be released in integers."""
         columns, share = count_columns(self.features), float(CENTRE_SHARE)
         seen = self.rows * share / (self.laplace * columns) >= _CENTRE_MIN
         return seen and _CENTRE_STEPS * columns <= POLYA_SCALE_MAX * self.epsilon * share

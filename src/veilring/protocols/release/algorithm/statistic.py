@@ -80,7 +80,7 @@ class Bound:
         return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
     def holds(self, vectors: NDArray[np.int64]) -> bool:
-        """Say whether each vector is within the bound, whatever its entries are.
+        """Return whether each vector is within the bound, whatever its entries are.
 
         Args:
             vectors: Shape (rows, entries).
