@@ -1,7 +1,7 @@
 """The tree walk as a system: look-ups of public rows near a private query."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
@@ -17,7 +17,8 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.checks import require, require_that
-from veilring.protocols.claims import Argument
+from veilring.protocols.claims import Argument, Example
+from veilring.protocols.claims import Comparison as WorldsCompared
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.system import (
     PARTIES,
@@ -337,6 +338,17 @@ class TreeWalk(System):
         variant.check(depth)
         utility = self._steps(max(1, variant.compositions(depth)), sqrt(features))
         return WalkLookup(utility, variant, self.neighbours, rows, features)
+
+    @override
+    def comparisons(self, example: Example) -> tuple[WorldsCompared, ...]:
+        """Compare queries that are no further apart than the promise covers."""
+        (opposite,) = super().comparisons(example)
+        if self.utility != "distance" or self.radius == "auto":
+            return (opposite,)
+        away = opposite.other.queries - example.queries
+        far = np.linalg.norm(away, axis=1, keepdims=True)
+        near = example.queries + away * np.minimum(1.0, self.radius / far)
+        return (replace(opposite, other=example.asking(near)),)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "TreeWalkSetup":
