@@ -252,7 +252,7 @@ class TestQuorum:
 
     @pytest.mark.parametrize("parties", range(3, 9))
     def test_it_is_refused_exactly_if_there_is_no_threshold(self, parties: int) -> None:
-        """A quorum is refused exactly if no threshold exists, and allows lies only if one does."""
+        """A quorum exists if some threshold does, and withstands lies if a large one does."""
         for tolerated in range(parties + 1):
             for lost in range(parties + 1):
                 possible = range(tolerated + 1, parties - lost + 1)
