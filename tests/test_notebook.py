@@ -149,7 +149,7 @@ def test_a_role_of_a_notebook_is_refused_where_it_cannot_be_found(notebook: Note
     """It runs on the other runtimes; for processes, a sentence says what to do."""
     notebook.program(ROLES)
     shown = notebook.cell("vr.run(mistaken, [1, 2, 3], runtime='processes')")
-    assert "mistaken was typed at a prompt or into a notebook" in shown.error
+    assert "mistaken was defined at a prompt or in a notebook" in shown.error
     assert "put it into a module" in shown.error
 
 

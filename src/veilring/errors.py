@@ -466,7 +466,8 @@ class RunFailed(VeilringError):
     def __str__(self) -> str:
         party = next(name for name, error in self.errors.items() if error is self.root)
         others = len(self.errors) - 1
-        also = f" ({others} more parties failed with it)" if others else ""
+        parties = "party" if others == 1 else "parties"
+        also = f" ({others} more {parties} failed with it)" if others else ""
         said = f"{self.verdict}; {self.root}" if self.verdict else f"{party}: {self.root}"
         return f"{said}{also}"
 

@@ -98,6 +98,6 @@ def test_intervals_of_too_few_reports_are_marked(
     show_estimates(many, json=False)
     assert "~" not in capsys.readouterr().out
     show_estimates(few, json=False)
-    assert "~ 6 intervals rest on too few reports" in capsys.readouterr().out
+    assert "~ 6 intervals are based on too few reports" in capsys.readouterr().out
     show_estimates(few, json=True)
     assert all(line["rough"] for line in json.loads(capsys.readouterr().out)["estimates"])

@@ -113,7 +113,7 @@ def test_a_collector_that_is_down_is_asked_and_named_seldom(
     assert SUBMIT_PATIENCE_SECONDS < seconds <= SUBMIT_PATIENCE_SECONDS + RETRY_SECONDS_MAX
     assert sessions < 30
     assert len(caplog.messages) == sessions - 1
-    assert "attempt 5 without a receipt; 12 reports wait" in caplog.messages[4]
+    assert "no receipt after attempt 5; 12 reports will be sent again" in caplog.messages[4]
 
 
 @pytest.mark.parametrize("reason", ["NotOffered", "OtherTerms", "WrongParties"])

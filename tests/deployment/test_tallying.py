@@ -75,8 +75,8 @@ def test_processes_of_this_machine_count_so_too(files: tuple[Path, ...]) -> None
 def test_a_cluster_refuses_what_one_process_refuses(
     files: tuple[Path, ...], scheduler: str
 ) -> None:
-    """A report to another task is an error of the input, wherever it is found."""
-    with pytest.raises(InputError, match="to another task"):
+    """A report for a task other than is an error of the input, wherever it is found."""
+    with pytest.raises(InputError, match="for a task other than"):
         tally_files(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)
 
 

@@ -310,7 +310,7 @@ async def test_a_ledger_whose_release_was_planned_otherwise_is_refused() -> None
         await ask(served, "ada")
         member = deployed.members["ada"]
         _, other = membership_of(SYSTEM.model_copy(update={"epsilon": 1.0}))
-        with pytest.raises(InputError, match="plans it otherwise"):
+        with pytest.raises(InputError, match="plans it differently"):
             OnceMember(member.member, other, member.till, CONTENT)
 
 

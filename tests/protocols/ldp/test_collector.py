@@ -254,15 +254,15 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
         ),
         (
             ReportReceipt(reports=9, places=np.full(1, 9, "<u4"), verdicts=np.ones(1, "u1")),
-            "be read",
+            "unreadable",
         ),
         (
             ReportReceipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.zeros(0, "u1")),
-            "be read",
+            "unreadable",
         ),
         (
             ReportReceipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.full(1, 9, "u1")),
-            "be read",
+            "unreadable",
         ),
     ],
 )

@@ -140,7 +140,7 @@ def test_one_report_that_no_client_makes_is_refused(
 
 def test_reports_to_another_task_are_refused(files: tuple[Path, ...]) -> None:
     """Even where only its epsilon differs."""
-    with pytest.raises(InputError, match="to another task"):
+    with pytest.raises(InputError, match="for a task other than"):
         tally_parquet(make_task(epsilon=2.0), files)
 
 

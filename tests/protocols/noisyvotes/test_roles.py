@@ -193,7 +193,7 @@ async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
     ("own", "only", "message"),
     [
         ([no_rows(3)] * 5, ask(), "rows have 3 features"),
-        (PARTS, {}, "must give queries"),
+        (PARTS, {}, "needs a batch of queries"),
         (PARTS, ask(np.zeros((4097, 2))), "there are 4097 queries"),
         (PARTS, ask(radii=np.zeros(9)), "leave the radii out"),
         (PARTS, ask(QUERIES.astype(complex)), "queries must be real numbers"),

@@ -274,7 +274,7 @@ def test_pure_budgets_are_divided_without_a_rest() -> None:
 def test_shares_that_are_too_small_for_their_account_are_refused() -> None:
     """Counts at scale 1 have shares below sigma 3: the error names a scale that is taken."""
     crowd = Trust(50, 3)
-    with pytest.raises(InputError, match=r"deviation of 0\.59.*take 8 times the scale"):
+    with pytest.raises(InputError, match=r"deviation of 0\.59.*use 8 times the scale"):
         plan_noise("gaussian", 1.0, 1e-5, crowd, [Sensitivity("l2", 1, 3)])
     (noise,) = plan_noise("gaussian", 1.0, 1e-5, crowd, [Sensitivity("l2", 64, 3)])
     assert noise.spread >= SIGMA_MIN
@@ -348,7 +348,7 @@ def _plan(**changed: Any) -> None:
         ({"epsilon": 1e6}, "at most 1000"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"delta": 1.0}, "delta is 1.0"),
-        ({"law": "laplace"}, "delta is 1e-05; allowed: 0, as Laplace noise is pure"),
+        ({"law": "laplace"}, "delta is 1e-05; allowed: 0, because Laplace noise is pure"),
         ({"law": "laplace", "delta": 0.0}, "pure noise needs a bound of the L1 norm"),
         ({"sums": []}, "each of 0 sums needs a part of the budget"),
         ({"weights": (Fraction(1, 2),)}, "the parts must be above 0 and add up to 1"),

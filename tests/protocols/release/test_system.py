@@ -324,7 +324,7 @@ class TestOwner:
 
     @pytest.mark.parametrize(
         ("words", "shares", "fault"),
-        [(3, 1, "number of words"), (None, 2, "number of parties")],
+        [(3, 1, "wrong length"), (None, 2, "number of parties")],
     )
     def test_totals_that_are_none_are_refused(
         self, words: int | None, shares: int, fault: str
@@ -508,7 +508,7 @@ class TestRefusals:
 
     def test_another_number_of_parties_than_planned_is_refused(self) -> None:
         """A number of parties other than planned is refused: the noise shares depend on it."""
-        with pytest.raises(RunFailed, match="planned for 5 parties, and 4 take part"):
+        with pytest.raises(RunFailed, match="planned for 5 parties, but 4 take part"):
             ProtocolRunner("simulated")(
                 release_rows,
                 NAMES[:4],

@@ -153,7 +153,7 @@ class TestCosts:
         assert _cost(ring) == knn_cost(PARTIES, QUERIES, parameters)
 
     def test_of_votes_with_noise(self, comparison: SystemComparison) -> None:
-        """One sum by shares, whatever ε, and that all agree before it."""
+        """One sum by shares, and two rounds in which all agree, whatever ε."""
         found = [_cost(line) for line in _of(comparison, "noisy-votes")]
         within = WithinRadius()  # radii come with the queries
         assert found == [
@@ -164,7 +164,7 @@ class TestCosts:
             )
             for epsilon in (1.0, 2.0)
         ]
-        assert found[0].traffic.messages == 3 * PARTIES * (PARTIES - 1)
+        assert found[0].traffic.messages == 4 * PARTIES * (PARTIES - 1)
 
     def test_of_a_trusted_party(self, comparison: SystemComparison) -> None:
         """One message there and one back, whatever ε."""

@@ -76,7 +76,7 @@ class TestRuntimes:
         (Plan("wine", {"protocol.rounds": ("all",)}), "protocol.rounds", '"auto"'),
         (Plan("wine", {"parties.count": (3, 2)}), "parties.count", "at least 3"),
         (Plan("wine", {"protocol.k": ()}), "protocol.k", "give at least one"),
-        (Plan("wine", {"run.seed": (1, 2)}), "run.seed", "a seed of its own"),
+        (Plan("wine", {"run.seed": (1, 2)}), "run.seed", "each cell has its own seed"),
         (Plan("wine", {}, trials=0), "trials", "at least 1"),
         (
             Plan("wine", {"protocol.k": (1, 2)}, trials=CELLS_MAX),

@@ -87,8 +87,8 @@ def test_the_command_shrinks_and_run_fails_again(
     monkeypatch.setattr(roles, "decide_labels", lambda *given: 2 - decide_labels(*given))
     explored = CliRunner().invoke(app, ["explore", "--seeds", "3", "--shrink", str(file)])
     assert explored.exit_code == 1
-    assert "made smaller" in explored.output
-    assert f"replay: veilring run {file}" in explored.output
+    assert "shrunk (after" in explored.output
+    assert f"play it: veilring run {file}" in explored.output
     scenario = load_scenario(str(file))
     assert len(scenario.parties.all) == 3
     assert len(scenario.faults) <= 2
@@ -115,7 +115,7 @@ def test_the_command_writes_the_page_of_the_smallest_world(
     assert 'id="stepper"' in (folder / "report.html").read_text()
     assert load_scenario(str(folder / "scenario.toml")).world is not None
     again = CliRunner().invoke(app, given)
-    assert "nothing is overwritten; give another --report" in " ".join(again.output.split())
+    assert "already contains error.json; choose another --report" in " ".join(again.output.split())
 
 
 def test_a_world_is_played_by_the_engine_of_worlds_only() -> None:
