@@ -51,10 +51,10 @@ class InputError(VeilringError, ValueError):
     1". For all other mistakes, `because` takes a full sentence.
 
     Attributes:
-        field: The name of the argument or key; empty if there is none.
-        value: The value as text; empty if there is a sentence. Never a secret: give its shape or
+        field: The name of the argument or key; empty if the mistake is not in one field.
+        value: The value as text; empty if a sentence is given. Never a secret: give its shape or
             type instead.
-        allowed: The allowed values; empty if there is a sentence.
+        allowed: The allowed values; empty if a sentence is given.
         shown: The value as shown in the message, where a text is quoted.
         message: The sentence passed to `because`, or an empty string.
         others: Further mistakes after this one.
@@ -228,7 +228,7 @@ class ProtocolViolation(VeilringError):
 
     Attributes:
         culprit: The authenticated roster name of the peer.
-        reason: What the peer did.
+        reason: The violation, as a statement about the peer.
     """
 
     def __init__(self, culprit: str, reason: str) -> None:
@@ -244,7 +244,7 @@ class Tampered(VeilringError):
 
     Attributes:
         suspects: At least two parties, one of which is the culprit; all others are innocent.
-        reason: What the culprit did.
+        reason: The violation, as a statement about the culprit.
     """
 
     def __init__(self, suspects: tuple[str, ...], reason: str) -> None:

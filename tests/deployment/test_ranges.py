@@ -153,7 +153,7 @@ def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Pat
             "rows.csv: 100 rows; column 'age': 5 of 100 values are outside of its range",
         ),
         ([200], "rows.csv: 1 row; column 'age': 1 of 1 values are outside of its range"),
-        ([0.3, 0.4, 0.5], "rows.csv: 3 rows; column 'age': all values lie in 1% of its range"),
+        ([0.3, 0.4, 0.5], "rows.csv: 3 rows; column 'age': all values are within 1% of its range"),
         ([30] * 3, "rows.csv: 3 rows; all values are in their ranges"),
     ],
 )

@@ -43,7 +43,7 @@ def audit_command(
     ] = None,
     parties: Annotated[
         int | None,
-        typer.Option(help="How many parties hold rows. By default 3.", show_default=False),
+        typer.Option(help="Number of parties that hold rows. Default: 3.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of all runs.", min=0)] = 0,
     workers: Workers = None,

@@ -36,7 +36,7 @@ def leakage(
         typer.Option("--d", help="PP-TopK: factor by which that probability falls each round."),
     ] = 0.5,
     delta: Annotated[
-        float, typer.Option(help="PP-TopK: smallest range of noise; values lie in [0, 1].")
+        float, typer.Option(help="PP-TopK: smallest range of noise, for values in [0, 1].")
     ] = 0.1,
     rows: Annotated[int, typer.Option(help="Number of values per party.")] = 100,
     trials: Annotated[

@@ -43,7 +43,7 @@ LabelColumn = Annotated[
     typer.Option(
         "--label",
         metavar="COLUMN",
-        help="For a .csv: column with the class of each row. Default: the last one.",
+        help="Column of a .csv file with the class of each row. Default: the last one.",
         show_default=False,
     ),
 ]
@@ -52,7 +52,7 @@ CellSeparator = Annotated[
     typer.Option(
         "--separator",
         metavar="CHARACTER",
-        help="For a .csv: separator between cells: , ; | or tab.",
+        help="Separator between the cells of a .csv file: , ; | or tab.",
     ),
 ]
 RangesFile = Annotated[

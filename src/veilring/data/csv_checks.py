@@ -67,7 +67,7 @@ class TextColumn:
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
-        """The cells as numbers, and NaN where there is none, shape (rows,)."""
+        """The cells as numbers, NaN where a cell is not a number, shape (rows,)."""
         if self._all_numbers is not None:
             return self._all_numbers
         pairs = zip(self.cells, self.is_number.tolist(), strict=True)
@@ -192,8 +192,8 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
     """Refuse a label that looks like a measurement or a name.
 
     Up to `CLASSES_SURE` classes are always accepted. Beyond that, numbers need `ROWS_A_CLASS` rows
-    per class on average, up to `CLASSES_MAX` classes; words may be at most half as many as rows. By
-    default the label is the last column.
+    per class on average, up to `CLASSES_MAX` classes; words may form at most one class per two
+    rows. By default the label is the last column.
     """
     where, rows = f"{file}, column {column.name!r}", len(column)
     are_numbers = bool(column.is_number.all())
@@ -229,7 +229,7 @@ def notes_of(
 
 
 def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]:
-    """Question whether the last column is the label, unless its name says so."""
+    """Question whether the last column is the label, unless it is named like one."""
     if label.name.lower() in _LABELS:
         return
     taken = f"the last column, {label.name!r}, is taken as the label"

@@ -61,9 +61,9 @@ class Vectors:
 
     Attributes:
         features: Shape (rows, features).
-        labels: Shape (rows,), from 0; `None` if there are none.
+        labels: Shape (rows,), from 0; `None` if the rows are not labelled.
         class_names: The names of the labels; `None` if they are missing.
-        ids: One per row; `None` if there are none.
+        ids: One per row; `None` if the rows have no ids.
     """
 
     features: NDArray[np.floating]

@@ -203,7 +203,7 @@ class _Fit(NamedTuple):
     def __str__(self) -> str:
         found = f"{self.outside} of {self.rows} values are outside of its range"
         if not self.outside:
-            found = f"all values lie in {NARROW:.0%} of its range; check their unit"
+            found = f"all values are within {NARROW:.0%} of its range; check their unit"
         return f"column {self.feature.name!r}: {found}"
 
 

@@ -69,10 +69,10 @@ class Config(Section):
         role: The name of the role: see `veilring.deployment.roles`.
         identity: The file with this party's own key.
         roster: The file with all members.
-        session_seconds: How long the parties of a session wait for each other, in seconds; equal
-            for all parties.
-        answer_seconds: How long a peer may compute before it counts as silent, in seconds; equal
-            for all parties.
+        session_seconds: The time for which the parties of a session wait for each other, in
+            seconds; equal for all parties.
+        answer_seconds: The time that a peer may compute before it counts as silent, in seconds;
+            equal for all parties.
     """
 
     role: str

@@ -53,7 +53,7 @@ def require_party(roster: Roster, key: str, name: str) -> None:
         name: The name.
 
     Raises:
-        ScenarioError: With a list of the parties.
+        ScenarioError: If the roster has no such party; the error lists its parties.
     """
     if name not in roster.parties:
         raise ScenarioError(key, name, f"a party: {', '.join(roster.parties)}")

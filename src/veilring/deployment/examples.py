@@ -254,7 +254,7 @@ class Example(Section, ABC):
     source: ClassVar[str] = "Data set, such as wine, or a path to a .csv file."
     """The source of the rows, for the command's help."""
     draws: ClassVar[str] = "Seed of the split."
-    """The use of the seed, for the command's help; empty if there is none."""
+    """The use of the seed, for the command's help; empty if the example needs no seed."""
     ports: ClassVar[str] = "Port of the server."
     """The parties that listen, for the command's help."""
 

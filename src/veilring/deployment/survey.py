@@ -69,7 +69,7 @@ class SurveySection(Section):
         approach: The mechanism for means.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
             default.
-        minimum: The number of reports below which there are no estimates.
+        minimum: The number of reports that estimates need.
         closes: The time after which no new report is accepted.
     """
 

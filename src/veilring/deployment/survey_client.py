@@ -87,7 +87,7 @@ class Sender:
         at_once: int | None,
         progress: _Progress,
     ) -> None:
-        """Send unanswered reports until there are none.
+        """Send the unanswered reports until all are answered.
 
         Args:
             task: The collector's task.
@@ -239,7 +239,7 @@ async def submit_rows(
     Args:
         config: The survey client's configuration.
         rows: A file with one row per client, and the columns of the task's terms.
-        at_once: The number of reports in a message; by default as many as fit.
+        at_once: The number of reports in a message; by default up to its size limit.
         progress: A callback for progress.
 
     Raises:
@@ -327,8 +327,8 @@ def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int)
 def _compared(config: SurveyClientConfig, terms: SurveyTerms, cells: FileCells) -> FileCells:
     """Return the cells of a known client that must not change.
 
-    With a key these are the cells that the task asks for. With row numbers, which any row of
-    another file may have, they are all cells of the row.
+    These are the cells that the task asks for if the rows have a key. Row numbers identify nobody,
+    because another file has the same ones, so all cells of a row are compared.
     """
     if config.key == ROW_NUMBER:
         return cells

@@ -61,9 +61,9 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
 def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
     """Return the abort to send to the peers of a failed session, or `None` if they know.
 
-    A party that aborts informs everybody, and nobody repeats it. Only the opener is told of a
-    refusal, and passes it on. An error in another session of this party is new to all peers: the
-    party that ended that session is blamed here, unless it blamed another one itself.
+    A party that aborts informs all peers, and no peer repeats the notice. A refusal is sent to the
+    opener only, which passes it on. An error in another session of this party is new to all peers:
+    the party that ended that session is blamed here, unless it blamed another one itself.
 
     Args:
         session: The failed session.

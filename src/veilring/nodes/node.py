@@ -130,7 +130,8 @@ class Node:
     def answer(self, opener: Opener) -> None:
         """Set the callback for sessions that peers open here.
 
-        By default there is none: the launcher of the nodes opens the sessions at each of them.
+        By default the node has no callback: the launcher of the nodes opens each session at every
+        node.
         """
         self._opener = opener
 
@@ -411,7 +412,7 @@ class EarlyFrames:
     def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
         """Yield the frames of a session, each sender's in order, and keep the rest.
 
-        For a sender whose frames were dropped it yields only `DROPPED`.
+        A sender whose frames were dropped yields only `DROPPED`.
         """
         for sender, peer in list(self._peers.items()):
             for frame in peer.pop(session):

@@ -104,8 +104,9 @@ async def draw_ring(party: Party, public: bytes = b"", told_by: Sequence[str] = 
 
     Args:
         party: This participant.
-        public: What all parties hold to be public, such as a batch of queries: compared by the way.
-        told_by: The parties that told the others what is public.
+        public: The public data that all parties should hold, such as a batch of queries; the
+            parties compare its hash.
+        told_by: The parties that sent the public data to the others.
 
     Returns:
         The same ring at every party.

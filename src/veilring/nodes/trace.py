@@ -61,9 +61,9 @@ class Mark(NamedTuple):
     party: str
     what: str
     until: float | None = None
-    """When a fault was over; `None` if it never was, and for all that is over at once."""
+    """The end of a fault; `None` if it never ended, and for marks without a duration."""
     waits: tuple[str, ...] = ()
-    """What the party waited for when its role ended, such as `ring.commit from bob`."""
+    """The messages that the party awaited when its role ended, such as `ring.commit from bob`."""
 
     @property
     def kind(self) -> str:

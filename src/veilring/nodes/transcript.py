@@ -119,7 +119,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class View:
-    """The view of a party, kept by an observer: all that a semi-honest adversary there learns.
+    """The view of a party, kept by an observer: everything a semi-honest adversary there learns.
 
     Attributes:
         party: The name of the party.

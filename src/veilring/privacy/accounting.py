@@ -283,7 +283,7 @@ class PureSteps:
         return min(1.0, (math.fsum(beyond * mass) + left_out) * math.exp(slack))
 
     def _lies_at_most(self, epsilon: float) -> int:
-        """Return the largest number of lies whose loss may exceed epsilon; -1 if there is none."""
+        """Return the largest number of lies whose loss may exceed epsilon; -1 if no loss can."""
         if Fraction(self.bound) * self.count <= Fraction(epsilon):
             return -1
         # One more than possible: its part is 0 then.
@@ -321,7 +321,7 @@ class PureSteps:
 
 @dataclass(frozen=True, slots=True)
 class BoundedRange:
-    """Steps whose privacy losses each lie in an interval of length `epsilon_i`.
+    """Steps, each with its privacy loss in an interval of length `epsilon_i`.
 
     Every epsilon-DP exponential mechanism (with its factor 2) is epsilon-bounded-range, which is
     stronger than epsilon-DP. Only three sums over the steps matter; create one with `step`.

@@ -108,7 +108,7 @@ def _units(field_name: str, amount: float | None) -> int | None:
 
 
 ChargeOutcome = bytes | BudgetExhausted | InputError
-"""The answer that may be sent, or the reason why there is none."""
+"""The answer that may be sent, or the reason why it may not."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -116,8 +116,8 @@ class RecordCharge:
     """The payments of records for one answer, in whole units. The payers and amounts are secret.
 
     Create it from amounts with `of`. A refusal depends on the largest payment and on how often a
-    slot occurs, never on the number of payers: a server that names each slot once can charge any
-    number of records, and a refusal does not reveal their number.
+    slot occurs, never on the number of payers. A server that names each slot once can therefore
+    charge any number of records, and a refusal does not reveal their number.
 
     Attributes:
         slots: Slots returned by `Records.add`, shape (m,); a slot may occur several times.

@@ -2,7 +2,7 @@
 
 `bernoulli` compares uniform whole numbers with the numerator. `packed_bernoulli` compares the bits
 of 64 coins at a time, highest first, and stops for a coin at the first bit that differs, on average
-the second: a million reports of a thousand coins take under a second, whatever the number of bits.
+the second. A million reports of a thousand coins take under a second, whatever the number of bits.
 
 `coins`, `bernoulli_exp` and `geometric` draw against real thresholds. A uniform real number is an
 endless sequence of random bits. Whether it is below `e**-gamma` is decided by its first 53 bits and

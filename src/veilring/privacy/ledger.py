@@ -90,7 +90,7 @@ def open_ledger(
         InputError: If another process is writing it, it is not a ledger, or it was created with
             other budgets or another key; or if records are to have budgets after answers were
             charged without them, even with `amend`.
-        StoreFailed: If the disk failed, or the file is damaged; the message says what to do.
+        StoreFailed: If the disk failed, or the file is damaged; the message gives the remedy.
     """
     try:
         return _opened(open_ledger_store(path), Limits.of(budgets), key, amend=amend)
@@ -480,7 +480,7 @@ def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading, without disturbing its writer: see `read_state_file`.
 
     Raises:
-        InputError: If there is none.
+        InputError: If the file does not exist.
         StoreFailed: If the disk failed, or the file is damaged or incomplete.
     """
     try:

@@ -16,11 +16,12 @@ divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, like the c
 Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian differential privacy:
 account for it by Rényi orders.
 
-**Planar Laplace** on the points of a square grid, for geo-indistinguishability: `P[v]` is
-proportional to `e**(-|v| / scale)` with the Euclidean length of v. The probabilities for two inputs
-at a distance of s steps differ by a factor of at most `e**(s / scale)`, because all inputs have the
-same normaliser. With steps that are small compared with the scale it is the planar Laplace law of
-Andrés et al. (CCS 2013), without the leak of float noise and without its special cases.
+**Planar Laplace** is for geo-indistinguishability. On the points of a square grid, `P[v]` is
+proportional to `e**(-|v| / scale)`, where `|v|` is the Euclidean length. The probabilities for two
+inputs at a distance of s steps differ by a factor of at most `e**(s / scale)`, because all inputs
+have the same normalising constant. With steps that are small compared with the scale it is the
+planar Laplace law of Andrés et al. (CCS 2013), without the leak of float noise and without its
+special cases.
 """
 
 import math

@@ -10,11 +10,11 @@ parties that each add the difference of two draws together make the noise of one
 (Goryczka and Xiong, IEEE TDSC 14, 2017, Section 4).
 
 A Pólya draw is exact by inversion of `S[k] = P[at least k]`. Floats decide, and the rare undecided
-case is computed with more and more digits against more and more bits, as in `draws`. Let u =
-2**-53, and let exponentials have a relative error of 32 u. A term of the table has a relative error
-of at most `(4 k + 200) u`: four roundings for each factor, and the power of q. The mean beyond k is
-at most `k + scale`, and adding up has an error of `(scale + 2) u`. So `8 (k + scale) + 4096` units
-are more than enough.
+case is computed with more and more digits against more and more bits, as in `draws`. Let `u` be
+`2**-53`, and let exponentials have a relative error of `32 u`. A term of the table has a relative
+error of at most `(4 k + 200) u`: four roundings for each factor, and the power of q. The mean
+beyond k is at most `k + scale`, and adding up has an error of `(scale + 2) u`. An allowance of
+`8 (k + scale) + 4096` units is therefore more than enough.
 """
 
 import math

@@ -241,7 +241,7 @@ def open_state_file(
         InputError: If another process is writing it, or reading it for longer than
             `READER_SECONDS`, it belongs to another program, or it cannot be created.
         StoreFailed: If it is missing although it was created, damaged, or incomplete. Nothing in it
-            was changed, and the message says what to do.
+            was changed, and the message gives the remedy.
         sqlite3.Error: If the disk fails.
     """
     if path is None:

@@ -207,7 +207,7 @@ def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) 
     require_that(right, "inputs", f"inputs must increase from {-bound} to {bound}")
     rate = float(1 / exact)
     least = float(_ideal(inputs, rate, bound).min())
-    fine = f"at most so many scales that no outcome is less likely than 2**-{WEIGHT_BITS - 16}"
+    fine = f"a bound at which each outcome has a probability of at least 2**-{WEIGHT_BITS - 16}"
     require(least >= _LEAST_WEIGHT, "bound", bound, fine)
     waste = (4 / least + _FLOAT_ERROR) / min(steps, default=1)
     while waste <= _MOST_WASTE * rate:

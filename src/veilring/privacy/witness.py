@@ -1,8 +1,7 @@
 """The witness of a state file: a lock next to it, and its last written state.
 
 A witness records which state file was created here and its number of transactions. It is not synced
-at each transaction: after a power loss it may know of fewer transactions than there were, never of
-more.
+at each transaction: after a power loss it may record fewer transactions than were made, never more.
 """
 
 import sqlite3
@@ -128,7 +127,7 @@ def known_to_readers(path: Path) -> tuple[bytes, int] | None:
 
 
 def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | None:
-    """Return the id and the number of transactions in a witness, if it knows of a file."""
+    """Return the id and the number of transactions in a witness, if it records a file."""
     (tables,) = witness.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:
         return None

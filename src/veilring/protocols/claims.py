@@ -1,8 +1,8 @@
-"""What an audit needs from a system: an example, comparisons of two worlds, and arguments.
+"""The input of an audit: an example of a system, comparisons of two worlds, and arguments.
 
-A system states with a comparison what its promise says of two inputs: that observers cannot tell
-them apart at all, that no event is more than e^ε times as likely in one as in the other, or that
-nothing bounds the difference. An audit plays both worlds many times and measures it.
+A comparison states a system's promise for two inputs: that observers cannot distinguish them at
+all, that no event is more than e^ε times as likely with one as with the other, or that nothing
+bounds the difference. An audit plays both worlds many times and measures the difference.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class Comparison:
     """Two worlds, and how far observers may tell them apart.
 
     Attributes:
-        difference: What differs between the worlds, as a noun phrase.
+        difference: The difference between the worlds, as a noun phrase.
         one: The first world.
         other: The second one.
         epsilon: The bound on the privacy loss between the views; 0 where they have one law, and
@@ -107,7 +107,7 @@ def make_example(parties: int = EXAMPLE_PARTIES) -> Example:
 def exchange_rows(example: Example, *, epsilon: float = 0.0) -> Comparison:
     """Compare an example with the one in which the last two parties have exchanged their rows.
 
-    All that is computed from the rows of all parties together is equal in both.
+    Every function of the rows of all parties together is equal in both.
     """
     *_, one, other = example.parts
     parts = {**example.parts, one: example.parts[other], other: example.parts[one]}

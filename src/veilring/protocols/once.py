@@ -155,7 +155,7 @@ class OnceMember:
         """Wait until this member fails to take part, charge or store a result.
 
         Raises:
-            StoreFailed: When that happens. See `PeerMember.failure`.
+            StoreFailed: If it fails. See `PeerMember.failure`.
         """
         await self.member.failure()
 

@@ -191,7 +191,7 @@ class PeerMember:
         node: The node of the party.
         rows: The party's private rows.
         parties: All members, in the order of the roster.
-        membership: How the parties take part.
+        membership: The role of the parties and its public arguments.
         facts: The public facts.
         terms: The SHA-256 of all terms that must be equal for parties of one session.
         limits: The time limits of sessions.
@@ -228,7 +228,7 @@ class PeerMember:
         """Wait until this member fails; without a ledger, wait for ever.
 
         Raises:
-            StoreFailed: When the ledger has failed. The member takes part in no further session;
+            StoreFailed: If the ledger has failed. The member takes part in no further session;
                 restart it to read the ledger again.
         """
         await (asyncio.Event() if self.till is None else self.till.failure).wait()

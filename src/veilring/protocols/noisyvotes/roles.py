@@ -4,7 +4,7 @@ Before each sum all parties send each other a hash of the public inputs: the par
 parameters, queries, radii, all totals so far, and the division of the budget. If a malicious client
 could send some parties queries that are far apart and others queries that overlap, the former would
 add less noise than the rows of the latter need; so no party adds anything before all hashes agree.
-After the last sum they compare once more: no two honest parties end with different labels.
+After the last sum they compare hashes again: no two honest parties end with different labels.
 """
 
 from collections.abc import Callable

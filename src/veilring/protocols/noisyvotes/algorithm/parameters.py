@@ -118,7 +118,7 @@ class NearestRows:
         if self.rows is not None:
             _require_whole("rows", self.rows, 0, _ROWS_MAX)
         unpaid = self.epsilon_count == 0
-        allowed = "above 0 if the number of rows is not given, else 0"
+        allowed = "above 0 if the number of rows is not given, otherwise 0"
         require((self.rows is None) != unpaid, "epsilon_count", self.epsilon_count, allowed)
         if not unpaid:
             _require_budget("epsilon_count", self.epsilon_count)
