@@ -1,4 +1,4 @@
-"""Tests of protocols: run one on a cluster inside a test, and assert what it cost.
+"""Tools for testing protocols: run one on a cluster inside a test, and assert its cost.
 
 ::
 
@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
+if TYPE_CHECKING:  # pytest imports a plugin in every test run of its user, so imports must be light
     from veilring.nodes.adversary import Adversary
     from veilring.nodes.run import Run
     from veilring.testing.auditing import audit
@@ -42,14 +42,14 @@ __all__ = (
 _R = TypeVar("_R")
 
 pytest_plugins: Final = ("veilring.testing.plugin",)
-"""The fixtures. What else is here needs no pytest."""
+"""The fixtures. The rest of this package does not need pytest."""
 
 
 class ProtocolRunner:
-    """The fixture `run_protocol`: runs protocols on one runtime.
+    """The fixture `run_protocol`, which runs protocols on one runtime.
 
     Args:
-        runtime: The place where parties live: one of `veilring.nodes.cluster.RUNTIMES`.
+        runtime: The runtime of the parties: one of `veilring.nodes.cluster.RUNTIMES`.
     """
 
     def __init__(self, runtime: str) -> None:
@@ -95,19 +95,19 @@ def assert_cost(
     setup_messages: int | None = None,
     setup_bytes: int | None = None,
 ) -> None:
-    """Fail unless a run cost exactly this; numbers left out are not asserted.
+    """Fail unless a run had exactly this cost; numbers left out are not asserted.
 
     Args:
         run: The result of `run_protocol`.
-        messages: Messages of the protocol, without its set-up.
-        bytes: Bytes of their frames.
-        rounds: Communication rounds.
-        setup_messages: Messages before the first round.
-        setup_bytes: Bytes of their frames.
+        messages: The number of messages of the protocol, without its set-up.
+        bytes: The bytes of their frames.
+        rounds: The number of communication rounds.
+        setup_messages: The number of messages before the first round.
+        setup_bytes: The bytes of their frames.
 
     Raises:
-        AssertionError: If the run cost anything else.
-        InputError: If nothing is to be asserted.
+        AssertionError: If the run had another cost.
+        InputError: If no number is given.
     """
     __tracebackhide__ = True  # pytest points at the caller
     from veilring.errors import InputError  # noqa: PLC0415  (light until it is used)
@@ -128,11 +128,11 @@ def assert_cost(
     measured = {name: found for name, (found, _) in asked.items()}
     expected = {name: due for name, (_, due) in asked.items()}
     said = f"the run cost {measured}; by kind: {cost.by_kind}; set-up: {cost.setup}"
-    assert measured == expected, said  # noqa: S101 (this is how a test speaks)
+    assert measured == expected, said  # noqa: S101 (an assertion helper must assert)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
-    """Import audits when they are first used: they need scikit-learn and SimPy."""
+    """Import audits on first use, because they need scikit-learn and SimPy."""
     if name == "audit":
         from veilring.testing.auditing import audit  # noqa: PLC0415  (the reason of this function)
 

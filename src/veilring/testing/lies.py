@@ -1,4 +1,4 @@
-"""Lies: each generic adversary at each position and message, and the outcome at honest parties.
+"""Audits of malicious parties: each generic lie about each message, and its outcome.
 
 An audit first plays an honest run and records the messages of each party. Then it repeats the run
 for each party, each of its messages and each way to lie about that message, and for each adversary
@@ -39,21 +39,21 @@ from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSu
 from veilring.testing.exploring.worlds import EXPLORED_SECONDS, Played, Subject, tell_results
 from veilring.transport.messages import Message
 
-_DELAY_SECONDS: Final = EXPLORED_SECONDS / 2  # late, and in time
+_DELAY_SECONDS: Final = EXPLORED_SECONDS / 2  # a delay that is late, but within the time limit
 _CELL: Final = 24
 
 
 class Verdict(StrEnum):
-    """How honest parties end a run in which one party lies."""
+    """The outcome at honest parties of a run in which one party lies."""
 
     CULPRIT = "named culprit"
     SUSPECTS = "named suspects"
     UNCHANGED = "result unchanged"
     UNNOTICED = "wrong result unnoticed"
     HANG = "timeout, nobody named"
-    """A run reaches its time limit, and nobody can be blamed."""
+    """The run reaches its time limit, and no party can be blamed."""
     UNNAMED = "nobody named"
-    """They end in an error that names nobody, and not because time was up."""
+    """The run ends in an error that names no party and is not a timeout."""
     MISNAMED = "honest party named"
 
 
@@ -62,12 +62,12 @@ class Lie(NamedTuple):
 
     adversary: str
     party: str
-    """The party that lies."""
+    """The malicious party."""
     message: str
-    """The kind of the message that it lies about; empty if it lies as it likes."""
+    """The kind of the message that it lies about; empty if the adversary acts in the whole run."""
     to: str
     place: int
-    """The place of that message among all that the party sends, from 0; -1 without one."""
+    """The index of that message among all messages that the party sends; -1 without one."""
     verdict: Verdict
     said: str
     """The error of an honest party, or the mistake in its result."""
@@ -92,11 +92,11 @@ class Lies:
         return len(self.rows)
 
     def count(self, verdict: Verdict) -> int:
-        """Return how many lies ended so."""
+        """Return the number of lies that had this outcome."""
         return sum(lie.verdict is verdict for lie in self.rows)
 
     def of(self, *verdicts: Verdict) -> Self:
-        """Return the part of the table that ended so."""
+        """Return the part of the table with these outcomes."""
         return replace(self, rows=tuple(lie for lie in self.rows if lie.verdict in verdicts))
 
     def about(self, kind: str) -> Self:
@@ -104,7 +104,7 @@ class Lies:
         return replace(self, rows=tuple(lie for lie in self.rows if lie.message == kind))
 
     def assert_none(self, *verdicts: Verdict) -> None:
-        """Fail if any lie ended in one of these ways.
+        """Fail if any lie has one of these outcomes.
 
         Raises:
             AssertionError: If there is such a lie; the message lists them.
@@ -112,7 +112,7 @@ class Lies:
         found = self.of(*verdicts).rows
         told = "\n".join(map(str, found[:10]))
         more = f"\nand {len(found) - 10} more" if len(found) > 10 else ""  # noqa: PLR2004  (as above)
-        assert not found, f"{len(found)} of {len(self)} lies:\n{told}{more}"  # noqa: S101  (this is how a test speaks)
+        assert not found, f"{len(found)} of {len(self)} lies:\n{told}{more}"  # noqa: S101  (an assertion helper must assert)
 
     def __str__(self) -> str:
         cells = Counter((lie.adversary, lie.verdict) for lie in self.rows)
@@ -138,12 +138,14 @@ def audit_lies(
 
     Args:
         role: The role, as `Cluster.run` takes it.
-        inputs: Each party's private input, by its name; a sequence is of `party-0`, `party-1`, ….
-        invariant: Raises an `AssertionError` unless results are right, given the inputs of all and
-            the results of the honest; without it they are right if they are those of an honest run.
+        inputs: Each party's private input, by its name; a sequence belongs to `party-0`, `party-1`,
+            ….
+        invariant: A function that raises an `AssertionError` unless results are right, given all
+            inputs and the results of the honest parties. By default, results must equal those of an
+            honest run.
         public: The role's public arguments.
         adversaries: Further adversaries by name; each acts in the whole run, at each position.
-        seed: Of all randomness: it is the same in all runs.
+        seed: The seed of all randomness, which is the same in all runs.
 
     Raises:
         InputError: If a run without lies fails or goes wrong.
@@ -160,19 +162,19 @@ def audit_lies(
 def audit_system(subject: SystemSubject, *, seed: int = 0) -> Lies:
     """Audit a system whose parties label the queries of a scenario, with its own adversaries.
 
-    An adversary of the system takes part as it is by default; one that has no defaults does not.
+    An adversary of the system takes part with its default parameters, or not at all if it has none.
     """
     own: dict[str, Adversary] = {}
     for name, made in subject.scenario.protocol.adversaries().items():
         try:
             own[name] = made()
-        except TypeError:  # it has to be told what to do
+        except TypeError:  # it needs parameters
             continue
     return audit_subject(replace(subject, sums_share=0.0), adversaries=own, seed=seed)
 
 
 def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], seed: int = 0) -> Lies:
-    """Audit what can be explored, as `audit_lies` does."""
+    """Audit a subject of exploration, as `audit_lies` does."""
     honest = _play(subject, {}, seed)
     wrong = [*honest.wrong, *(str(done.error) for done in honest.outcomes if done.error)]
     if wrong:
@@ -193,7 +195,7 @@ def _lied(subject: Subject, party: str, liar: Adversary, seed: int) -> tuple[Ver
 
 
 def _anything(_inputs: Mapping[str, object], _results: Mapping[str, object]) -> None:
-    """Find every result right."""
+    """Accept any result."""
 
 
 def _same(
@@ -201,7 +203,7 @@ def _same(
 ) -> None:
     for party, found in results.items():
         equal = _equal(found, honest[party])
-        assert equal, f"{party} has another result than without the lie"  # noqa: S101  (an invariant speaks so)
+        assert equal, f"{party} has another result than without the lie"  # noqa: S101  (an invariant must assert)
 
 
 def _equal(one: object, other: object) -> bool:
@@ -215,7 +217,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> Played:
-    """Play one run; one that nobody can end has the deadlock as each party's error."""
+    """Play one run; in a deadlock, return it as each party's error."""
 
     async def main() -> Played:
         runtime = Simulated()
@@ -253,12 +255,12 @@ def _recorded(subject: Subject, seed: int) -> dict[str, list[Seen]]:
 
 @dataclass
 class _About(Adversary):
-    """Lies as another adversary does, about one message, or some that follow it to one peer.
+    """Applies another adversary to one message, or to several consecutive ones to the same peer.
 
     Attributes:
         liar: The adversary.
-        place: The place of the message among all that the party sends.
-        messages: About how many messages it lies: a message that is held goes out with the next.
+        place: The index of the message among all messages that the party sends.
+        messages: The number of messages that it lies about: a held message goes out with the next.
     """
 
     liar: Adversary
@@ -312,7 +314,7 @@ def _changed(name: str, change: Callable[[object], object], message: Message) ->
 
 
 def _altered(value: object) -> object:
-    """Return a value of the same shape that differs; none if there is no such."""
+    """Return a different value of the same shape; None if no such value exists."""
     changed: object = None
     match value:
         case bool():
@@ -340,7 +342,7 @@ def _altered_array(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _lengthened(value: object) -> object:
-    """Return a longer value; none if it has no length."""
+    """Return a longer value; None for a value without a length."""
     match value:
         case bytes():
             return value + b"\0"
@@ -374,7 +376,7 @@ def _judge(played: Played, liar: str) -> tuple[Verdict, str]:
 
 
 def _judge_late(outcomes: Sequence[Outcome], liar: str, said: str) -> tuple[Verdict, str]:
-    """Judge a run whose time was up, as its launcher does: from where all parties stand."""
+    """Judge a run that timed out, as its launcher does, from where all parties stand."""
     fault = find_fault(done.standing for done in outcomes if done.standing is not None)
     if not fault.culprit:
         return Verdict.HANG, said

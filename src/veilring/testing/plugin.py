@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures `run_protocol` and `explore`, and where tests run."""
+"""The pytest plugin: the fixtures `run_protocol` and `explore`, and the choice of runtimes."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -7,7 +7,7 @@ import pytest
 
 from veilring.testing import ProtocolRunner
 
-if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
+if TYPE_CHECKING:  # pytest imports a plugin in every test run of its user, so imports must be light
     from veilring.testing.exploring import Campaign
 
 _INI: Final = "veilring_runtimes"
@@ -17,12 +17,15 @@ _FIXTURE: Final = "veilring_runtime"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the ini option."""
     parser.addini(
-        _INI, "where run_protocol runs a test", type="args", default=["memory", "simulated"]
+        _INI,
+        "the runtimes on which run_protocol runs each test",
+        type="args",
+        default=["memory", "simulated"],
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that asks for a runtime once on each of those that the ini option lists."""
+    """Parametrise each test that uses a runtime over those that the ini option lists."""
     if _FIXTURE in metafunc.fixturenames:
         metafunc.parametrize(_FIXTURE, metafunc.config.getini(_INI))
 
@@ -35,9 +38,9 @@ def run_protocol(veilring_runtime: str) -> ProtocolRunner:
 
 @pytest.fixture
 def explore() -> "Callable[..., Campaign]":
-    """Explore a role as `veilring.testing.exploring.explore` does, and fail on what is found.
+    """Explore a role as `veilring.testing.exploring.explore` does, and fail on any violation.
 
-    It fails as well if a mark of `sometimes` was never reached.
+    It also fails if a mark of `sometimes` was never reached.
     """
 
     def explored(*given: Any, **options: Any) -> "Campaign":

@@ -1,8 +1,9 @@
-"""Ports for servers that a test starts in processes of their own.
+"""Ports for servers that a test starts in separate processes.
 
-A port that the system chose for a moment may belong to another program by the time that a server
-listens there. These are held until the process ends: of ten ports in a row the first is listened
-at, and whoever has it has the other nine. They lie below those that any system gives by itself.
+Another program may take a port that the system assigned for a moment before a server listens on it.
+These ports are reserved until the process ends: the process listens on the first of ten consecutive
+ports, and the holder of that port owns the other nine. They are below the ports that any system
+assigns automatically.
 """
 
 import socket
@@ -12,24 +13,24 @@ from veilring.errors import AddressTaken, InputError
 from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
-# Linux gives ports from 32,768 on by itself, other systems from 49,152. Many programs listen below
-# 12,000 by default.
+# Linux assigns ports from 32,768, other systems from 49,152. Many programs listen below 12,000 by
+# default.
 _BLOCKS: Final = range(12_000, 32_000, 10)
 PORTS_MAX: Final = 9
-"""The most ports that can be reserved in a row."""
+"""The maximum number of consecutive ports that can be reserved."""
 
 _guards: Final = list[socket.socket]()
 _left: Final = list[int]()
 
 
 def reserve_ports(count: int = 1) -> int:
-    """Return the first of some ports in a row at `LOOPBACK`, which this process alone is given.
+    """Return the first of some consecutive ports at `LOOPBACK`, which only this process is given.
 
     Args:
         count: The number of ports, at most `PORTS_MAX`.
 
     Raises:
-        InputError: If it is another number.
+        InputError: If `count` is out of range.
         AddressTaken: If all ports are taken.
     """
     if not 1 <= count <= PORTS_MAX:
@@ -42,7 +43,7 @@ def reserve_ports(count: int = 1) -> int:
 
 
 def _reserve_block() -> range:
-    """Take ten ports that nobody listens at, and return those after the first."""
+    """Reserve ten free ports by listening on the first, and return the others."""
     for first in _BLOCKS:
         try:
             guard = bind(LOOPBACK, first)

@@ -53,7 +53,7 @@ def test_a_broken_sum_fails_by_what_is_broken(role: Callable[..., Any]) -> None:
     with pytest.raises(AssertionError) as failed:
         audit(role)
     said = str(failed.value)
-    assert said.startswith("the view of ada tells more than it may\n400 held-out runs")
+    assert said.startswith("the view of ada reveals more than it may\n400 held-out runs")
     assert BROKEN[role] in said, said
 
 
@@ -175,5 +175,5 @@ def test_views_that_are_not_the_simulators_fail(
     role: Callable[..., Any], simulator: Callable[..., Any]
 ) -> None:
     """A simulator that is wrong, and a role that tells more, are both found."""
-    with pytest.raises(AssertionError, match="the view of ada is not the simulator's"):
+    with pytest.raises(AssertionError, match="the view of ada differs from the simulator's"):
         simulated(role, simulator)

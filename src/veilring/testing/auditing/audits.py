@@ -38,8 +38,8 @@ def audit(
 ) -> Audit:
     """Run all audits of a system or of a role, and return a verdict for each of its claims.
 
-    A true claim is contradicted with a probability of at most 1e-6 for the whole audit. There is
-    one look: do not repeat an audit with other seeds until it passes.
+    A true claim is contradicted with a probability of at most 1e-6 for the whole audit. Run it
+    once: do not repeat an audit with other seeds until it passes.
 
     Args:
         subject: A system, a class of systems with its defaults, or a role with its claims.
@@ -47,15 +47,15 @@ def audit(
         parties: The number of parties that hold rows, for a system.
         seed: The seed of all runs.
         workers: The number of processes that share the checks; 1 is this process.
-        progress: Called with what is done, how many checks are done, and how many there are.
+        progress: Called with the task, the number of finished checks and the number of checks.
 
     Returns:
         The verdicts.
 
     Raises:
-        InputError: If the system refuses its example, or a role's worlds may be told apart.
+        InputError: If the system refuses its example, or a role's worlds may be distinguished.
         InternalError: If a control of an audit failed, so that it shows nothing.
-        MissingExtra: If what experiments need is not installed.
+        MissingExtra: If a package that experiments need is missing.
     """
     began = time.perf_counter()
     effort = QUICK if quick else FULL

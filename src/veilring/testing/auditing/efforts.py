@@ -14,8 +14,8 @@ class Effort:
         runs: The runs of each comparison of two worlds, both together; a multiple of 4.
         drawn: The views of each comparison that a system draws in one process, both worlds
             together; a multiple of 8.
-        worlds: The worlds with faults that are explored at first.
-        worlds_max: The worlds that are explored until each class of fault has struck.
+        worlds: The number of worlds with faults that are always explored.
+        worlds_max: The maximum number of worlds, explored until each class of fault has struck.
         every_message: Whether each message of a run is struck by each class of fault as well.
         alarm: The probability that a true claim is contradicted, for one statistical test.
     """
@@ -33,6 +33,6 @@ class Effort:
 
 
 QUICK: Final = Effort(runs=1_600, drawn=8_000, worlds=20, worlds_max=100, every_message=False)
-"""About 20 s of two idle cores."""
+"""About 20 s on two idle cores."""
 FULL: Final = Effort(runs=8_000, drawn=60_000, worlds=200, worlds_max=400, every_message=True)
 """Up to a few minutes."""

@@ -111,7 +111,7 @@ def _power_of(worlds: int) -> str:
 
 
 def _smallest(name: str, campaign: Campaign) -> Iterator[tuple[str, str]]:
-    """Yield the scenario of the smallest world that goes wrong, if `veilring run` can play it."""
+    """Yield the scenario of the smallest world that fails, if `veilring run` can play it."""
     smallest = campaign.smallest()
     if smallest is None or not isinstance(smallest.subject, SystemSubject):
         return

@@ -31,7 +31,7 @@ class Claim:
         claim: A short name, such as `cost`.
         promised: The statement, as one or two sentences.
         verdict: The verdict.
-        finding: What was found, as one or two sentences.
+        finding: The finding, as one or two sentences.
         power: The violations that the audit would have found, as sentences; empty if it tested
             nothing.
         evidence: The numbers behind the finding, one line each.
@@ -53,11 +53,11 @@ class Audit:
 
     Attributes:
         system: The name of the system, or of the role.
-        title: The same as a heading.
+        title: The name as a heading.
         parameters: The parameters of the system.
         seed: The seed of all runs.
         quick: Whether it was a quick audit.
-        alarm: The probability that a true claim is contradicted by chance, at most.
+        alarm: The maximum probability that a true claim is contradicted by chance.
         claims: The claims.
         seconds: The duration, in seconds of wall time.
     """
@@ -88,7 +88,7 @@ class Audit:
         raise KeyError(claim)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the audit as JSON has it; files are left out."""
+        """Return the audit as a JSON object, with the names of files only."""
         tables = asdict(self)
         for claim in tables["claims"]:
             claim["files"] = list(claim["files"])

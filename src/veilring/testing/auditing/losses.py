@@ -4,7 +4,7 @@ An event is chosen on one half of the runs. On the other half, exact binomial bo
 Pearson 1934) on the event's probabilities in both worlds prove a loss that the protocol has at
 least, except with the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
 
-Views are those of runs over messages, or those that a system draws in one process with the same
+Views come from runs over messages, or are drawn by a system in one process with the same
 steps. The second kind is faster, so that many more runs prove a larger part of the loss.
 """
 
@@ -31,7 +31,7 @@ _READ_AT_ONCE: Final = 1_000
 _BOUNDS: Final = 2
 """A lower bound of one probability and an upper bound of the other share the false alarms."""
 _THRESHOLDS: Final = 400
-"""Quantiles of a score that may bound an event: the best of more would hardly differ."""
+"""Quantiles of a score that may bound an event: more would hardly improve the bound."""
 _RIDGE: Final = 1e-6
 """The part of the variance that is added so that collinear numbers have a discriminant."""
 _STEPS: Final = 400
@@ -119,7 +119,7 @@ def measure_loss(
         delta: The δ of the claim.
         alarm: The maximum probability that the bound is above the true loss.
         seed: The seed of all randomness.
-        strip: A function that computes more of the members' views.
+        strip: A function that computes more from the members' views.
     """
     streams, worlds = Streams(seed), (one, other)
     pilots = [
@@ -150,7 +150,7 @@ def measure_drawn_loss(
 
     Args:
         one: The views of the first world, shape (runs, numbers).
-        other: As many views of the other world.
+        other: The same number of views of the other world.
         delta: The δ of the claim.
         alarm: The maximum probability that the bound is above the true loss.
     """
@@ -212,7 +212,7 @@ def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -
         alarm: The maximum probability that a bound is above the true loss.
 
     Returns:
-        The loss; infinite if so few runs contradict no loss at all.
+        The loss; infinite if this number of runs cannot contradict any loss.
     """
     from scipy.stats import binom
 

@@ -1,4 +1,4 @@
-"""An audit as one page of HTML that needs nothing from anywhere, and as files."""
+"""An audit as one self-contained page of HTML, and as files."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def setting(audit: Audit) -> str:
 
 
 def render_page(audit: Audit) -> str:
-    """Return the page; equal audits give equal pages."""
+    """Return the page, which is equal for equal audits."""
     given = {name: value for name, value in audit.parameters.items() if value is not None}
     return (
         make_environment(__package__)
@@ -62,7 +62,7 @@ def render_page(audit: Audit) -> str:
 
 
 def require_fresh(out: Path) -> None:
-    """Refuse a folder that exists, before anything is run.
+    """Refuse a folder that exists, before a run starts.
 
     Raises:
         InputError: It names the option.
@@ -72,10 +72,10 @@ def require_fresh(out: Path) -> None:
 
 
 def write_audit(audit: Audit, out: Path) -> None:
-    """Write the page, all numbers, and the worlds that go wrong to a folder.
+    """Write the page, all numbers, and the worlds that fail to a folder.
 
     Raises:
-        InputError: If that cannot be written.
+        InputError: If the folder cannot be written.
     """
     files = {PAGE_FILE: render_page(audit), NUMBERS_FILE: json.dumps(audit.as_json(), indent=2)}
     for claim in audit.claims:

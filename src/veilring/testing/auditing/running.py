@@ -109,7 +109,7 @@ def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Clai
 
 
 def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim]:
-    """Compare what batches spend with the promise, and exhaust a budget."""
+    """Compare the privacy loss of batches with the promise, and exhaust a budget."""
     promise = subject.promise
     if promise.epsilon is None:
         return []
@@ -189,7 +189,7 @@ def _run_role(subject: RoleClaims, seed: int) -> Run[Any]:
 
 
 def _labels_of(result: object) -> NDArray[np.int64]:
-    """Return the labels among what an audited role returns."""
+    """Return the labels from the result of an audited role."""
     return np.asarray(result[0] if isinstance(result, tuple) else result, np.int64)
 
 

@@ -30,13 +30,13 @@ class RoleClaims:
         inputs: Each party's private input, by its name.
         invariant: Raises an `AssertionError` unless results are right, given the inputs of the
             parties that took part and the results of those that have one, each by name.
-        other_inputs: The inputs of a world that the coalition may not tell apart from the first.
+        other_inputs: The inputs of a world that the coalition must not distinguish from the first.
         coalition: The members of the coalition.
         tells: The information that the protocol may reveal to the coalition, as a function of all
             inputs.
         public: The role's public arguments.
-        least: The smallest number of parties that the role can do with after others were lost.
-        strip: Computes more of the members' views.
+        least: The smallest number of parties that the role needs after others were lost.
+        strip: A function that computes more from the members' views.
         notices_liars: Whether it claims that no malicious party changes a result unnoticed.
         title: The title of the page; by default the name of the role.
     """

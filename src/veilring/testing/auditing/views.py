@@ -28,7 +28,7 @@ from veilring.testing.hiding.stripping import strip_masks
 from veilring.testing.hiding.twosample import POWER
 
 EPSILON_TESTED: Final = 1.0
-"""The ε at which a system is tested instead, if so few runs cannot contradict its own."""
+"""The ε at which a system is tested instead, if the runs cannot contradict its own."""
 _LEAKAGE_TRIALS: Final = 2_000
 _PROOFS: Final = 2
 """Runs over messages and drawn views share the false alarms of a comparison."""
@@ -43,7 +43,7 @@ def check_comparison(
         subject: The system.
         effort: The number of runs and the rate of false alarms.
         seed: The seed of all runs.
-        number: The place of the comparison among those of the system.
+        number: The index of the comparison among those of the system.
     """
     compared = subject.system.comparisons(subject.example)
     promise = subject.promise
@@ -254,7 +254,7 @@ def _judge_views(
 
 
 def _measured(subject: AuditedSystem, seed: int) -> tuple[str, ...]:
-    """Return the measures of leakage that the system has of its own."""
+    """Return the system's own measures of leakage."""
     rng = Streams(seed).generator("leakage")
     leakage = subject.setup().leakage(subject.example.queries, _LEAKAGE_TRIALS, rng)
     if leakage is None:

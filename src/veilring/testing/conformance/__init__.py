@@ -1,10 +1,10 @@
-"""What every transport must do, as checks that anyone can run on theirs.
+"""Conformance checks for transports, which you can run on your own transport.
 
     async def test_my_transport() -> None:
         await check_transport(my_endpoints)
 
 The checks are the contract of `veilring.transport.endpoint.Endpoint` in executable form, in the
-spirit of the stream checks that Trio ships. They wait by `asyncio` alone, so that a transport on a
+spirit of the stream checks that Trio ships. They wait with `asyncio` only, so a transport on a
 simulated clock passes them too.
 """
 

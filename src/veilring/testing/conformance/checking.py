@@ -1,4 +1,4 @@
-"""How a check is written, entered in the table, and run."""
+"""The registry of checks, and helpers to write and run them."""
 
 import asyncio
 import functools
@@ -12,16 +12,16 @@ from veilring.transport.endpoint import Endpoint
 
 Endpoints: TypeAlias = Mapping[str, Endpoint]
 Maker: TypeAlias = Callable[[Sequence[str]], AbstractAsyncContextManager[Endpoints]]
-"""Opens one connected endpoint for each name, and frees them all at the end."""
+"""Opens one connected endpoint for each name, and closes them all at the end."""
 Check: TypeAlias = Callable[[Maker], Awaitable[None]]
 
-# Each check takes under a second; one that waits forever must end and say which it was.
+# Each check takes under a second; a check that hangs must end and give its name.
 CHECK_SECONDS: Final = 60.0
-# A send that takes longer waits for its receiver. A slow machine may make it seem so too soon; the
-# check then asks less, but never fails for it.
+# A send that takes longer is waiting for its receiver. On a slow machine, a send may only seem to
+# wait; the check is then weaker, but never fails for that reason.
 STALL_SECONDS: Final = 0.2
-# A receiver that never reads must stop its sender before 256 MiB are under way: queues count
-# frames, networks bytes, so that these are a compromise.
+# A receiver that never reads must stop its sender before 256 MiB are under way. Queues count
+# frames and networks count bytes, so these limits are a compromise.
 STALL_FRAME_BYTES: Final = 1 << 16
 STALL_FRAMES_MAX: Final = 1 << 12
 
@@ -35,11 +35,11 @@ async def check_transport(maker: Maker) -> tuple[str, ...]:
     """Run all checks, each on fresh endpoints, and return their names.
 
     Args:
-        maker: Given names, opens an asynchronous context of connected endpoints by name, and frees
-            them at its end whatever state they are in.
+        maker: A function that takes names and returns an asynchronous context of connected
+            endpoints by name; on exit it closes them, whatever state they are in.
 
     Raises:
-        AssertionError: From the first check that fails; the message starts with its name.
+        AssertionError: If a check fails; the message starts with its name.
     """
     for name in CHECKS:
         await run_check(name, maker)
@@ -60,16 +60,16 @@ async def run_check(name: str, maker: Maker) -> None:
 
 
 def _cause(error: BaseException) -> str:
-    """Return what went wrong first, from inside a task group if need be."""
+    """Return the first error, taken out of any exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{error}" if isinstance(error, AssertionError) else repr(error)
 
 
 def check(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Enter a check in the table under its own name.
+    """Register a check under its function's name.
 
-    It is given a maker, or the endpoints that its parameters name.
+    The check's parameters are either a maker or the names of the endpoints that it needs.
     """
     names = tuple(name.lstrip("_") for name in inspect.signature(function).parameters)
 
@@ -99,14 +99,14 @@ def raises(*errors: type[BaseException]) -> Iterator[None]:
 
 
 async def take(endpoint: Endpoint, sender: str, frame: bytes) -> None:
-    """Receive, and fail the check unless it is this frame of this sender."""
+    """Receive a frame, and fail the check unless it is this frame from this sender."""
     got_sender, got = await endpoint.receive()
     require(got_sender == sender, f"a frame of {sender} came as one of {got_sender}")
     require(got == frame, f"{len(frame)} bytes were sent, {len(got)} other bytes arrived")
 
 
 async def take_loss(endpoint: Endpoint, *, orderly: bool) -> str:
-    """Receive, and fail the check unless it is a loss of this kind; return who is lost."""
+    """Receive a loss, and fail the check unless it is of this kind; return the lost peer."""
     try:
         sender, frame = await endpoint.receive()
     except PeerLost as loss:
@@ -116,19 +116,20 @@ async def take_loss(endpoint: Endpoint, *, orderly: bool) -> str:
 
 
 def numbered(number: int, size: int = _NUMBER_BYTES) -> bytes:
-    """Return a frame of this size that carries a number."""
+    """Return a frame of this size that encodes a number."""
     return number.to_bytes(_NUMBER_BYTES, "big").ljust(size, b"\x5a")
 
 
 def number_of(frame: bytes) -> int:
-    """Return the number that a frame carries."""
+    """Return the number that a frame encodes."""
     return int.from_bytes(frame[:_NUMBER_BYTES], "big")
 
 
 async def fill(sender: Endpoint, to: str) -> int:
-    """Send numbered frames until a send has to wait; return how many were sent for sure.
+    """Send numbered frames until a send has to wait; return the number surely sent.
 
-    The send that waited is cancelled: its frame, the next number, was sent whole or not at all.
+    The send that waited is cancelled: its frame, with the next number, was sent whole or not at
+    all.
     """
     for number in range(STALL_FRAMES_MAX):
         try:

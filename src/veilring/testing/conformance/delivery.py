@@ -1,4 +1,4 @@
-"""Each sender's frames keep their order, and a sink is handed what `receive` would return."""
+"""Checks of order: each sender's frames arrive in order, to `receive` and to a sink alike."""
 
 import asyncio
 from itertools import pairwise
@@ -61,7 +61,7 @@ async def sizes_do_not_change_the_order(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def each_of_many_senders_keeps_its_order(maker: Maker) -> None:
-    """Senders interleave, and each one's frames stay in order."""
+    """Frames of several senders interleave, and each sender's frames stay in order."""
     senders = ("bob", "carol", "dave", "erin")
     async with maker(("alice", *senders)) as endpoints, asyncio.TaskGroup() as tasks:
         for sender in senders:
@@ -73,7 +73,7 @@ async def each_of_many_senders_keeps_its_order(maker: Maker) -> None:
 
 @check
 async def tasks_that_send_at_once_keep_their_order(alice: Endpoint, bob: Endpoint) -> None:
-    """Any number of tasks may send to one peer; each one's frames stay whole and in order."""
+    """Any number of tasks may send to one peer; each task's frames stay whole and in order."""
     many = 10
     async with asyncio.TaskGroup() as tasks:
         for task in range(many):
@@ -113,7 +113,7 @@ async def both_directions_carry_at_once(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def an_answer_reaches_the_client(alice: Endpoint, bob: Endpoint) -> None:
-    """A frame can be answered by the name that `receive` gave."""
+    """A frame can be answered using the name that `receive` returned."""
     async with asyncio.TaskGroup() as tasks:
 
         async def answer() -> None:
@@ -129,7 +129,7 @@ async def an_answer_reaches_the_client(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def a_ring_of_many_passes_a_token(maker: Maker) -> None:
-    """A frame goes around a ring of many endpoints, again and again."""
+    """A frame goes around a ring of many endpoints many times."""
     names = tuple(f"p{position}" for position in range(_RING))
     laps = 3
     async with maker(names) as endpoints, asyncio.TaskGroup() as tasks:
@@ -151,7 +151,7 @@ async def a_ring_of_many_passes_a_token(maker: Maker) -> None:
 
 @check
 async def everyone_speaks_to_everyone(maker: Maker) -> None:
-    """In a full mesh each hears each other once."""
+    """In a full mesh, each endpoint receives one frame from every other."""
     names = tuple(f"p{position}" for position in range(_MESH))
     async with maker(names) as endpoints:
         for name, endpoint in endpoints.items():
@@ -169,7 +169,7 @@ _Item = tuple[str, bytes | PeerLost]
 
 
 class _Sink:
-    """Keeps what it is given, and lets one wait for how much that is."""
+    """Stores the items it is given, and lets a task wait until it has a given number of them."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.items: list[_Item] = []
@@ -190,7 +190,7 @@ class _Sink:
 
 @check
 async def a_sink_is_given_each_frame_in_order(alice: Endpoint, bob: Endpoint) -> None:
-    """Frames are handed over once each, with their sender, in the order of sending."""
+    """Each frame is handed to the sink once, with its sender, in the order of sending."""
     sink = _Sink(bob)
     for number in range(_HANDED_FRAMES):
         await alice.send("bob", numbered(number))
@@ -205,7 +205,7 @@ async def a_sink_is_given_each_frame_in_order(alice: Endpoint, bob: Endpoint) ->
 async def a_sink_is_given_first_what_came_before_it(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """What arrived before the sink was there is handed over before what comes later."""
+    """Frames that arrived before the sink was set are handed over before later frames."""
     await alice.send("carol", b"ready")
     await alice.send("bob", b"one")
     await take(carol, "alice", b"ready")
@@ -218,7 +218,7 @@ async def a_sink_is_given_first_what_came_before_it(
 async def a_sink_is_told_of_a_loss_once_and_last(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """A loss is handed over behind all frames of the peer, and once."""
+    """A loss is handed over once, after all frames of the peer."""
     sink = _Sink(bob)
     await alice.send("bob", b"last words")
     await alice.close()
@@ -228,7 +228,7 @@ async def a_sink_is_told_of_a_loss_once_and_last(
     require(first == ("alice", b"last words"), "a frame was lost")
     peer, loss = second
     told = peer == "alice" and isinstance(loss, PeerLost) and loss.orderly
-    require(told, "the loss was not told as it was")
+    require(told, "the loss was reported incorrectly")
     require(third == ("carol", b"still here"), "something else was handed over")
 
 
@@ -236,7 +236,7 @@ async def a_sink_is_told_of_a_loss_once_and_last(
 async def a_closed_endpoint_hands_over_nothing(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """After its close an endpoint calls its sink no more."""
+    """After it is closed, an endpoint no longer calls its sink."""
     sink = _Sink(bob)
     await alice.send("bob", b"before")
     await sink.until(1)

@@ -1,4 +1,4 @@
-"""An end is reported: a goodbye as one, a crash as one, once, after all that arrived before."""
+"""Checks of endings: a goodbye or crash is reported once, after all earlier frames."""
 
 import asyncio
 from typing import Final
@@ -19,7 +19,7 @@ _LAST_FRAMES: Final = 50
 
 
 async def _refuse_twice(ended: Endpoint, peer: str) -> None:
-    """Fail the check unless an endpoint that has ended says so each time."""
+    """Fail the check unless every call on a closed endpoint raises `EndpointClosed`."""
     for _ in range(2):
         with raises(EndpointClosed):
             await ended.send(peer, b"frame")
@@ -29,7 +29,7 @@ async def _refuse_twice(ended: Endpoint, peer: str) -> None:
 
 @check
 async def a_close_is_a_goodbye(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
-    """Peers of an endpoint that closes lose it in an orderly way."""
+    """Peers of an endpoint that closes receive an orderly loss."""
     await alice.close()
     for peer in (bob, carol):
         require(await take_loss(peer, orderly=True) == "alice", "another was lost")
@@ -48,7 +48,7 @@ async def frames_before_a_goodbye_arrive(alice: Endpoint, bob: Endpoint) -> None
 
 @check
 async def a_goodbye_arrives_through_a_peers_stream(alice: Endpoint, bob: Endpoint) -> None:
-    """An endpoint that closes while its peer sends still says all of its own, and goodbye."""
+    """An endpoint that closes while its peer sends still delivers all its frames and a goodbye."""
     async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
@@ -69,7 +69,7 @@ async def a_goodbye_arrives_through_a_peers_stream(alice: Endpoint, bob: Endpoin
 
 @check
 async def a_close_may_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
-    """`close` after `close` does nothing, also at the same time."""
+    """A second `close` does nothing, even at the same time as the first."""
     await asyncio.gather(alice.close(), alice.close())
     await alice.close()
     await take_loss(bob, orderly=True)
@@ -77,13 +77,13 @@ async def a_close_may_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def both_sides_may_close_at_once(alice: Endpoint, bob: Endpoint) -> None:
-    """Two goodbyes that cross leave nobody waiting."""
+    """Two goodbyes that cross do not leave either side waiting."""
     await asyncio.gather(alice.close(), bob.close())
 
 
 @check
 async def a_close_wakes_a_waiting_receive(alice: Endpoint, _bob: Endpoint) -> None:
-    """A receive that waits when its endpoint closes raises `EndpointClosed`."""
+    """A receive that is waiting when its endpoint closes raises `EndpointClosed`."""
     waiting = asyncio.create_task(alice.receive())
     await asyncio.sleep(0)
     await alice.close()
@@ -101,7 +101,7 @@ async def a_closed_endpoint_neither_sends_nor_receives(alice: Endpoint, bob: End
 
 @check
 async def a_close_amid_sends_cuts_no_frame(alice: Endpoint, bob: Endpoint) -> None:
-    """Sends under way when an endpoint closes end; what arrives is whole and in order."""
+    """Pending sends end when their endpoint closes; delivered frames are whole and in order."""
     async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
@@ -125,7 +125,7 @@ async def a_close_amid_sends_cuts_no_frame(alice: Endpoint, bob: Endpoint) -> No
 async def a_close_leaves_the_others_connected(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """When one leaves, the rest go on."""
+    """When one party leaves, the others continue."""
     await alice.close()
     for endpoint in (bob, carol):
         await take_loss(endpoint, orderly=True)
@@ -136,7 +136,7 @@ async def a_close_leaves_the_others_connected(
 
 @check
 async def an_abort_is_a_crash(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
-    """Peers of an endpoint that aborts lose it without a goodbye."""
+    """Peers of an endpoint that aborts receive a loss without a goodbye."""
     alice.abort()
     for peer in (bob, carol):
         require(await take_loss(peer, orderly=False) == "alice", "another was lost")
@@ -144,7 +144,7 @@ async def an_abort_is_a_crash(alice: Endpoint, bob: Endpoint, carol: Endpoint) -
 
 @check
 async def an_abort_comes_after_what_arrived(alice: Endpoint, bob: Endpoint) -> None:
-    """Of what a crashed peer had sent, a beginning without gaps arrives, and then the loss."""
+    """A prefix of a crashed peer's frames arrives without gaps, followed by the loss."""
     for number in range(_LAST_FRAMES):
         await alice.send("bob", numbered(number))
     await take(bob, "alice", numbered(0))
@@ -158,7 +158,7 @@ async def an_abort_comes_after_what_arrived(alice: Endpoint, bob: Endpoint) -> N
 
 @check
 async def an_abort_may_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
-    """`abort` and `close` after `abort` do nothing; the crash stays a crash."""
+    """`abort` and `close` after `abort` do nothing; peers still see a crash."""
     alice.abort()
     alice.abort()
     await alice.close()
@@ -167,7 +167,7 @@ async def an_abort_may_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def an_abort_after_a_close_changes_nothing(alice: Endpoint, bob: Endpoint) -> None:
-    """A goodbye stays a goodbye."""
+    """An `abort` after a goodbye does not turn the goodbye into a crash."""
     await alice.close()
     alice.abort()
     await take_loss(bob, orderly=True)
@@ -175,7 +175,7 @@ async def an_abort_after_a_close_changes_nothing(alice: Endpoint, bob: Endpoint)
 
 @check
 async def an_abort_wakes_a_waiting_receive(alice: Endpoint, _bob: Endpoint) -> None:
-    """A receive that waits when its endpoint aborts raises `EndpointClosed`."""
+    """A receive that is waiting when its endpoint aborts raises `EndpointClosed`."""
     waiting = asyncio.create_task(alice.receive())
     await asyncio.sleep(0)
     alice.abort()
@@ -194,7 +194,7 @@ async def an_aborted_endpoint_neither_sends_nor_receives(alice: Endpoint, _bob: 
 async def a_send_to_a_lost_peer_fails_each_time(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """`send` to a peer that is gone raises `PeerLost`, with `orderly` as it left, every time."""
+    """`send` to a lost peer always raises `PeerLost`, with `orderly` as in the reported loss."""
     alice.abort()
     await take_loss(bob, orderly=False)
     await carol.close()
@@ -204,14 +204,14 @@ async def a_send_to_a_lost_peer_fails_each_time(
             await bob.send(peer, b"frame")
         except PeerLost as loss:
             told = (loss.peer, loss.orderly)
-            require(told == (peer, orderly), f"the loss of {peer} was told as {told}")
+            require(told == (peer, orderly), f"the loss of {peer} was reported as {told}")
         else:
-            raise AssertionError(f"a frame was sent to {peer}, who is gone")
+            raise AssertionError(f"a frame was sent to {peer}, which is lost")
 
 
 @check
 async def a_loss_is_told_once(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
-    """After a loss was told, `receive` serves the others and does not tell it again."""
+    """After a loss was reported, `receive` serves the other peers and does not report it again."""
     alice.abort()
     await take_loss(bob, orderly=False)
     for number in range(_LAST_FRAMES):
@@ -221,20 +221,20 @@ async def a_loss_is_told_once(alice: Endpoint, bob: Endpoint, carol: Endpoint) -
 
 @check
 async def each_loss_is_told(maker: Maker) -> None:
-    """When several peers are lost, each is told once."""
+    """When several peers are lost, each loss is reported once."""
     gone = ("alice", "carol", "dave")
     async with maker(("bob", "erin", *gone)) as endpoints:
         for name in gone:
             endpoints[name].abort()
         told = [await take_loss(endpoints["bob"], orderly=False) for _ in gone]
-        require(sorted(told) == sorted(gone), f"told were {told}")
+        require(sorted(told) == sorted(gone), f"the reported losses are {told}")
         await endpoints["erin"].send("bob", b"after")
         await take(endpoints["bob"], "erin", b"after")
 
 
 @check
 async def a_lost_peer_stays_a_peer(alice: Endpoint, bob: Endpoint, _carol: Endpoint) -> None:
-    """`peers` lists all, gone or not."""
+    """`peers` lists all peers, including lost ones."""
     alice.abort()
     await take_loss(bob, orderly=False)
     require(set(bob.peers) == {"alice", "carol"}, "a lost peer is not listed")
@@ -242,18 +242,18 @@ async def a_lost_peer_stays_a_peer(alice: Endpoint, bob: Endpoint, _carol: Endpo
 
 @check
 async def a_lost_peer_is_not_connected(alice: Endpoint, bob: Endpoint, _carol: Endpoint) -> None:
-    """`connected` lists all peers at first, and after a loss was told, those that are left."""
-    require(set(bob.connected) == {"alice", "carol"}, f"connected are {bob.connected}")
+    """`connected` lists all peers at first, and the remaining ones after a loss was reported."""
+    require(set(bob.connected) == {"alice", "carol"}, f"the connected peers are {bob.connected}")
     alice.abort()
     await take_loss(bob, orderly=False)
-    require(bob.connected == ("carol",), f"still connected are {bob.connected}")
+    require(bob.connected == ("carol",), f"the peers still connected are {bob.connected}")
 
 
 @check
 async def a_crash_does_not_disturb_a_stream(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """A stream between two others goes on, whole and in order, while a third crashes."""
+    """A stream between two peers continues, whole and in order, while a third one crashes."""
     async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
@@ -272,4 +272,4 @@ async def a_crash_does_not_disturb_a_stream(
             except PeerLost as loss:
                 require(loss.peer == "alice", f"{loss.peer} was lost")
                 losses += 1
-        require(losses == 1, f"the loss was told {losses} times")
+        require(losses == 1, f"the loss was reported {losses} times")

@@ -1,4 +1,4 @@
-"""Frames arrive whole, and only those that are allowed."""
+"""Checks of frames: they arrive whole, and invalid ones are refused."""
 
 import asyncio
 import hashlib
@@ -30,7 +30,7 @@ async def _survive(alice: Endpoint, bob: Endpoint, *frames: bytes) -> None:
 
 @check
 async def a_frame_arrives_whole(alice: Endpoint, bob: Endpoint) -> None:
-    """What one sends is what the other receives."""
+    """A frame arrives with the bytes that were sent."""
     await _survive(alice, bob, b"one frame")
 
 
@@ -48,7 +48,7 @@ async def the_largest_frame_arrives(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def frames_near_every_power_of_two_arrive(alice: Endpoint, bob: Endpoint) -> None:
-    """No size is special, in particular none near a buffer's or a TLS record's."""
+    """No size is special, including those near the size of a buffer or a TLS record."""
     powers = [1 << k for k in range(1, FRAME_BYTES_MAX.bit_length())]
     sizes = {size + off for size in powers for off in (-1, 0, 1)}
     allowed = sorted(size for size in sizes if 0 < size <= FRAME_BYTES_MAX)
@@ -57,25 +57,25 @@ async def frames_near_every_power_of_two_arrive(alice: Endpoint, bob: Endpoint) 
 
 @check
 async def every_byte_arrives_unaltered(alice: Endpoint, bob: Endpoint) -> None:
-    """Each of the 256 bytes arrives as itself."""
+    """Each of the 256 byte values arrives unchanged."""
     await _survive(alice, bob, *(bytes([byte]) for byte in range(256)), bytes(range(256)))
 
 
 @check
 async def a_frame_of_zeros_is_only_a_frame(alice: Endpoint, bob: Endpoint) -> None:
-    """Zeros, which on a stream could be lengths or a goodbye, are data inside a frame."""
+    """Zero bytes inside a frame are data, although a stream could take them for a goodbye."""
     await _survive(alice, bob, *(bytes(size) for size in range(1, 4 * PREFIX_BYTES + 1)), b"after")
 
 
 @check
 async def a_frame_that_looks_like_lengths_is_only_a_frame(alice: Endpoint, bob: Endpoint) -> None:
-    """Bytes that could be another frame's prefix, short or far too long, are data."""
+    """Bytes that look like another frame's prefix, short or far too long, are data."""
     await _survive(alice, bob, b"\x00\x00\x00\x01A", b"\xff" * 64, b"\x00\x10\x00\x01", b"after")
 
 
 @check
 async def a_received_frame_is_bytes(alice: Endpoint, bob: Endpoint) -> None:
-    """A frame is received as `bytes`, which nobody can change."""
+    """A frame is received as immutable `bytes`."""
     await alice.send("bob", b"frame")
     _, frame = await bob.receive()
     require(type(frame) is bytes, f"a frame came as {type(frame).__name__}")
@@ -83,7 +83,7 @@ async def a_received_frame_is_bytes(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def a_buffer_may_be_used_again(alice: Endpoint, bob: Endpoint) -> None:
-    """What happens to a buffer after it was sent does not change the frame."""
+    """A change to a buffer after it was sent does not change the frame."""
     buffer = bytearray(b"before")
     await alice.send("bob", cast("bytes", buffer))
     buffer[:] = b"behind"
@@ -113,14 +113,14 @@ async def the_sender_is_named(alice: Endpoint, bob: Endpoint, carol: Endpoint) -
 async def a_claim_does_not_change_the_sender(
     _alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """A frame that names another party is still its sender's."""
+    """A frame that names another party is still attributed to its sender."""
     await carol.send("bob", b"alice")
     await take(bob, "carol", b"alice")
 
 
 @check
 async def only_the_receiver_receives(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
-    """A frame for one peer does not reach another."""
+    """A frame for one peer does not reach any other peer."""
     await alice.send("bob", b"for bob")
     await alice.send("carol", b"for carol")
     await take(carol, "alice", b"for carol")
@@ -129,7 +129,7 @@ async def only_the_receiver_receives(alice: Endpoint, bob: Endpoint, carol: Endp
 
 @check
 async def a_large_volume_arrives_unaltered(alice: Endpoint, bob: Endpoint) -> None:
-    """32 MiB arrive with the digest with which they were sent."""
+    """A payload of 32 MiB arrives with the digest that it was sent with."""
     sent, got = hashlib.sha256(), hashlib.sha256()
 
     async def send() -> None:
@@ -142,12 +142,14 @@ async def a_large_volume_arrives_unaltered(alice: Endpoint, bob: Endpoint) -> No
         tasks.create_task(send())
         for _ in range(_VOLUME_FRAMES):
             got.update((await bob.receive())[1])
-    require(sent.digest() == got.digest(), "what arrived is not what was sent")
+    require(
+        sent.digest() == got.digest(), "the payload that arrived differs from the one that was sent"
+    )
 
 
 @check
 async def many_small_frames_arrive_each(alice: Endpoint, bob: Endpoint) -> None:
-    """Thousands of small frames are neither merged nor lost nor doubled."""
+    """Thousands of small frames arrive without merging, loss or duplication."""
 
     async def send() -> None:
         for number in range(_SMALL_FRAMES):
@@ -172,7 +174,7 @@ async def _refuse(
 
 @check
 async def an_empty_frame_is_refused(alice: Endpoint, bob: Endpoint) -> None:
-    """An empty frame is a `FrameError`, nothing is sent, and the endpoint goes on."""
+    """An empty frame is a `FrameError`, nothing is sent, and the endpoint still works."""
     await _refuse(alice, bob, "bob", b"", FrameError)
 
 
@@ -184,7 +186,7 @@ async def a_frame_too_large_is_refused(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def an_unknown_peer_is_refused(alice: Endpoint, bob: Endpoint) -> None:
-    """A name that no peer has is an `InputError`."""
+    """A name that is not a peer's is an `InputError`."""
     await _refuse(alice, bob, "mallory", b"frame", InputError)
 
 
@@ -202,7 +204,7 @@ async def an_empty_name_is_refused(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def an_endpoint_knows_names(maker: Maker) -> None:
-    """`name` is its own; `peers` are all others, each once."""
+    """`name` is the endpoint's own name; `peers` lists every other endpoint once."""
     async with maker(("alice", "bob", "carol")) as endpoints:
         for name, endpoint in endpoints.items():
             require(endpoint.name == name, f"{name} calls itself {endpoint.name}")

@@ -1,4 +1,4 @@
-"""A receiver that does not read stops its senders; cancelled means done whole or not at all."""
+"""Checks of backpressure and cancellation: a cancelled call is done completely or not at all."""
 
 import asyncio
 from itertools import pairwise
@@ -19,18 +19,18 @@ from veilring.transport.endpoint import Endpoint
 
 
 async def _drain(endpoint: Endpoint, sender: str, sent: int, last: int) -> None:
-    """Receive numbers 0 to `sent` - 1, then `last`, with at most the number `sent` between."""
+    """Receive numbers 0 to `sent` - 1 and then `last`; the number `sent` may come in between."""
     for number in range(sent):
         await take(endpoint, sender, numbered(number, STALL_FRAME_BYTES))
     frame = (await endpoint.receive())[1]
-    if number_of(frame) == sent:  # the send that was cancelled may have been sent whole
+    if number_of(frame) == sent:  # the cancelled send may have been sent whole
         require(frame == numbered(sent, STALL_FRAME_BYTES), "a cancelled send arrived in part")
         frame = (await endpoint.receive())[1]
     require(frame == numbered(last), f"{last} was due, {number_of(frame)} arrived")
 
 
 async def _wait_for(alice: Endpoint, count: int = 1) -> tuple[int, list[asyncio.Task[None]]]:
-    """Stall alice by a bob who does not read, and leave sends of hers waiting."""
+    """Stall the sends of alice to bob, who does not read, and leave some of them waiting."""
     sent = await fill(alice, "bob")
     waiting = [asyncio.create_task(alice.send("bob", numbered(sent + 1 + i))) for i in range(count)]
     await asyncio.sleep(0)
@@ -39,13 +39,13 @@ async def _wait_for(alice: Endpoint, count: int = 1) -> tuple[int, list[asyncio.
 
 @check
 async def a_stalled_receiver_stops_its_sender(alice: Endpoint, _bob: Endpoint) -> None:
-    """If nobody reads, a send waits before memory runs out."""
+    """If the receiver does not read, a send waits before memory runs out."""
     require(await fill(alice, "bob"), "the very first send waited")
 
 
 @check
 async def a_stall_loses_nothing(alice: Endpoint, bob: Endpoint) -> None:
-    """Every frame sent before and during a stall arrives, in order."""
+    """Every frame sent before and during a stall arrives in order."""
     sent, (waiting,) = await _wait_for(alice)
     await _drain(bob, "alice", sent, sent + 1)
     await waiting
@@ -53,7 +53,7 @@ async def a_stall_loses_nothing(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def a_stall_ends_for_every_waiting_task(alice: Endpoint, bob: Endpoint) -> None:
-    """All sends that wait go on once the receiver reads."""
+    """All waiting sends continue once the receiver reads."""
     many = 20
     sent, waiting = await _wait_for(alice, many)
     late: list[int] = []
@@ -69,7 +69,7 @@ async def a_stall_ends_for_every_waiting_task(alice: Endpoint, bob: Endpoint) ->
 async def a_stall_does_not_stop_other_peers(
     alice: Endpoint, _bob: Endpoint, carol: Endpoint
 ) -> None:
-    """While one peer does not read, its sender's frames reach another."""
+    """While one peer does not read, frames of the same sender still reach another."""
     _, (waiting,) = await _wait_for(alice)
     for number in range(100):
         await alice.send("carol", numbered(number))
@@ -79,7 +79,7 @@ async def a_stall_does_not_stop_other_peers(
 
 @check
 async def a_stalled_sender_still_receives(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
-    """Whoever waits to send can be sent to."""
+    """An endpoint that is waiting to send can still receive."""
     _, (waiting,) = await _wait_for(alice)
     for sender in (bob, carol):
         await sender.send("alice", b"hello")
@@ -91,7 +91,7 @@ async def a_stalled_sender_still_receives(alice: Endpoint, bob: Endpoint, carol:
 async def two_senders_share_a_stalled_receiver(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """When a receiver reads again, each of its stalled senders goes on."""
+    """When a receiver reads again, each of its stalled senders continues."""
     _, (waiting,) = await _wait_for(alice)
     other = asyncio.create_task(carol.send("bob", b"from carol"))
     heard: set[str] = set()
@@ -126,7 +126,7 @@ _RACED_FRAMES: Final = 300
 
 @check
 async def a_cancelled_receive_loses_no_later_frame(alice: Endpoint, bob: Endpoint) -> None:
-    """A frame that arrives after a cancelled wait is received by the next."""
+    """A frame that arrives after a cancelled receive goes to the next receive."""
     waiting = asyncio.create_task(bob.receive())
     await asyncio.sleep(0)
     waiting.cancel()
@@ -140,7 +140,7 @@ async def a_cancelled_receive_loses_no_later_frame(alice: Endpoint, bob: Endpoin
 async def a_receive_cancelled_as_a_frame_arrives_loses_nothing(
     alice: Endpoint, bob: Endpoint
 ) -> None:
-    """Cancelled at any moment, a receive has returned its frame or left it for the next."""
+    """A receive cancelled at any moment has returned its frame or left it for the next receive."""
     async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
@@ -168,7 +168,7 @@ async def a_receive_cancelled_as_a_frame_arrives_loses_nothing(
 
 @check
 async def a_receive_that_timed_out_can_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
-    """`receive` under a timeout loses nothing when time is up."""
+    """A `receive` that times out does not lose a frame."""
     for number in range(10):
         with raises(TimeoutError):
             async with asyncio.timeout(0.001):
@@ -190,7 +190,7 @@ async def a_send_cancelled_before_it_began_sends_nothing(alice: Endpoint, bob: E
 
 @check
 async def cancelled_sends_are_whole_or_nothing(alice: Endpoint, bob: Endpoint) -> None:
-    """Of sends that are cancelled while they wait, each arrives whole or not at all."""
+    """Each send that is cancelled while it waits arrives whole or not at all."""
     sent = await fill(alice, "bob")
     waiting = [
         asyncio.create_task(alice.send("bob", numbered(sent + 1 + i, STALL_FRAME_BYTES)))

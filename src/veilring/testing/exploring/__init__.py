@@ -1,4 +1,4 @@
-"""Exploring faults: many seeds, each a world with faults, checked for wrong results and hangs."""
+"""Fault exploration: many seeds, each a world with faults, checked for wrong results and hangs."""
 
 from veilring.testing.exploring.campaign import Campaign, explore, explore_subject
 from veilring.testing.exploring.exhaustive import every_world, explore_every_world

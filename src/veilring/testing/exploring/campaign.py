@@ -1,4 +1,4 @@
-"""Campaigns: many seeds explored, by one process or several, and what they found together."""
+"""Campaigns: the exploration of many seeds in one process or several, and their joint findings."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from veilring.testing.exploring.subjects import Invariant, Public, Role, RoleSub
 from veilring.testing.exploring.worlds import Explored, Subject, World, draw_world, play_world
 
 SEEDS: Final = 100
-"""How many worlds are explored unless something else is said: in so many each fault strikes."""
+"""The default number of worlds, enough for each class of fault to strike."""
 
-# A worker's task: long enough that handing it out does not count, short enough for a smooth bar.
+# Seeds per worker task: enough to make overhead negligible, few enough for a smooth progress bar.
 _SEEDS_AT_ONCE: Final = 20
-# Each seed that this divides is played twice, which makes a campaign 2 % longer.
+# Each seed that this number divides is played twice, which makes a campaign 2 % longer.
 _REPEATED: Final = 50
 
 
@@ -28,10 +28,10 @@ class Campaign:
     """The findings of many seeds.
 
     Attributes:
-        subject: What was explored, if it can be made smaller.
-        worlds: Returns the world of a seed.
-        classes: The classes of fault that have to strike.
-        marks: The marks that worlds have to reach, in addition to those that they pass.
+        subject: The subject of the exploration, if it can be shrunk.
+        worlds: A function that returns the world of a seed.
+        classes: The classes of fault that must strike.
+        marks: The marks that worlds must reach, in addition to those that they pass.
         seeds: The number of seeds that were explored.
         struck: The number of faults of each class that had an effect.
         succeeded: The number of runs with a result.
@@ -52,7 +52,7 @@ class Campaign:
     failures: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, explored: Explored) -> None:
-        """Take in what was found with a seed."""
+        """Add the findings of a seed."""
         self.seeds += 1
         self.struck += explored.struck
         self.succeeded += explored.succeeded
@@ -73,13 +73,17 @@ class Campaign:
         return tuple(sorted(mark for mark in passed if not self.reached[mark]))
 
     def smallest(self) -> Shrunk | None:
-        """Return the first world that went wrong, made as small as it can be; none if none did."""
+        """Return the first world that failed, shrunk as far as possible; None if none failed."""
         if self.subject is None or self.worlds is None or not self.failures:
             return None
         return shrink(self.subject, self.worlds(next(iter(self.failures))))
 
     def check(self) -> None:
-        """Raise an `AssertionError` if anything was wrong, no run succeeded, or a mark is left."""
+        """Fail if a world failed, no run succeeded, or a mark was never reached.
+
+        Raises:
+            AssertionError: In any of these cases; the message names it.
+        """
         __tracebackhide__ = True  # pytest points at the caller
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
@@ -107,18 +111,20 @@ def explore(
     least: int = 2,
     workers: int = 1,
 ) -> Campaign:
-    """Explore a role of one's own: play it in many worlds with faults, and judge each run.
+    """Explore your own role: play it in many worlds with faults, and judge each run.
 
     Args:
         role: The role, as `Cluster.run` takes it.
-        inputs: Each party's private input, by its name; a sequence is of `party-0`, `party-1`, ….
-        invariant: Raises an `AssertionError` unless the results of a run are right; it is given the
-            inputs of those that took part and the results of those that have one, each by name.
-        seeds: How many, or which.
-        public: Public arguments of the role, or a function that returns them for those that take
-            part and a generator to draw from.
-        least: The smallest number of parties that the role can do with after others were lost.
-        workers: How many processes share the work; one is this process.
+        inputs: Each party's private input, by its name; a sequence belongs to `party-0`, `party-1`,
+            ….
+        invariant: A function that raises an `AssertionError` unless the results of a run are right.
+            Its arguments are the inputs of the parties that took part and the results of those that
+            have one, each by name.
+        seeds: The number of seeds, or the seeds.
+        public: Public arguments of the role, or a function that returns them, given the parties
+            that take part and a generator.
+        least: The smallest number of parties that the role needs after others were lost.
+        workers: The number of processes that share the work; 1 is this process.
 
     Raises:
         InputError: If there are fewer parties than `least`.
@@ -143,10 +149,10 @@ def explore_subject(
     """Explore seeds; the result does not depend on the number of workers.
 
     Args:
-        subject: What is explored.
-        seeds: Which.
-        workers: How many processes share the work; one is this process.
-        progress: Told how far it is.
+        subject: The subject to explore.
+        seeds: The seeds.
+        workers: The number of processes that share the work; 1 is this process.
+        progress: A function that is called with the progress.
     """
     worlds = partial(draw_world, parties=subject.parties)
     campaign = Campaign(subject, worlds, marks=subject.marks)
@@ -160,7 +166,7 @@ def explore_subject(
 
 
 def explore_seed(subject: Subject, seed: int) -> Explored:
-    """Explore the world of a seed; now and then twice, which must not differ in anything."""
+    """Explore the world of a seed; play some seeds twice, and check that both plays agree."""
     world = draw_world(seed, subject.parties)
     if seed % _REPEATED:
         return play_world(subject, world)
@@ -188,10 +194,10 @@ def _explore_chunk(subject: Subject, chunk: list[int]) -> list[Explored]:
 
 
 def known_failures(path: Path) -> list[int]:
-    """Read the seeds that failed once, from a file with one a line; `#` begins a comment.
+    """Read seeds that failed before from a file with one seed a line; `#` begins a comment.
 
     Raises:
-        ScenarioError: If a line is no seed.
+        ScenarioError: If a line is not a seed.
     """
     if not path.exists():
         return []
@@ -206,7 +212,7 @@ def known_failures(path: Path) -> list[int]:
 
 
 def remember_failures(path: Path, failures: Iterable[int]) -> None:
-    """Add the seeds that the file does not have yet."""
+    """Append the seeds that the file does not contain yet."""
     new = sorted(set(failures) - set(known_failures(path)))
     if new:
         with path.open("a", encoding="utf-8") as file:

@@ -1,7 +1,8 @@
-"""Small worlds, all of them: each message of one run is struck by each class of fault.
+"""Exhaustive worlds: each message of one run is struck by each class of fault.
 
-What a drawn world hits by chance is hit here for certain, as far as one fault goes: a party that
-crashes between any two of its messages, a connection that breaks while any of them is under way.
+These worlds cover with certainty every single fault that a drawn world hits only by chance: a party
+that crashes between any two of its messages, a connection that breaks while any message is under
+way.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,12 +16,12 @@ from veilring.testing.exploring.campaign import Campaign
 from veilring.testing.exploring.worlds import Start, Subject, World, play_world
 
 _LINKS: Final = LinkModel(Uniform(0.01, 0.02))
-"""No two messages of a run arrive at one instant, so that each can be struck alone."""
+"""Jitter, so that no two messages arrive at one instant and each can be struck alone."""
 _BEFORE_SECONDS: Final = 1e-6
-"""A party is struck this long before it sends, and a link this long after."""
+"""The time by which a fault strikes a party before it sends, and a link after it sends."""
 _FAULT_SECONDS: Final = 3.0
 _START_SECONDS: Final = 1.0
-"""The run starts when all parties are connected; another follows when the fault is over."""
+"""The start of the run, when all parties are connected, and of a second one after the fault."""
 _STRENGTHS: Final = {"delay": 1.0, "jitter": 1.0, "slow": 1.0, "squeeze": 1000.0, "skew": 4.0}
 _IN_FLIGHT: Final = frozenset({"reset", "half-open"})
 _OF_LINKS: Final = _IN_FLIGHT | {"stall", "delay", "jitter", "squeeze"}
@@ -55,10 +56,10 @@ def every_world(
 
 
 def explore_every_world(subject: Subject, *, seed: int = 0) -> Campaign:
-    """Play all worlds of `every_world`; a failure's seed is the place of its world.
+    """Play all worlds of `every_world`; the seed of a failure is the index of its world.
 
     Raises:
-        InputError: As `every_world` does.
+        InputError: If `every_world` raises it.
     """
     worlds = list(every_world(subject, seed=seed))
     campaign = Campaign(subject, worlds.__getitem__)
@@ -70,11 +71,11 @@ def explore_every_world(subject: Subject, *, seed: int = 0) -> Campaign:
 
 
 def _strike(kind: FaultClass, message: TracedMessage, journal: Journal) -> Fault:
-    """Return the fault that strikes a message: its link as it leaves, or a party just before."""
+    """Return the fault for a message: on its link as it leaves, or at a party just before."""
     origin, sender, receiver = journal.origin or 0.0, message.sender, message.receiver
     sent = origin + message.seconds
     parties = (sender, receiver) if kind in _OF_LINKS else (sender,)
-    if kind == "skew":  # a clock has one speed in a run
+    if kind == "skew":  # a clock has one constant speed in a run
         start = _START_SECONDS - _BEFORE_SECONDS
     else:
         start = sent + (_BEFORE_SECONDS if kind in _IN_FLIGHT else -_BEFORE_SECONDS)

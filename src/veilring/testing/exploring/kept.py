@@ -1,4 +1,4 @@
-"""The stores of this package, as they are explored: ledgers, collectors and records."""
+"""Subjects for the stores of this package: ledgers, collectors and records."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ _RULES: Final = ServerRules(_FEATURES, _CLASSES, queries=10, epsilon=5.0, sigma2
 
 
 class LedgerSubject(StoreSubject[Ledger]):
-    """A ledger: each operation is a charge, and what leaves is its answer."""
+    """A ledger: each operation is a charge, which returns an answer."""
 
     name = "ledger"
 
@@ -66,7 +66,7 @@ class LedgerSubject(StoreSubject[Ledger]):
 
 
 class CollectorSubject(StoreSubject[SqliteStore]):
-    """A collector's store: each operation is a group of reports."""
+    """A collector's store: each operation adds a group of reports."""
 
     name = "collector"
 
@@ -102,9 +102,9 @@ class CollectorSubject(StoreSubject[SqliteStore]):
 
 
 class StateSubject(StoreSubject[ServerState]):
-    """A prediction server's file of rows and its ledger: operations add records, or forget some.
+    """A prediction server's file of rows and its ledger: operations add or forget records.
 
-    The two files are explored together, since each shows what the other has lost.
+    The two files are explored together, since each reveals a loss in the other.
     """
 
     name = "state"
@@ -144,11 +144,11 @@ class StateSubject(StoreSubject[ServerState]):
 
 
 STORES: Final = (LedgerSubject(), CollectorSubject(), StateSubject())
-"""All of them."""
+"""All three subjects."""
 
 
 class _Watched:
-    """A file that says when it is written."""
+    """A file that calls a function before each write."""
 
     def __init__(self, file: BinaryIO, moment: Callable[[], None]) -> None:
         self._file, self._moment = file, moment
@@ -177,7 +177,7 @@ def _task() -> Task:
 
 
 def _group(number: int) -> Accepted:
-    """Return the reports of a number, always the same."""
+    """Return the reports of a number, which are always the same."""
     rng = np.random.default_rng(number)
     ids = rng.integers(256, size=(_AT_ONCE, ID_BYTES), dtype=np.uint8)
     reports = rng.integers(_VALUES, size=(_AT_ONCE, 1), dtype=np.uint8)
@@ -185,7 +185,7 @@ def _group(number: int) -> Accepted:
 
 
 def _records(number: int) -> LabelledRecords:
-    """Return the records of a step, always the same."""
+    """Return the records of a step, which are always the same."""
     rng = np.random.default_rng(number)
     features = rng.integers(1, _LARGEST, size=(_AT_ONCE, _FEATURES)).astype(np.float32)
     ids = [f"record-{number}-{place}" for place in range(_AT_ONCE)]
@@ -193,7 +193,7 @@ def _records(number: int) -> LabelledRecords:
 
 
 def _ids_after(operations: int) -> set[str]:
-    """Return the records that are there after some operations of `StateSubject.use`."""
+    """Return the records that are stored after some operations of `StateSubject.use`."""
     here: set[str] = set()
     for number in range(operations):
         if _forgets(number):

@@ -1,9 +1,9 @@
-"""Shrinking: from a world that goes wrong to the smallest one that still does.
+"""Shrinking: from a world that fails to the smallest one that still does.
 
-Delta debugging (Zeller and Hildebrandt, IEEE TSE 28, 2002): parts are left out, first many at once
-and then fewer, as long as what is left goes wrong. Parties come first, since all that follows is
-then faster: if the same world among three does not go wrong, a few other worlds among three are
-tried before the next number of parties. Faults, queries and runs follow, and then faults again.
+Delta debugging (Zeller and Hildebrandt, IEEE TSE 28, 2002): parts are left out, large ones first,
+as long as the rest still fails. Parties come first, because smaller worlds make all later steps
+faster. If the same world with three parties does not fail, a few other worlds with three parties
+are tried before the next number of parties. Faults, queries and runs follow, and then faults again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,20 +23,20 @@ from veilring.testing.exploring.worlds import (
 
 _T = TypeVar("_T")
 
-# Other worlds of as few parties: a mistake that one world in five shows is missed once in 10,000.
+# Other worlds per number of parties: a mistake in one world of five is missed once in 10,000.
 _REDRAWN: Final = 40
-# In all. A world of three parties and one run takes some milliseconds.
+# The limit on all plays. A world of three parties and one run takes a few milliseconds.
 _PLAYS_MAX: Final = 2000
 
 
 class Shrunk(NamedTuple):
-    """A world that goes wrong, and does not if anything more is left out.
+    """A world that fails, and no longer fails if any part is left out.
 
     Attributes:
-        subject: What is played in it.
+        subject: The subject that is played in it.
         world: The world; its runs are written out.
-        wrong: What goes wrong, one sentence each.
-        plays: How many worlds were played to find it.
+        wrong: The violations, one sentence each.
+        plays: The number of worlds that were played to find it.
     """
 
     subject: Subject
@@ -54,16 +54,15 @@ class Shrunk(NamedTuple):
 
 
 def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Shrunk | None:
-    """Make a world that goes wrong as small as it can be.
+    """Shrink a world that fails.
 
     Args:
-        subject: What is played.
-        world: The world in which it goes wrong.
-        plays_max: After so many worlds, the smallest found so far is returned.
+        subject: The subject that is played.
+        world: The world in which it fails.
+        plays_max: The number of worlds after which the smallest one found so far is returned.
 
     Returns:
-        The smallest world, or none if nothing goes wrong in the given one: then it is not always
-        the same world.
+        The smallest world, or None if the given world does not fail when it is played again.
     """
     shrinker = _Shrinker(subject, plays_max)
     if not shrinker.takes(subject, world):
@@ -79,7 +78,7 @@ def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Sh
 
 @dataclass(init=False)
 class _Shrinker:
-    """The smallest world so far."""
+    """The search: holds the smallest world so far."""
 
     subject: Subject
     world: World
@@ -90,7 +89,7 @@ class _Shrinker:
         self.subject, self.plays, self._plays_max = subject, 0, plays_max
 
     def takes(self, subject: Subject, world: World) -> bool:
-        """Take a world if it goes wrong, and still does when its runs are written out."""
+        """Keep a world if it fails, and still fails when its runs are written out."""
         explored = self._played(subject, world)
         if explored is None or not explored.wrong:
             return False
@@ -124,7 +123,7 @@ class _Shrinker:
         _minimise(self.world.runs or (), goes_wrong)
 
     def keep_order(self) -> None:
-        """Let ready tasks take turns as they became ready, if that is no part of it."""
+        """Restore the default order of ready tasks, if the failure does not depend on another."""
         if self.world.order is not None:
             self.takes(self.subject, replace(self.world, order=None))
 
@@ -140,7 +139,7 @@ class _Shrinker:
 
 
 def _worlds_among(subject: Subject, world: World) -> Iterator[World]:
-    """Yield the world without what strikes others, and then other worlds of these parties."""
+    """Yield the world with only the faults among these parties, and then other worlds of theirs."""
     present = set(subject.parties)
     faults = tuple(fault for fault in world.faults if present.issuperset(fault.parties))
     redrawn = (draw_world(seed, subject.parties) for seed in range(_REDRAWN))
@@ -148,9 +147,9 @@ def _worlds_among(subject: Subject, world: World) -> Iterator[World]:
 
 
 def _minimise(whole: Sequence[_T], goes_wrong: Callable[[list[_T]], bool]) -> None:
-    """Leave out parts of a sequence, of half its length first, while what is left goes wrong.
+    """Leave out parts of a sequence, halves first, while the rest still fails.
 
-    Something is always left.
+    At least one item is always kept.
     """
     left = list(whole)
     size = len(left) // 2

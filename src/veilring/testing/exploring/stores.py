@@ -1,16 +1,17 @@
-"""Worlds of stores: what a server must not forget, on a disk that fails.
+"""Worlds of stores: the durability of a server's data on a disk that fails.
 
-A store is opened in a folder and used; what it has acknowledged is written down. A fault strikes at
-a moment that is drawn, between two statements of SQLite or two writes to a file of rows:
+A store is opened in a folder and used, and the operations that it acknowledged are counted. A fault
+strikes at a random moment, between two SQLite statements or two writes to a file of rows:
 
-- ``kill``: the process ends there; what it had written is on the disk.
-- ``torn write``: of the writes between that moment and the next, one file has only a part.
-- ``lost sync``: one file is as it was some moments before; the others are not.
-- ``full disk``: no file can grow beyond what it has, or a little more.
-- ``bit flip``: one bit of one file is another.
+- ``kill``: the process ends there; everything it had written is on the disk.
+- ``torn write``: between that moment and the next, only a part of one file's write is stored.
+- ``lost sync``: one file is in an earlier state; the others are not.
+- ``full disk``: no file can grow beyond its size, or only a little.
+- ``bit flip``: one bit of one file is flipped.
 
-Then the store is opened again. It has all that was acknowledged, and of what was under way all or
-nothing; or, where something is damaged, it is refused, and stays refused.
+Then the store is opened again. It must contain every acknowledged operation, and the operation
+under way either completely or not at all. A damaged store may instead be refused, and must then
+stay refused.
 """
 
 import resource
@@ -33,57 +34,57 @@ from veilring.testing.exploring.worlds import Explored
 _H = TypeVar("_H")
 
 StorageFault = Literal["kill", "torn write", "lost sync", "full disk", "bit flip"]
-"""The kinds of faults of a disk."""
+"""The kinds of disk faults."""
 STORAGE_FAULTS: Final[tuple[StorageFault, ...]] = get_args(StorageFault)
 
-# What a failing disk may end an operation with: the store is closed then.
+# Errors with which a failing disk may end an operation; the store is then closed.
 _FAILURES: Final = (VeilringError, sqlite3.Error, OSError)
 _OPERATIONS_MAX: Final = 6
-# The moments that a world remembers: those of some operations.
+# The maximum number of moments that a world records.
 _MOMENTS_MAX: Final = 400
-# Of flipped bits: those in a log are found by SQLite's own sums.
+# The share of bit flips in a closed store: SQLite detects those in the log of an open one.
 _CLOSED_SHARE: Final = 0.5
 _SPARE_BYTES_MAX: Final = 8192
-# SQLite makes this index of its log anew.
+# SQLite rebuilds this index of its log.
 _INDEX: Final = "-shm"
-_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of ours is made in it)
+_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a temporary folder is made in it)
 
 Files = dict[str, bytes]
 
 
 class StoreSubject(ABC, Generic[_H]):
-    """A store that is explored; its handle is what is open.
+    """A store that is explored; its handle is the open store.
 
     Attributes:
-        name: What it is called.
+        name: The name of the store.
     """
 
     name: str
 
     @abstractmethod
     def open(self, folder: Path) -> _H:
-        """Open the store in a folder, or begin it."""
+        """Open the store in a folder, or create it."""
 
     @abstractmethod
     def close(self, handle: _H) -> None:
-        """Close it."""
+        """Close the store."""
 
     @abstractmethod
     def watch(self, handle: _H, moment: Callable[[], None]) -> None:
-        """Have `moment` called before each statement or write."""
+        """Call `moment` before each statement or write."""
 
     @abstractmethod
     def use(self, handle: _H, number: int) -> None:
-        """Do the operation of this number; what it does is acknowledged when this returns."""
+        """Do the operation of this number; it is acknowledged when this method returns."""
 
     @abstractmethod
     def find_wrong(self, handle: _H, acknowledged: int, doubtful: bool) -> list[str]:  # noqa: FBT001  (a fact)
-        """Return what is not as it should be, one sentence each.
+        """Return the violations, one sentence each.
 
         Args:
             handle: The store, opened again.
-            acknowledged: The number of operations that were acknowledged, the first ones.
-            doubtful: Whether one more may have been done.
+            acknowledged: The number of acknowledged operations, which are the first ones.
+            doubtful: Whether one more operation may have been done.
         """
 
 
@@ -96,17 +97,17 @@ class _Moments:
         self.acknowledged = 0
 
     def note(self) -> None:
-        """Remember the files as they are now."""
+        """Record the current files."""
         if len(self.files) < _MOMENTS_MAX:
             self.files.append((_read(self._folder), self.acknowledged))
 
 
 def explore_stores(subjects: Iterable[StoreSubject[Any]], seeds: Iterable[int]) -> Campaign:
-    """Explore stores: each seed is a world of one of them, and of one fault.
+    """Explore stores: each seed is a world of one store and one fault.
 
     Args:
         subjects: The stores, which take turns.
-        seeds: Which worlds.
+        seeds: The seeds of the worlds.
     """
     stores, campaign = list(subjects), Campaign(classes=STORAGE_FAULTS)
     for seed in seeds:
@@ -117,12 +118,12 @@ def explore_stores(subjects: Iterable[StoreSubject[Any]], seeds: Iterable[int]) 
 def explore_store(
     subject: StoreSubject[Any], seed: int, *, kind: StorageFault | None = None
 ) -> Explored:
-    """Use a store, let a fault strike, and open it again.
+    """Use a store, let a fault strike, and open the store again.
 
     Args:
         subject: The store.
-        seed: Decides what is done, and where the fault strikes.
-        kind: The class of the fault; drawn unless given.
+        seed: The seed of the operations and of the moment of the fault.
+        kind: The class of the fault; drawn by default.
     """
     rng = Streams(seed).generator("store")
     drawn = STORAGE_FAULTS[int(rng.integers(len(STORAGE_FAULTS)))]
@@ -180,7 +181,7 @@ def _judge(  # noqa: PLR0917  (a world)
 def _damage(
     subject: StoreSubject[Any], folder: Path, rng: Generator, kind: StorageFault
 ) -> tuple[Files, int, bool]:
-    """Return the files after a fault, and how many operations were acknowledged before it."""
+    """Return the files after a fault, and the number of operations acknowledged before it."""
     handle, moments = subject.open(folder), _Moments(folder)
     try:
         subject.watch(handle, moments.note)
@@ -190,7 +191,7 @@ def _damage(
         moments.note()
     finally:
         subject.close(handle)
-    moments.note()  # closed in order, all is in the files themselves
+    moments.note()  # after an orderly close, everything is in the files themselves
     place = int(rng.integers(len(moments.files)))
     if kind == "bit flip" and rng.random() < _CLOSED_SHARE:
         place = len(moments.files) - 1
@@ -207,7 +208,7 @@ def _damage(
 
 
 def _fill(subject: StoreSubject[Any], folder: Path, rng: Generator) -> tuple[Files, int, bool]:
-    """Use a store on a disk that is full, and return its files."""
+    """Use a store until the disk is full, and return its files."""
     handle, acknowledged = subject.open(folder), 0
     try:
         subject.use(handle, 0)
@@ -225,7 +226,7 @@ def _fill(subject: StoreSubject[Any], folder: Path, rng: Generator) -> tuple[Fil
 
 @contextmanager
 def _limited(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size."""
+    """Limit the size of every file that this process writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -256,7 +257,7 @@ def _torn(before: Files, after: Files, rng: Generator) -> Files:
 
 
 def _with_one_of(files: Files, earlier: Files, rng: Generator) -> Files:
-    """Return the files with one of them as it was."""
+    """Return the files with one of them in its earlier state."""
     names = sorted(earlier.keys() & files.keys())
     if not names:
         return files
@@ -265,7 +266,7 @@ def _with_one_of(files: Files, earlier: Files, rng: Generator) -> Files:
 
 
 def _flipped(files: Files, rng: Generator) -> Files:
-    names = sorted(files)  # none of which is empty
+    names = sorted(files)  # empty files are not read
     if not names:
         return files
     name = names[int(rng.integers(len(names)))]

@@ -1,4 +1,4 @@
-"""Subjects of an exploration: a role with an invariant, and each system with its queries."""
+"""Subjects of an exploration: a role with an invariant, or a system with queries."""
 
 import copy
 import sys
@@ -30,28 +30,29 @@ from veilring.testing.exploring.worlds import Played, Subject, tell_results
 
 Role = Callable[..., Awaitable[Any]]
 Public = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
-"""Returns the public arguments of a run, given those that take part and what to draw from."""
+"""Returns the public arguments of a run, given its parties and a generator."""
 Invariant = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 """Raises an `AssertionError` unless results are right.
 
-It is given the inputs of those that took part, and the results of those that have one, each by the
-party's name: some may have failed, and those that did not must be right all the same.
+Its arguments are the inputs of the parties that took part and the results of those that have one,
+each by the party's name. Some parties may have failed; the results of the others must still be
+right.
 """
 
-# Among fewer parties a mistake may show on another query: they are left out afterwards.
+# With fewer parties, a mistake may show on another query; queries are left out afterwards.
 _TRIED_TIMES: Final = 4
 
 
 @dataclass(eq=False)
 class RoleSubject(Subject):
-    """A role, explored by itself.
+    """A role that is explored outside a system.
 
     Attributes:
         role: The role.
         inputs: Each party's private input, by its name.
-        invariant: What must hold of every run.
-        public: The public arguments: the same ones always, or drawn for each run.
-        least: The smallest number of parties that the role can do with.
+        invariant: The invariant, which must hold in every run.
+        public: The public arguments, either constant or drawn for each run.
+        least: The smallest number of parties that the role needs.
     """
 
     role: Role
@@ -121,12 +122,13 @@ class RoleSubject(Subject):
 class SystemSubject(Subject):
     """A system whose parties label the queries of a scenario.
 
-    In a ring the sum of the votes is explored as often by itself: there a wrong total shows all.
+    In a ring, the sum of the votes is also explored on its own, because it reveals any wrong total.
 
     Attributes:
-        scenario: Who holds which rows, and what is asked.
+        scenario: The data, the parties and the queries.
         sums_share: The share of the runs in a ring that are such sums.
-        secure_sum: The sum under test; another than the real one only to see whether it is caught.
+        secure_sum: The sum under test; tests replace the real one to see whether a mistake is
+            found.
         prepared: The parties with their rows.
     """
 
@@ -136,7 +138,7 @@ class SystemSubject(Subject):
     prepared: Prepared = field(init=False)
 
     def __post_init__(self) -> None:
-        # The world's seed decides what happens in it; who holds which rows is the same in all.
+        # The world's seed decides the events; the division of rows is the same in all worlds.
         self.prepared = prepare(self.scenario, Streams(0))
         self.parties = self._setup.parties
 
@@ -148,7 +150,7 @@ class SystemSubject(Subject):
     @override
     def marks(self) -> frozenset[str]:
         reached = marks_in([worlds]) | marks_below(SystemSubject._play_batch)
-        if self.scenario.protocol.name not in BUILT_IN:  # whose modes pass their marks
+        if self.scenario.protocol.name not in BUILT_IN:  # whose modes are marked as passed
             reached |= marks_in(_modules_beside(self._setup.role))
         sums = self._setup.system.draws_ring and self.sums_share > 0
         return reached | marks_below(SystemSubject._play_sum) if sums else reached
@@ -159,7 +161,7 @@ class SystemSubject(Subject):
 
     @override
     def own(self) -> Sequence[object]:
-        return self._setup.resident  # made afresh each time: it may keep what it was asked
+        return self._setup.resident  # created for each world, because a party may store its answers
 
     @override
     async def play(
@@ -183,7 +185,7 @@ class SystemSubject(Subject):
     async def _play_sum(
         self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
     ) -> Played:
-        """Sum distinct powers of two: a wrong total shows who was counted, and how often."""
+        """Sum distinct powers of two: a wrong total shows how often each party was counted."""
         method = _draw_method(rng, len(among))
         own = [np.array([[float(2**place)]]) for place, _ in enumerate(cluster.parties)]
         outcomes = await cluster.play(
@@ -206,7 +208,7 @@ class SystemSubject(Subject):
         return Played(outcomes, wrong)
 
     async def _play_batch(self, cluster: Cluster, among: tuple[str, ...], **options: Any) -> Played:
-        """Have the queries labelled, by the first of the parties."""
+        """Have the first of the parties get the queries labelled."""
         setup = self._setup
         queries = self.prepared.held_out.X[: setup.batch_max]
         played = setup.play(queries, among=among)
@@ -241,7 +243,7 @@ class SystemSubject(Subject):
         return (subject for subject in made if subject is not None)
 
     def changed(self, table: str, keys: Mapping[str, object]) -> Self | None:
-        """Return the subject with other keys in a table of its scenario, if that can be."""
+        """Return the subject with other keys in a table of its scenario, if they are valid."""
         tables = self.scenario.model_dump()
         tables[table] |= keys
         try:
@@ -251,7 +253,7 @@ class SystemSubject(Subject):
 
 
 def _modules_beside(role: Role) -> list[ModuleType]:
-    """Return the modules of the package that a system's role is in, or its module alone."""
+    """Return the modules of the package that contains a system's role, or its module alone."""
     home = sys.modules[role.__module__]
     package = home.__package__
     if not package:

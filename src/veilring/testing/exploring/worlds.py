@@ -1,8 +1,8 @@
 """Worlds: links, faults and an order of tasks, in which a subject's runs are played and judged.
 
-A world is drawn from a seed, or written out. While faults strike, runs follow each other; each has
-a number, which decides all that is drawn for it, and a start. Written out with fewer faults or
-fewer runs, a world is otherwise the same: that is how one that fails is made smaller.
+A world is drawn from a seed, or written out. While faults strike, runs follow each other. Each run
+has a start and a number that seeds all its randomness. A world written out with fewer faults or
+runs is otherwise unchanged, which is how a failing world is shrunk.
 """
 
 import asyncio
@@ -41,24 +41,24 @@ from veilring.simulation import (
 from veilring.simulation.beside import complete
 from veilring.simulation.faults import Fault, draw_faults
 
-# Long enough for several runs under several faults at once.
+# Long enough for several runs under several simultaneous faults.
 FAULT_SECONDS: Final = 20.0
-# When the faults have stopped and the last run has started, all has ended after this long.
+# The time in which everything ends after the faults have stopped and the last run has started.
 CALM_SECONDS: Final = 30.0
-# Of each run; with a clock that runs four times too slow it still ends within CALM_SECONDS.
+# The limit on each run, which ends within CALM_SECONDS even on a clock that is four times too slow.
 EXPLORED_SECONDS: Final = 6.0
-_PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike where nothing runs
-_PERMUTED_SHARE: Final = 0.5  # of all worlds: the others keep the order in which tasks were ready
+_PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike between runs
+_PERMUTED_SHARE: Final = 0.5  # the other worlds keep the order in which tasks became ready
 
 _node_log = logging.getLogger("veilring.node")
 
 
 class Start(NamedTuple):
-    """A run of a world."""
+    """The start of a run in a world."""
 
     number: int
     seconds: float
-    """When it starts, or later if the one before has not ended."""
+    """The earliest start; the run starts later if the previous one has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,11 @@ class World:
     Attributes:
         seed: The seed of all randomness: of the parties, of each run, and of the jitter of links.
         links: The properties of each link.
-        faults: What goes wrong.
-        order: The seed of the order in which ready tasks take turns; that in which they became
-            ready if it is none.
-        runs: The runs; none for as many as there is time for while faults strike, and one more.
+        faults: The faults.
+        order: The seed of the order in which ready tasks take turns; with None, they keep the order
+            in which they became ready.
+        runs: The runs; with None, runs follow each other while faults strike, and one more
+            afterwards.
     """
 
     seed: int
@@ -82,13 +83,13 @@ class World:
 
     @property
     def calm_from(self) -> float:
-        """The time from which on nothing goes wrong any more, in simulated seconds."""
+        """The time after which no fault strikes, in simulated seconds."""
         ends = (fault.end if fault.end < math.inf else fault.start for fault in self.faults)
         return max(ends, default=0.0)
 
     @property
     def over_by(self) -> float:
-        """The time before which all has ended, in simulated seconds."""
+        """The time by which everything has ended, in simulated seconds."""
         last = FAULT_SECONDS if self.runs is None else max(start for _, start in self.runs)
         return max(self.calm_from, last) + CALM_SECONDS
 
@@ -112,7 +113,7 @@ class Subject(ABC):
 
     @property
     def marks(self) -> frozenset[str]:
-        """The marks that a campaign has to reach: see `veilring.reached.sometimes`."""
+        """The marks that a campaign must reach: see `veilring.reached.sometimes`."""
         return frozenset()
 
     def can_do_with(self, parties: Sequence[str]) -> bool:
@@ -121,7 +122,7 @@ class Subject(ABC):
 
     @abstractmethod
     def own(self) -> Sequence[object]:
-        """Return what each party holds at the start of a world, in the order of `parties`."""
+        """Return each party's input at the start of a world, in the order of `parties`."""
 
     @abstractmethod
     async def play(
@@ -146,11 +147,11 @@ class Subject(ABC):
         """
 
     def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
-        """Return the subject among fewer parties, in ways to be tried; none if it needs more."""
+        """Return the subject with fewer parties, in ways to try; empty if it needs all of them."""
         return ()
 
     def simpler(self) -> "Iterable[Subject]":
-        """Return the subject with less to do, in ways to be tried; none if there is no less."""
+        """Return simpler versions of the subject, in the order to try; empty if none exists."""
         return ()
 
 
@@ -165,8 +166,8 @@ class Explored:
         failed: The number of runs that ended in named errors.
         wrong: The violations of the invariants, one sentence each.
         runs: The runs that were played.
-        marks: How often each mark was reached, 0 if it was passed only.
-        digest: The hash of all that the loop did and of all that was said, if it was recorded.
+        marks: The number of times that each mark was reached; 0 if it was only passed.
+        digest: The hash of all steps of the loop and all messages, if they were recorded.
     """
 
     seed: int
@@ -182,8 +183,8 @@ class Explored:
 def draw_world(seed: int, parties: Sequence[str]) -> World:
     """Draw the world of a seed for some parties.
 
-    In half of all worlds ready tasks take turns in another order; half of these have links that
-    take the same time always, so that many messages arrive at one instant.
+    In half of all worlds, ready tasks take turns in another order. In half of these, links have a
+    constant delay, so that many messages arrive at one instant.
     """
     streams = Streams(seed)
     rng = streams.generator("world")
@@ -208,14 +209,14 @@ def play_world(
 ) -> Explored:
     """Play a subject's runs in a world and judge them.
 
-    Checked: every result of every party is right, even if others failed; every failure is a named
-    error; all ends within `CALM_SECONDS` after the faults; no task is left.
+    The checks are: every result of every party is right, even if others failed; every failure is a
+    named error; everything ends within `CALM_SECONDS` after the faults; no task is left over.
 
     Args:
-        subject: What is explored.
-        world: Where.
-        trace: The record of all that the loop did and of all that was said, if wanted.
-        journal: Where to record which messages pass when, if anywhere.
+        subject: The subject to explore.
+        world: The world.
+        trace: The record of all steps of the loop and all messages, if wanted.
+        journal: The record of the messages and their times, if wanted.
     """
     explored, streams = Explored(world.seed), Streams(world.seed)
     order = None if world.order is None else Order(Streams(world.order).generator("order"))
@@ -232,7 +233,7 @@ def play_world(
 
 @contextmanager
 def _faults_expected() -> Iterator[None]:
-    """Let no node warn of a fault: thousands strike here, and they are counted."""
+    """Silence the nodes' warnings about faults: thousands strike here, and they are counted."""
     was, _node_log.disabled = _node_log.disabled, True
     try:
         yield
@@ -242,9 +243,9 @@ def _faults_expected() -> Iterator[None]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Collect no reference cycles until a world is over: it is small, and each pass goes over much.
+    """Pause garbage collection during a world, which is small compared with the objects of a pass.
 
-    Nor does a finalizer then run in the midst of it.
+    This also keeps destructors from running in the middle of a world.
     """
     was = gc.isenabled()
     gc.disable()
@@ -288,11 +289,11 @@ class _World:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if left:
             explored.wrong.append(f"{len(left)} tasks are left over")
-        # Afterwards asyncio closes generators that the garbage collector has not come to.
+        # Afterwards, asyncio closes generators that the garbage collector has not reached.
         explored.digest = "" if self.trace is None else self.trace.digest
 
     async def _numbers(self) -> AsyncGenerator[int, None]:
-        """Yield the number of each run when it is to start."""
+        """Yield the number of each run at its start."""
         clock = asyncio.get_running_loop().time
         if self.world.runs is not None:
             for number, seconds in self.world.runs:
@@ -309,7 +310,7 @@ class _World:
     async def _run_once(
         self, cluster: Cluster, number: int, alive: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Play a run among those that are thought to be alive; return who is after it."""
+        """Play a run among the parties believed alive; return the parties for the next run."""
         explored = self.explored
         outcomes, wrong = await self.subject.play(
             cluster,
@@ -330,7 +331,7 @@ class _World:
         self._record(outcomes)
         lost = lost_parties(outcomes)
         left = tuple(name for name in alive if name not in lost)
-        # A party that was lost may be back: the next run but one takes all of them again.
+        # A lost party may be back: the run after the next tries all parties again.
         return left if lost and self.subject.can_do_with(left) else tuple(cluster.parties)
 
     def _record(self, outcomes: Sequence[Outcome]) -> None:

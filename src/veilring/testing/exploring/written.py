@@ -1,4 +1,4 @@
-"""Worlds as scenarios: what `veilring explore` has found is a file that `veilring run` plays."""
+"""Worlds as scenarios: files written by `veilring explore` that `veilring run` plays."""
 
 import tomli_w
 
@@ -23,7 +23,7 @@ def to_scenario(subject: SystemSubject, world: World) -> Scenario:
 
 
 def to_toml(subject: SystemSubject, world: World) -> str:
-    """Return the file of that scenario, with the keys whose values differ from the defaults."""
+    """Return the scenario as a TOML file, with the keys whose values differ from the defaults."""
     scenario = to_scenario(subject, world)
     tables = scenario.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
     name = {"name": scenario.protocol.name}
@@ -31,10 +31,10 @@ def to_toml(subject: SystemSubject, world: World) -> str:
 
 
 def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
-    """Return the system of a scenario and the world that it is played in.
+    """Return the system and the world of a scenario.
 
     Raises:
-        ScenarioError: If the scenario is no world, or cannot be.
+        ScenarioError: If the scenario has no world, or an invalid one.
     """
     require_key_that(
         scenario.world is not None,
@@ -56,12 +56,12 @@ def replay(scenario: Scenario, *, journal: Journal | None = None) -> Explored:
     """Play a world that was written as a scenario.
 
     Args:
-        scenario: One with a `world`.
-        journal: Where to record which messages pass when, if anywhere.
+        scenario: A scenario with a `world`.
+        journal: The record of the messages and their times, if wanted.
 
     Raises:
-        WorldWentWrong: If what must never happen did.
-        ScenarioError: If the scenario is no world, or cannot be.
+        WorldWentWrong: If an invariant was violated.
+        ScenarioError: If the scenario has no world, or an invalid one.
     """
     explored = play_world(*from_scenario(scenario), journal=journal)
     if explored.wrong:

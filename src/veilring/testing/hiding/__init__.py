@@ -1,11 +1,11 @@
-"""Audits of what a coalition sees: does its view tell more than it may, and how much does it tell?
+"""Audits of a coalition's view: whether it reveals more than it may, and how much.
 
 `assert_hides`
-    Two worlds that the coalition may not tell apart: a test that fails if their views differ.
+    A test with two worlds that the coalition must not distinguish; it fails if their views differ.
 `compare_views`
     The same comparison, which returns its findings in either case.
 `assert_simulatable`
-    A simulator makes views of what the coalition may know: a test that fails if real ones differ.
+    A test that fails if real views differ from those that a simulator makes of permitted data.
 `measure_leakage`
     How often the best of several attackers finds a secret.
 """

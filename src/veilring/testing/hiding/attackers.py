@@ -1,4 +1,4 @@
-"""Attackers that learn from the coordinates of views which of several classes a run belongs to."""
+"""Attackers that learn from the coordinates of views to classify runs."""
 
 import warnings
 from collections.abc import Callable
@@ -18,23 +18,23 @@ with name_missing_extras():
     from sklearn.preprocessing import QuantileTransformer
     from threadpoolctl import threadpool_limits
 
-# The part of the learning runs that decides which attacker is best.
+# The share of the learning runs that decides which attacker is best.
 _CHOOSING: Final = 0.2
-# Rare outcomes tell most, and a leaf of scikit-learn's 20 runs would blur those of small audits.
+# Rare outcomes reveal the most; scikit-learn's leaves of 20 runs would blur those of small audits.
 _LEAF_RUNS: Final = 10
 _TREES: Final = 50
 _LEAVES: Final = 15
-# Coordinates that the likelihoods of the third attacker multiply: it takes them as independent.
+# The number of coordinates whose likelihoods the third attacker multiplies, as if independent.
 _FACTORS: Final = 8
 _RANKS: Final = 1_000
-# Of hundreds of coordinates most say nothing: each is to weigh little.
+# Most of hundreds of coordinates reveal nothing: each must have little weight.
 _SHRINKAGE: Final = 0.1
 
 Labels = NDArray[np.int64]
 
 
 class Attacker(Protocol):
-    """An attacker that has learned."""
+    """An attacker that has finished learning."""
 
     def guess(self, columns: Columns) -> Labels:
         """Return the class of each run, shape (runs,)."""
@@ -46,18 +46,18 @@ class Learned(NamedTuple):
     name: str
     attacker: Attacker
     chosen_at: float
-    """The share of the runs set aside in which it was right."""
+    """The share of the runs set aside that it classified correctly."""
 
 
 def learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
-    """Let several attackers learn, and return the one that is best on a part set aside.
+    """Train several attackers, and return the one that performs best on runs set aside.
 
     Args:
         columns: The coordinates of the runs, shape (runs, coordinates).
         labels: The class of each run, from 0.
         seed: The seed of the order of the runs.
     """
-    with threadpool_limits(1):  # threads that wait for busy cores take longer than one alone
+    with threadpool_limits(1):  # with busy cores, several threads take longer than one
         return _learn_best(columns, labels, seed)
 
 
@@ -82,7 +82,7 @@ def _learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
 
 
 class _Model(Protocol):
-    """What is used of scikit-learn, which has no types."""
+    """The part of scikit-learn's untyped interface that is used."""
 
     def fit(self, table: Columns, labels: Labels) -> object: ...
 
@@ -90,7 +90,7 @@ class _Model(Protocol):
 
 
 class _Ranks:
-    """Each coordinate by its rank among those of the runs that were learned from, 0 to 1."""
+    """Replaces each coordinate by its rank among those of the learning runs, from 0 to 1."""
 
     def __init__(self, columns: Columns) -> None:
         self._transformer = QuantileTransformer(
@@ -114,18 +114,18 @@ def _learn_majority(_columns: Columns, labels: Labels, _seed: int) -> _Constant:
 
 
 class _Fitted:
-    """A classifier of scikit-learn, which sees only the coordinates that varied as it learned."""
+    """A classifier of scikit-learn, restricted to the coordinates that varied as it learned."""
 
     def __init__(
         self, model: _Model, columns: Columns, labels: Labels, *, by_ranks: bool = False
     ) -> None:
         self._varied = find_varied(columns)
-        self._varied[0] |= not self._varied.any()  # scikit-learn takes no table without a column
+        self._varied[0] |= not self._varied.any()  # scikit-learn refuses a table without columns
         seen = columns[:, self._varied]
         self._prepare = _Ranks(seen) if by_ranks else None
         self._model = model
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged by its guesses
+            warnings.simplefilter("ignore", ConvergenceWarning)  # only its guesses are evaluated
             model.fit(self._prepared(seen), labels)
 
     def _prepared(self, seen: Columns) -> Columns:
@@ -136,7 +136,7 @@ class _Fitted:
 
 
 def find_varied(columns: Columns) -> NDArray[np.bool_]:
-    """Return which coordinates are not the same in all runs."""
+    """Return whether each coordinate differs between runs, shape (coordinates,)."""
     same = (columns == columns[:1]) | (np.isnan(columns) & np.isnan(columns[:1]))
     return np.asarray(~same.all(axis=0))
 
@@ -163,10 +163,11 @@ def _learn_logistic(columns: Columns, labels: Labels, _seed: int) -> Attacker:
 class Likelihood:
     """The Bayes rule for the coordinates that reveal most, as if they were independent.
 
-    The law of each is counted in bins, with half a run more in each.
+    The distribution of each coordinate is estimated by counts in bins, with half a run added to
+    each bin.
 
     Args:
-        columns: The coordinates of the runs to learn from, shape (runs, coordinates).
+        columns: The coordinates of the learning runs, shape (runs, coordinates).
         labels: The class of each run, from 0.
         factors: The number of coordinates whose likelihoods are multiplied.
     """
@@ -190,7 +191,7 @@ class Likelihood:
 
     @property
     def most_telling(self) -> int | None:
-        """The place of the coordinate that reveals most; None if no coordinate varies."""
+        """The index of the coordinate that reveals most; None if no coordinate varies."""
         return self._laws[0][1] if self._laws else None
 
     def guess(self, columns: Columns) -> Labels:

@@ -1,15 +1,16 @@
-"""Does a coalition's view tell more than it may? A test that fails if so, and names what tells.
+"""A test of whether a coalition's view reveals more than it may, and of which part reveals it.
 
-Two worlds have the same inputs of the coalition, and agree in all that the protocol may tell. Views
-of many runs of both are compared, together with the outputs of all parties: by a classifier that
-learns on one half of the runs and is judged on the other (Lopez-Paz and Oquab, "Revisiting
-classifier two-sample tests", ICLR 2017), and coordinate by coordinate. If the laws of both worlds
-are equal, the audit fails with probability `alarm` at most: half of that is the classifier's, half
-that of all coordinates together, whose number is fixed before any run is looked at. There is one
-look: an audit that is repeated until it passes promises nothing.
+Two worlds have the same inputs of the coalition, and agree in everything that the protocol may
+reveal. The audit compares views of many runs of both, together with the outputs of all parties. One
+test is a classifier that learns on one half of the runs and is judged on the other (Lopez-Paz and
+Oquab, "Revisiting classifier two-sample tests", ICLR 2017); others compare coordinate by
+coordinate. If both worlds have the same distribution, the audit fails with probability `alarm` at
+most. Half of that is for the classifier and half for all coordinates together, whose number is
+fixed before any run is examined. Run an audit once: if it is repeated until it passes, it
+guarantees nothing.
 
-Controls run beside it. Each of their two samples is half of one world and half of the other, so
-that they have one law: they must pass, and with a planted leak they must fail.
+Controls run with each audit. Each of their two samples is half of one world and half of the other,
+so that both have the same distribution: they must pass, and with a planted leak they must fail.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,23 +53,23 @@ from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 
 RUNS: Final = 4_000
-"""Runs of both worlds together, unless told: an advantage of 0.15 is found, in some seconds."""
+"""The default number of runs of both worlds, which finds an advantage of 0.15 in a few seconds."""
 RUNS_MIN: Final = 800
-"""With fewer runs a planted leak of twice the least advantage is no probability any more."""
+"""With fewer runs, a planted leak of twice the least advantage would exceed a probability of 1."""
 PILOT_RUNS: Final = 32
-"""Runs of each world that fix the coordinates. They are not tested."""
-# Coordinates and their p-values that an error names, the smallest first.
+"""The number of runs of each world that fix the coordinates. They are not tested."""
+# The number of coordinates and p-values that an error names, the smallest p-value first.
 _NAMED_MAX: Final = 5
-# Runs whose coordinates are computed at once: some MB.
+# The number of runs whose coordinates are computed at once, in a few MB.
 _READ_AT_ONCE: Final = 2_000
 _TESTS_A_COORDINATE: Final = 2  # bins, and order
 
 Tells = Callable[[Mapping[str, object]], object]
-"""Returns all that the protocol may tell the coalition, given the inputs of all parties by name."""
+"""Returns everything that the protocol may reveal to the coalition, given all inputs by name."""
 
 
 class Telling(NamedTuple):
-    """A coordinate whose laws differ between the worlds."""
+    """A coordinate whose distribution differs between the worlds."""
 
     coordinate: Coordinate
     advantage: float
@@ -87,7 +88,7 @@ class Verdict:
     Attributes:
         attacker: The kind of classifier that was best on the half that it learned from.
         classifier: Its advantage on the other half, and the p-value.
-        told: The coordinates that tell, the surest first.
+        told: The coordinates that distinguish the samples, the smallest p-value first.
         alarm: The rate of false alarms.
     """
 
@@ -98,12 +99,12 @@ class Verdict:
 
     @property
     def differs(self) -> bool:
-        """Whether the two samples have been told apart."""
+        """Whether any test has distinguished the two samples."""
         return self.told != () or self.learned
 
     @property
     def learned(self) -> bool:
-        """Whether the classifier has told them apart."""
+        """Whether the classifier has distinguished them."""
         return self.classifier.p <= self.alarm / 2
 
 
@@ -115,7 +116,7 @@ class Audit:
         runs: The number of runs of both worlds together; half of them were held out.
         coordinates: The number of coordinates of a view.
         verdict: The verdict on the two worlds.
-        same: The verdict on two samples with the same law.
+        same: The verdict on two samples with the same distribution.
         planted: The verdict on the same two samples with a planted leak of `2 * least_advantage`.
         alarm: The rate of false alarms.
     """
@@ -129,20 +130,20 @@ class Audit:
 
     @property
     def held_out(self) -> int:
-        """The number of runs that the tests are judged by."""
+        """The number of runs on which the tests are evaluated."""
         return self.runs // 2
 
     @property
     def least_advantage(self) -> float:
-        """The advantage that the classifier finds with 95 %, if it attains it.
+        """The least advantage of the classifier that is found with probability 95 %.
 
-        That is the power of one test. An adversary who looks at something else may do better.
+        This is the power of one test. An adversary with other tests may do better.
         """
         return least_advantage(self.held_out, self.alarm / 2)
 
     @property
     def least_of_coordinate(self) -> float:
-        """The advantage that the test of a coordinate finds with 95 %, if an event of it has it."""
+        """The least advantage of an event of one coordinate that is found with probability 95 %."""
         tests = _TESTS_A_COORDINATE * self.coordinates
         return least_advantage(self.held_out, self.alarm / 2 / tests)
 
@@ -194,7 +195,7 @@ class Ideal:
     Attributes:
         inputs: The inputs of the members of the coalition.
         outputs: The results of the members in this run.
-        told: All that the protocol may tell.
+        told: Everything that the protocol may reveal.
         rng: The source of the simulator's randomness.
     """
 
@@ -227,7 +228,7 @@ Simulator = Callable[[Ideal], Mapping[str, MemberView]]
 """Makes up the view of each member of the coalition."""
 
 
-def assert_hides(  # noqa: PLR0913  (two worlds, who looks, what may be told, and a budget)
+def assert_hides(  # noqa: PLR0913  (two worlds, a coalition, the permitted information and a budget)
     role: Role,
     inputs: Inputs,
     other_inputs: Inputs,
@@ -242,29 +243,32 @@ def assert_hides(  # noqa: PLR0913  (two worlds, who looks, what may be told, an
     alarm: float = ALARM,
     **public: Any,
 ) -> Audit:
-    """Fail if the views of a coalition tell two worlds apart that it may not tell apart.
+    """Fail if a coalition's views distinguish two worlds that it must not distinguish.
 
     Args:
         role: The protocol: the coroutine `role(party, own, **public)` that each party plays.
-        inputs: Each party's private input in one world, in order or by name. A function of a
-            generator returns those of a run, for inputs that are random or that a run uses up.
-        other_inputs: The same of the other world.
+        inputs: Each party's private input in one world, in order or by name. For inputs that are
+            random or that a run uses up, a function of a generator that returns the inputs of one
+            run.
+        other_inputs: Each party's private input in the other world, in the same form.
         coalition: The members of the coalition. They are semi-honest.
-        tells: All that the protocol may tell the coalition, as a function of all inputs.
-        parties: The names of the parties, or how many; by default as many as there are inputs.
-        strip: Computes more of the members' views, such as words less the masks that they know.
+        tells: Everything that the protocol may reveal to the coalition, as a function of all
+            inputs.
+        parties: The names of the parties, or their number; by default the number of inputs.
+        strip: A function that computes more from the members' views, such as words less the masks
+            that the members know.
         only: Keyword arguments of one party's role, by its name.
         runs: The number of runs of both worlds together, a multiple of 4, at least `RUNS_MIN`.
         seed: The seed of all randomness; `None` draws it from the operating system.
-        alarm: The probability that the audit fails although the laws of both worlds are equal.
+        alarm: The probability that the audit fails although both worlds have the same distribution.
         **public: Keyword arguments of every party's role.
 
     Returns:
         The findings, with the least advantage that would have been found.
 
     Raises:
-        AssertionError: If the worlds are told apart, with the message and the field that tell.
-        InputError: If the worlds may be told apart: `tells` or the coalition's inputs differ.
+        AssertionError: If the worlds are distinguished; it names the message and the field.
+        InputError: If the worlds may be distinguished: `tells` or the coalition's inputs differ.
         InternalError: If a control failed, so that the audit shows nothing.
         MissingExtra: If scikit-learn or SimPy is not installed.
     """
@@ -285,12 +289,12 @@ def assert_hides(  # noqa: PLR0913  (two worlds, who looks, what may be told, an
     )
     if audit.verdict.differs:
         raise AssertionError(
-            f"the view of {' and '.join(coalition)} tells more than it may\n{audit}"
+            f"the view of {' and '.join(coalition)} reveals more than it may\n{audit}"
         )
     return audit
 
 
-def compare_views(  # noqa: PLR0913  (two worlds, who looks, what may be told, and a budget)
+def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted information and a budget)
     role: Role,
     inputs: Inputs,
     other_inputs: Inputs,
@@ -310,12 +314,12 @@ def compare_views(  # noqa: PLR0913  (two worlds, who looks, what may be told, a
     The arguments are those of `assert_hides`.
 
     Returns:
-        The findings, whether the worlds are told apart or not.
+        The findings, whether or not the worlds are distinguished.
 
     Raises:
-        InputError: As `assert_hides` does.
-        InternalError: Likewise.
-        MissingExtra: Likewise.
+        InputError: If `assert_hides` would raise it.
+        InternalError: If a control failed.
+        MissingExtra: If scikit-learn or SimPy is not installed.
     """
     names = name_parties(inputs, parties)
     worlds = [
@@ -331,7 +335,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, who looks, what may be told, a
     return _compare(play, runs, alarm, strip, seed)
 
 
-def assert_simulatable(  # noqa: PLR0913  (two laws, who looks, what may be told, and a budget)
+def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the permitted information and a budget)
     role: Role,
     simulator: Simulator,
     inputs: Inputs,
@@ -346,25 +350,26 @@ def assert_simulatable(  # noqa: PLR0913  (two laws, who looks, what may be told
     alarm: float = ALARM,
     **public: Any,
 ) -> Audit:
-    """Fail if a coalition's views differ from those that a simulator makes of what it may know.
+    """Fail if a coalition's views differ from those that a simulator makes of permitted data.
 
-    Real views, with the outputs of all parties, are compared with outputs of other runs and the
-    views that the simulator makes of the members' part of them. When a message comes is not
-    compared, and neither are sent messages if the simulator makes none. `strip` must then do
-    without the members' coins. The other arguments and errors are those of `assert_hides`.
+    Real views, with the outputs of all parties, are compared with the outputs of other runs and the
+    views that the simulator makes of the members' part of those. Arrival times are not compared,
+    and neither are sent messages if the simulator makes none. `strip` must not use the members'
+    coins. The other arguments and errors are those of `assert_hides`.
 
     Args:
         role: The protocol.
-        simulator: Makes the members' views of their inputs and outputs and of `tells`.
+        simulator: A function that makes the members' views from their inputs and outputs and
+            `tells`.
         inputs: Each party's private input.
         coalition: The members of the coalition.
-        tells: All that the protocol may tell the coalition.
-        parties: The names of the parties, or how many.
-        strip: Computes more of the members' views.
+        tells: Everything that the protocol may reveal to the coalition.
+        parties: The names of the parties, or their number.
+        strip: A function that computes more from the members' views.
         only: Keyword arguments of one party's role, by its name.
         runs: The number of real runs and of simulated ones together.
         seed: The seed of all randomness.
-        alarm: The probability that the audit fails although the laws are equal.
+        alarm: The probability that the audit fails although the distributions are equal.
         **public: Keyword arguments of every party's role.
     """
     __tracebackhide__ = True  # pytest points at the caller
@@ -386,13 +391,13 @@ def assert_simulatable(  # noqa: PLR0913  (two laws, who looks, what may be told
     audit = _compare(play, runs, alarm, strip, seed, simulated=True)
     if audit.verdict.differs:
         raise AssertionError(
-            f"the view of {' and '.join(coalition)} is not the simulator's\n{audit}"
+            f"the view of {' and '.join(coalition)} differs from the simulator's\n{audit}"
         )
     return audit
 
 
 def _refuse_different(worlds: Sequence[World], tells: Tells, streams: Streams) -> None:
-    """Refuse worlds that a coalition may tell apart."""
+    """Refuse worlds that a coalition may distinguish."""
     one, other = (world.draw_inputs(streams.generator("inputs")) for world in worlds)
     for member in worlds[0].coalition:
         if not same_leaves(one[member], other[member]):
@@ -403,8 +408,8 @@ def _refuse_different(worlds: Sequence[World], tells: Tells, streams: Streams) -
             )
     if not same_leaves(tells(one), tells(other)):
         raise InputError.because(
-            "the protocol may tell these worlds apart, as `tells` differs between them; choose "
-            "inputs with which it is equal",
+            "the protocol may reveal which world it is, as `tells` differs between them; choose "
+            "inputs for which it is equal",
             field="other_inputs",
         )
 
@@ -430,16 +435,19 @@ def _compare(
     second = np.arange(runs) >= runs // 2
     names = layout.coordinates
     verdict = judge(columns, second, names, alarm, rng)
-    # Each sample of the control has every other run of both worlds: their laws are equal.
+    # Each sample of the control has every other run of both worlds: their distributions are equal.
     mixed = np.arange(runs) % 2 == 1
     same = judge(columns, mixed, names, alarm, rng)
     strength = 2 * least_advantage(runs // 2, alarm / 2)
     planted = judge(_plant(columns, mixed, strength, rng), mixed, names, alarm, rng)
     if same.differs or not (planted.told and planted.learned):
-        failed = "were told apart" if same.differs else "with a planted leak were not told apart"
+        failed = (
+            "were distinguished" if same.differs else "with a planted leak were not distinguished"
+        )
         raise InternalError(
-            f"a control of the audit failed: two samples of one law {failed}. That is chance, of a "
-            f"probability of {alarm:g}, or a fault of the audit; it shows nothing with seed {seed}"
+            f"a control of the audit failed: two samples of one distribution {failed}. This happens"
+            f" by chance with probability {alarm:g}; otherwise the audit has a fault. The result"
+            f" for seed {seed} shows nothing"
         )
     return Audit(runs, len(names), verdict, same, planted, alarm)
 
@@ -453,7 +461,7 @@ def _read(layout: Layout, played: Iterator[Played], runs: int) -> Columns:
 
 
 def _plant(columns: Columns, second: NDArray[np.bool_], strength: float, rng: Generator) -> Columns:
-    """Return the columns with a leak of this advantage: one varied coordinate shows a mark."""
+    """Return the columns with a planted leak of this advantage in one coordinate that varies."""
     spread = np.nanmax(columns, axis=0) - np.nanmin(columns, axis=0)
     at = int(np.nanargmax(spread > 0))
     planted = columns.copy()
@@ -469,14 +477,14 @@ def judge(
     alarm: float,
     rng: Generator,
 ) -> Verdict:
-    """Compare two samples of equally many runs.
+    """Compare two samples with equally many runs.
 
     Args:
         columns: The coordinates of each run, shape (runs, coordinates).
         second: Whether each run belongs to the second sample; half of them do.
         names: The names of the coordinates.
-        alarm: The probability that equal laws are told apart.
-        rng: Divides the runs into those that tests learn from and those that they are judged by.
+        alarm: The probability that samples of equal distributions are distinguished.
+        rng: The source of the division into learning runs and held-out runs.
     """
     learned, judged = _halves(second, rng)
     seen, held = columns[learned], columns[judged]
@@ -499,14 +507,14 @@ def judge(
 
 
 def _by_surety(telling: Telling) -> tuple[bool, float, float]:
-    """Order by p-values; what one message tells comes before what several tell together."""
+    """Sort by p-value, with coordinates of single messages before those of several."""
     return telling.coordinate.is_combined, telling.p, -telling.advantage
 
 
 def _judge_coordinate(
     seen: Columns, told: NDArray[np.bool_], held: Columns, truth: NDArray[np.bool_]
 ) -> tuple[Split, ...]:
-    """Test one coordinate by the bins that tell most on the learning half, and by order."""
+    """Test one coordinate by the bins that differ most on the learning half, and by order."""
     bins = cut_bins(seen)
     chosen = choose_bins(bins.place(seen), told, bins.number)
     return judge_set(chosen[bins.place(held)], truth), judge_order(held, truth)
@@ -515,7 +523,7 @@ def _judge_coordinate(
 def _halves(
     second: NDArray[np.bool_], rng: Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide runs into halves that have equally many of both samples, each in random order."""
+    """Divide runs into halves with equally many runs of both samples, each in random order."""
     parts = [rng.permutation(np.flatnonzero(second == which)) for which in (False, True)]
     cut = len(parts[0]) // 2
     return np.concatenate([p[:cut] for p in parts]), np.concatenate([p[cut:] for p in parts])

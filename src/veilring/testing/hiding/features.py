@@ -1,16 +1,21 @@
-"""Coordinates of a coalition's view: what a test, a classifier or a reader looks at.
+"""Coordinates of a coalition's view: the numbers that a test, a classifier or a reader examines.
 
 A layout is fixed on a few runs before any run is tested: the messages that a member receives and
-sends, by their place in their channel, their fields, and what can be computed of these. Runs that
-differ from it, in size or in number, show that in coordinates of their own.
+sends, by their place in their channel, their fields, and numbers computed from these. If a run
+differs from the layout in a size or a number, separate coordinates show that.
 
-Of each message: its size, its instant, its place among all; of each array its length, the places of
-its extremes, how many of its entries differ and how many are the member's own or in other messages;
-of each entry its value, its value modulo powers of two (of a real number: of its lowest bits), its
-rank among the member's own numbers, whether another message has it, itself less the entry before,
-and the entries in ascending order; of real numbers also which are new. Words are compared also less
-the message before, less what the coalition sent there, added up over all parties, and as the
-coalition can strip them.
+The coordinates are:
+
+- for each message, its size, its instant and its place among all messages;
+- for each array, its length, the places of its extremes, the number of its different entries, and
+  the number of its entries that are the member's own or in other messages;
+- for each entry, its value, its value modulo powers of two (for a real number, its lowest bits),
+  its rank among the member's own numbers, whether another message has it, and its difference from
+  the entry before;
+- for each array, its entries in ascending order; for real numbers, also which of them are new.
+
+Words are also compared after subtracting the message before, after subtracting the coalition's
+messages to that party, summed over all parties, and as stripped by the coalition.
 """
 
 from collections import Counter
@@ -28,18 +33,18 @@ from veilring.testing.hiding.places import Block, Columns, Coordinate, Mask, Pla
 from veilring.testing.hiding.worlds import MemberView, Played
 
 Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
-"""Computes more of the views of all members, by name: words less the masks that members know."""
-# Entries of an array that are looked at one by one; they lie evenly over a longer one.
+"""Computes more from all members' views, by name: words less the masks that members know."""
+# The number of entries of an array that are examined, spaced evenly over a longer array.
 ENTRIES_MAX: Final = 16
 # Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB.
 COORDINATES_MAX: Final = 1_024
 _MODULI: Final = (2, 16, 256)
 _MODULI_COMBINED: Final = (16,)
-# Messages of a channel that are added and subtracted in each way: masks are swapped, then used.
+# The messages of a channel that are added and subtracted in each way: masks are swapped, then used.
 _COMBINED_MAX: Final = 2
 _LOW_BITS: Final = 256
 _WORD_MAX: Final = (1 << 64) - 1
-# Entries of other messages that a message is compared with, spread over all of them.
+# The entries of other messages that a message is compared with, spread over all of them.
 _KNOWN_MAX: Final = 128
 
 _INPUT: Final = "the input of "
@@ -50,7 +55,7 @@ _Held = tuple[Slot, str, Block]
 
 
 class _Alike(NamedTuple):
-    """Numbers that can be added."""
+    """The properties that arrays must share to be added."""
 
     member: str
     bits: int
@@ -58,7 +63,7 @@ class _Alike(NamedTuple):
 
 
 def _stack(leaves: Sequence[Leaf | None], shape: Shape) -> Block:
-    """Return the leaves of one place in the form that the layout gives it."""
+    """Return the leaves of one place in the shape that the layout fixes."""
     dtype = np.float64 if shape.bits == 0 else np.uint64
     values = np.zeros((len(leaves), shape.entries), dtype)
     missing = np.ones(values.shape, np.bool_)
@@ -72,14 +77,14 @@ def _stack(leaves: Sequence[Leaf | None], shape: Shape) -> Block:
 
 
 class _Parts(NamedTuple):
-    """One run, taken apart."""
+    """The messages, counts and other values of one run."""
 
     slots: dict[tuple[str, bool, str, int], tuple[Seen, NDArray[np.float64]]]
-    """Messages, with size, instant and place."""
+    """The messages, with their size, instant and place."""
     counts: dict[str, float]
-    """How many messages each channel has."""
+    """The number of messages of each channel."""
     others: dict[Place, Leaf]
-    """Inputs, results, and what is stripped."""
+    """The inputs, the results, and the stripped values."""
 
 
 def _take_apart(played: Played, strip: Strip | None) -> _Parts:
@@ -116,12 +121,12 @@ class Layout:
 
     Args:
         pilot: Some runs of each world.
-        strip: Computes more of the members' views.
-        with_sent: Whether to look at the messages that members sent, too.
-        with_times: Whether to look at the instant and the place of each message.
+        strip: A function that computes more from the members' views.
+        with_sent: Whether to examine the messages that members sent, too.
+        with_times: Whether to examine the instant and the place of each message.
 
     Raises:
-        InputError: If there is more in a view than `COORDINATES_MAX` coordinates can say.
+        InputError: If a view has more than `COORDINATES_MAX` coordinates.
     """
 
     def __init__(
@@ -153,17 +158,17 @@ class Layout:
         self.coordinates: tuple[Coordinate, ...] = tuple(kept)
 
     def read(self, played: Iterable[Played]) -> Columns:
-        """Return the coordinates of runs, shape (runs, coordinates); NaN where there is none."""
+        """Return the coordinates of runs, shape (runs, coordinates); NaN marks absent values."""
         columns = self._columns([self._take(each) for each in played])
         return np.stack([columns[name] for name in self.coordinates], axis=1)
 
     def of_outputs(self, members: Iterable[str]) -> Mask:
-        """Return which coordinates are of the inputs and results of members."""
+        """Return whether each coordinate belongs to an input or a result of a member."""
         known = {start + member for start in (_INPUT, _RESULT) for member in members}
         return np.array([name.message in known for name in self.coordinates])
 
     def of_views(self, members: Iterable[str]) -> Mask:
-        """Return which coordinates members see: all but those of other parties' results."""
+        """Return whether members see each coordinate: all but other parties' results."""
         known = self.of_outputs(members)
         others = np.array([name.message.startswith(_RESULT) for name in self.coordinates])
         return np.asarray(known | ~others)
@@ -208,7 +213,7 @@ class Layout:
         return columns
 
     def _inside(self, blocks: Mapping[Place, Block]) -> dict[Coordinate, Columns]:
-        """Return what is seen of each place by itself, and beside what the coalition knows."""
+        """Return the coordinates of each place, alone and relative to the coalition's knowledge."""
         columns: dict[Coordinate, Columns] = {}
         own = [block for place, block in blocks.items() if place.message.startswith(_INPUT)]
         within = {
@@ -228,7 +233,7 @@ class Layout:
 
 
 def _slots_of(parts: Sequence[_Parts]) -> tuple[Slot, ...]:
-    """Return the messages of all runs in the order in which they are mostly seen."""
+    """Return the messages of all runs in their most common order."""
     kinds: dict[tuple[str, bool, str, int], Counter[str]] = {}
     places: dict[tuple[str, bool, str, int], list[float]] = {}
     for part in parts:
@@ -249,7 +254,7 @@ def _shapes_of(leaves: Mapping[Place, Sequence[Leaf | None]]) -> dict[Place, Sha
 
 
 def _without_copies(columns: Mapping[Coordinate, Columns]) -> list[Coordinate]:
-    """Return the coordinates less those that vary and are always equal to one before them."""
+    """Return the coordinates without those that vary and always equal an earlier one."""
     kept, met = [], set[bytes]()
     for name, values in columns.items():
         if len(np.unique(values)) == 1:
@@ -263,7 +268,7 @@ def _without_copies(columns: Mapping[Coordinate, Columns]) -> list[Coordinate]:
 def _outside(
     slot: Slot, seen: Sequence[tuple[Seen, NDArray[np.float64]] | None], *, with_times: bool
 ) -> dict[Coordinate, Columns]:
-    """Return what is seen of a message without reading it."""
+    """Return the coordinates of a message's metadata."""
     fits = np.array([each is not None and each[0].message.kind == slot.kind for each in seen])
     none = np.full(3, np.nan)
     at = np.stack([none if each is None else each[1] for each in seen]).astype(np.float32)
@@ -288,7 +293,7 @@ def _values_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordina
 
 
 def _words_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
-    """Yield the values, and their lowest bits."""
+    """Yield the values and their lowest bits."""
     yield from _values_of(place, block, most)
     for entry in _picked(block.entries, most):
         values, missing = block.values[:, entry], block.missing[:, entry]
@@ -302,13 +307,13 @@ def _words_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinat
 
 
 def _entries_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
-    """Yield what is seen of numbers alone, with their order."""
+    """Yield the coordinates of numbers without context, including their order."""
     absent = block.length < 0
     if block.entries != 1:
         yield place.name("length"), block.length.astype(np.float32)
     yield from _words_of(place, block, most)
     if block.entries > 1:
-        # A constant: a coordinate of a run may depend on that run only.
+        # A constant, because a coordinate of a run may depend on that run only.
         padded = np.where(block.missing, _beyond(block), block.values)
         ordered = np.sort(padded, axis=1)
         yield place.name("place of the least entry"), _column(padded.argmin(axis=1), absent)
@@ -322,7 +327,7 @@ def _entries_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordin
 
 
 def _steps_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
-    """Yield each entry less the one before: a mask that both share is gone."""
+    """Yield the difference of each entry from the one before, which removes a shared mask."""
     for entry in _picked(block.entries, most)[1:]:
         step = block.values[:, entry] - block.values[:, entry - 1]
         if block.bits:
@@ -338,7 +343,7 @@ def _beyond(block: Block) -> np.float64 | np.uint64:
 def _beside(
     place: Place, block: Block, own: Sequence[Block], others: Sequence[Block], most: int
 ) -> Iterator[tuple[Coordinate, Columns]]:
-    """Yield how numbers lie among the coalition's own and those of other messages."""
+    """Yield the ranks of numbers among the coalition's own numbers and those of other messages."""
     absent = block.length < 0
     for whose, blocks in (("own", own), ("seen elsewhere", others)):
         known = _joined([each for each in blocks if (each.bits == 0) == (block.bits == 0)])
@@ -358,7 +363,7 @@ def _beside(
 
 
 def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
-    """Return all entries of blocks, and which are there; None if there is none."""
+    """Return all entries of blocks and whether each exists; None without any entry."""
     if not any(block.entries for block in blocks):
         return None
     values = np.concatenate([block.values for block in blocks], axis=1)
@@ -368,7 +373,7 @@ def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
 
 
 def _combine(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Block]]:
-    """Yield differences and sums of numbers that belong together."""
+    """Yield differences and sums of numbers of the same kind."""
     alike: dict[_Alike, list[_Held]] = {}
     for place, block in blocks.items():
         slot = place.slot
@@ -386,7 +391,7 @@ def _combine(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Block]]:
 def _stripped(
     alike: Mapping[_Alike, Sequence[_Held]], members: set[str]
 ) -> Iterator[tuple[Place, Block]]:
-    """Yield what honest parties send less all that members send them, of each kind."""
+    """Yield messages of honest parties less the sum of the members' messages to them, by kind."""
     sent: dict[tuple[str, str, int, int], dict[str, list[Block]]] = {}
     for key, found in alike.items():
         for slot, field, block in found:
@@ -403,7 +408,7 @@ def _stripped(
 
 
 def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
-    """Yield each array less the one of the same kind before it in its channel."""
+    """Yield each array less the previous one of the same kind in its channel."""
     last: dict[tuple[object, ...], Block] = {}
     for slot, field, block in found:
         key = (slot.sent, slot.peer, slot.kind)
@@ -414,7 +419,7 @@ def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
 
 
 def _swapped(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, Block]]:
-    """Yield what an honest party has sent, alone and together, less what it has been sent."""
+    """Yield an honest party's messages, single and summed, less the messages sent to it."""
     channels: dict[tuple[str, str, bool], list[_Held]] = {}
     for held in found:
         slot, field, _ = held

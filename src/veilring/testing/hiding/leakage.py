@@ -1,9 +1,9 @@
-"""How much does a coalition learn of a secret? The success of the best of several attackers.
+"""The amount of a secret that a coalition learns: the success of the best of several attackers.
 
-Inputs are drawn for each run, so that the law of the secret is known. Attackers learn on one half
-of the runs, where a part decides which of them is best; the success of that one is measured on the
-other half. Beside it stands the best guess from what the protocol tells anyway: the same attackers,
-given the inputs and the results of the coalition only.
+Inputs are drawn for each run, so that the distribution of the secret is known. Attackers learn on
+one half of the runs, a part of which decides which attacker is best; the success of that attacker
+is measured on the other half. It is compared with the best guess from the protocol's permitted
+output: the same attackers, given only the inputs and the results of the coalition.
 """
 
 import math
@@ -27,7 +27,7 @@ from veilring.testing.hiding.places import Columns
 from veilring.testing.hiding.worlds import MemberView, Played, Role, World, name_parties, play_world
 
 INTERVAL: Final = 0.95
-"""The probability with which an interval holds the true success."""
+"""The probability that an interval contains the true success."""
 _RUNS_MIN: Final = 100
 _READ_AT_ONCE: Final = 1_000
 
@@ -40,10 +40,10 @@ Guess = Callable[[Mapping[str, MemberView]], Hashable]
 
 
 class Success(NamedTuple):
-    """How often an attacker is right.
+    """The success rate of an attacker.
 
     Attributes:
-        attacker: Its name.
+        attacker: The name of the attacker.
         right: The number of runs in which it was right.
         runs: The number of runs.
     """
@@ -60,7 +60,7 @@ class Success(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Exact bounds of the probability that it is right (Clopper and Pearson 1934)."""
+        """Exact bounds on the probability that it is right (Clopper and Pearson 1934)."""
         bounds = proportion_bounds(np.array([self.right]), self.runs, (1 - INTERVAL) / 2)
         return float(bounds.low[0]), float(bounds.high[0])
 
@@ -76,8 +76,9 @@ class Leakage:
     Attributes:
         from_view: The success of the attacker that was best on other runs.
         from_output: The success of the best guess from the coalition's inputs and results.
-        learned: The success of the best attacker that learned, and knows no protocol.
-        given: The success of each attacker that was given, on the same runs.
+        learned: The success of the best attacker that learned from runs and does not know the
+            protocol.
+        given: The success of each attacker passed as `guess`, on the same runs.
         gain: The success from the view less that from the output.
     """
 
@@ -95,7 +96,7 @@ class Leakage:
         return "\n".join([*table, f"{'gain':<16} {self.gain.value:.3f} ({low:.3f} to {high:.3f})"])
 
 
-def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, who wants it, and a budget)
+def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a budget)
     role: Role,
     draw: Draw,
     *,
@@ -113,13 +114,14 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, who wants it, and 
 
     Args:
         role: The protocol: the coroutine `role(party, own, **public)` that each party plays.
-        draw: Draws the inputs of a run, in the order of the parties.
-        secret: Returns the secret of a run, of which there are a few values; `None` leaves the run
-            out. It may depend on what was seen: "is the new entry the victim's own?"
+        draw: A function that draws the inputs of a run, in the order of the parties.
+        secret: A function that returns the secret of a run, which has a few possible values; `None`
+            leaves the run out. The secret may depend on the view: "is the new entry the victim's
+            own?"
         coalition: The members of the coalition.
-        parties: The names of the parties, or how many.
+        parties: The names of the parties, or their number.
         guess: Attackers that know the protocol, by name. They compete with those that learn.
-        strip: Computes more of the members' views.
+        strip: A function that computes more from the members' views.
         only: Keyword arguments of one party's role, by its name.
         runs: The number of runs, at least 100.
         seed: The seed of all randomness; `None` draws it from the operating system.
@@ -169,7 +171,7 @@ def _paired(differences: NDArray[np.float64]) -> Estimate:
     return Estimate(float(differences.mean()), spread)
 
 
-def _play(  # noqa: PLR0917  (runs, and everything that is looked at in them)
+def _play(  # noqa: PLR0917  (runs, and everything that is examined in them)
     world: World,
     layout: Layout,
     secret: Secret,

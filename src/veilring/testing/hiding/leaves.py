@@ -1,4 +1,4 @@
-"""Any value as flat arrays of numbers, each under a path: a message, an input, a result."""
+"""Conversion of any value to flat arrays of numbers under paths: a message, an input, a result."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from veilring.transport.messages import Message
 _WORD_BITS: Final = 64
 _WORD_MAX: Final = (1 << _WORD_BITS) - 1
 _WORD_BYTES: Final = _WORD_BITS // 8
-_DEPTH_MAX: Final = 16  # a structure that contains itself is refused before the stack is full
+_DEPTH_MAX: Final = 16  # a structure that contains itself is refused before a stack overflow
 
 
 class Leaf(NamedTuple):
@@ -29,8 +29,9 @@ class Leaf(NamedTuple):
 def find_leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, Leaf]]:
     """Yield all numbers in a value, with the paths to them.
 
-    Bytes become words of 64 bits, and texts their checksum; both also have a length. A dataclass, a
-    mapping, a tuple and a list are followed; numbers or bytes that make up a list are one leaf.
+    Bytes become words of 64 bits, and texts their checksum; both also have a length. Dataclasses,
+    mappings, tuples and lists are traversed; a list that contains only numbers or only bytes is one
+    leaf.
 
     Args:
         value: The value.
@@ -38,7 +39,7 @@ def find_leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple
         depth: The number of steps that led here.
 
     Raises:
-        InputError: If it has a part that is none of these.
+        InputError: If a part of the value has another type.
     """
     if depth > _DEPTH_MAX:
         raise _not_data(value, path)
@@ -76,7 +77,7 @@ def _find_within(value: object, path: str, depth: int) -> Iterator[tuple[str, Le
 
 
 def _parts(value: object) -> Mapping[str, object] | None:
-    """Return the parts of a container by the last step of their paths; None if it is none."""
+    """Return the parts of a container by the last step of their paths; None for other values."""
     if isinstance(value, Message):
         return dict(zip(value.names, value.fields(), strict=True))
     if isinstance(value, Mapping):
@@ -94,7 +95,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _together(values: list[Any] | tuple[Any, ...]) -> Leaf | None:
-    """Return scalars of one kind as one leaf; None if they are not."""
+    """Return scalars of one kind as one leaf; None for other values."""
     kinds = {type(value) for value in values}
     if not kinds:
         return None
@@ -144,7 +145,7 @@ def same_leaves(one: object, other: object) -> bool:
     """Return whether two values have the same numbers under the same paths.
 
     Raises:
-        InputError: If one has a part that cannot be compared.
+        InputError: If a part of either value cannot be compared.
     """
     ours, theirs = dict(find_leaves(one)), dict(find_leaves(other))
     return ours.keys() == theirs.keys() and all(

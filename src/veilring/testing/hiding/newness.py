@@ -1,7 +1,7 @@
-"""What is new in a message: entries that the one of its kind before it has not.
+"""New entries of a message: those that the previous message of its kind does not contain.
 
-Masks hide what recurs among words, so only real numbers are looked at. An entry that is new comes
-from whoever had the numbers in between; where it lies beside those before it says more of it.
+Masks hide repeated values among words, so only real numbers are examined. A new entry comes from a
+party that had the numbers in between, and its rank among the earlier entries reveals more about it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from veilring.testing.hiding.places import Block, Columns, Coordinate, Place, Slot
 
 _ENTRIES_MAX: Final = 64
-"""Each entry is compared with each: larger arrays are left out."""
+"""The size limit of arrays, because each entry is compared with each other one."""
 
 
 class _New(NamedTuple):
-    """The new entries of one message in each run, of shape (runs,) each, not finite without any.
+    """The new entries of one message in each run, of shape (runs,) each; NaN in runs without any.
 
     Attributes:
-        number: How many there are.
-        least: The least of them.
-        greatest: The greatest of them.
-        above: The least of them, less the greatest entry of the message before.
-        beyond: The greatest of them, less the least entry before that is gone.
-        passed: How many entries that were there before are above the least of them.
+        number: The number of new entries.
+        least: The least new entry.
+        greatest: The greatest new entry.
+        above: The least new entry, less the greatest entry of the message before.
+        beyond: The greatest new entry, less the least entry of the message before that is gone.
+        passed: The number of kept entries that are above the least new entry.
     """
 
     number: NDArray[np.float64]
@@ -44,11 +44,11 @@ _NAMES: Final = (
     "greatest new entry less the least that is gone",
     "number of entries kept above the least new one",
 )
-"""Of the fields of `_New`."""
+"""The names of the fields of `_New`."""
 
 
 def columns_of_new(blocks: Mapping[Place, Block]) -> Iterator[tuple[Coordinate, Columns]]:
-    """Yield what is new in each message that a member receives, and of each channel in the last."""
+    """Yield the new entries of each received message, and of the last one of each channel."""
     last: dict[tuple[str, str, int], Block] = {}
     channels: dict[tuple[str, str, str, str], list[_New]] = {}
     final: dict[int, Block] = {}
@@ -103,7 +103,7 @@ def _new_in(block: Block, before: Block | None) -> _New:
 def _last_of(
     where: Place, found: Sequence[_New], final: Mapping[int, Block]
 ) -> Iterator[tuple[Coordinate, Columns]]:
-    """Yield what is new in the last message of a channel that has something new."""
+    """Yield the new entries of the last message of a channel that has any."""
     some = np.stack([new.number > 0 for new in found])
     at = len(found) - 1 - some[::-1].argmax(axis=0)
     run = np.arange(some.shape[1])
@@ -128,5 +128,5 @@ def _last_of(
 
 
 def _column(values: NDArray[np.generic]) -> Columns:
-    """Return numbers as they are, and -1 where nothing is new or nothing was before."""
+    """Return finite numbers unchanged, and -1 where no entry is new or no message came before."""
     return np.where(np.isfinite(values), values, -1.0).astype(np.float32)

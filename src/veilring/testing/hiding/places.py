@@ -14,13 +14,13 @@ class Coordinate(NamedTuple):
     """One number of a view."""
 
     message: str
-    """The message, or the other thing, that it belongs to."""
+    """The message, or the other object, that it belongs to."""
     field: str
-    """The field of the message, or nothing if the whole message counts."""
+    """The field of the message; empty if the number describes the whole message."""
     what: str
-    """The number."""
+    """The name of the number."""
     is_combined: bool = False
-    """Whether it is computed of several messages."""
+    """Whether it is computed from several messages."""
 
     def __str__(self) -> str:
         field = f", {self.field}" if self.field else ""
@@ -34,7 +34,7 @@ class Slot(NamedTuple):
     sent: bool
     peer: str
     number: int
-    """How many of the channel came before it."""
+    """The number of earlier messages of the channel."""
     kind: str
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Slot(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where numbers come from."""
+    """The origin of numbers in a view."""
 
     message: str
     field: str
@@ -51,12 +51,12 @@ class Place(NamedTuple):
     is_combined: bool = False
 
     def name(self, what: str) -> Coordinate:
-        """Return the name of a number that is computed here."""
+        """Return the coordinate of a number that is computed here."""
         return Coordinate(self.message, self.field, what, self.is_combined)
 
 
 class Shape(NamedTuple):
-    """How many numbers of which kind are in a place."""
+    """The number and kind of the numbers in a place."""
 
     bits: int
     entries: int
@@ -67,10 +67,10 @@ class Block:
     """The numbers of one place over some runs.
 
     Attributes:
-        bits: The size of the words, or 0 where the numbers are real.
+        bits: The size of the words, or 0 for real numbers.
         values: Shape (runs, entries), uint64 or float64.
-        missing: Shape (runs, entries): whether a run has no such entry.
-        length: Shape (runs,): how many entries each run has; -1 where it has no such place.
+        missing: Whether a run lacks an entry, shape (runs, entries).
+        length: The number of entries of each run, shape (runs,); -1 if it lacks the place.
     """
 
     bits: int

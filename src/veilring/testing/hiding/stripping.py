@@ -1,4 +1,4 @@
-"""Words under pairwise masks, as a coalition sees them: less the masks that its members know."""
+"""Removal of pairwise masks that a coalition's members know from masked words."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from veilring.testing.hiding.worlds import MemberView
 def strip_masks(views: Mapping[str, MemberView]) -> dict[str, Words]:
     """Return each honest party's masked words less the masks that it shares with members.
 
-    For roles whose first draw is their key, as `masked_sum`'s is. Give it to `assert_hides` as
+    Use it for roles that draw their key first, as `masked_sum` does: pass it to `assert_hides` as
     `strip`.
 
     Args:
@@ -39,7 +39,7 @@ def strip_masks(views: Mapping[str, MemberView]) -> dict[str, Words]:
 def _strip(
     views: Mapping[str, MemberView], party: str, secrets: Mapping[str, Mapping[str, bytes]]
 ) -> list[tuple[str, Words]]:
-    """Return the stripped words of one honest party, as the first member that has them saw them."""
+    """Return the stripped words of one honest party, as seen by the first member that has them."""
     keys = PairwiseKeys(party, secrets[party])
     for view in views.values():
         masked = [

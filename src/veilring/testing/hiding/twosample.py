@@ -1,8 +1,9 @@
-"""Two-sample tests with p-values that are exact or bounds, also where they are very small.
+"""Two-sample tests with exact or bounded p-values, which stay valid when they are very small.
 
-Both samples have equally many runs, in random order. A test picks a set of outcomes on other runs
-than it is judged by. If the two laws are equal, all assignments of the runs to the two samples are
-equally likely: every p-value here is a probability over those, whatever the law is.
+Both samples have equally many runs, in random order. A test chooses a set of outcomes on runs other
+than those on which it is evaluated. If the two distributions are equal, all assignments of the runs
+to the two samples are equally likely: every p-value here is a probability over those assignments,
+whatever the distribution is.
 """
 
 from typing import Any, Final, NamedTuple
@@ -13,29 +14,29 @@ from numpy.typing import NDArray
 from veilring.privacy.audits import ALARM
 
 POWER: Final = 0.95
-"""The probability with which an advantage is found that is reported as the least one."""
-# Quantiles of one half that cut a coordinate: enough for the shape of a density, and few enough
-# that a bin of 500 runs is not all noise.
+"""The probability of finding an advantage that is reported as the least one found."""
+# The number of quantiles of one half that cut a coordinate: enough for the shape of a density, and
+# few enough that a bin of 500 runs is not dominated by noise.
 CUTS: Final = 32
 
 _Reals = NDArray[np.float64]
 
 
 class Split(NamedTuple):
-    """How a set of outcomes divides the two samples, and how likely equal laws divide them so."""
+    """The advantage of a set of outcomes between two samples, and its p-value under equal laws."""
 
     p: float
     """A bound on the p-value."""
     advantage: float
-    """The share of the second sample that lies in the set, less the share of the first."""
+    """The share of the second sample in the set, less the share of the first."""
 
 
 def split_p(inside: float, of_second: float, runs: int) -> float:
-    """Bound the probability that so many of the outcomes in a set belong to the second sample.
+    """Bound the probability that at least this many outcomes in a set are of the second sample.
 
-    Given the number of outcomes in the set, that count is hypergeometric (Fisher's exact test). Its
-    terms fall faster and faster, so that the tail is at most that of the geometric series which
-    begins with the first two.
+    Given the number of outcomes in the set, that count is hypergeometric (Fisher's exact test). The
+    ratio of successive terms decreases, so the tail is at most that of the geometric series that
+    begins with the first two terms.
 
     Args:
         inside: The number of outcomes in the set, of both samples.
@@ -52,10 +53,10 @@ def split_p(inside: float, of_second: float, runs: int) -> float:
 def order_p(gap: int, runs: int) -> float:
     """Bound the probability that two empirical distribution functions differ by `gap / runs`.
 
-    `2 C(2n, n - h) / C(2n, n)` is the first term of the exact law of the Kolmogorov-Smirnov
-    statistic (Gnedenko and Korolyuk 1951), of which the other terms only take away. It is the bound
-    of Dvoretzky, Kiefer and Wolfowitz for two samples, without a condition on n. Ties only make the
-    gap smaller.
+    `2 C(2n, n - h) / C(2n, n)` is the first term of the exact distribution of the
+    Kolmogorov-Smirnov statistic (Gnedenko and Korolyuk 1951); the other terms can only reduce the
+    sum. It is the bound of Dvoretzky, Kiefer and Wolfowitz for two samples, without a condition on
+    n. Ties can only reduce the gap.
 
     Args:
         gap: The greatest difference of the two counts, h.
@@ -72,10 +73,10 @@ def _log_choose(n: float, k: float) -> float:
 
 
 def judge_set(inside: NDArray[np.bool_], second: NDArray[np.bool_]) -> Split:
-    """Test whether outcomes of the second sample lie in a set more often than those of the first.
+    """Test whether a set contains more outcomes of the second sample than of the first.
 
     Args:
-        inside: Whether each outcome lies in the set, which was chosen on other runs.
+        inside: Whether the set, which was chosen on other runs, contains each outcome.
         second: Whether each outcome belongs to the second sample; half of them do.
     """
     runs, total = int(second.sum()), int(inside.sum())
@@ -84,10 +85,10 @@ def judge_set(inside: NDArray[np.bool_], second: NDArray[np.bool_]) -> Split:
 
 
 def judge_order(values: NDArray[Any], second: NDArray[np.bool_]) -> Split:
-    """Test whether values of one sample tend to lie above those of the other.
+    """Test whether values of one sample tend to be above those of the other.
 
     Args:
-        values: One number for each run; NaN is above all others.
+        values: One number for each run; NaN ranks above all others.
         second: Whether each belongs to the second sample; half of them do.
     """
     order = np.argsort(values, kind="stable")
@@ -100,7 +101,7 @@ def judge_order(values: NDArray[Any], second: NDArray[np.bool_]) -> Split:
 
 
 class Bins(NamedTuple):
-    """Intervals of a coordinate. A value that occurs often has a bin of its own."""
+    """Intervals of a coordinate. A frequent value has a separate bin."""
 
     cuts: NDArray[Any]
 
@@ -116,7 +117,7 @@ class Bins(NamedTuple):
 
 
 def cut_bins(values: NDArray[Any]) -> Bins:
-    """Return bins that hold about equally many of the values."""
+    """Return bins with about equally many of the values in each."""
     ordered = np.sort(values)
     places = np.linspace(0, len(ordered) - 1, CUTS + 1).round().astype(np.int64)
     return Bins(np.unique(ordered[places]))
@@ -125,10 +126,10 @@ def cut_bins(values: NDArray[Any]) -> Bins:
 def choose_bins(
     placed: NDArray[np.int64], second: NDArray[np.bool_], number: int
 ) -> NDArray[np.bool_]:
-    """Return the set of bins that tells two samples apart best, as far as these runs show.
+    """Return the set of bins that best distinguishes two samples on these runs.
 
-    Bins are taken in the order of their own difference, as long as the difference of the set grows
-    against its deviation. The set is one where the second sample has more.
+    Bins are added in decreasing order of their own difference, as long as the difference of the set
+    grows relative to its standard deviation. The second sample has the larger share in the set.
 
     Args:
         placed: The bin of each run.
@@ -153,13 +154,13 @@ def _best_prefix(ours: _Reals, theirs: _Reals) -> tuple[NDArray[np.bool_], float
 
 
 def reject_holm(p: _Reals, alarm: float) -> NDArray[np.bool_]:
-    """Return which hypotheses are rejected, so that any false one is with probability `alarm`.
+    """Return which hypotheses are rejected, with probability `alarm` at most of any false one.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
     Args:
-        p: The p-values, as many as were planned before the data were seen.
-        alarm: The probability of any false rejection, at most.
+        p: The p-values of all tests that were planned before the data were seen.
+        alarm: The maximum probability of any false rejection.
     """
     order = np.argsort(p, kind="stable")
     passes = p[order] <= alarm / np.arange(len(p), 0, -1)
@@ -169,10 +170,10 @@ def reject_holm(p: _Reals, alarm: float) -> NDArray[np.bool_]:
 
 
 def least_advantage(held_out: int, alarm: float = ALARM / 2) -> float:
-    """Return the advantage that a test finds with probability `POWER` if it attains it.
+    """Return the least advantage that a test finds with probability `POWER`.
 
     Args:
-        held_out: The runs that the test is judged by, of both samples.
+        held_out: The number of held-out runs, of both samples.
         alarm: The probability of a false alarm of this test.
     """
     from scipy.special import ndtri

@@ -1,9 +1,8 @@
-"""Many runs of one protocol in one process, as an audit needs them: coalitions' views, and results.
+"""Many runs of one protocol in one process, for audits: the views of a coalition, and the results.
 
 A world is a protocol with its inputs. Its runs share no session, key, coin or noise. Messages are
-encoded, measured and decoded as on any transport, but go from party to party without one: a run
-takes a fraction of the time that a `Cluster` takes for it. Time is simulated and passes only where
-a role sleeps.
+encoded, measured and decoded as on any transport, but go from party to party without one, so a run
+takes a fraction of its time on a `Cluster`. Time is simulated and passes only where a role sleeps.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ _M = TypeVar("_M", bound=Message)
 Role = Callable[..., Awaitable[Any]]
 Inputs = Sequence[object] | Mapping[str, object] | Callable[[Generator], Sequence[object]]
 """Each party's private input, in order or by name; or a function that makes those of each run."""
-# A loop keeps what its tasks leave behind until it ends: batches bound that.
+# A loop keeps what its tasks leave behind until it ends, so batches bound the memory use.
 RUNS_AT_ONCE: Final = 1_000
 
 
@@ -34,11 +33,11 @@ class Arrival(NamedTuple):
     """The metadata of a message that a member of the coalition observes."""
 
     seconds: float
-    """When it was sent or arrived, in seconds since the run began, on the simulated clock."""
+    """The time at which it was sent or arrived, in simulated seconds since the run began."""
     bytes: int
     """The size of its frame."""
     number: int
-    """How many messages the member had sent, or had got, before it."""
+    """The number of messages that the member had sent, or received, before it."""
 
 
 @dataclass(slots=True)
@@ -50,8 +49,8 @@ class MemberView(View):
         result: The value that its role returned.
         session: The public name of the run.
         parties: All participants.
-        received_at: The arrival of each received message.
-        sent_at: The same of each sent message.
+        received_at: The metadata of each received message.
+        sent_at: The metadata of each sent message.
     """
 
     own: object = None
@@ -63,7 +62,7 @@ class MemberView(View):
     _coins: "Coins | None" = None
 
     def coins(self) -> Generator:
-        """Return the member's randomness of the run, at its beginning.
+        """Return the member's randomness of the run, from its beginning.
 
         Raises:
             InputError: If the view does not come from a run of the role.
@@ -81,17 +80,17 @@ class Played(NamedTuple):
     views: Mapping[str, MemberView]
     """The view of each member of the coalition."""
     results: Mapping[str, object]
-    """What each party's role returned."""
+    """The result of each party's role."""
 
 
 class Coins:
-    """The randomness of one party in one run: a stretch of the party's stream."""
+    """The randomness of one party in one run: a section of the party's stream."""
 
     def __init__(self, generator: Generator) -> None:
         self._bits, self._state = generator.bit_generator, generator.bit_generator.state
 
     def again(self) -> Generator:
-        """Return a generator that draws the same once more."""
+        """Return a generator that repeats these draws."""
         bits = type(self._bits)()
         bits.state = self._state
         return Generator(bits)
@@ -110,7 +109,7 @@ class World:
         only: Keyword arguments of one party's role, by its name.
 
     Raises:
-        InputError: If the coalition has no member, has a stranger, or leaves nobody out.
+        InputError: If the coalition is empty, has a member that is not a party, or has all parties.
     """
 
     role: Role
@@ -121,7 +120,7 @@ class World:
     only: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a coalition that is none."""
+        """Refuse an invalid coalition."""
         members, names = frozenset(self.coalition), ", ".join(self.parties)
         for name in (*self.coalition, *self.only):
             if name not in self.parties:
@@ -134,7 +133,7 @@ class World:
         """Return the inputs of a run by party.
 
         Raises:
-            InputError: If there is not one input for each party.
+            InputError: If the number of inputs differs from the number of parties.
         """
         given = self.inputs(rng) if callable(self.inputs) else self.inputs
         if isinstance(given, Mapping):
@@ -147,10 +146,10 @@ class World:
 
 
 def name_parties(inputs: Inputs, parties: int | Sequence[str] | None) -> Parties:
-    """Return the parties of a world: those named, or as many as there are inputs.
+    """Return the named parties of a world, or one party for each input.
 
     Raises:
-        InputError: If inputs are made for each run, and nothing says how many.
+        InputError: If inputs are made for each run, and the number of parties is not given.
     """
     if isinstance(parties, int):
         return Parties(f"party-{number}" for number in range(parties))
@@ -158,7 +157,7 @@ def name_parties(inputs: Inputs, parties: int | Sequence[str] | None) -> Parties
         return Parties(parties)
     if callable(inputs):
         raise InputError.because(
-            "the inputs are made for each run; say how many parties there are", field="parties"
+            "the inputs are made for each run; give the parties or their number", field="parties"
         )
     if isinstance(inputs, Mapping):
         return Parties(inputs)
@@ -172,11 +171,11 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
         world: The protocol and its inputs.
         runs: The number of runs.
         streams: The source of all randomness.
-        name: The name of these runs: others of the same streams share no draw with them.
+        name: The name of these runs: runs of other names share no draw with them.
 
     Raises:
         InputError: If an input is wrong.
-        VeilringError: What ended a run: an audit is of protocols that work.
+        VeilringError: If a run failed, since an audit needs a protocol that works.
         Deadlock: If a run cannot end.
     """
     from veilring.simulation.beside import complete  # noqa: PLC0415  (an extra)
@@ -277,7 +276,7 @@ class _DirectParty(Party):
         """The view of a member.
 
         Raises:
-            InputError: If the party is none.
+            InputError: If the party is not a member.
         """
         if self._view is None:
             raise InputError("coalition", self._me, "a member")
@@ -302,7 +301,7 @@ class _DirectParty(Party):
         receiver.deliver(self._me, arrived, size)
 
     def deliver(self, sender: str, message: Message, size: int) -> None:
-        """Take a message of a peer."""
+        """Add a message from a peer to the inbox."""
         inbox = self._unread.get(sender)
         if inbox is None:
             inbox = self._unread[sender] = deque()
@@ -337,7 +336,7 @@ class _DirectParty(Party):
 
     @override
     def tolerate_losses(self) -> None:
-        """Do nothing: no party is lost in these worlds."""
+        """Do nothing, because no party is lost in these worlds."""
 
     @override
     def give_up(self, peer: str) -> None:
@@ -349,7 +348,7 @@ class _DirectParty(Party):
         """Blame unread messages on their sender, as a session does.
 
         Raises:
-            ProtocolViolation: If a peer sent something that no role asked for.
+            ProtocolViolation: If a peer sent a message that no role asked for.
         """
         for sender, inbox in self._unread.items():
             if inbox:
