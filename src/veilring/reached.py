@@ -1,7 +1,7 @@
 """Marks of situations that a test campaign must reach to be meaningful.
 
 A line such as ``sometimes("a party is lost between its votes and the total")`` costs next to
-nothing and checks nothing. A campaign counts how often it is reached, and reports the marks that no
+nothing and checks nothing. A campaign counts how often it is reached. It reports the marks that no
 world has reached (after the `sometimes` assertions of Antithesis): those named in the source of a
 role, and those that a world has passed while their condition did not hold. Marks of veilring's own
 systems are of the second kind: a campaign in one mode need not reach the marks of another.

@@ -14,7 +14,7 @@ and shared by Shamir among all parties in set-up, so that any t of them can reco
   coordinator passes on missing words.
 5. In a star, the coordinator sends the *totals*.
 
-A party reveals shares for only one set per sum, so both seeds of a party are never reconstructed: a
+A party reveals shares for only one set per sum, so both seeds of a party are never reconstructed. A
 self-mask protects the words of a party that was given up too early, and pairwise masks protect the
 words of each party in the sum. With t > c, the shares of c colluders alone reconstruct nothing. If
 2t > n + c, no two sets have t echoes each, whatever the coordinator and its colluders send;
@@ -124,9 +124,9 @@ class ToldShares(Bound, kind="dropouts.shares"):
     """A party's shares, which open the sum of a set.
 
     Attributes:
-        shares: Its share of one seed of each party, in the order of the roster, with the hashes
-            that lead to its dealer's root: of the self-mask's seed for a party in the sum, of the
-            private key for any other.
+        shares: Its share of one secret of each party, in the order of the roster: the self-mask's
+            seed of a party in the sum, the private key of any other. Each share comes with the
+            hashes that lead to its dealer's root.
     """
 
     shares: tuple[bytes, ...]
@@ -315,7 +315,7 @@ class _Sum:
         missing = () if self.star else await self._take_vectors(named)
         if not self.star:
             sometimes("a party lacks the words of one that is in", bool(missing))
-            sometimes("a party was told no set, and hears of it from others", named is None)
+            sometimes("a party that was sent no set learns it from others", named is None)
         own = _NOTHING if named is None else digest_of(named.members, *named.vectors)
         echoes = await self._echo(own, missing)
         agreed = self._agreed(own, echoes)

@@ -49,7 +49,7 @@ def find_system(name: str) -> type[System]:
     """Return a system by its name.
 
     Raises:
-        InputError: If there is none, or its package cannot be imported.
+        InputError: If no system has this name, or its package cannot be imported.
     """
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")

@@ -149,7 +149,7 @@ class SharedSeeds:
         """Return the seeds of the next sum, once: shares are revealed for only one set.
 
         Raises:
-            InputError: If there are none left.
+            InputError: If no seeds are left.
         """
         if not self._seeds:
             raise InputError.because(

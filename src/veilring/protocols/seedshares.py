@@ -97,7 +97,7 @@ class Branch(NamedTuple):
 
     share: bytes
     siblings: tuple[bytes, ...]
-    """From the bottom to the top."""
+    """The hashes of the siblings, from the bottom to the top."""
 
     def root(self, place: int) -> bytes:
         """Return the root of the tree in which this is the leaf at a place."""

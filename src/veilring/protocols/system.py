@@ -440,7 +440,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Membership:
-    """How a party takes part in a deployment in which all parties hold rows.
+    """The functions and arguments of a party in a deployment where all parties hold rows.
 
     One party asks, for itself or for a client, and the others join it.
 
@@ -697,10 +697,10 @@ class System(Section, ABC):
         return make_example(parties)
 
     def comparisons(self, example: Example) -> tuple[Comparison, ...]:
-        """Return pairs of worlds, with what the promise says of telling them apart.
+        """Return pairs of worlds, each with the promised bound on the difference of their views.
 
         By default one row is removed, or one query replaced, where there is an ε; otherwise two
-        parties exchange their rows, which nobody else may notice.
+        parties exchange their rows, which no other party may notice.
 
         Args:
             example: The first world of each pair, such as that of `example`.

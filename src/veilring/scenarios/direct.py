@@ -29,7 +29,7 @@ from veilring.simulation.beside import Runner, Start, begin, complete
 
 R = TypeVar("R")
 Parts: TypeAlias = Sequence[Table | Rows] | Mapping[str, Table | Rows]
-"""What each party holds: a table with its public ranges, or rows that are scaled already."""
+"""The rows of each party: a table with its public ranges, or rows that are scaled already."""
 Role: TypeAlias = Callable[..., Awaitable[R]]
 """A coroutine function over a `Party` and its own input."""
 

@@ -103,8 +103,8 @@ class Beliefs:
 
     Attributes:
         cells: The centres of the cells of a map, row by row from the south, shape (cells, 2).
-        shares: The probability of each cell, by kind of question, shape (cells,); a priori all
-            cells were equally likely.
+        shares: The probability of each cell, by kind of question, shape (cells,); the
+            prior is uniform.
         query: The location of the query.
     """
 

@@ -138,7 +138,7 @@ def load_rows(data: DataSection) -> Table:
     """Load the data set of a scenario.
 
     Raises:
-        ScenarioError: If there is none, or it is not a table for classification.
+        ScenarioError: If the data set is missing, or is not a table for classification.
     """
     source = data.source
     try:

@@ -239,7 +239,7 @@ class Report:
         accuracy: The share of queries that got their true class.
         reference_accuracy: The accuracy of the non-private classifier on the pooled rows of the
             parties that took part.
-        majority_accuracy: The accuracy of always answering the most frequent class of the rows.
+        majority_accuracy: The accuracy of always answering the majority class of the rows.
         agreement: The share of queries on which the private and the pooled classifier agree.
         labels: The class of each query.
         cost: The measured cost of the attempts that succeeded.

@@ -148,7 +148,7 @@ class RunSection(Section):
             the run.
         session_seconds: The time limit of one attempt at a batch; by default the runtime's.
         fault_seconds: In the simulation, the time from the start within which faults of all
-            classes, drawn from the seed, strike; by default there are none.
+            classes, drawn from the seed, strike; by default no faults are drawn.
     """
 
     seed: int | None = Field(None, ge=0, description="a whole number of at least 0")
@@ -203,7 +203,7 @@ class Scenario(Section):
         description: A one-line description.
         data: The data set.
         partition: The partition of the rows.
-        parties: Who takes part.
+        parties: The participants.
         protocol: The system and its parameters.
         network: The runtime and the links.
         run: The seed, the retries and the estimates.

@@ -511,7 +511,7 @@ class SteppingSelector(selectors.BaseSelector):
     Args:
         environment: The environment whose events are processed.
         step: A function that processes the next event.
-        deadlock: A function that builds the error for when there is none.
+        deadlock: A function that builds the error to raise if no event is left.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class Topology:
         """Return the properties of the direct link.
 
         Raises:
-            InputError: If there is none.
+            InputError: If the two parties have no link.
         """
         if self._graph is None:
             return self._default

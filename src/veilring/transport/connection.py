@@ -3,8 +3,8 @@
 TLS does not distinguish a stream that ended from one that was cut: asyncio shows both as a clean
 close. A deliberate end is therefore announced and answered in our own frames (`frames.GOODBYE`),
 and any other end is a loss. The answer is as important as the announcement: while a peer is still
-sending, closing a socket resets the connection and discards our own last frames, so the side that
-leaves first keeps reading until the other's goodbye confirms that all of it arrived.
+sending, closing a socket resets the connection and discards our own last frames. The side that
+leaves first therefore keeps reading until the other's goodbye confirms that all frames arrived.
 """
 
 import asyncio
@@ -401,7 +401,7 @@ class Incoming(Connection):
 class Links:
     """The connections of one endpoint, and their interface to it.
 
-    A peer that was lost may return, but only after its node was told of the loss: until then a
+    A peer that was lost may return, but only after its node has noticed the loss: until then a
     message for the old process could reach the new one.
 
     Args:
@@ -546,11 +546,11 @@ class Links:
         self.pulse()
 
     def hand_out(self) -> None:
-        """Record that the node uses the endpoint: from now on it is told of losses."""
+        """Record that the node uses the endpoint: from now on losses are reported to it."""
         self._is_handed_out = True
 
     def acknowledge_loss(self, peer: str) -> None:
-        """Record that the node knows of a peer's loss: the peer may return."""
+        """Record that the node noticed a peer's loss: the peer may return."""
         self._unacknowledged.discard(peer)
         self.pulse()
 

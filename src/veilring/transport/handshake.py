@@ -45,7 +45,7 @@ class Hello(Message, kind="transport.hello"):
     The first four fields never change: a new version changes the ones after them.
 
     Attributes:
-        terms: The public keys of the terms as written by `terms_text`; empty if there are none.
+        terms: The public keys of the terms as written by `terms_text`; empty without terms.
     """
 
     version: int

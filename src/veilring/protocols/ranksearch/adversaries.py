@@ -1,4 +1,4 @@
-"""Malicious parties of rank search: they lie in sums that are masked.
+"""Malicious parties of rank search: they add false counts to masked sums.
 
 A mask protects a lie like the truth: a party that adds to its masked words adds to the total. The
 documentation measures the gain of each adversary, and which check detects it.

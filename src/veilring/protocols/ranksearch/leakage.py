@@ -1,7 +1,7 @@
 """The leakage of the opened totals of rank search, which reveals nothing else.
 
 No message reveals anything about one party: a simulator can produce every view of up to n - 2
-parties from the totals. What remains to be measured is the leakage of the totals themselves. They
+parties from the totals. This module measures the leakage of the totals themselves. They
 reveal an interval for the distance of the k-th nearest row, and those above k reveal how nearby
 rows are spread over parties.
 """

@@ -3,9 +3,9 @@
 With `reveal = "totals"` all parties learn: the queries, the total of clipped counts at each
 threshold searched, the radius, the vote totals and the labels. n - 2 colluders learn nothing more
 about the others; see the chapter on leakage. With `votes` the counts stay secret-shared, and only
-comparisons with k are opened: all parties learn the final interval of the search, how it ended, the
-vote totals and the labels, and fewer than half of them together learn nothing more. With `label`
-the votes stay secret-shared as well: they learn the labels, and the number of votes in case of
+comparisons with k are opened. All parties learn the final interval of the search, how it ended, the
+vote totals and the labels. Fewer than half of them together learn nothing more. With `label` the
+votes stay secret-shared as well: the parties learn the labels, and the number of votes in case of
 ties.
 
 Every message carries the hash of its sender's public inputs: parties, parameters, queries and all

@@ -45,7 +45,7 @@ from veilring.transport.messages import Array
 
 _ENVELOPE_BYTES: Final = 256  # session, kind, digest and header of an array: under 150 bytes
 PIECE_BYTES: Final = FRAME_BYTES_MAX - _ENVELOPE_BYTES
-"""The most bytes of words in one message; a party sends a round's in as many as they take."""
+"""The most bytes of words in one message; a party splits a round's words into several messages."""
 
 _R = TypeVar("_R")
 _Words = Annotated[NDArray[np.unsignedinteger[Any]], Array("|u1 <u2", 1)]
@@ -203,7 +203,7 @@ def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, i
     Args:
         parties: The number of parties, n.
         classes: The number of classes.
-        queries_by_most: For each bound of all parties' votes on a query the number of queries.
+        queries_by_most: The number of queries by the bound on all parties' votes on a query.
     """
     costs = []
     for most, queries in queries_by_most.items():
@@ -243,6 +243,6 @@ def _pieces(
 
 
 def _piece_sizes(count: int, word: np.dtype[Any]) -> list[int]:
-    """Return the words of each message that carries a number of them; none if there are none."""
+    """Return the number of words in each message, for a total number of words; empty for 0."""
     most = PIECE_BYTES // word.itemsize
     return [min(most, count - start) for start in range(0, count, most)]

@@ -91,7 +91,7 @@ class RankSearch(System):
         name: `rank-search`.
         k: The number of nearest rows that vote; all rows that tie at the k-th place do.
         arity: The number of parts into which a step of the search divides an interval.
-        reveal: What all parties learn besides the labels.
+        reveal: The most detailed results that all parties learn.
         sum: The way to add up totals: each party itself, or the client, which sends them to the
             others.
         weights: The weight of a row's vote.

@@ -166,12 +166,12 @@ class ReleasedModel:
 
         Args:
             rows: A table of the same columns, the path of a CSV file that has them, or an array of
-                shape (rows, features) in the units of the schema's ranges, in which a column of
-                categories is a feature of 0 or 1 for each of them. Other columns of a file, such as
-                a label, do not count.
+                shape (rows, features). An array is in the units of the schema's ranges, with one
+                feature of 0 or 1 for each category of a column. Other columns of a file, such as a
+                label, are ignored.
 
         Raises:
-            InputError: If a column is missing, a number is none, or a category is not public.
+            InputError: If a column is missing, a cell is not a number, or a category is not public.
         """
         return self.named(self.classifier.predict(self.to_unit(rows)))
 

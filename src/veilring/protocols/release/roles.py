@@ -67,7 +67,7 @@ def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> No
 
     Args:
         rows: A party's rows.
-        parameters: What it holds.
+        parameters: The public parameters of the release.
         parties: The number of parties that take part.
 
     Raises:
@@ -214,7 +214,7 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
     Args:
         party: This participant.
         sender: The party that has the totals.
-        parameters: What it should have released.
+        parameters: The public parameters of the release.
 
     Raises:
         ProtocolViolation: If it sent totals of other lengths, or of other numbers of parties.

@@ -78,8 +78,8 @@ class Release(System):
         delta: The δ; 0 for a pure guarantee.
         tolerated: The number of parties that may collude, the observer included, so that 0 is
             equivalent to 1. `auto` is fewer than half of them.
-        lost: The number of parties that may be lost while they release, for which there is more
-            noise; with 0 the loss of one ends the release.
+        lost: The number of parties that may be lost while they release. Each adds noise to make up
+            for them; with 0 the loss of one party ends the release.
         statistic: The statistic to add up; `auto` follows from public numbers by a rule.
         law: The law of noise that is not pure.
         rows: The declared total number of rows, which is public; 0 if it is known, as in an

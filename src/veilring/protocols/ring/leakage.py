@@ -254,8 +254,8 @@ def exposure_to_coalition(
     It sees the vectors that enter and leave every unbroken run of honest hops. Entries of the
     second that are not in the first come from the parties of that run: from a single party,
     exactly. The start vector and the result are public, so the starter in round 1 needs only a
-    corrupt successor, and the last party in the last round only a corrupt predecessor. For a party
-    between two corrupt neighbours `exactly` is its `HopLeakage.exposure_by_party`.
+    corrupt successor, and the last party in the last round only a corrupt predecessor. `exactly`
+    equals `HopLeakage.exposure_by_party` for a party between two corrupt neighbours.
 
     Args:
         values: As for `estimate_hop_leakage`, shape (T, n, k).
@@ -389,7 +389,7 @@ def cut_trials(trials: int, entries: int) -> Iterator[slice]:
     """Yield slices of at most `CHUNK_TRIALS` trials whose transcripts fit `TRANSCRIPT_ENTRIES`.
 
     Args:
-        trials: The number of trials in all.
+        trials: The total number of trials.
         entries: The number of entries of one trial's transcript.
     """
     return cut_rows(trials, entries, min(TRANSCRIPT_ENTRIES, CHUNK_TRIALS * entries))
@@ -459,9 +459,9 @@ def watch_distinct(
     A hop takes the greatest entries out of the vector and puts as many others in: they are born on
     it. If no two numbers of a trial are equal, births show all that `watch_hops` finds by comparing
     multisets, while the ring runs and without a search. An entry is fresh to the successor if it
-    was born after the vector that the successor knows; it is the party's own if this hop was the
-    party's honest answer and bore it; and it is in the result if it lives to the end and is no
-    noise above `upper`. Values from a continuous law are distinct but for a chance of about 2**-53
+    was born after the vector that the successor knows. It is the party's own if this hop was the
+    party's honest answer and bore it. It is in the result if it lives to the end and is not noise
+    above `upper`. Values from a continuous law are distinct but for a chance of about 2**-53
     a pair.
 
     Args:

@@ -42,10 +42,9 @@ _FIRST: Final = (
     " accuracy, then the fewest bytes."
 )
 _RING: Final = (
-    "Second choice: a system without an ε, the least leaking first, that is useful and close, and"
-    " for which every measure of its leakage, with its interval, is below"
-    f" {percent(LEAK_MAX)}: a guess at the owner of a distance is wrong more"
-    " often than right."
+    "Second choice: the useful and close system without an ε that leaks least. Every measure of its"
+    f" leakage, with its interval, must be below {percent(LEAK_MAX)}: a guess at the owner of a"
+    " distance is then wrong more often than right."
 )
 _OWNED: Final = (
     "Third choice: a line with a trusted party that is useful, close and not dominated, in the same"

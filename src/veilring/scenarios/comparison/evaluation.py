@@ -26,7 +26,7 @@ class Labeller(Protocol):
         """The name, the form and the ε, which identify it."""
 
     def label(self, split: DealtSplit, question: Question) -> Labels:
-        """Return the labels of the first held-out rows, as many as the question asks for."""
+        """Return the labels of the first held-out rows, in the number that the question gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Right:
 
     Attributes:
         pooled: Whether the pooled classifier is right.
-        majority: Whether the most frequent class of the training rows is right.
+        majority: Whether the majority class of the training rows is right.
     """
 
     pooled: NDArray[np.bool_]
@@ -110,7 +110,7 @@ class Marks:
     Attributes:
         own: The share for the system.
         pooled: The share for the pooled classifier.
-        majority: The share for the most frequent class.
+        majority: The share for the majority class.
         queries: The number of those queries.
     """
 

@@ -1,16 +1,12 @@
 """Writing and reading the folder of a run.
 
-========================  ==========================================================
-file                      contents
-========================  ==========================================================
-`scenario.toml`           the scenario as it was run
-`versions.json`           the versions of the software
-`report.json`             the results, if the run succeeded
-`error.json`              the error, if the run failed
-`trace.parquet`           each message and its times: the fields of `TracedMessage`
-`events.json`             the events at parties: a list of marks
-`model.json`              the public model, if the system makes one
-========================  ==========================================================
+- `scenario.toml`: the scenario as it was run.
+- `versions.json`: the versions of the software.
+- `report.json`: the results, if the run succeeded.
+- `error.json`: the error, if the run failed.
+- `trace.parquet`: each message and its times, with the fields of `TracedMessage`.
+- `events.json`: the events at parties, as a list of marks.
+- `model.json`: the public model, if the system makes one.
 """
 
 import json

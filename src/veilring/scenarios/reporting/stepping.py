@@ -1,7 +1,7 @@
-"""The steps of a run: after each event, which messages are in flight and where each party stands.
+"""The steps of a run: after each event, the messages in flight and the state of each party.
 
 An event is a sending, a receipt, a loss, a fault that strikes or is over, or a mark of a party. All
-is worked out here; the page only looks up what holds at a step.
+states are computed here; the page only looks up the states at a step.
 """
 
 import math
@@ -94,7 +94,7 @@ class Spell(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Where a party stands from a step on."""
+    """The state of a party from a step on."""
 
     step: int
     state: str
@@ -141,7 +141,7 @@ class Story(NamedTuple):
         return tuple(each for each in self.flights if each.first <= step < each.last)
 
     def stand(self, party: str, step: int) -> Moment:
-        """Return where a party stands at a step.
+        """Return the state of a party at a step.
 
         Args:
             party: One of `parties`.
@@ -161,7 +161,7 @@ def tell_story(
 ) -> Story | None:
     """Return the steps of a run; `None` if it has no message, or more than `PARTIES_MAX` parties.
 
-    Where a message that was never received ended is not recorded. It counts as lost when the
+    The record lacks the end of a message that was never received. It counts as lost when the
     connection breaks, or when its receiver is down or its receiver's role has ended; otherwise when
     the last message of its session passes.
 
@@ -431,7 +431,7 @@ class _Turn(NamedTuple):
 
 @dataclass(slots=True)
 class _Standing:
-    """Where a party stands while its events pass by."""
+    """The state of a party while its events are processed."""
 
     session: str = ""
     ended: str = ""

@@ -112,9 +112,7 @@ def accuracies(report: Report) -> tuple[Share, ...]:
     return (
         Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows"),
         Share("pooled kNN", report.reference_accuracy, pooled),
-        Share(
-            "majority class", report.majority_accuracy, "the most frequent class for every query"
-        ),
+        Share("majority class", report.majority_accuracy, "the largest class for every query"),
         Share("agreement", report.agreement, "of labels equal those of the pooled kNN"),
     )
 
@@ -139,7 +137,7 @@ def promised(report: Report) -> tuple[SummaryLine, ...]:
 
 
 def adversaries(scenario: Scenario) -> str:
-    """Describe the malicious parties; empty if there are none."""
+    """Describe the malicious parties; empty if all parties are honest."""
     return "; ".join(f"{party}, {table['kind']}" for party, table in scenario.adversaries.items())
 
 
@@ -229,7 +227,7 @@ def _totals(found: TotalsFindings) -> Iterable[SummaryLine]:
     yield SummaryLine("totals read", _of(found.right, found.totals), meaning)
     meaning = "of these sums are the count of a single party"
     yield SummaryLine("counts exposed", _of(found.alone, found.totals), meaning)
-    meaning = "owners of nearest rows outside it, as many as by guessing: the view shows no more"
+    meaning = "owners of nearest rows outside it, named by guessing: the view shows no more"
     guessed = f"{_expected(found.guessed)} of {found.nearest:,}"
     yield SummaryLine("owners named", guessed, meaning)
 

@@ -1,17 +1,17 @@
 """The epsilon that remains if noise shares are missing, or known to a coalition.
 
-What one count loses
+Loss of one count
     `g(epsilon)`: epsilon if the total exponent A of the noise is at least 1, and for A < 1 what
     `privacy.shares` derives, with its p, c and `x = e**(-2 epsilon)`.
 
-What a batch loses
+Loss of a batch
     A row's queries are a clique S, and `omega(i) >= |S|` for i in S. g rises with epsilon: a
     ratio of two power series rises with x where the ratios of their coefficients, here
     `c[j + 1] / c[j]`, rise with j (Biernacki and Krzyz 1955), and q rises with x too, so that
     `p(1) / p(0)` falls as epsilon rises. Let i be the query of S with the least omega, and so with
     the greatest share: all of S together lose at most `|S| g(epsilon_i) <= omega(i) g(epsilon_i)`.
 
-What a batch loses, whatever comes out
+Loss of a batch for any outcome
     Where radii are found for k, omega is part of the answer. For A < 1 no plan loses more than that
     of a clique of the whole batch, `worst_plans`: `m g(epsilon / m)` rises with m, that is,
     h = g / t falls as t = epsilon rises. p(d) is in proportion to the integral over a period of
@@ -28,7 +28,7 @@ What a batch loses, whatever comes out
     other zero on it stays so. If h' were not negative somewhere, h would rise from there on, since
     h > 1 always; but h comes down to 1, as `g <= t + ln(1 / A)`.
 
-Whose shares count
+Shares that protect a row
     A coalition knows its own shares, and of the others it learns the sum of each group that
     `ring.algorithm.sums.leaked_groups` finds. A row is protected by the shares of its own group
     alone. By `shares` all honest parties are one group. On a single ring two colluders with one

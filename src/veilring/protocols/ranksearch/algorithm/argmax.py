@@ -1,11 +1,11 @@
 """The class with the most votes, computed from secret-shared totals; nothing else is opened.
 
-Votes are whole numbers up to a public K. Up to `ONE_HOT_MAX` of them each total v has a one-hot:
-`v + r` is opened for an unknown uniform r, whose shared powers give those of v, and these give
-[v = j] for each j, linearly. Whether one class beats another is a product of one-hots, and `L_c`,
-the number of classes that beat c, a sum of such, with one product dealt again a class. Exactly one
-L_c is 0, that of the class with most votes, or of the lowest of several; `R_c · L_c` is opened,
-with R_c never 0.
+Votes are whole numbers up to a public K. If K is at most `ONE_HOT_MAX`, each total v has a one-hot
+encoding. `v + r` is opened for an unknown uniform r, whose shared powers give those of v, and these
+give [v = j] for each j, linearly. Whether one class beats another is a product of one-hots. `L_c`,
+the number of classes that beat c, is a sum of such products, with one product dealt again a class.
+Exactly one L_c is 0: that of the class with the most votes, or of the lowest of several. Then
+`R_c · L_c` is opened, with R_c never 0.
 
 With more votes, two of them are compared by bits, in a tournament of classes. As `|d| < p/2`, the
 difference d = v_a - v_b is negative iff 2d mod p is odd; that is the lowest bit of `2d + r`, which
@@ -159,7 +159,7 @@ def _power_levels(most: int) -> list[int]:
 def _powers(
     dealer: Dealer, base: Ints, most: int, along: list[Part]
 ) -> Play[tuple[Ints, list[Ints]]]:
-    """Return the powers of a shared number up to a bound, and the sums of what went along."""
+    """Return the powers of a shared number up to a bound, and the sums of the parts sent along."""
     powers, opened = base[None, :], list[Ints]()
     for products in _power_levels(most):
         raised = (powers[-1] * powers[:products]).ravel()
@@ -172,7 +172,7 @@ def _powers(
 def _one_hots(powers: Ints, masked: Ints, p: int) -> Ints:
     """Return shares of [v = j], shape (K + 1, totals), of v = masked - r and the powers of r.
 
-    By the binomial theorem `v^m / m!` is the sum of `masked^i / i! · (-r)^(m-i) / (m-i)!`.
+    By the binomial theorem, `v^m / m!` is the sum of `masked^i / i! · (-r)^(m-i) / (m-i)!`.
     """
     degree = len(powers)
     signs = np.where(np.arange(degree + 1) % 2, p - 1, 1)

@@ -1,14 +1,14 @@
 """Whether fewer than k rows overall are within a threshold, from secret-shared counts.
 
 With T the total of clipped counts, `z = R · Π_{j<k} (T - j)` is 0 where T < k, and uniform on
-1 … p - 1 elsewhere, since R is random and never 0; that is all that is opened. Whether T = k is
-opened at one threshold of a query only, the lowest with T >= k, as `R' · (T - k)`: T rises with the
-threshold, so if it is not k there it is k nowhere. All of it follows from the interval that is
-found, and from whether it ended by T = k.
+1 … p - 1 elsewhere, since R is random and never 0. Only z is opened at each threshold. Whether
+T = k is opened at one threshold of a query only, the lowest with T >= k, as `R' · (T - k)`: T rises
+with the threshold, so if it is not k there it is k nowhere. All opened values follow from the
+interval that is found, and from whether it ended by T = k.
 
 The product takes as many rounds as a tree of k + 1 factors, but some 2√k products of shared numbers
-in place of k - 1: the powers of T up to b give each run of b factors, as a sum with public weights.
-Near the next power of 2 that would take a round more; then b is smaller, and products up to k/2.
+instead of k - 1. The powers of T up to b give each run of b factors, as a sum with public weights.
+Near the next power of 2 this would take another round; then b is smaller, with up to k/2 products.
 """
 
 import math
@@ -194,7 +194,7 @@ def _compare(  # noqa: PLR0917  (what was dealt, and what it is for)
 def _could_be(asked: Asked, below: NDArray[np.bool_], own: Ints, k: int) -> bool:
     """Return whether honest parties could have this outcome, as far as one of them can tell.
 
-    T < k is not at a threshold above one with T >= k, and not where a party has k rows by itself.
+    T < k cannot hold at a threshold above one with T >= k, nor where one party alone has k rows.
     """
     falling = below[:-1] | ~below[1:] | (np.diff(asked.owner) > 0)
     return bool(falling.all() and not (below & (own >= k)).any())

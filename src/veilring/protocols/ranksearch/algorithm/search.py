@@ -44,11 +44,11 @@ Count = Callable[["Asked"], NDArray[np.int64]]
 
 
 class End(IntEnum):
-    """How the search for a query's radius ended."""
+    """The end of the search for a query's radius."""
 
     SEARCHING = 0
     EXACT = 1
-    """At a threshold with T = k: exactly k rows of all parties lie within the radius."""
+    """At a threshold with T = k: exactly k rows of all parties are within the radius."""
     FEW = 2
     """All parties together have fewer than k rows."""
     TIED = 3
@@ -100,10 +100,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
-    """Where the thresholds of each open query reach k rows; all of shape (open,).
+    """The thresholds at which each open query reaches k rows; all of shape (open,).
 
     Attributes:
-        at: The position of the lowest threshold with T >= k, one behind the last if there is none.
+        at: The position of the lowest threshold with T >= k, one behind the last if none has.
         has_below: Whether a threshold has T < k; it is the one before.
         is_reached: Whether a threshold has T >= k.
     """
@@ -119,12 +119,12 @@ class Reach:
         return reached, self.at[reached]
 
     def above(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
-        """Return the value at each lowest threshold with T >= k, or another if there is none."""
+        """Return the values at the lowest thresholds with T >= k; `otherwise` where none has."""
         at = np.minimum(self.at, len(at_thresholds) - 1)
         return np.where(self.is_reached, at_thresholds[at], otherwise)
 
     def under(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
-        """Return the value at each largest threshold with T < k, or another if there is none."""
+        """Return the values at the largest thresholds with T < k; `otherwise` where none has."""
         return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
 
 
@@ -151,7 +151,7 @@ class Found:
 
     Attributes:
         radii: Shape (Q,): the rows within it vote.
-        lower: Shape (Q,): the greatest threshold that was asked with T < k; -1 if there is none.
+        lower: Shape (Q,): the greatest threshold that was asked with T < k; -1 if none had.
         ends: Shape (Q,), of `End`.
         steps: The number of thresholds of each step, for all queries together.
         shared: The amounts dealt and opened by each step, if counts stay secret-shared.

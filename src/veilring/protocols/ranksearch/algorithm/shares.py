@@ -4,8 +4,8 @@ Party i of n, from 0, holds a polynomial's value at i + 1; the secret is its val
 degree t = ⌊(n - 1)/2⌋ any t parties know nothing about it, and 2t + 1 <= n suffice for a product.
 Four rules make the opened values perfectly simulatable:
 
-- What two parties multiply by themselves has degree 2t, and no random polynomial. It is dealt again
-  at degree t, or opened with a fresh sharing of zero of degree 2t added to it.
+- A product that each party computes from its own shares has degree 2t, and its polynomial is not
+  random. It is dealt again at degree t, or opened with a fresh sharing of zero of degree 2t added.
 - A secret random element is the sum of elements drawn by t + 1 parties: among any t + 1, one is
   outside of the coalition. More would not help, because t + 1 parties know all secrets anyway.
 - An element that must not be 0 is drawn with another one: their product is opened, and 0 discards
@@ -51,7 +51,7 @@ def prime_above(bound: int) -> int:
     """Return the smallest of the primes above a bound.
 
     Raises:
-        InputError: If there is none.
+        InputError: If the largest prime is not above the bound.
     """
     for prime in PRIMES:
         if prime > bound:
@@ -139,9 +139,9 @@ class Part:
     Attributes:
         weights: The weight of each sender's words, shape (senders,).
         count: The number m of words that each sends to each.
-        words: A sender's own: shape (n, m), to each party its row; or (m,), the same told to all.
-            What a party that does not send would have sent is left out.
-        is_told: Whether the same is told to all, so that it is public from now on.
+        words: The words of this sender: shape (n, m), one row for each party; or (m,), the same
+            words for all. `None` at a party that does not send.
+        is_told: Whether all parties get the same words, which are public from then on.
     """
 
     weights: Ints

@@ -249,10 +249,10 @@ def could_be_votes(
 
 
 def most_rows(totals: Votes, found: Found, k: int) -> NDArray[np.int64]:
-    """Return the rows within each radius, shape (Q,), as far as the way it was found tells.
+    """Return a bound on the number of rows within each radius, shape (Q,), from public results.
 
-    They are k where the search ended at k, and more where rows tie. Where there are fewer than k,
-    they are as many as the votes allow.
+    It is k where the search ended at k, and k + 1 where rows may tie. With fewer than k rows, the
+    votes bound their number.
     """
     votes = totals.counts.sum(axis=1, dtype=np.uint64)
     if totals.weighted is not None:

@@ -115,7 +115,7 @@ class DiscriminantNoise(NamedTuple):
     Attributes:
         sums: The noise of the sums of directions by class.
         counts: The noise of the numbers of rows.
-        second: The noise of the sum of u u^T: of its diagonal entries, and sqrt(2) times that of
+        second: The noise of the sum of `u u^T`: of its diagonal entries, and sqrt(2) times that of
             others.
     """
 
@@ -139,7 +139,7 @@ def decode_discriminant(
     Args:
         sums: Shape (classes, features), of directions u.
         counts: Shape (classes,), rows.
-        second: Shape (features, features), the sum of u u^T.
+        second: Shape (features, features), the sum of `u u^T`.
         frame: The frame of the rows.
         classes: The names of the classes.
         kappa: The number of spectral norms of the noise to add to each eigenvalue.

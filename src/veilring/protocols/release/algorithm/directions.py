@@ -246,7 +246,7 @@ class ClassMeans(Statistic[DirectionClassifier]):
 
 @dataclass(frozen=True, slots=True)
 class Discriminant(Statistic[DirectionClassifier]):
-    """Sums by class of directions u, the numbers of rows, and the sum of u u^T; L2 only.
+    """Sums by class of directions u, the numbers of rows, and the sum of `u u^T`; L2 only.
 
     Attributes:
         features: The public schema.

@@ -140,7 +140,7 @@ class Statistic(ABC, Generic[Decoded_co]):
 
     @abstractmethod
     def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
-        """Return what each row adds: a function of the row and its label alone, never of others.
+        """Return the entries that each row adds, from the row and its label alone.
 
         Args:
             rows: Shape (rows, features), in [0, 1]. Secret.

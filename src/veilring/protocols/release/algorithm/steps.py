@@ -37,7 +37,7 @@ class ReleaseParameters:
 
     Raises:
         InputError: If no noise is drawn at the budget, a statistic is too large for its words, or
-            one's own is no dataclass.
+            the custom statistic is not a dataclass.
     """
 
     features: Features

@@ -1,4 +1,4 @@
-"""Tallies: how many rows of each class have a value, lie in a cell, or reach a leaf.
+"""Tallies: the numbers of rows of each class that have a value, fall into a cell or reach a leaf.
 
 Counts are whole numbers already. A row adds 1 at a fixed number of positions, so the same sum has
 an L1 bound, for pure epsilon, and a smaller L2 bound. A scale above 1 multiplies them: noise of a
@@ -40,7 +40,7 @@ from veilring.protocols.release.algorithm.statistic import (
 GRID_COLUMNS_MAX: Final = 4
 """With more columns even 3 cells per side make more cells than most tables have rows."""
 SIDE_MIN: Final = 3
-"""With fewer cells a side, classes that lie in the middle are cut apart."""
+"""With fewer cells per side, a class in the middle is cut apart."""
 SIDE_MAX: Final = 32
 """In four columns this makes a million cells; more would make a sum that is too large to send."""
 

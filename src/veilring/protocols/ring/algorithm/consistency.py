@@ -4,13 +4,13 @@ PP-TopK is designed for semi-honest parties. A malicious party can insert any va
 But a party that removes others' entries can be detected, because honest hops displace only the last
 entries of the vector.
 
-What one honest hop does (Algorithm 2), for sorted `G` and an `x` of which a copy is displaced
+One honest hop (Algorithm 2), for sorted `G` and an `x` of which a copy is displaced
     The displaced entries are the last m, so `x >= G[k-m+1]`. If the party inserts, the new last
     entry is `G'[k] <= G[k-m+1] <= x`. If it answers with noise, all that is drawn is at most
     `max(G'[k] + delta, G[k-m+1]) <= x + delta`. And a hop that displaces other entries, or none,
     lifts the last entry by at most `delta`, for the same reason.
 
-What h honest hops do
+A run of h honest hops
     If the vector holds fewer copies of `x` after them than before, some hop displaced one. Right
     after it the last entry was at most `x + delta`, and at most h hops lifted it, so that it is at
     most `x + h * delta` now. **An entry that is more than `h * delta` below the last one must still

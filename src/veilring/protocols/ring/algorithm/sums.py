@@ -1,11 +1,13 @@
 """Secure sums: methods, fixed point in Z_{2^64}, masks, shares, cycles, and exposed inputs.
 
-Sources: Xiong, Chitti and Liu, SAC 2007, Algorithm 3; Clifton, Kantarcioglu, Vaidya, Lin and Zhu,
-"Tools for privacy preserving distributed data mining", SIGKDD Explorations 2002, for the split over
-edge-disjoint cycles; Walecki's construction as in Alspach, "The wonderful Walecki construction",
-Bulletin of the ICA 2008. How each method is run is in `veilring.protocols.ring.roles`.
+`veilring.protocols.ring.roles` runs the methods. Sources:
 
-What a semi-honest coalition learns, exactly
+- Xiong, Chitti and Liu, SAC 2007, Algorithm 3.
+- Clifton, Kantarcioglu, Vaidya, Lin and Zhu, "Tools for privacy preserving distributed data
+  mining", SIGKDD Explorations 2002, for the split over edge-disjoint cycles.
+- Alspach, "The wonderful Walecki construction", Bulletin of the ICA 2008, for Walecki's cycles.
+
+The exact view of a semi-honest coalition
     Party i splits its input `v_i` into uniform shares `x_ij`, one for each of s cycles (s = 1: the
     plain ring), and cycle j adds up the `x_ij` under a uniform mask of the starter. All learn the
     total. In cycle j the coalition sees the vector enter and leave every maximal run of honest
@@ -182,10 +184,10 @@ def split_shares(
 def walecki_cycles(n: int) -> tuple[tuple[int, ...], ...]:
     """Return `(n-1)//2` edge-disjoint Hamiltonian cycles of the complete graph on n vertices.
 
-    With `M = (n-1)//2`, cycle i is vertex 0 followed by the zigzag `i, i+1, i-1, i+2, …, i+M` in
-    Z_{2M}, whose elements are the vertices 1 to 2M. If n is even, the last vertex enters each
-    cycle at the middle of its zigzag: the edges that it splits are disjoint, so its own edges are
-    distinct, and a perfect matching is left over.
+    Let `M = (n-1)//2`, and let the vertices 1 to 2M be the elements of `Z_{2M}`. Cycle i is vertex
+    0 followed by the zigzag `i, i+1, i-1, i+2, …, i+M` in `Z_{2M}`. If n is even, the last vertex
+    enters each cycle at the middle of its zigzag: the edges that it splits are disjoint, so its own
+    edges are distinct, and a perfect matching is left over.
 
     Args:
         n: Number of vertices, at least 3.

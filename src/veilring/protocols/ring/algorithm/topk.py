@@ -5,7 +5,7 @@ Algorithm 2 and Section 5.1. Vectors are sorted ascending; the leading axis is a
 runs (queries when networked, trials when estimating), and a party's missing values are `+inf`.
 
 One party's step comes first, then the number of rounds that makes the result exact, and then the
-whole ring many times over: the Monte Carlo driver calls the same `topk_step` as a networked party,
+whole ring many times over. The Monte Carlo driver calls the same `topk_step` as a networked party,
 so the estimates are for the deployed code. In rings of rings the steps are those of one ring: a
 group's result is to the ring of starters what a party's own values are to a group.
 """
@@ -32,7 +32,7 @@ def cut_rows(rows: int, width: int, entries: int) -> Iterator[slice]:
     """Yield slices of at most the given number of entries, and of one row at least.
 
     Args:
-        rows: The number of rows in all.
+        rows: The total number of rows.
         width: The number of entries of a row, at least 1.
         entries: The number of entries of a slice.
     """

@@ -4,10 +4,10 @@ Predecessor and successor together see every input and output of the victim. Giv
 behaviour of the rest of the ring is independent of whether an entry is real: neither the later
 vectors nor the public result add information. So the posterior needs only the victim.
 
-A party inserts at most once, and passes everything on unchanged afterwards. Let L be the last
-round in which it changed the vector. What it put in before is noise for certain. What it put in in
-round L is its own, all of it, if it inserted then; else it is noise, all of it, and the party never
-inserted. With p the probability of noise in round L, the odds are
+A party inserts at most once, and passes everything on unchanged afterwards. Let L be the last round
+in which it changed the vector. The entries that it added before round L are certainly noise. Those
+that it added in round L are all its own if it inserted then; otherwise they are all noise, and the
+party never inserted. With p the probability of noise in round L, the odds are
 
     (1 - p) P(all it did up to L | inserted in L) : p P(all it did | never inserted),
 
@@ -85,7 +85,7 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
 
     Returns:
         Shape (rounds, T, k), in the places of `claim_new`; 0 where that is `+inf`, and NaN where
-        the prior rules out all that was seen.
+        the prior rules out the observations.
 
     Raises:
         InputError: If the view lacks a vector that the victim received or passed on.
@@ -296,7 +296,7 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
         known: Values that are known exactly and so not integrated over, shape (T, any), ascending:
             the first ones of V.
         count: The number of known values, shape (T,), 0 to M.
-        depth: The number of values in all, M, at most N.
+        depth: The total number of values, M, at most N.
         rows: The number of rows, N.
 
     Returns:

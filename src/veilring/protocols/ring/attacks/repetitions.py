@@ -9,7 +9,7 @@ only on the owner's position in the ring:
     P(first seen in vector number b, not yet in a) = P(the owner inserted at a hop in [a, b)).
 
 Each session draws a fresh ring, so the likelihoods of the sessions multiply, and the posterior over
-the owners, all equally likely a priori, is exact for one value. Without noise, a single adversary
+the owners, from a uniform prior, is exact for one value. Without noise, a single adversary
 that meets a value in round 1 knows that the owner is between the starter and itself: each session
 leaves two thirds of the others as candidates.
 
@@ -234,7 +234,7 @@ def _recurring_in(
 
 
 def _seen_in(session: TopKView, run: int) -> NDArray[np.float64]:
-    """Return all that a coalition saw in one run, but for the padding of the start vector."""
+    """Return the values that a coalition saw in one run, except padding of the start vector."""
     entries = np.unique([vector[run] for vector in session.vectors.values()])
     return entries[entries < session.parameters.upper]
 
