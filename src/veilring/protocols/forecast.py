@@ -1,6 +1,6 @@
 """Forecasts of the cost of a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
@@ -30,14 +30,23 @@ class Forecast:
     most: "Forecast | None" = None
 
     def __str__(self) -> str:
-        least, most = _totals(self), _totals(self.most or self)
-        parts = (
-            f"{low:,} {unit if low != 1 else unit.removesuffix('s')}"
-            if low == high
-            else f"{low:,} to {high:,} {unit}"
-            for low, high, unit in zip(least, most, _UNITS, strict=True)
-        )
-        return ", ".join(parts)
+        return describe_cost(_totals(self), _totals(self.most or self))
+
+
+def describe_cost(least: Sequence[int], most: Sequence[int] | None = None) -> str:
+    """Return rounds, messages and bytes in words.
+
+    Args:
+        least: The three numbers.
+        most: The three numbers at most, if `least` has the minimum.
+    """
+    parts = (
+        f"{low:,} {unit if low != 1 else unit.removesuffix('s')}"
+        if low == high
+        else f"{low:,} to {high:,} {unit}"
+        for low, high, unit in zip(least, most or least, _UNITS, strict=True)
+    )
+    return ", ".join(parts)
 
 
 def repeated(messages: int, message: Message) -> Traffic:

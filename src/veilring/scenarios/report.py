@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from veilring.nodes.cost import Cost
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.forecast import Forecast, describe_cost
 from veilring.protocols.measures import Estimate, Leakage
 from veilring.protocols.system import Promise, Spent
 from veilring.scenarios.batches import Labelled
@@ -206,7 +206,7 @@ class CostSummary:
 
     def __str__(self) -> str:
         messages, size = self.messages + self.setup_messages, self.bytes + self.setup_bytes
-        return f"{self.rounds:,} rounds, {messages:,} messages, {size:,} bytes"
+        return describe_cost((self.rounds, messages, size))
 
     @classmethod
     def measured(cls, costs: Iterable[Cost]) -> "CostSummary":

@@ -14,7 +14,7 @@ from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run, describe_failure
 from veilring.protocols.claims import Argument
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.forecast import Forecast, describe_cost
 from veilring.protocols.system import Play, Setup
 from veilring.randomness import Streams
 from veilring.testing.auditing.efforts import Effort
@@ -144,7 +144,7 @@ def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
         wrong = ""
     except AssertionError as error:
         wrong = str(error) or "The result violates the invariant."
-    cost = f"{one.cost.rounds} rounds, {one.cost.messages} messages, {one.cost.bytes} bytes"
+    cost = describe_cost((one.cost.rounds, one.cost.messages, one.cost.bytes))
     result = Claim(
         "result",
         "A run without faults has a correct result.",
