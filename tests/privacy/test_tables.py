@@ -100,7 +100,7 @@ def test_moments_and_losses_are_exact() -> None:
 
 def test_what_cannot_be_promised_is_refused() -> None:
     """Bounds of too many scales, inputs that do not rise or lie outside, and false weights."""
-    with pytest.raises(InputError, match="less likely"):
+    with pytest.raises(InputError, match="has a probability of at least"):
         clamped_laplace((0, 16), 32, 1000)
     for inputs in ((), (1, 1), (2, 1), (0, 11), (-11, 0)):
         with pytest.raises(InputError, match="inputs"):
