@@ -5,13 +5,13 @@ from each party's private key of X25519, and b_i is a seed of its own. Both are 
 and shared by Shamir among all parties in set-up, so that any t of them can reconstruct either:
 
 1. *Vectors.* Each party sends its masked words to all, to the coordinator last; in a star only to
-  the coordinator.
+   the coordinator.
 2. *Set.* The coordinator names the parties whose words it has: the parties in the sum.
 3. *Echo.* Each sends the hash of that set to all parties in the sum, and names the parties whose
-  words it lacks.
+   words it lacks.
 4. *Shares.* After t equal echoes, including its own if it received a set, each reveals its shares:
-  of b_i for a party in the sum, lost later or not; of the private key for any other. The
-  coordinator passes on missing words.
+   of b_i for a party in the sum, lost later or not; of the private key for any other. The
+   coordinator passes on missing words.
 5. In a star, the coordinator sends the *totals*.
 
 A party reveals shares for only one set per sum, so both seeds of a party are never reconstructed. A
