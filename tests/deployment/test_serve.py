@@ -125,7 +125,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
     ring.serve(1)
     ring.wait_for(1, "is ready")
     assert ring.ask().stdout == first.stdout
-    ring.wait_for(0, "party-0 reaches party-1 again")
+    ring.wait_for(0, "party-0 is connected to party-1 again")
     again = ring.run("serve", "party-1.toml")
     assert again.returncode == 1  # and not 2: the port may be free in a moment
     assert "veilring: another process is listening at 127.0.0.1:" in again.stderr
