@@ -102,7 +102,7 @@ def audit_command(
 
 
 def _find(name: str, settings: list[str]) -> "Subject":
-    """Return what a name stands for, with its parameters."""
+    """Return the system or the claims that a name denotes, with the given parameters."""
     from veilring.config import did_you_mean
     from veilring.protocols.registry import find_system, system_names
     from veilring.protocols.system import System

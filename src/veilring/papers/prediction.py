@@ -316,7 +316,7 @@ def _over_retraining(each: StreamSplit, x: float, rng: Generator) -> Mapping[Cur
     """Measure the cost of a query if the rows change, and models are retrained, every Q queries.
 
     A record is forgotten at each change. Ind-KNN overwrites its row. NoisySGD trains again, and the
-    total cost of its training runs is counted for the records that are in all of them.
+    total cost of its training runs is counted for the records that every run uses.
     """
     count, every, trained = len(each.stream.queries), int(x), _sgd_parameters(each, _TARGET)
     trainings = trained.account().repeat(ceil(count / every))

@@ -58,7 +58,7 @@ QUERIES = np.random.default_rng(2).random((9, 2))
 
 
 def ask(queries: NDArray[np.float64] = QUERIES, **more: object) -> dict[str, dict[str, object]]:
-    """Return what the client alone is given."""
+    """Return the keyword arguments of the client's role alone."""
     return {"party-2": {"queries": queries, **more}}
 
 

@@ -44,7 +44,7 @@ class Served:
 
 
 async def ask(party: Party, own: Client | Served, *, number: int) -> object:
-    """Ask a request by its number; return what it was answered first, and now."""
+    """Send a request by its number; return its first answer and its present one."""
     (other,) = party.peers
     if isinstance(own, Served):
         await own.owner.answer(party, other)

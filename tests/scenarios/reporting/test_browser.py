@@ -53,7 +53,7 @@ _MEASURE = """(() => {
 
 @pytest.fixture
 def page_of(tmp_path: Path) -> PageOf:
-    """Return what writes the page of a folder to a file."""
+    """Return a function that writes the page of a folder to a file."""
 
     def write(folder: Path) -> Path:
         path = tmp_path / f"{folder.name}.html"
