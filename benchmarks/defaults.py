@@ -28,9 +28,10 @@ from veilring.protocols.ldp.algorithm.survey import (
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.rules import PAPER_SHARE
 from veilring.protocols.radius.system import DataOwner, public_radius
-from veilring.protocols.system import PARTIES, Facts, System
+from veilring.protocols.system import PARTIES, System
 
 MADE_ON: Final = ("wine", "digits", "glass", "banana", "australian", "mushroom")
 """The tables that the rules for radius, τ and σ2 were made on; all others check them."""

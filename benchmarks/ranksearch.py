@@ -21,11 +21,12 @@ from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import KEY_BYTES, PairwiseKeys
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.algorithm.search import Asked, clipped_counts, run_search
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import Facts, Setup, System
+from veilring.protocols.system import Setup, System
 from veilring.scenarios.network import make_topology
 
 PARTIES: Final = 8

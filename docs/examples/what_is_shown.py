@@ -10,9 +10,9 @@ from veilring.data.table import scale_to_unit
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.parameters import Reveal
-from veilring.protocols.system import Facts
 from veilring.simulation import Constant, LinkModel, Topology
 
 LATENCY: Final = 0.02

@@ -50,8 +50,13 @@ if TYPE_CHECKING:
     from veilring.protocols.forecast import Forecast as Forecast
     from veilring.protocols.ldp.system import LDPBayes as LDPBayes
     from veilring.protocols.masks import masked_sum as masked_sum
+    from veilring.protocols.membership import Membership as Membership
+    from veilring.protocols.membership import Once as Once
     from veilring.protocols.noisyvotes.system import NoisyVotes as NoisyVotes
     from veilring.protocols.prediction.system import IndKNN as IndKNN
+    from veilring.protocols.promise import Facts as Facts
+    from veilring.protocols.promise import Promise as Promise
+    from veilring.protocols.promise import Spent as Spent
     from veilring.protocols.radius.system import DataOwner as DataOwner
     from veilring.protocols.ranksearch.system import RankSearch as RankSearch
     from veilring.protocols.registry import find_system as find_system
@@ -59,15 +64,10 @@ if TYPE_CHECKING:
     from veilring.protocols.release.model import load_model as load_model
     from veilring.protocols.release.system import Release as Release
     from veilring.protocols.ring.system import PrivateKNN as PrivateKNN
-    from veilring.protocols.system import Facts as Facts
-    from veilring.protocols.system import Membership as Membership
-    from veilring.protocols.system import Once as Once
     from veilring.protocols.system import PeerSetup as PeerSetup
     from veilring.protocols.system import Play as Play
-    from veilring.protocols.system import Promise as Promise
     from veilring.protocols.system import ServerSetup as ServerSetup
     from veilring.protocols.system import Setup as Setup
-    from veilring.protocols.system import Spent as Spent
     from veilring.protocols.system import System as System
     from veilring.protocols.system import Tunable as Tunable
     from veilring.protocols.treewalk.system import TreeWalk as TreeWalk
@@ -112,7 +112,9 @@ _WHERE: Final = {
     "veilring.protocols.prediction.system": ("IndKNN",),
     "veilring.protocols.ldp.system": ("LDPBayes",),
     "veilring.protocols.masks": ("masked_sum",),
+    "veilring.protocols.membership": ("Membership", "Once"),
     "veilring.protocols.noisyvotes.system": ("NoisyVotes",),
+    "veilring.protocols.promise": ("Facts", "Promise", "Spent"),
     "veilring.protocols.treewalk.system": ("TreeWalk",),
     "veilring.protocols.radius.system": ("DataOwner",),
     "veilring.protocols.registry": ("find_system", "system_names"),
@@ -121,15 +123,10 @@ _WHERE: Final = {
     "veilring.protocols.release.system": ("Release",),
     "veilring.protocols.ring.system": ("PrivateKNN",),
     "veilring.protocols.system": (
-        "Facts",
-        "Membership",
-        "Once",
         "PeerSetup",
         "Play",
-        "Promise",
         "ServerSetup",
         "Setup",
-        "Spent",
         "System",
         "Tunable",
     ),

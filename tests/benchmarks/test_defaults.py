@@ -10,7 +10,7 @@ from benchmarks.releases import TARGETS
 from typer.testing import CliRunner
 
 from veilring.errors import InputError
-from veilring.protocols.system import Facts
+from veilring.protocols.promise import Facts
 
 FACTS = Facts(parties=8, features=4, classes=3, rows=100)
 

@@ -35,6 +35,7 @@ from veilring.nodes.run import Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
+from veilring.protocols.membership import rows_alone
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
 from veilring.protocols.ranksearch import SearchedRows, rank_search
 from veilring.protocols.ranksearch.adversaries import ADVERSARIES as SEARCH_ADVERSARIES
@@ -43,7 +44,6 @@ from veilring.protocols.ranksearch.shared import Shares
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring import KNNParameters, SumMethod, nested_knn, private_knn
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
-from veilring.protocols.system import rows_alone
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message

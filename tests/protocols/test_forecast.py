@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
-from veilring.protocols.system import Spent
+from veilring.protocols.promise import Spent
 
 
 @given(st.integers(0, 1000), st.integers(1, 100))

@@ -12,6 +12,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
 from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.system import (
     DataOwner,
     OwnerSetup,
@@ -20,7 +21,7 @@ from veilring.protocols.radius.system import (
     radius_among,
     radius_share,
 )
-from veilring.protocols.system import Facts, System
+from veilring.protocols.system import System
 
 FEATURES, ROWS = 5, 400
 FACTS = Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)

@@ -26,11 +26,12 @@ from veilring.nodes.service import Offer
 from veilring.privacy.budgets import Budgets, Charge, ChargeOutcome
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols import peers
+from veilring.protocols.membership import Membership, Once
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till
+from veilring.protocols.promise import Facts
 from veilring.protocols.release.algorithm.steps import Released
 from veilring.protocols.release.system import Release
-from veilring.protocols.system import Facts, Membership, Once
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryEndpoint
 

@@ -133,7 +133,7 @@ def _replay(world: "Scenario", out: Path | None) -> None:
 def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
     """Run a scenario, and write its folder, if one is wanted, even if the run fails."""
     from veilring.nodes.trace import Journal
-    from veilring.protocols.system import PublicModel
+    from veilring.protocols.membership import PublicModel
     from veilring.scenarios.reporting import open_folder, write_failure, write_report
     from veilring.scenarios.runner import run_scenario
 

@@ -42,10 +42,12 @@ from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.digests import digest_of, digest_of_names
+from veilring.protocols.membership import Membership, Once, PublicModel
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
+from veilring.protocols.promise import Promise
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
-from veilring.protocols.system import PARTIES, Membership, Once, Promise, PublicModel
+from veilring.protocols.system import PARTIES
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.member")

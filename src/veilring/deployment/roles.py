@@ -16,7 +16,7 @@ from veilring.errors import ScenarioError
 
 if TYPE_CHECKING:
     from veilring.deployment.places import Near
-    from veilring.protocols.system import PublicModel
+    from veilring.protocols.membership import PublicModel
 
 C = TypeVar("C", bound=Config)
 

@@ -7,7 +7,7 @@ from typing_extensions import override
 from veilring.data.schema import RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.deployment.config import Terms
-from veilring.protocols.system import Facts
+from veilring.protocols.promise import Facts
 
 
 class Schema(RowSchema, Terms):

@@ -16,6 +16,7 @@ from veilring.privacy.budgets import AMOUNT_MAX
 from veilring.privacy.checks import require
 from veilring.privacy.exact import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
+from veilring.protocols.membership import Membership
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,
@@ -27,7 +28,6 @@ from veilring.protocols.noisyvotes import (
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.system import Membership
 
 # keys of `votes` that have another name in the code below
 _KEYS: Final = {

@@ -14,7 +14,7 @@ either.
 
 from veilring.errors import PrivacyLeakWarning
 from veilring.extras import name_missing_extras
-from veilring.protocols.system import Promise
+from veilring.protocols.promise import Promise
 
 with name_missing_extras():
     from veilring.estimators.base import RangesLike, Seed, SystemClassifier

@@ -27,7 +27,8 @@ from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
 from veilring.privacy.checks import require_that
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.system import PARTIES, SEED_TELLS, Facts, Promise, Spent, System
+from veilring.protocols.promise import SEED_TELLS, Facts, Promise, Spent
+from veilring.protocols.system import PARTIES, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
 
 RANGES_TELL: Final = (

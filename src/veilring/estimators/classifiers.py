@@ -54,6 +54,7 @@ from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
+from veilring.protocols.promise import Promise, Spent
 from veilring.protocols.radius.rules import PAPER_SHARE, OwnerRules
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.cost import found_cost
@@ -63,7 +64,7 @@ from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.system import Release, ReleaseSetup
 from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
-from veilring.protocols.system import SERVER, Promise, Spent, System
+from veilring.protocols.system import SERVER, System
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup
 

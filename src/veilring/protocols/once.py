@@ -32,6 +32,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.service import Offer, opening
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
+from veilring.protocols.membership import Once
 from veilring.protocols.peers import (
     PEERS_JOIN,
     PIECE_BYTES,
@@ -42,7 +43,6 @@ from veilring.protocols.peers import (
     find_exhausted,
     pieces_of,
 )
-from veilring.protocols.system import Once
 from veilring.randomness import Streams
 from veilring.transport.messages import Message
 

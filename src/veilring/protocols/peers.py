@@ -34,8 +34,9 @@ from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.batches import check_queries, check_rows
+from veilring.protocols.membership import Membership
+from veilring.protocols.promise import Facts
 from veilring.protocols.requests import ServerFailure, charging, content_key
-from veilring.protocols.system import Facts, Membership
 from veilring.randomness import Streams
 from veilring.transport.frames import FRAME_BYTES_MAX
 from veilring.transport.identity import NAME_CHARACTERS_MAX

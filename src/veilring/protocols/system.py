@@ -11,20 +11,18 @@ system.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import inf
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import ValidationError
 from typing_extensions import override
 
 from veilring.config import Section, scenario_error
-from veilring.data.table import Features, Rows, Table
+from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import PARTIES_MIN, Ring
@@ -41,6 +39,8 @@ from veilring.protocols.claims import (
 )
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.measures import Leakage, Measure
+from veilring.protocols.membership import Membership, PublicModel
+from veilring.protocols.promise import Facts, Promise, Spent
 
 PARTIES: Final = 8
 """The default number of parties."""
@@ -48,152 +48,6 @@ SERVER: Final = "server"
 """The name of a party that holds no share of the rows: a collector, or an owner of all rows."""
 NEIGHBOURS: Final = 5
 """The number of neighbours in the pooled classifier for systems without their own k."""
-SEED_TELLS: Final = "The noise was drawn from a seed; no ε holds against anyone who knows the seed."
-"""The sentence of a note for an ε that would rest on seeded noise."""
-
-_WIDTH: Final = 14
-_PLURALS: Final = {"batch": "batches", "query": "queries"}
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The public facts about the data and the parties.
-
-    Attributes:
-        parties: The number of parties that hold rows.
-        features: The number of features of a row, each scaled into [0, 1] by public ranges.
-        classes: The number of classes.
-        rows: The total number of rows of all parties, if public.
-        queries: The total number of queries, if known.
-        schema: The public schema of the rows, if there is one.
-    """
-
-    parties: int
-    features: int
-    classes: int
-    rows: int | None = None
-    queries: int | None = None
-    schema: Features | None = None
-
-    @property
-    def categorical(self) -> bool:
-        """Whether all features come from categories."""
-        return self.schema is not None and self.schema.is_categorical
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """The guarantee of a system: what is protected, from whom, and in which threat model.
-
-    Two guarantees are comparable only if `protects`, `against`, `adjacency` and `unit` agree.
-
-    Attributes:
-        protects: The secrets that are protected.
-        against: The parties and observers from whom they are protected.
-        threat_model: The threat model.
-        adjacency: The adjacency relation of ε; empty if no ε holds.
-        epsilon: The bound ε; none if nothing bounds the leakage.
-        delta: The δ; 0 for a pure guarantee.
-        unit: The unit of ε: batch, report, stream or query, or several of them, such as `2
-            batches`.
-        measure: The kind of guarantee.
-        learned: The outputs for all parties, or for the client.
-        note: Further facts to know.
-    """
-
-    protects: str
-    against: str
-    threat_model: str
-    adjacency: str
-    epsilon: float | None
-    delta: float
-    unit: str
-    measure: str
-    learned: str = ""
-    note: str = ""
-
-    @property
-    def guarantee(self) -> str:
-        """The bound in a few words."""
-        if self.epsilon is None:
-            return self.measure
-        delta = f", δ = {self.delta:g}" if self.delta else ""
-        each = "" if self.unit[:1].isdigit() else "each "
-        return f"ε = {self.epsilon:.6g}{delta} for {each}{self.unit} ({self.measure})"
-
-    @property
-    def short(self) -> str:
-        """The kind of bound in two or three words."""
-        if self.epsilon is None:
-            return self.measure
-        return f"ε, δ = {self.delta:g} a {self.unit}" if self.delta else f"ε a {self.unit}"
-
-    def broken_by(self, told: Mapping[str, str]) -> "Promise":
-        """Return the remaining guarantee if something reveals more than any ε allows.
-
-        Args:
-            told: The causes in a few words, with a sentence on each; may be empty.
-        """
-        note = " ".join([self.note, *told.values()]).strip()
-        if not told or self.epsilon in {None, inf}:
-            return replace(self, note=note)
-        measure = f"no ε: {' and '.join(told)}"
-        return replace(self, epsilon=None, adjacency="", measure=measure, note=note)
-
-    def __str__(self) -> str:
-        lines = {
-            "protects": self.protects,
-            "against": self.against,
-            "threat model": self.threat_model,
-            "guarantee": self.guarantee,
-            "adjacency": self.adjacency,
-            "learned": self.learned,
-            "note": self.note,
-        }
-        return "\n".join(f"{name:<{_WIDTH}}{text}" for name, text in lines.items() if text)
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """The spent part of a guarantee.
-
-    Attributes:
-        epsilon: The bound on all answers so far together; none if there is no bound.
-        delta: The δ.
-        times: The number of units spent.
-        unit: The unit of the guarantee.
-    """
-
-    epsilon: float | None
-    delta: float
-    times: int
-    unit: str
-
-    @property
-    def what(self) -> str:
-        """The units that were paid for, in a few words."""
-        many = f"{self.times} {_PLURALS.get(self.unit, f'{self.unit}s')}"
-        return f"for {f'one {self.unit}' if self.times == 1 else many}"
-
-    def __str__(self) -> str:
-        if self.epsilon is None:
-            return "nothing: there is no ε"
-        delta = f", δ = {self.delta:g}" if self.delta else ""
-        return f"ε = {self.epsilon:.6g}{delta} {self.what}"
-
-
-RowsLike: TypeAlias = Table | ArrayLike | Path | str
-"""Rows in the units of a schema: a table, an array, or the path of a CSV file."""
-
-
-class PublicModel(Protocol):
-    """A classifier released by a run, which anyone may use for any number of queries."""
-
-    def predict(self, rows: RowsLike) -> NDArray[np.str_]:
-        """Return the name of the class of each row, shape (rows,)."""
-
-    def save(self, path: Path | str) -> None:
-        """Write the model to a new file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -412,66 +266,6 @@ def _of_parameter(mistake: InputError) -> InputError:
     if mistake.message:
         return InputError.because(mistake.sentence, field=mistake.field)
     return InputError.of(mistake, mistake.field)
-
-
-def rows_alone(rows: Rows) -> object:
-    """Keep only the rows from batch to batch."""
-    return rows
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Once:
-    """How to keep a result that answers all queries: parties that have it never make it again.
-
-    Attributes:
-        size: The number of bytes of a result.
-        write: A function that returns a result as that many bytes, with all the public values that
-            they depend on.
-        read: A function that returns the result of such bytes. It raises an `InputError` if they
-            are invalid, or have other parameters.
-        model: A function that returns the public model of a result, if the system has one.
-    """
-
-    size: int
-    write: Callable[[Any], bytes]
-    read: Callable[[bytes], Any]
-    model: Callable[[Any], PublicModel] | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Membership:
-    """The functions and arguments of a party in a deployment where all parties hold rows.
-
-    One party asks, for itself or for a client, and the others join it.
-
-    Attributes:
-        role: The coroutine function that all of them play, from the top level of a module: ``await
-            role(party, rows, client=name, queries=array, **public)``. Only the client gets queries,
-            of shape (queries, features); for others they default to none, and with `once` no party
-            gets any. If an ε is spent, the role also gets ``charge``, which it must call with one
-            argument after all parties have agreed to take part and before this one sends anything
-            that depends on its rows. If that call raises an error, nothing more may be sent.
-        batch_max: The maximum number of queries in one batch.
-        labels: A function that returns the class numbers of the queries, shape (queries,), from the
-            result of the party that asked; with `once` it also gets the queries.
-        public: The other arguments of the role, equal for all parties.
-        all_learn: Whether all parties learn the labels, not only the one that asked.
-        check: A function that raises an `InputError` for queries that the role would refuse
-            although they are numbers from 0 to 1, of the right shape and at most `batch_max`.
-        keep: A function, called once, from a party's rows to the value that it keeps from batch to
-            batch and passes to the role.
-        once: How to keep the result, if one result answers all queries; if none, each batch is
-            asked separately.
-    """
-
-    role: Callable[..., Awaitable[Any]]
-    batch_max: int
-    labels: Callable[..., NDArray[np.int64]]
-    public: Mapping[str, Any] = field(default_factory=dict)
-    all_learn: bool = False
-    check: Callable[[NDArray[np.float64]], None] | None = None
-    keep: Callable[[Rows], object] = rows_alone
-    once: Once | None = None
 
 
 class PeerSetup(Setup):
@@ -801,34 +595,3 @@ def together(parts: Mapping[str, Rows], among: Sequence[str] | None = None) -> R
         np.concatenate([rows.features for rows in held]),
         np.concatenate([rows.labels for rows in held]),
     )
-
-
-def public_rows(rows: int | None, parameter: str) -> int:
-    """Return the total number of rows, at least 1, as needed by a rule.
-
-    Args:
-        rows: The number, if it is public.
-        parameter: The name of the parameter set by the rule.
-
-    Raises:
-        InputError: If the number is not public.
-    """
-    if rows is None:
-        raise InputError.because(
-            f'{parameter} = "auto" follows from the number of rows of all parties, which is not'
-            " public here; give a number",
-            field=parameter,
-        )
-    return max(1, rows)
-
-
-def public_numbers(features: int | Features, classes: int) -> tuple[int, int]:
-    """Return the numbers of features and of classes.
-
-    Args:
-        features: The number of features, or the public schema, which also has the classes.
-        classes: The number of classes, unless there is a schema.
-    """
-    if isinstance(features, Features):
-        return len(features), len(features.classes)
-    return features, classes

@@ -16,7 +16,8 @@ from veilring.nodes.run import Run
 from veilring.nodes.trace import Journal
 from veilring.nodes.transcript import View
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.system import PublicModel, Setup
+from veilring.protocols.membership import PublicModel
+from veilring.protocols.system import Setup
 
 Deal = Callable[[tuple[str, ...]], Ring | None]
 """Returns the ring of the parties that take part, or none if they draw it themselves."""

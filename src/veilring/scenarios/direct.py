@@ -21,7 +21,9 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.nodes.run import Run
 from veilring.nodes.transcript import View
-from veilring.protocols.system import Facts, Promise, PublicModel, Setup, Spent, System
+from veilring.protocols.membership import PublicModel
+from veilring.protocols.promise import Facts, Promise, Spent
+from veilring.protocols.system import Setup, System
 from veilring.scenarios.batches import Conditions, Labelled
 from veilring.scenarios.report import CostSummary
 from veilring.scenarios.runner import play_queries

@@ -12,7 +12,8 @@ from veilring.data.sources import load
 from veilring.data.table import Rows, Table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.adversary import Adversary
-from veilring.protocols.system import Facts, Setup
+from veilring.protocols.promise import Facts
+from veilring.protocols.system import Setup
 from veilring.randomness import Streams
 from veilring.scenarios.schema import DataSection, PartitionSection, Scenario
 from veilring.transport.identity import check_name

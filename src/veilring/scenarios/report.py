@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from veilring.nodes.cost import Cost
 from veilring.protocols.forecast import Forecast, describe_cost
 from veilring.protocols.measures import Estimate, Leakage
-from veilring.protocols.system import Promise, Spent
+from veilring.protocols.promise import Promise, Spent
 from veilring.scenarios.batches import Labelled
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.schema import Scenario

@@ -19,8 +19,9 @@ from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
 from veilring.nodes.trace import Journal, Mark
 from veilring.protocols.measures import Leakage
+from veilring.protocols.membership import PublicModel
 from veilring.protocols.ranksearch.system import SearchSetup
-from veilring.protocols.system import Play, PublicModel, Setup
+from veilring.protocols.system import Play, Setup
 from veilring.randomness import Streams
 from veilring.scenarios.batches import (
     Attempt,

@@ -11,8 +11,9 @@ from typing_extensions import override
 
 import veilring as vr
 from veilring.nodes.ring import Ring
+from veilring.protocols.promise import public_numbers
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum, sum_cost
-from veilring.protocols.system import PARTIES, public_numbers
+from veilring.protocols.system import PARTIES
 
 SHARES = SumMethod("shares")
 Array = NDArray[np.float64]

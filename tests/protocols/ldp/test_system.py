@@ -14,8 +14,9 @@ from veilring.errors import InputError
 from veilring.protocols.forecast import Forecast, total_cost
 from veilring.protocols.ldp.roles import gather_cost, gather_cost_bounds
 from veilring.protocols.ldp.system import LDPBayes, LDPSetup, Respondents
+from veilring.protocols.promise import Facts
 from veilring.protocols.registry import find_system
-from veilring.protocols.system import SERVER, Facts
+from veilring.protocols.system import SERVER
 from veilring.scenarios import load_scenario, run_scenario
 
 RUNTIMES = ("memory", "tls", "processes", "simulated")

@@ -31,10 +31,10 @@ from veilring.protocols.noisyvotes import (
 )
 from veilring.protocols.noisyvotes.algorithm import releases
 from veilring.protocols.peers import PeerMember, Till, peer_client
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.system import Facts
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3

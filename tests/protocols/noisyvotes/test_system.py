@@ -10,9 +10,9 @@ from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.protocols.noisyvotes import guarantee, worst_plans
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
+from veilring.protocols.promise import Facts
 from veilring.protocols.registry import find_system
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.system import Facts
 from veilring.scenarios import Report, load_scenario, run_scenario
 
 FACTS = Facts(parties=5, features=2, classes=3, rows=150)

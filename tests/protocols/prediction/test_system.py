@@ -21,7 +21,8 @@ from veilring.protocols.prediction.algorithm.kernels import (
 )
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN, IndKNNSetup
-from veilring.protocols.system import SERVER, Facts
+from veilring.protocols.promise import Facts
+from veilring.protocols.system import SERVER
 from veilring.scenarios import Report, load_scenario, run_scenario
 
 RUNTIMES = ("memory", "tls", "processes", "simulated")

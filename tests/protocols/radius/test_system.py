@@ -10,11 +10,12 @@ import pytest
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.registry import find_system
-from veilring.protocols.system import SERVER, Facts
+from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 from veilring.scenarios import Report, run_scenario
 from veilring.scenarios.schema import make_scenario

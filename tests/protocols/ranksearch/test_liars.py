@@ -20,6 +20,7 @@ from veilring.nodes.run import Run, blamed_party
 from veilring.nodes.transcript import View
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords, PairwiseKeys
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.adversaries import (
     ADVERSARIES,
@@ -35,7 +36,6 @@ from veilring.protocols.ranksearch.algorithm.search import clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.ring.adversaries import InputSubstitution
-from veilring.protocols.system import Facts
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
 

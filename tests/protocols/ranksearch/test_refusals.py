@@ -15,10 +15,10 @@ from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import ForwardingParty, Party
 from veilring.protocols.batches import Queries
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, Votes
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.protocols.system import Facts
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
 

@@ -20,6 +20,7 @@ from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedTotals, MaskedWords
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import (
     SearchAnswer,
     SearchedRows,
@@ -34,7 +35,6 @@ from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.registry import find_system
 from veilring.protocols.ring import Weights
-from veilring.protocols.system import Facts
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
-from veilring.protocols.system import Facts, together
+from veilring.protocols.system import together
 
 NAMES: Final = tuple(f"party-{n}" for n in range(4))
 QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3

@@ -20,6 +20,7 @@ from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedWords, MaskKey
+from veilring.protocols.promise import Facts, Spent
 from veilring.protocols.release.algorithm.classifiers import GridClassifier
 from veilring.protocols.release.algorithm.laws import Account, Trust
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
@@ -40,7 +41,6 @@ from veilring.protocols.release.roles import (
     release_rows,
 )
 from veilring.protocols.release.system import Release
-from veilring.protocols.system import Facts, Spent
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.testing import ProtocolRunner

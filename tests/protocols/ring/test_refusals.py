@@ -17,8 +17,8 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
 from veilring.protocols import peers as member
 from veilring.protocols.peers import PeerMember, check_labels, peer_client
+from veilring.protocols.promise import Facts
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import Facts
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3

@@ -14,8 +14,9 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
+from veilring.protocols.promise import Facts
 from veilring.protocols.registry import find_system
-from veilring.protocols.system import SERVER, Facts
+from veilring.protocols.system import SERVER
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup, play_lookup
 from veilring.randomness import Streams

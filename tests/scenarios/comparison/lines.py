@@ -3,8 +3,8 @@
 import numpy as np
 
 from veilring.protocols.measures import Estimate, Leakage
+from veilring.protocols.promise import Promise
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import Promise
 from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Played
 from veilring.scenarios.intervals import over_splits

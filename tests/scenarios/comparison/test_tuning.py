@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.system import DataOwner
-from veilring.protocols.system import Facts, System
+from veilring.protocols.system import System
 from veilring.scenarios import make_scenario
 from veilring.scenarios.comparison import make_question
 from veilring.scenarios.comparison.tuning import Search, tune

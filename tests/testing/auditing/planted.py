@@ -13,8 +13,9 @@ from typing_extensions import override
 import veilring as vr
 from veilring.nodes.party import broadcast
 from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
+from veilring.protocols.promise import public_numbers
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
-from veilring.protocols.system import PARTIES, public_numbers
+from veilring.protocols.system import PARTIES
 from veilring.testing.auditing import RoleClaims
 from veilring.transport import Message
 from veilring.transport.messages import Array

@@ -37,19 +37,8 @@ from veilring.protocols.ldp.algorithm.survey import (
 from veilring.protocols.ldp.messages import ID_BYTES, ClientBatch, ReportBatch
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, gather_cost_bounds
 from veilring.protocols.ldp.task import Task
-from veilring.protocols.system import (
-    PARTIES,
-    SERVER,
-    Facts,
-    Play,
-    Promise,
-    Setup,
-    Spent,
-    System,
-    Tunable,
-    public_numbers,
-    together,
-)
+from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
+from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
 BINS_MAX: Final = 1024  # more bins than this add no information that survives the noise
 # A classifier labels any number of queries, which never leave the client.

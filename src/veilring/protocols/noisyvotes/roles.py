@@ -21,6 +21,7 @@ from veilring.nodes.ring import Ring, draw_ring
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.masks import agree_keys
+from veilring.protocols.membership import Membership
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -32,7 +33,6 @@ from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.ring.roles import sum_rounds, sum_words
-from veilring.protocols.system import Membership
 from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 

@@ -16,6 +16,7 @@ from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.forecast import Forecast, in_batches
+from veilring.protocols.membership import Membership
 from veilring.protocols.noisyvotes.algorithm.guarantees import guarantee, protecting_shares
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     VOTES_EPSILON_MAX,
@@ -28,6 +29,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
 from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.roles import private_votes, queries_max, votes_membership
+from veilring.protocols.promise import Facts, Promise, Spent, public_numbers, public_rows
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
@@ -48,18 +50,7 @@ from veilring.protocols.radius.system import (
     radius_rule,
 )
 from veilring.protocols.ring.algorithm.sums import SumMethod
-from veilring.protocols.system import (
-    PARTIES,
-    Facts,
-    Membership,
-    Play,
-    Promise,
-    Setup,
-    Spent,
-    System,
-    public_numbers,
-    public_rows,
-)
+from veilring.protocols.system import PARTIES, Play, Setup, System
 
 _SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
 

@@ -49,20 +49,8 @@ from veilring.protocols.prediction.rules import (
 )
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import open_state
-from veilring.protocols.system import (
-    PARTIES,
-    SERVER,
-    Facts,
-    Play,
-    Promise,
-    ServerSetup,
-    Spent,
-    System,
-    Tunable,
-    public_numbers,
-    public_rows,
-    together,
-)
+from veilring.protocols.promise import Facts, Promise, Spent, public_numbers, public_rows
+from veilring.protocols.system import PARTIES, SERVER, Play, ServerSetup, System, Tunable, together
 
 STREAM_QUERIES: Final = 1000
 """The length of a stream for `queries = "auto"` if the number of queries is unknown."""

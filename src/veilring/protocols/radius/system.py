@@ -20,6 +20,7 @@ from veilring.privacy.ledger import open_ledger
 from veilring.protocols.claims import Argument
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
+from veilring.protocols.promise import Facts, Promise, Spent, public_numbers, public_rows
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import (
@@ -42,19 +43,7 @@ from veilring.protocols.radius.rules import (
     SHARE_MIN,
     OwnerRules,
 )
-from veilring.protocols.system import (
-    PARTIES,
-    Facts,
-    Play,
-    Promise,
-    ServerSetup,
-    Spent,
-    System,
-    Tunable,
-    public_numbers,
-    public_rows,
-    together,
-)
+from veilring.protocols.system import PARTIES, Play, ServerSetup, System, Tunable, together
 
 _RADIUS_SHARE: Final = 10.0
 _RADIUS_ROWS: Final = 100.0

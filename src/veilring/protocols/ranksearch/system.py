@@ -17,6 +17,8 @@ from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.measures import Estimate, Leakage, Measure
+from veilring.protocols.membership import Membership
+from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
@@ -30,19 +32,7 @@ from veilring.protocols.ranksearch.parameters import (
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.ring.system import HOP_MEASURES
-from veilring.protocols.system import (
-    PARTIES,
-    Facts,
-    Membership,
-    PeerSetup,
-    Play,
-    Promise,
-    Spent,
-    System,
-    Tunable,
-    public_numbers,
-    together,
-)
+from veilring.protocols.system import PARTIES, PeerSetup, Play, System, Tunable, together
 
 _LEARNED: Final[Mapping[Reveal, str]] = {
     "totals": "the number of rows within each distance searched, the radius, the votes and"

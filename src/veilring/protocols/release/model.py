@@ -19,9 +19,10 @@ from veilring.data.schema import FeatureTerms, RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
+from veilring.protocols.membership import RowsLike
+from veilring.protocols.promise import Promise
 from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
 from veilring.protocols.release.algorithm.steps import Released, ReleaseParameters
-from veilring.protocols.system import Promise, RowsLike
 
 FORMAT: Final = "veilring released model"
 VERSION: Final = 1

@@ -15,6 +15,8 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.protocols.forecast import Forecast
+from veilring.protocols.membership import Membership, Once
+from veilring.protocols.promise import SEED_TELLS, Facts, Promise, Spent
 from veilring.protocols.release.algorithm.classifiers import Classifier
 from veilring.protocols.release.algorithm.laws import (
     EPSILON_MAX,
@@ -42,21 +44,7 @@ from veilring.protocols.release.roles import (
     release_rows,
     require_ready,
 )
-from veilring.protocols.system import (
-    PARTIES,
-    SEED_TELLS,
-    SERVER,
-    Facts,
-    Membership,
-    Once,
-    Play,
-    Promise,
-    Setup,
-    Spent,
-    System,
-    Tunable,
-    together,
-)
+from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
 ROWS_MAX: Final = 1_000_000_000
 """More than any parties have together."""

@@ -18,25 +18,15 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Comparison, Example, exchange_rows
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.measures import Estimate, Leakage, Measure
+from veilring.protocols.membership import Membership
+from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
 from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
-from veilring.protocols.system import (
-    PARTIES,
-    Facts,
-    Membership,
-    Play,
-    Promise,
-    Setup,
-    Spent,
-    System,
-    Tunable,
-    public_numbers,
-    together,
-)
+from veilring.protocols.system import PARTIES, Play, Setup, System, Tunable, together
 
 # Distances in the unit cube are at most the square root of its dimension; noise wider than this is
 # pointless, and k times wider it is still far from a float's limit.

@@ -20,17 +20,8 @@ from veilring.privacy.checks import require, require_that
 from veilring.protocols.claims import Argument, Example
 from veilring.protocols.claims import Comparison as WorldsCompared
 from veilring.protocols.forecast import Forecast, in_batches
-from veilring.protocols.system import (
-    PARTIES,
-    Facts,
-    Play,
-    Promise,
-    ServerSetup,
-    Spent,
-    System,
-    public_numbers,
-    together,
-)
+from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
+from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together
 from veilring.protocols.treewalk.algorithm.one_message import bucket_law, bucket_points, respond
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
 from veilring.protocols.treewalk.algorithm.walks import (

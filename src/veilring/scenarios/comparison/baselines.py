@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.system import Promise
+from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.question import Question
 from veilring.scenarios.comparison.splits import DealtSplit

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from veilring.protocols.measures import Leakage
-from veilring.protocols.system import Promise
+from veilring.protocols.promise import Promise
 from veilring.scenarios.comparison.question import Question
 from veilring.scenarios.comparison.splits import TableFacts
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval

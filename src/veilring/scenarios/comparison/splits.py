@@ -13,7 +13,7 @@ from veilring.data.schema import FEATURES_ALLOWED, FeatureList, FeatureTerms, Ro
 from veilring.data.sources import load
 from veilring.data.table import Features, Ranges, Rows, Table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
-from veilring.protocols.system import Facts
+from veilring.protocols.promise import Facts
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.question import QUERIES_MIN, Question
 

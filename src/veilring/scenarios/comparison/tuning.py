@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from veilring.config import read_tables
 from veilring.data.table import Table
 from veilring.errors import InputError
+from veilring.protocols.promise import Facts
 from veilring.protocols.registry import find_system
-from veilring.protocols.system import Facts, System
+from veilring.protocols.system import System
 from veilring.scenarios.batches import Progress, ignore_progress
 from veilring.scenarios.comparison.evaluation import SystemAt
 from veilring.scenarios.comparison.question import Question

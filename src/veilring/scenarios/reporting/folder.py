@@ -25,7 +25,7 @@ from veilring.errors import InputError, VeilringError
 from veilring.extras import require_extra
 from veilring.nodes.run import Failure
 from veilring.nodes.trace import Journal, Mark, TracedMessage
-from veilring.protocols.system import PublicModel
+from veilring.protocols.membership import PublicModel
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario, make_scenario
 

@@ -11,7 +11,8 @@ from veilring.errors import InputError
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Example
-from veilring.protocols.system import Facts, Play, Promise, Setup, System
+from veilring.protocols.promise import Facts, Promise
+from veilring.protocols.system import Play, Setup, System
 from veilring.testing.exploring.subjects import Invariant
 from veilring.testing.hiding.features import Strip
 from veilring.testing.hiding.leaves import find_leaves

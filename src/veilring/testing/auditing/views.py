@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.claims import Comparison
-from veilring.protocols.system import Promise
+from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
 from veilring.testing.auditing.efforts import Effort
 from veilring.testing.auditing.findings import Claim, Verdict

@@ -1,0 +1,173 @@
+"""The public statements of a system: the facts it relies on, its guarantee, and the spending."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from veilring.data.table import Features
+from veilring.errors import InputError
+
+SEED_TELLS: Final = "The noise was drawn from a seed; no ε holds against anyone who knows the seed."
+"""The sentence of a note for an ε that would rest on seeded noise."""
+
+_WIDTH: Final = 14
+_PLURALS: Final = {"batch": "batches", "query": "queries"}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The public facts about the data and the parties.
+
+    Attributes:
+        parties: The number of parties that hold rows.
+        features: The number of features of a row, each scaled into [0, 1] by public ranges.
+        classes: The number of classes.
+        rows: The total number of rows of all parties, if public.
+        queries: The total number of queries, if known.
+        schema: The public schema of the rows, if there is one.
+    """
+
+    parties: int
+    features: int
+    classes: int
+    rows: int | None = None
+    queries: int | None = None
+    schema: Features | None = None
+
+    @property
+    def categorical(self) -> bool:
+        """Whether all features come from categories."""
+        return self.schema is not None and self.schema.is_categorical
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The guarantee of a system: what is protected, from whom, and in which threat model.
+
+    Two guarantees are comparable only if `protects`, `against`, `adjacency` and `unit` agree.
+
+    Attributes:
+        protects: The secrets that are protected.
+        against: The parties and observers from whom they are protected.
+        threat_model: The threat model.
+        adjacency: The adjacency relation of ε; empty if no ε holds.
+        epsilon: The bound ε; none if nothing bounds the leakage.
+        delta: The δ; 0 for a pure guarantee.
+        unit: The unit of ε: batch, report, stream or query, or several of them, such as `2
+            batches`.
+        measure: The kind of guarantee.
+        learned: The outputs for all parties, or for the client.
+        note: Further facts to know.
+    """
+
+    protects: str
+    against: str
+    threat_model: str
+    adjacency: str
+    epsilon: float | None
+    delta: float
+    unit: str
+    measure: str
+    learned: str = ""
+    note: str = ""
+
+    @property
+    def guarantee(self) -> str:
+        """The bound in a few words."""
+        if self.epsilon is None:
+            return self.measure
+        delta = f", δ = {self.delta:g}" if self.delta else ""
+        each = "" if self.unit[:1].isdigit() else "each "
+        return f"ε = {self.epsilon:.6g}{delta} for {each}{self.unit} ({self.measure})"
+
+    @property
+    def short(self) -> str:
+        """The kind of bound in two or three words."""
+        if self.epsilon is None:
+            return self.measure
+        return f"ε, δ = {self.delta:g} a {self.unit}" if self.delta else f"ε a {self.unit}"
+
+    def broken_by(self, told: Mapping[str, str]) -> "Promise":
+        """Return the remaining guarantee if something reveals more than any ε allows.
+
+        Args:
+            told: The causes in a few words, with a sentence on each; may be empty.
+        """
+        note = " ".join([self.note, *told.values()]).strip()
+        if not told or self.epsilon in {None, inf}:
+            return replace(self, note=note)
+        measure = f"no ε: {' and '.join(told)}"
+        return replace(self, epsilon=None, adjacency="", measure=measure, note=note)
+
+    def __str__(self) -> str:
+        lines = {
+            "protects": self.protects,
+            "against": self.against,
+            "threat model": self.threat_model,
+            "guarantee": self.guarantee,
+            "adjacency": self.adjacency,
+            "learned": self.learned,
+            "note": self.note,
+        }
+        return "\n".join(f"{name:<{_WIDTH}}{text}" for name, text in lines.items() if text)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The spent part of a guarantee.
+
+    Attributes:
+        epsilon: The bound on all answers so far together; none if there is no bound.
+        delta: The δ.
+        times: The number of units spent.
+        unit: The unit of the guarantee.
+    """
+
+    epsilon: float | None
+    delta: float
+    times: int
+    unit: str
+
+    @property
+    def what(self) -> str:
+        """The units that were paid for, in a few words."""
+        many = f"{self.times} {_PLURALS.get(self.unit, f'{self.unit}s')}"
+        return f"for {f'one {self.unit}' if self.times == 1 else many}"
+
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            return "nothing: there is no ε"
+        delta = f", δ = {self.delta:g}" if self.delta else ""
+        return f"ε = {self.epsilon:.6g}{delta} {self.what}"
+
+
+def public_rows(rows: int | None, parameter: str) -> int:
+    """Return the total number of rows, at least 1, as needed by a rule.
+
+    Args:
+        rows: The number, if it is public.
+        parameter: The name of the parameter set by the rule.
+
+    Raises:
+        InputError: If the number is not public.
+    """
+    if rows is None:
+        raise InputError.because(
+            f'{parameter} = "auto" follows from the number of rows of all parties, which is not'
+            " public here; give a number",
+            field=parameter,
+        )
+    return max(1, rows)
+
+
+def public_numbers(features: int | Features, classes: int) -> tuple[int, int]:
+    """Return the numbers of features and of classes.
+
+    Args:
+        features: The number of features, or the public schema, which also has the classes.
+        classes: The number of classes, unless there is a schema.
+    """
+    if isinstance(features, Features):
+        return len(features), len(features.classes)
+    return features, classes
