@@ -126,7 +126,7 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
 
 def _example(drive: Drive) -> SurveyExample:
     return SurveyExample(
-        clients=max(_ROWS, drive.survey_clients), survey_clients=drive.survey_clients
+        reports=max(_ROWS, drive.survey_clients), survey_clients=drive.survey_clients
     )
 
 

@@ -163,7 +163,7 @@ class Server:
         self._at = tempfile.TemporaryDirectory()
         self.folder = Path(self._at.name) / "survey"
         port = reserve_ports()
-        example = SurveyExample(clients=100, survey_clients=survey_clients)
+        example = SurveyExample(reports=100, survey_clients=survey_clients)
         example.write(load("iris"), self.folder, seed=0, port=port)
         self._log = self.folder / "log"
         serve = [sys.executable, "-m", "veilring", "serve", str(self.folder / f"{COLLECTOR}.toml")]

@@ -34,7 +34,7 @@ SYSTEMS: Final = {
     "owner": ("my.csv --radius 0.3", ASK_OWNER),
     "prediction": ("my.csv", "ask prediction/client-0.toml prediction/client-0.csv"),
     "survey": (
-        "my.csv --clients 10",
+        "my.csv --reports 10",
         "submit survey/survey-client-0.toml survey/survey-client-0.csv",
     ),
 }

@@ -16,10 +16,10 @@ from veilring.testing.ports import reserve_ports
 class Collection:
     """A folder of `veilring deploy survey`, and what runs in it."""
 
-    def __init__(self, folder: Path, *, clients: int, survey_clients: int = 2) -> None:
+    def __init__(self, folder: Path, *, reports: int, survey_clients: int = 2) -> None:
         self.folder = folder
         ports = ("--port", reserve_ports(), "--out", folder)
-        options = ("--clients", clients, "--survey-clients", survey_clients, *ports)
+        options = ("--reports", reports, "--survey-clients", survey_clients, *ports)
         made = CliRunner().invoke(app, ["deploy", "survey", "iris", *map(str, options)])
         assert made.exit_code == 0, made.output
         self.collector: Command | None = None

@@ -48,7 +48,7 @@ class Crashing:
 
     def __init__(self, folder: Path, rng: np.random.Generator) -> None:
         rows = SURVEY_CLIENTS * ROWS
-        self.collection = Collection(folder, clients=rows, survey_clients=SURVEY_CLIENTS)
+        self.collection = Collection(folder, reports=rows, survey_clients=SURVEY_CLIENTS)
         self.rng, self.seen = rng, Crashes(rows=rows)
         self.running: dict[int, Command] = {}
 

@@ -34,7 +34,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     """Each row is reported once however often it is asked, and estimated while it runs."""
-    collection = start(clients=CLIENTS)
+    collection = start(reports=CLIENTS)
     collection.serve()
     collector = collection.collector
     assert collector is not None
@@ -83,7 +83,7 @@ def test_kill_minus_nine_loses_and_doubles_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_survey_client_outlives_its_collector(start: Start) -> None:
     """A survey client whose collector dies waits for it, and ends well when it is back."""
-    collection = start(clients=CLIENTS)
+    collection = start(reports=CLIENTS)
     collection.serve()
     submitted = collection.submit(0, "--single")
     while not collection.counted():
@@ -101,7 +101,7 @@ def test_a_survey_client_outlives_its_collector(start: Start) -> None:
 @pytest.mark.slow
 def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     """A second task gets nothing from clients without budget, and a pinned task is the only one."""
-    collection = start(clients=1000, survey_clients=1)
+    collection = start(reports=1000, survey_clients=1)
     collection.serve()
     submitted = collection.submit(0)
     assert submitted.wait(SECONDS) == 0, submitted.output

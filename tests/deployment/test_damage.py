@@ -186,7 +186,7 @@ def _wait_for(happened: Callable[[], bool]) -> None:
 
 def deploy_survey(folder: Path, clients: int) -> Server:
     """Serve a collector with one survey client."""
-    options = ("--clients", clients, "--survey-clients", 1, "--port", reserve_ports())
+    options = ("--reports", clients, "--survey-clients", 1, "--port", reserve_ports())
     run("deploy", "survey", "iris", *options, "--out", folder)
     (server,) = serving(folder, "collector")
     return server

@@ -48,7 +48,7 @@ SYSTEMS = {
     "votes": ["votes", "iris", "--radius", "0.3"],
     "owner": ["owner", "iris", "--radius", "0.2"],
     "prediction": ["prediction", "iris"],
-    "survey": ["survey", "iris", "--clients", "10"],
+    "survey": ["survey", "iris", "--reports", "10"],
     "places": ["places", "places.csv"],
 }
 PARTIES = [

@@ -43,7 +43,7 @@ def run(*words: object) -> None:
 
 def test_a_collection_leaves_only_private_files(tmp_path: Path) -> None:
     """Rows, reports, their log and index, outboxes, exports and models have mode 0600."""
-    collection = Collection(tmp_path / "survey", clients=1000, survey_clients=1)
+    collection = Collection(tmp_path / "survey", reports=1000, survey_clients=1)
     try:
         collection.serve()
         submitted = collection.submit(0)

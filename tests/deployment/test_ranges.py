@@ -127,7 +127,7 @@ def test_each_role_that_reads_rows_refuses_another_unit(
 def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Path) -> None:
     """It ends with code 2 before a report is made; the collector's log has no count."""
     folder = tmp_path / "survey"
-    deploy(folder, "survey", "iris", "--clients", "40", "--port", str(reserve_ports(1)))
+    deploy(folder, "survey", "iris", "--reports", "40", "--port", str(reserve_ports(1)))
     rows = change(folder / "survey-client-0.csv", 1, in_another_unit)
     collector = start_serving(folder, "collector", output=folder / "collector.log")
     words = ("submit", "survey-client-0.toml", "survey-client-0.csv")

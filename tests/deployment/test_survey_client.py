@@ -20,7 +20,7 @@ CLIENTS = 120
 @pytest.fixture
 def collection(tmp_path: Path) -> Iterator[Collection]:
     """Serve a collector with one survey client, whose clients are known by a key."""
-    deployed = Collection(tmp_path / "survey", clients=CLIENTS, survey_clients=1)
+    deployed = Collection(tmp_path / "survey", reports=CLIENTS, survey_clients=1)
     deployed.serve()
     yield deployed
     deployed.kill_all()

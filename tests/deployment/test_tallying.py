@@ -82,7 +82,7 @@ def test_a_cluster_refuses_what_one_process_refuses(
 
 def test_what_is_exported_says_what_the_store_says(tmp_path: Path) -> None:
     """`veilring tally` of the files of `veilring export` prints what `veilring estimate` does."""
-    folder = Collection(tmp_path / "survey", clients=10).folder
+    folder = Collection(tmp_path / "survey", reports=10).folder
     config = load_config(folder / "collector.toml")
     assert isinstance(config, CollectorConfig)
     task = SurveyTerms.load(Path(config.terms)).task

@@ -602,8 +602,9 @@ class SurveyExample(Example):
         kind: frequency, means, discrete-bayes or gaussian-bayes.
         column: For frequency: the column whose values to count.
         epsilon: The price of a client's report.
-        clients: The number of clients: rows drawn from the data set with replacement.
-        survey_clients: The number of survey clients that share the clients.
+        reports: The number of reports, each of one client, whose row is drawn from the data set
+            with replacement.
+        survey_clients: The number of machines that submit the reports.
     """
 
     section = SurveySection
@@ -614,7 +615,7 @@ class SurveyExample(Example):
     kind: str = "discrete-bayes"
     column: str | None = None
     epsilon: float = LDPBayes().epsilon
-    clients: int = 10_000
+    reports: int = 10_000
     survey_clients: int = 2
 
     @property
@@ -624,9 +625,9 @@ class SurveyExample(Example):
 
     @override
     def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
-        if not 1 <= self.survey_clients <= self.clients:
+        if not 1 <= self.survey_clients <= self.reports:
             raise InputError(
-                "--survey-clients", self.survey_clients, f"1 to {self.clients}, as clients"
+                "--survey-clients", self.survey_clients, f"1 to {self.reports}, as reports"
             )
         if (self.kind == "frequency") != (self.column is not None):
             raise InputError.because(
@@ -638,9 +639,9 @@ class SurveyExample(Example):
         begin_folder(to.folder, terms, {COLLECTOR: to.port}, self.names)
         collector = {"role": "collector", "store": "reports.sqlite"}
         write_config(to.folder, COLLECTOR, terms=TERMS, **collector)
-        drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.clients)
+        drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.reports)
         for number, name in enumerate(self.names):
-            own = np.arange(number, self.clients, self.survey_clients)
+            own = np.arange(number, self.reports, self.survey_clients)
             write_table(
                 to.folder / f"{name}.csv",
                 table.take(drawn[own]),
