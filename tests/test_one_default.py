@@ -1,15 +1,29 @@
 """One default of each system's model is changed, and all that derives from it changes with it.
 
-A process of its own changes the defaults before anything else is imported.
+A process of its own changes the defaults before anything else is imported. Options of the command
+line repeat some defaults, so that its help is quick, and are compared with them here.
 """
 
+import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.deployment.commands import SECONDS
+
+from veilring.cli.compare import compare_command
+from veilring.cli.keys import make_key
+from veilring.cli.leakage import leakage
+from veilring.cli.surveys import estimate_command, tally_command
+from veilring.cli.tune import tune_command
+from veilring.deployment.estimating import estimate_from, estimate_stored
+from veilring.scenarios.comparison import Question
+from veilring.scenarios.leakage_grid import LeakageGrid, SearchGrid
+from veilring.transport.identity import make_identity
 
 ROOT = Path(__file__).parents[1]
 # Of each system: a parameter with another default, the estimator, and what a deployment agrees on.
@@ -140,3 +154,40 @@ def test_all_that_derives_from_a_model_has_its_default(tmp_path: Path) -> None:
         value = changed["value"]
         wanted = {"command": str(value), "run": value, "estimator": value, "page": f"`{value}`"}
         assert found[name] == wanted | ({"terms": value} if changed["terms"] else {}), name
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "fields"),
+    [
+        (
+            compare_command,
+            Question,
+            {name: name for name in ("parties", "queries", "k", "partition", "hindsight")}
+            | {"seeds": "splits"},
+        ),
+        (tune_command, Question, {"parties": "parties", "queries": "queries"}),
+        (
+            leakage,
+            LeakageGrid,
+            {name: name for name in ("rounds", "P0", "d", "delta", "rows", "trials")},
+        ),
+        (leakage, SearchGrid, {"rows": "rows", "trials": "trials"}),
+        (make_key, make_identity, {"days": "valid_days"}),
+        (estimate_command, estimate_stored, {"confidence": "confidence"}),
+        (tally_command, estimate_from, {"confidence": "confidence"}),
+    ],
+)
+def test_an_option_has_the_default_of_what_it_sets(
+    command: Callable[..., None], kind: Callable[..., object], fields: dict[str, str]
+) -> None:
+    """An option repeats the default of the function or model that it sets."""
+    options, own = inspect.signature(command).parameters, inspect.signature(kind).parameters
+    for option, field in fields.items():
+        assert options[option].default == own[field].default, option
+
+
+def test_a_comparison_runs_at_the_same_epsilons_by_default() -> None:
+    """`--epsilon` repeats the values of a question as text."""
+    option = inspect.signature(compare_command).parameters["epsilon"].default
+    values = Question.model_fields["epsilon"].default
+    assert option == ",".join(f"{value:g}" for value in values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from veilring.cli.options import Workers
+from veilring.cli.options import AsJson, RandomSeed, Workers
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def audit_command(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Set a parameter of the system; may be given many times.",
+            help="Set a parameter of the system; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -45,7 +45,7 @@ def audit_command(
         int | None,
         typer.Option(help="Number of parties that hold rows. Default: 3.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of all runs.", min=0)] = 0,
+    seed: RandomSeed = 0,
     workers: Workers = None,
     out: Annotated[
         Path | None,
@@ -55,9 +55,7 @@ def audit_command(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the verdicts as JSON and nothing else.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run all audits of a system, and print a verdict for each of its claims.
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from veilring.cli.options import CellSeparator, LabelColumn, RangesFile, TermsFile, Workers
+from veilring.cli.options import (
+    AsJson,
+    BatchQueries,
+    CellSeparator,
+    LabelColumn,
+    PartiesCount,
+    RangesFile,
+    TermsFile,
+    Workers,
+)
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +39,7 @@ def compare_command(
     *,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
-    parties: Annotated[int, typer.Option(help="Number of parties that share the rows.")] = 8,
+    parties: PartiesCount = 8,
     epsilon: Annotated[
         str,
         typer.Option(
@@ -54,10 +63,7 @@ def compare_command(
             help="Number of repetitions, each with its own split, partition and noise.",
         ),
     ] = 20,
-    queries: Annotated[
-        int,
-        typer.Option(help="Maximum number of held-out rows in one batch, under one ε."),
-    ] = 20,
+    queries: BatchQueries = 20,
     k: Annotated[
         int, typer.Option("--k", help="Number of neighbours, for systems without an ε.")
     ] = 5,
@@ -124,7 +130,7 @@ def compare_command(
         Path | None,
         typer.Option(metavar="FILE.svg", help="Write only the chart.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare the accuracy, privacy and cost of all systems that fit your rows.
 

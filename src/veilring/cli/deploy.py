@@ -7,13 +7,14 @@ an option is a field of the example, or a key of the system's table in the terms
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
 from veilring.cli.options import (
+    FIRST_PORT,
     CellSeparator,
     LabelColumn,
     NewFolder,
@@ -27,7 +28,6 @@ from veilring.cli.options import (
 if TYPE_CHECKING:
     from veilring.deployment.examples import Example
 
-_PORT: Final = 7311
 _TermsSettings = Annotated[
     list[str] | None,
     typer.Option(
@@ -100,7 +100,7 @@ def _deploy_peers(
     seed: Annotated[int, typer.Option(help="Seed of the split and the partition.")] = 0,
     port: Annotated[
         int, typer.Option(help="Port of the first party; the others get the following ports.")
-    ] = _PORT,
+    ] = FIRST_PORT,
     out: NewFolder,
 ) -> None:
     """Write the files that each party of a scenario would have on a machine of its own.
@@ -185,7 +185,7 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
     options.append(_parameter("overrides", _TermsSettings, default=None))
     if reads_table:
         options.append(_parameter("seed", int, typer.Option(help=example.draws), default=0))
-    options.append(_parameter("port", int, typer.Option(help=example.ports), default=_PORT))
+    options.append(_parameter("port", int, typer.Option(help=example.ports), default=FIRST_PORT))
     options.append(_parameter("out", NewFolder))
     about = inspect.cleandoc(example.__doc__ or "").partition("\nAttributes:\n")[0]
     command.__doc__ = f"{about}\n{example.in_production}"

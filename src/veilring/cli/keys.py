@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilring.cli.options import FIRST_PORT
+
 if TYPE_CHECKING:
     from veilring.transport.roster import Roster
 
@@ -23,7 +25,7 @@ def make_key(
         str,
         typer.Option(help="Host name or address at which others reach the party; not for clients."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port on which the party listens.")] = 7311,
+    port: Annotated[int, typer.Option(help="Port on which the party listens.")] = FIRST_PORT,
     client: Annotated[
         bool, typer.Option("--client", help="Make a client instead of a party.")
     ] = False,

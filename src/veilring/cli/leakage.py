@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from veilring.cli.options import AsJson, RandomSeed
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def leakage(
     trials: Annotated[
         int, typer.Option(help="Number of independent runs at each point.")
     ] = 100_000,
-    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
+    seed: RandomSeed = 0,
+    as_json: AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="File to write the points to.", show_default=False),

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilring.cli.options import AsJson
+
 if TYPE_CHECKING:
     from veilring.privacy.ledger import Totals
+
+_LedgerFile = Annotated[
+    Path, typer.Argument(help="Ledger file.", metavar="FILE", show_default=False)
+]
 
 ledger_app = typer.Typer(
     help="Inspect a ledger of privacy budgets, or back it up.",
@@ -19,9 +25,9 @@ ledger_app = typer.Typer(
 
 @ledger_app.command("show")
 def show_ledger(
-    path: Annotated[Path, typer.Argument(help="Ledger file.", metavar="FILE", show_default=False)],
+    path: _LedgerFile,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the totals as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the spent and the remaining budget, of each analyst and in total.
 
@@ -48,7 +54,7 @@ def show_ledger(
 
 @ledger_app.command("backup")
 def backup_command(
-    path: Annotated[Path, typer.Argument(help="Ledger file.", metavar="FILE", show_default=False)],
+    path: _LedgerFile,
     to: Annotated[Path, typer.Argument(help="File to write.", metavar="COPY", show_default=False)],
 ) -> None:
     """Copy a ledger into one complete file, even while its server is running.

@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal
 import typer
 
 EXIT_INTERRUPTED: Final = 130  # the exit code of shells for a program that Ctrl-C ended
+FIRST_PORT: Final = 7311
+"""The default port of a party, and of the first party of a deployment."""
 
 ScenarioName = Annotated[
     str,
@@ -33,6 +35,12 @@ ProtocolName = Annotated[
         help="System to run, such as noisy-votes (see `veilring systems`). Default: the"
         " scenario's.",
         show_default=False,
+    ),
+]
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder written by `veilring run --out`.", metavar="DIR", show_default=False
     ),
 ]
 NewFolder = Annotated[
@@ -74,6 +82,12 @@ TermsFile = Annotated[
         show_default=False,
     ),
 ]
+PartiesCount = Annotated[int, typer.Option(help="Number of parties that share the rows.")]
+BatchQueries = Annotated[
+    int, typer.Option(help="Maximum number of held-out rows in one batch, under one ε.")
+]
+RandomSeed = Annotated[int, typer.Option(help="Random seed.", min=0)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Workers = Annotated[
     int | None, typer.Option(help="Number of workers. Default: one per core.", show_default=False)
 ]

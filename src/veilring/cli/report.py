@@ -5,14 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from veilring.cli.options import RandomSeed, RunFolder
+
 
 def report(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder written by `veilring run --out`.", metavar="DIR", show_default=False
-        ),
-    ],
+    folder: RunFolder,
     *,
     out: Annotated[
         Path | None,
@@ -60,12 +57,7 @@ LIMIT_DEFAULT: Final = 40  # about as much as a terminal shows at once
 
 
 def trace(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder written by `veilring run --out`.", metavar="DIR", show_default=False
-        ),
-    ],
+    folder: RunFolder,
     *,
     limit: Annotated[
         int, typer.Option(min=0, help="Number of messages to draw, starting with the first.")
@@ -146,7 +138,7 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Measure 10 splits at a few points only.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    seed: RandomSeed = 0,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder to write the numbers and plots to.")
     ] = Path("figures"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilring.cli.options import DaskAddress, Workers
+from veilring.cli.options import AsJson, DaskAddress, Workers
 
 if TYPE_CHECKING:
     from veilring.deployment.estimating import Estimates
@@ -38,7 +38,6 @@ _Without = Annotated[
         show_default=False,
     ),
 ]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
 def _load_collector(config: Path, command: str) -> "CollectorConfig":
@@ -131,7 +130,7 @@ def estimate_command(
     without: _Without = None,
     save: _SaveTo = None,
     consistency: _Consistent = None,
-    json: _AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Estimate the answers from the stored reports of a collector, even while it collects.
 
@@ -219,7 +218,7 @@ def tally_command(
     ] = None,
     workers: Workers = None,
     dask_address: DaskAddress = None,
-    json: _AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Compute estimates from any number of Parquet files of reports, on one machine or a cluster.
 
@@ -274,7 +273,7 @@ def oracles_command(
             show_default=False,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Show the accuracy and cost of each frequency oracle, computed from its exact law.
 

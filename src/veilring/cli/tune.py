@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilring.cli.options import CellSeparator, LabelColumn, RangesFile, TermsFile, Workers
+from veilring.cli.options import (
+    AsJson,
+    BatchQueries,
+    CellSeparator,
+    LabelColumn,
+    PartiesCount,
+    RandomSeed,
+    RangesFile,
+    TermsFile,
+    Workers,
+)
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,17 +61,15 @@ def tune_command(
     separator: CellSeparator = ",",
     terms: TermsFile = None,
     ranges: RangesFile = None,
-    parties: Annotated[int, typer.Option(help="Number of parties that share the rows.")] = 8,
-    queries: Annotated[
-        int, typer.Option(help="Maximum number of held-out rows in one batch, under one ε.")
-    ] = 20,
+    parties: PartiesCount = 8,
+    queries: BatchQueries = 20,
     seeds: Annotated[
         int,
         typer.Option(help="Number of repetitions, each with its own split, partition and noise."),
     ] = 10,
-    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    seed: RandomSeed = 0,
     workers: Workers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="File to write all results to.", show_default=False),

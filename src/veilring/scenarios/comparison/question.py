@@ -19,7 +19,7 @@ from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
 from veilring.protocols.registry import find_system, system_names
-from veilring.protocols.system import PARTIES
+from veilring.protocols.system import NEIGHBOURS, PARTIES
 from veilring.scenarios.schema import NetworkSection, load_scenario
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables cannot
@@ -111,7 +111,7 @@ class Question(Section):
         le=QUERIES_MAX,
         description=f"a whole number from {QUERIES_MIN} to {QUERIES_MAX}",
     )
-    k: int = Field(5, ge=1, description="a whole number of at least 1")
+    k: int = Field(NEIGHBOURS, ge=1, description="a whole number of at least 1")
     tolerated: int | None = Field(
         None, ge=1, description="a whole number of at least 1; leave it out for less than half"
     )
