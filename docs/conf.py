@@ -7,11 +7,14 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 from pydantic import BaseModel
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import stringify_annotation
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from docs._ext.tables import absent
+
+from veilring.transport.frames import WireValue
 
 project = "veilring"
 author = project_copyright = "The veilring authors"
@@ -59,6 +62,9 @@ nitpick_ignore_regex = [
 ]
 
 
+# About one line of a page, in characters.
+VALUE_MAX = 80
+_WIRE_VALUE = "~veilring.transport.frames.WireValue"
 # An array as autodoc writes it, and what it is of.
 _ARRAY = r"~numpy\.ndarray\[~?tuple\[~typing\.Any, \.\.\.\], ~numpy\.dtype\[([^\[\]]+)\]\]"
 
@@ -86,6 +92,7 @@ def shorten_types(_app: Sphinx, *about: object) -> tuple[str, str] | None:
 
 def _with_aliases(text: str) -> str:
     text = text.replace(stringify_annotation(ArrayLike, "smart"), "~numpy.typing.ArrayLike")
+    text = text.replace(stringify_annotation(WireValue, "smart"), _WIRE_VALUE)
     return re.sub(_ARRAY, r"~numpy.typing.NDArray[\1]", text)
 
 
@@ -96,9 +103,19 @@ def keep_colons(_app: Sphinx, kind: str, *about: object) -> None:
         lines[:0] = ["..", ""]  # an empty comment
 
 
+def hide_long_values(_app: Sphinx, _domain: str, kind: str, content: addnodes.desc_content) -> None:
+    """Leave out the value of a constant if it is long, because its docstring describes it."""
+    if kind in {"attribute", "data"} and content.parent is not None:
+        for value in list(content.parent.findall(addnodes.desc_annotation)):
+            text = value.astext()
+            if text.startswith(" = ") and len(text) > VALUE_MAX:
+                value.parent.remove(value)
+
+
 def setup(app: Sphinx) -> None:
     """Connect the hooks."""
     app.connect("autodoc-skip-member", skip_machinery)
     app.connect("autodoc-process-signature", hide_model_signature)
     app.connect("autodoc-process-signature", shorten_types)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # napoleon has 500
+    app.connect("object-description-transform", hide_long_values)

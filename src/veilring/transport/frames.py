@@ -40,6 +40,7 @@ DTYPES: Final = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", 
 
 _Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | None
 WireValue: TypeAlias = "_Scalar | tuple[WireValue, ...] | list[WireValue] | dict[str, WireValue]"
+"""A value of a frame: a number, text, bytes, an array, or a list, tuple or map of these."""
 
 _ARRAY_CODE: Final = 1  # our one MessagePack extension type
 _PIECE_BYTES: Final = 1 << 16  # a piece of this size justifies an object of its own

@@ -73,6 +73,11 @@ class Array:
     def __init__(self, dtypes: str, axes: int) -> None:
         self._dtypes, self._axes = [np.dtype(name) for name in dtypes.split()], axes
 
+    @override
+    def __repr__(self) -> str:
+        dtypes = " ".join(dtype.str for dtype in self._dtypes)
+        return f"Array({dtypes!r}, {self._axes})"
+
     def __get_pydantic_core_schema__(
         self, _source: object, _handler: GetCoreSchemaHandler
     ) -> CoreSchema:
