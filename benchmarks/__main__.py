@@ -240,7 +240,7 @@ def ring(  # noqa: PLR0913  (each option is an argument)
 
         python -m benchmarks scale ring --network wan.toml
     """
-    from benchmarks.growth_ring import FULL, QUICK, Batch, make_network, study_ring  # noqa: PLC0415
+    from benchmarks.growth_ring import FULL, QUICK, Batch, make_network, study_ring
 
     links = make_network(network, latency=latency, bandwidth=bandwidth)
     batch = Batch(queries=queries, k=k, network=links, seed=seed)
@@ -262,7 +262,7 @@ def serve(
     A ring in memory, over TLS and as processes; a data owner; a prediction server. The numbers are
     this machine's. Sizes are numbers of queries.
     """
-    from benchmarks.growth_serve import FULL, QUICK, Asked, study_serve  # noqa: PLC0415
+    from benchmarks.growth_serve import FULL, QUICK, Asked, study_serve
 
     asked, at_once = Asked(parties, seed), sizes or (FULL if full else QUICK)
     _study("serve", lambda tell: study_serve(asked, at_once, tell=tell), out)
@@ -290,8 +290,8 @@ def collect(
     the sums of all pieces of the files are those of one pass is checked. The numbers are this
     machine's. Sizes are numbers of reports, each a multiple of the survey clients.
     """
-    from benchmarks.collecting import Drive, Driven  # noqa: PLC0415
-    from benchmarks.growth_collect import FULL, QUICK, study_collect  # noqa: PLC0415
+    from benchmarks.collecting import Drive, Driven
+    from benchmarks.growth_collect import FULL, QUICK, study_collect
 
     reports, clusters = sizes or (FULL if full else QUICK), workers or (1, 2)
     driven = Driven(Drive(survey_clients))
@@ -315,7 +315,7 @@ def records(
     Each size has a process of its own, whose linear algebra takes one core. The numbers are this
     machine's. Sizes are numbers of records.
     """
-    from benchmarks.growth_records import FULL, QUICK, Table, study_records  # noqa: PLC0415
+    from benchmarks.growth_records import FULL, QUICK, Table, study_records
 
     table, counts = Table(features=features, seed=seed), sizes or (FULL if full else QUICK)
     _study("records", lambda tell: study_records(table, counts, gib=gib, tell=tell), out)
@@ -352,7 +352,7 @@ def release(
 
         python -m benchmarks release --data tables --splits 5
     """
-    from benchmarks.releases import Trial, at_hand, format_line, header, measure_table  # noqa: PLC0415
+    from benchmarks.releases import Trial, at_hand, format_line, header, measure_table
 
     trial = Trial(epsilon=epsilon, splits=splits, statistic=statistic, seed=seed)
     typer.echo(header(epsilon))
@@ -398,7 +398,7 @@ def defaults(
 
         python -m benchmarks defaults --data tables
     """
-    from benchmarks.defaults import (  # noqa: PLC0415
+    from benchmarks.defaults import (
         EPSILONS,
         MADE_ON,
         RULES,
@@ -465,8 +465,8 @@ def advice(
 
         python -m benchmarks advice --data tables --kept advice.jsonl
     """
-    from benchmarks.advice import campaign  # noqa: PLC0415
-    from benchmarks.releases import at_hand  # noqa: PLC0415
+    from benchmarks.advice import campaign
+    from benchmarks.releases import at_hand
 
     for line in campaign(tables or at_hand(data), data, seeds, kept, workers):
         typer.echo(line)

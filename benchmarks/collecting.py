@@ -113,7 +113,7 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
         example.write(load("wine"), folder, seed=0, port=reserve_ports())
         serve = [sys.executable, "-m", "veilring", "serve", str(folder / f"{COLLECTOR}.toml")]
         with (folder / "log").open("w", encoding="utf-8") as log:
-            collector = subprocess.Popen(serve, stderr=log, text=True)  # noqa: S603  (our own module)
+            collector = subprocess.Popen(serve, stderr=log, text=True)
             try:
                 found = _drive(folder, example.names, reports, drive, collector.pid)
             finally:
@@ -159,7 +159,7 @@ def _drive(
 def _start(folder: Path, name: str, reports: int, at_once: int) -> _Process:
     command = [sys.executable, "-m", _MODULE, str(folder), name, str(reports), str(at_once)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)  # noqa: S603  (our own module)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
 
 def _await(process: _Process) -> None:

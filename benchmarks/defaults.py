@@ -254,7 +254,7 @@ def read(name: str, data: Path | None) -> Table:
         if name not in TARGETS:
             raise InputError("--table", name, ", ".join((*TARGETS, DIABETES)))
         return read_table(name, data)
-    from sklearn.datasets import load_diabetes  # noqa: PLC0415  (one table of many)
+    from sklearn.datasets import load_diabetes  # noqa: PLC0415  (only this table needs it)
 
     features, found = load_diabetes(return_X_y=True)
     names = tuple(f"x{place}" for place in range(features.shape[1]))

@@ -168,7 +168,7 @@ class Server:
         self._log = self.folder / "log"
         serve = [sys.executable, "-m", "veilring", "serve", str(self.folder / f"{COLLECTOR}.toml")]
         with self._log.open("w", encoding="utf-8") as log:
-            self._process = subprocess.Popen(serve, stderr=log)  # noqa: S603  (our own module)
+            self._process = subprocess.Popen(serve, stderr=log)
         self.address = (LOOPBACK, port)
 
     def lines(self) -> list[str]:
@@ -206,7 +206,7 @@ def start_flood(
     told = [str(folder), name, kind, str(frames), str(seconds)]
     command = [sys.executable, "-m", "benchmarks.flood", *told]
     root = Path(__file__).parent.parent
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)  # noqa: S603  (our own module)
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
 
 
 @contextlib.contextmanager

@@ -27,8 +27,8 @@ def _label() -> None:
 
 
 async def _start(began: float | None, spent: float) -> None:
-    from benchmarks.samples import dealt_wine  # noqa: PLC0415  (not of the other process)
-    from veilring.protocols.ring import private_knn  # noqa: PLC0415  (as above)
+    from benchmarks.samples import dealt_wine
+    from veilring.protocols.ring import private_knn
 
     rows, parameters = dealt_wine(_LABEL_PARTIES, np.random.default_rng(0))
     query = np.full((1, parameters.features), 0.5)
@@ -42,17 +42,17 @@ async def _start(began: float | None, spent: float) -> None:
 
 def _cpu_seconds() -> float:
     """Return the CPU time of this process and all below it, those that have ended included."""
-    import psutil  # noqa: PLC0415  (as above)
+    import psutil
 
     me = psutil.Process()
     return sum(sum(process.cpu_times()[:4]) for process in (me, *me.children(recursive=True)))
 
 
 def _ring(k: int) -> None:
-    from benchmarks.measurement import peak_mib  # noqa: PLC0415  (not of the other process)
-    from veilring import simulation  # noqa: PLC0415  (as above)
-    from veilring.nodes.ring import deal_ring  # noqa: PLC0415  (as above)
-    from veilring.protocols.ring import TopKParameters, pp_topk  # noqa: PLC0415  (as above)
+    from benchmarks.measurement import peak_mib
+    from veilring import simulation
+    from veilring.nodes.ring import deal_ring
+    from veilring.protocols.ring import TopKParameters, pp_topk
 
     async def run() -> None:
         rng = np.random.default_rng(0)

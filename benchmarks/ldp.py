@@ -72,7 +72,7 @@ class Library:
             home = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
             python = _installed(home, LIBRARIES[self.name].packages)
             self._process = self._stack.enter_context(
-                subprocess.Popen(  # noqa: S603  (our own script, in an environment of our own)
+                subprocess.Popen(
                     [python, str(_SCRIPT), self.name],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -118,7 +118,7 @@ def _installed(home: Path, packages: tuple[str, ...]) -> str:
     venv.create(home, with_pip=True)
     python = str(home / ("Scripts" if sys.platform == "win32" else "bin") / "python")
     command = [python, "-m", "pip", "install", "--quiet", *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (pip)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Skipped(f"{packages[0]} cannot be installed: {done.stderr.strip()[-200:]}")
     return python

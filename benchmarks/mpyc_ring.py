@@ -71,7 +71,7 @@ class MpycParties:
             prss = () if self._count <= _PRSS_PARTIES_MAX else ("--no-prss",)
             for index in range(self._count):
                 options = ("--ssl", "--no-log", *prss, *addresses, "-I", str(index))
-                process = subprocess.Popen(  # noqa: S603  (our own script)
+                process = subprocess.Popen(
                     [sys.executable, str(_PARTY), *options],
                     cwd=home,
                     stdin=subprocess.PIPE,

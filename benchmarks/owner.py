@@ -48,7 +48,7 @@ def measure_owner(*, quick: bool) -> list[Measurement]:
 
 
 def _beside_scikit(ledger: Ledger, queries: int, repetitions: int) -> Measurement:
-    from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415  (the reference, once)
+    from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415  (one measurement of two needs it)
 
     points, radii, rows = clustered_balls(
         queries, ROWS, 4, per_ball=PER_BALL, rng=np.random.default_rng(0)

@@ -165,7 +165,7 @@ def measure_startup(*, quick: bool) -> list[Measurement]:
     for _ in range(2 if quick else 5):
         start = time.perf_counter()
         command = [sys.executable, "-m", "benchmarks.fresh", "label"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603  (our own module)
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             first = _line(process)
             cold.seconds.append(time.perf_counter() - start)
             second = _line(process)
@@ -195,7 +195,7 @@ def measure_large(*, quick: bool) -> list[Measurement]:
     for k in (1, 5) if quick else (1, 2, 3, 4, 5):
         command = [sys.executable, "-m", "benchmarks.fresh", "ring", str(k)]
         samples = [
-            json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)  # noqa: S603  (our own module)
+            json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
             for _ in range(1 if quick else 3)
         ]
         cpu = tuple(sample["cpu_seconds"] for sample in samples)

@@ -116,7 +116,7 @@ def fit(basis: Basis, x: Sequence[float], y: Sequence[float]) -> Fit:
 
 
 def _factors(basis: Basis, x: Sequence[float], y: Sequence[float]) -> NDArray[np.float64]:
-    from scipy.optimize import nnls  # noqa: PLC0415  (0.2 s, and `--help` needs none)
+    from scipy.optimize import nnls  # noqa: PLC0415  (it takes 0.2 s, and `--help` needs none)
 
     terms = _matrix(basis, x) / np.array(y)[:, None]
     # Terms differ by many powers of ten: each column is brought to one size first.
@@ -387,7 +387,7 @@ def draw_study(study: Study, path: Path) -> None:
 
 
 def _draw_panel(axes: "Axes", panel: Panel, curves: list[Curve]) -> None:
-    from matplotlib.ticker import LogLocator  # noqa: PLC0415  (0.5 s)
+    from matplotlib.ticker import LogLocator  # noqa: PLC0415  (it takes 0.5 s, and `--help` needs none)
 
     for curve, style in zip(curves, cycle(STYLES), strict=False):
         last = curve.x[-1] * (1.0 if panel.is_closed else _BEYOND)

@@ -17,7 +17,7 @@ TIMES_FASTER = 1.3
 
 def measure(*, quick: bool) -> list[Measurement]:
     """Compare two workers with one, which is this process; once only if it has to be quick."""
-    import joblib  # noqa: PLC0415  (0.1 s that no other benchmark needs)
+    import joblib  # noqa: PLC0415  (it takes 0.1 s, and no other benchmark needs it)
 
     if joblib.cpu_count() < 2:
         raise Skipped("two workers take two cores")

@@ -87,7 +87,7 @@ class World:
         session, pair = self.streams.token("session", before), Parties((client, server))
         try:
             await self.nodes[client].run(role, session, pair, *given, **public)
-        except Exception as error:  # noqa: BLE001  (whatever ends a session is compared)
+        except Exception as error:  # noqa: BLE001  (any end of a session is compared)
             ending = type(error).__name__
             text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         # Which channel is served first is nobody's to see; what passes one of them is in order.

@@ -29,7 +29,7 @@ class Served:
         self._log = folder / f"{config.replace('/', '-')}.log"
         with self._log.open("wb") as log:
             words = ["veilring", "serve", config]
-            self._process = subprocess.Popen(  # noqa: S603  (ourselves)
+            self._process = subprocess.Popen(
                 words, cwd=folder, env=environment, stdout=log, stderr=log
             )
 

@@ -51,7 +51,7 @@ class Starter:
         words = [sys.executable, "-m", __name__, self._folder.name]
         # Threads do not outlive a fork.
         alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        self._server = subprocess.Popen(  # noqa: S603  (ourselves)
+        self._server = subprocess.Popen(
             words, env=alone, stdin=subprocess.PIPE, start_new_session=True
         )
         deadline = time.monotonic() + _SECONDS

@@ -144,7 +144,7 @@ class Typist:
     def _words(self, words: list[str], shown: str, *, fails: bool = False) -> str:
         for server in self._servers:
             server.wait()
-        ran = subprocess.run(  # noqa: S603  (ourselves)
+        ran = subprocess.run(
             words,
             cwd=self._folder,
             env=self._environment,
@@ -188,7 +188,7 @@ def type_page(page: Path, folder: Path, *path: Path) -> None:
                 typist.type(block)
                 for name in block.said("same"):
                     if (folder / Path(name).name).read_bytes() != (page.parent / name).read_bytes():
-                        raise Mistyped(f"{name} is not what is drawn now")  # noqa: TRY301  (adds the line)
+                        raise Mistyped(f"{name} is not what is drawn now")  # noqa: TRY301  (the handler adds the line)
             except Mistyped as error:
                 raise Mistyped(f"{page.name}, line {block.line}: {error}") from None
 
@@ -201,7 +201,7 @@ def main() -> None:
         type_page(Path(name), folder)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(f"{spent:6.1f} s of a core, {time.monotonic() - began:6.1f} s: {name}")  # noqa: T201 (a command)
+        print(f"{spent:6.1f} s of a core, {time.monotonic() - began:6.1f} s: {name}")  # noqa: T201  (a command)
         shutil.rmtree(folder)
 
 

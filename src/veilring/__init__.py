@@ -143,7 +143,7 @@ __all__ = (  # noqa: PLE0604  (from the table above, so that a name stands in it
 )
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever is asked for)
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415  (it takes long)
 

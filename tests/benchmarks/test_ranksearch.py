@@ -58,7 +58,7 @@ def test_finer_cuts_take_no_more_rounds() -> None:
 
 def test_mpyc_finds_the_same_values() -> None:
     """Beside MPyC there are seconds and bytes a query; it is checked against a plain sort."""
-    pytest.importorskip("mpyc")
+    pytest.importorskip("mpyc", reason="MPyC is part of the extra `benchmark`")
     found = measure(quick=True)
     assert len(found) % 2 == 0
     assert all(measured.unit == "x" and measured.median > 0 for measured in found)

@@ -99,7 +99,7 @@ def in_ledger(path: Path) -> object:
     """Return the content of a ledger."""
     with closing(open_ledger_store(path)) as file:
         return [
-            file.connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  (ours)
+            file.connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  (tables of ours)
             for table in LEDGER
         ]
 
@@ -231,7 +231,7 @@ def in_outbox(folder: Path) -> object:
     """Return all that an outbox holds."""
     with Outbox(folder / "survey-client-0.outbox.sqlite") as outbox:
         return [
-            outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (ours)
+            outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (tables of ours; what is on the disk)
             for table in ("naming", "rows", "reports")
         ]
 

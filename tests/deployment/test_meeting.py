@@ -36,7 +36,7 @@ async def test_who_is_missing_is_said_again_and_again_with_the_address(
     line = f"ada is waiting for cyd at {LOOPBACK}:{port + 2}: nothing listens at its address"
     async with server(tmp_path, keys[0], roster).meet({}) as met:
         waiting = asyncio.create_task(met.all_here())
-        while caplog.text.count(line) < 2:  # noqa: ASYNC110 (a log is no event)
+        while caplog.text.count(line) < 2:  # noqa: ASYNC110  (a log is no event)
             await asyncio.sleep(0.01)
         waiting.cancel()
         with pytest.raises(

@@ -385,7 +385,7 @@ def test_a_released_origin_is_taken_off_the_budget(tmp_path: Path, share: float)
     assert together.epsilon(rules.delta) <= rules.epsilon * (1 + 1e-12)
     with open_state(rules, tmp_path / "state", PredictionTerms.load(path).schema_digest) as state:
         state.add(read_records(embeddings(tmp_path / "some.npz"), PredictionTerms.load(path), "id"))
-        left = state._ledger.records.remaining()  # noqa: SLF001  (secret for good)
+        left = state._ledger.records.remaining()  # noqa: SLF001  (no public method tells it)
         assert set(left.tolist()) == {int(budget_units(rules.budget, field="budget"))}
     with pytest.raises(InputError, match="budgets"):
         open_state(priced(path, 0.0), tmp_path / "state")

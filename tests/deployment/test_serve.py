@@ -194,7 +194,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
     async with _served(folder, names, ready=0):
         client = load_config(folder / "client.toml")
         assert isinstance(client, ClientConfig)
-        while "the terms differ" not in caplog.text:  # noqa: ASYNC110 (a log is no event)
+        while "the terms differ" not in caplog.text:  # noqa: ASYNC110  (a log is no event)
             await asyncio.sleep(0.01)
         with pytest.raises(SessionAborted, match="party-0 is not ready: it is waiting for party-1"):
             await ask_member(client, folder / "queries.csv")

@@ -111,7 +111,7 @@ def test_a_right_role_survives_all_classes_of_fault() -> None:
 )
 def test_a_mistake_is_found(role: object, sentence: str) -> None:
     """A loss that is ignored, an unnamed error, a process's memory and an order of tasks."""
-    campaign = explore(role, [1, 1, 1, 4], invariant=is_greatest, seeds=20)  # type: ignore[arg-type]  # a role
+    campaign = explore(role, [1, 1, 1, 4], invariant=is_greatest, seeds=20)  # type: ignore[arg-type]  # each case is a role
     assert sentence in said(campaign)
     with pytest.raises(AssertionError, match="seeds went wrong"):
         campaign.check()
@@ -148,7 +148,7 @@ def test_marks_are_counted_only_where_somebody_counts() -> None:
 @pytest.mark.slow
 def test_the_fixture_fails_with_what_is_wrong(explore: object) -> None:
     """It explores a role in one line, and says which seed goes wrong, and how."""
-    assert explore(maximum, INPUTS, invariant=is_greatest, seeds=20).seeds == 20  # type: ignore[operator]  # a fixture
+    assert explore(maximum, INPUTS, invariant=is_greatest, seeds=20).seeds == 20  # type: ignore[operator]  # the plugin's function
     with pytest.raises(AssertionError, match=r"in the world of seed \d+: party-\d found"):
         explore(hasty_maximum, [1, 1, 1, 4], invariant=is_greatest, seeds=20)  # type: ignore[operator]  # likewise
 

@@ -71,7 +71,7 @@ async def draw_ring_with_nothing(party: Party, _own: None) -> tuple[str, ...]:
 
 def _is_one_ring(inputs: Mapping[str, object], results: Mapping[str, object]) -> None:
     assert len(set(results.values())) <= 1
-    assert all(set(found) == set(inputs) for found in results.values())  # type: ignore[call-overload]  # names
+    assert all(set(found) == set(inputs) for found in results.values())  # type: ignore[call-overload]  # results are tuples of names
 
 
 def test_adversaries_of_ones_own_act_in_the_whole_run() -> None:

@@ -227,7 +227,7 @@ def embed_csv(
     return Vectors(embed(cells[text].tolist(), model), labels, names, ids)
 
 
-def _load_model(model: Path) -> Any:  # noqa: ANN401 (the library ships few types, and is optional)
+def _load_model(model: Path) -> Any:  # noqa: ANN401  (the library ships few types, and is optional)
     if not model.is_dir():
         raise InputError("model", model, "the folder of a sentence-transformers model")
     require_extra("sentence_transformers")

@@ -367,7 +367,7 @@ def split(table: Table, test_share: float, rng: np.random.Generator) -> TrainTes
     """
     if not 0 < test_share < 1:
         raise InputError("test_share", test_share, "a number above 0 and below 1")
-    if len(table) < 2:  # noqa: PLR2004 (one row on either side)
+    if len(table) < 2:  # noqa: PLR2004  (a split has a row on either side)
         raise InputError.because("a table needs at least 2 rows to be split", field="table")
     held_out = min(max(1, round(test_share * len(table))), len(table) - 1)
     order = rng.permutation(len(table))

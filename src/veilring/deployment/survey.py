@@ -87,7 +87,7 @@ class SurveySection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _show_a_histogram(cls, given: Any) -> Any:  # noqa: ANN401  (whatever a file holds)
+    def _show_a_histogram(cls, given: Any) -> Any:  # noqa: ANN401  (a file may contain anything)
         """Use more bins than a classifier needs, unless the file sets the number."""
         if isinstance(given, dict) and given.get("kind") == "frequency":
             return {"bins": FREQUENCY_BINS, **given}

@@ -350,7 +350,7 @@ class OwnerKNNClassifier(_OwnerClassifier):
     )
     _first: ClassVar[tuple[str, ...]] = ("epsilon", "k")
     _paper: ClassVar[Mapping[str, object]] = {
-        **_OwnerClassifier._paper,  # noqa: SLF001  (of its base)
+        **_OwnerClassifier._paper,  # noqa: SLF001  (inherited by this class)
         "conversion": "paper",
         "conversion_share": PAPER_SHARE,
         "public_rows": True,
@@ -562,7 +562,7 @@ class LDPClassifier(PrivateClassifier):
         if self.epsilon != inf:
             return cast("LDPBayes", super()._make_system())
         chosen = {**self.get_params(), "epsilon": LDPBayes().epsilon}  # on which nothing is spent
-        return type(self)(**chosen)._make_system()  # noqa: SLF001  (its own)
+        return type(self)(**chosen)._make_system()  # noqa: SLF001  (an object of this class)
 
     @override
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -691,7 +691,7 @@ def as_classifier(system: System, **others: Any) -> SystemClassifier:
             `ranges` and `random_state`.
     """
     kind = classifier_of(type(system))
-    return kind(**{key.name: getattr(system, key.name) for key in kind._taken()}, **others)  # noqa: SLF001  (of ours)
+    return kind(**{key.name: getattr(system, key.name) for key in kind._taken()}, **others)  # noqa: SLF001  (a class of this module)
 
 
 def _reduce(self: SystemClassifier) -> tuple[object, ...]:

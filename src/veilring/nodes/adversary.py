@@ -59,7 +59,7 @@ class Adversary:
     called: str = ""
     round: int = SETUP_ROUND
 
-    def own(self, own: Any) -> Any:  # noqa: ANN401 (whatever the role takes)
+    def own(self, own: Any) -> Any:  # noqa: ANN401  (as the role takes it)
         """Return the private input to use instead of the party's own."""
         return own
 
@@ -71,7 +71,7 @@ class Adversary:
         """
         return ((to, message),)
 
-    async def received(self, sender: str, message: Message) -> Message:  # noqa: ARG002 (for those who override it)
+    async def received(self, sender: str, message: Message) -> Message:  # noqa: ARG002  (a subclass's own)
         """Return the message that the role receives instead of a peer's."""
         return message
 

@@ -12,7 +12,7 @@ from veilring.transport.messages import Message
 _M = TypeVar("_M", bound=Message)
 
 
-class Parties(tuple[str, ...]):  # noqa: SLOT001 (CPython allows no slots on subtypes of tuple)
+class Parties(tuple[str, ...]):  # noqa: SLOT001  (CPython allows no slots on subtypes of tuple)
     """The participants of a run, in the order of the roster, with constant-time membership.
 
     A run with 10,000 parties has 10,000 sessions that all look up participants; they share one

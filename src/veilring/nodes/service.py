@@ -120,7 +120,7 @@ class Service:
             line = "%s for %s failed: %s"
             what = f"{request.service}: {error}"
             self._lines.say(logging.WARNING, peer, what, line, request.service, peer, error)
-        except Exception as error:  # noqa: BLE001 (a bug in one session may not end the service)
+        except Exception as error:  # noqa: BLE001  (a bug in one session may not end the service)
             what = f"{request.service}: {type(error).__name__}"
             line = "%s for %s failed"
             self._lines.say(logging.ERROR, peer, what, line, request.service, peer, trace=True)

@@ -79,7 +79,7 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
     """
     faults: list[Fault] = []
     for kind in FAULT_CLASSES:
-        strikes = rng.random() < 0.5  # noqa: PLR2004 (half of all classes, in every schedule)
+        strikes = rng.random() < 0.5  # noqa: PLR2004  (half of all classes, in every schedule)
         rate = rng.exponential(_RATE_MEAN) if strikes else 0.0
         count = int(rng.poisson(rate))
         count = min(count, 1) if kind == "crash" else count

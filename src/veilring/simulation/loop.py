@@ -138,7 +138,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
         In place of asyncio's own, which looks after files and its heap of timers: here are none.
         """
-        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # likewise
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's own, which has no types
         while not ready and not self._stopping:  # type: ignore[attr-defined]  # likewise
             self._selector.select()  # type: ignore[attr-defined]  # likewise
         if self._order is not None:

@@ -69,7 +69,7 @@ class ProtocolRunner:
         **public: Any,
     ) -> "Run[_R]":
         """Run a protocol once among fresh parties; see `veilring.nodes.cluster.Cluster`."""
-        from veilring import simulation  # noqa: PLC0415 (light until it is used)
+        from veilring import simulation  # noqa: PLC0415  (light until it is used)
         from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
 
         async def main() -> "Run[_R]":
@@ -128,7 +128,7 @@ def assert_cost(
     measured = {name: found for name, (found, _) in asked.items()}
     expected = {name: due for name, (_, due) in asked.items()}
     said = f"the run cost {measured}; by kind: {cost.by_kind}; set-up: {cost.setup}"
-    assert measured == expected, said  # noqa: S101 (an assertion helper must assert)
+    assert measured == expected, said  # noqa: S101  (an assertion helper must assert)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)

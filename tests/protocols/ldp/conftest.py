@@ -31,7 +31,7 @@ def _program(name: str) -> str | None:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """Start a private server without a network, and give the URL of its databases' folder."""
-    pytest.importorskip("psycopg")
+    pytest.importorskip("psycopg", reason="psycopg is part of the extra `postgres`")
     initdb, server = _program("initdb"), _program("postgres")
     if initdb is None or server is None:
         pytest.skip("no PostgreSQL server is installed")

@@ -8,7 +8,7 @@ from tests.protocols.ldp.collecting import make_task
 from veilring.errors import InputError, StoreFailed, VeilringError
 from veilring.protocols.ldp.store import open_report_store
 
-pytest.importorskip("psycopg")
+pytest.importorskip("psycopg", reason="psycopg is part of the extra `postgres`")
 
 
 @pytest.mark.parametrize(

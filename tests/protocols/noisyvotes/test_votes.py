@@ -244,7 +244,7 @@ def test_neighbourhoods_are_met_at_the_edge() -> None:
     with pytest.raises(InputError, match="candidates is 1"):
         ByAnnuli(1)
     with pytest.raises(InputError, match="rule is 'fair'"):
-        ByAnnuli(3, "linear", "fair")  # type: ignore[arg-type]  # a mistake
+        ByAnnuli(3, "linear", "fair")  # type: ignore[arg-type]  # what is refused
 
 
 @pytest.mark.parametrize(

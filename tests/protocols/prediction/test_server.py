@@ -49,8 +49,8 @@ def labels(
 def left(folder: Path, rules: ServerRules, records: int) -> list[int]:
     """Return what the records have left, in the order in which they were added."""
     with opened(rules, folder) as state:
-        numbers = np.array([state._numbers[name] for name in table(records).ids])  # noqa: SLF001 (secret for good)
-        remaining: list[int] = state._accounts.remaining("ann", numbers).tolist()  # noqa: SLF001 (as above)
+        numbers = np.array([state._numbers[name] for name in table(records).ids])  # noqa: SLF001  (no public method tells it)
+        remaining: list[int] = state._accounts.remaining("ann", numbers).tolist()  # noqa: SLF001  (as above)
         return remaining
 
 

@@ -19,7 +19,7 @@ ASKED = {"data": "iris", "parties": 3, "epsilon": (1.0, 2.0), "splits": 2, "quer
 class Mine(DataOwner):
     """A system that another package would bring."""
 
-    name: Literal["mine"] = Field("mine", description="mine")  # type: ignore[assignment]  # another
+    name: Literal["mine"] = Field("mine", description="mine")  # type: ignore[assignment]  # a subclass has another name
 
 
 def _fit(_baseline: Baseline, split: DealtSplit, seed: int) -> Any:

@@ -220,7 +220,7 @@ def test_a_broken_connection_ends_a_run_and_mends(kind: FaultClass) -> None:
 
 
 async def _chat_with_own(party: object, _own: str) -> None:
-    await chat(party, rounds=10**9)  # type: ignore[arg-type]  # a party
+    await chat(party, rounds=10**9)  # type: ignore[arg-type]  # roles are given a `Party`
 
 
 @pytest.mark.parametrize(("kind", "remembers"), [("restart", True), ("amnesia", False)])

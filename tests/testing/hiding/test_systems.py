@@ -83,7 +83,7 @@ def test_topk_fails_by_as_much_as_it_leaks(coalition: tuple[str, ...]) -> None:
     leaked = measure_leakage(
         pp_topk,
         lambda rng: list(worlds[int(rng.integers(2))]),
-        secret=lambda played: bool(np.array_equal(played.inputs["ben"], OTHER["ben"])),  # type: ignore[arg-type]  # an array
+        secret=lambda played: bool(np.array_equal(played.inputs["ben"], OTHER["ben"])),  # type: ignore[arg-type]  # inputs are arrays here
         coalition=coalition,
         parties=RING,
         runs=2_000,

@@ -103,7 +103,7 @@ class _Control:
         self._writer.write(_LENGTH.pack(len(body)) + body)
         await self._writer.drain()
 
-    async def receive(self) -> Any:  # noqa: ANN401 (whatever was sent)
+    async def receive(self) -> Any:  # noqa: ANN401  (any object may be sent)
         """Wait for the next object.
 
         Raises:
@@ -111,7 +111,7 @@ class _Control:
             ConnectionError: If the other end is gone.
         """
         (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-        return pickle.loads(await self._reader.readexactly(length))  # noqa: S301 (from ourselves)
+        return pickle.loads(await self._reader.readexactly(length))  # noqa: S301  (our own process packed it)
 
     async def close(self) -> None:
         """Close this end."""
@@ -248,8 +248,8 @@ class _Worker:
 
     def _unpacked(self, packed: bytes) -> Outcome:
         try:
-            outcome: Outcome = pickle.loads(packed)  # noqa: S301 (from ourselves)
-        except Exception as error:  # noqa: BLE001 (an error's class may take other arguments)
+            outcome: Outcome = pickle.loads(packed)  # noqa: S301  (our own process packed it)
+        except Exception as error:  # noqa: BLE001  (an error's class may take other arguments)
             unread = f"the outcome of {self.name} cannot be unpickled here: {error}"
             return Outcome(self.name, error=ClusterError(unread))
         return outcome

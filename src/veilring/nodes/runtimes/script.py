@@ -78,7 +78,7 @@ class Script:
                 exec(code, module.__dict__)  # type: ignore[arg-type]  # noqa: S102  (source has code)
             except (_Reached, SystemExit):
                 pass
-            except BaseException as error:  # noqa: BLE001  (whatever a script raises)
+            except BaseException as error:  # noqa: BLE001  (a script may raise anything)
                 failed.append(error)
 
         # a loop runs in this thread, and a script may start one of its own
@@ -151,7 +151,7 @@ def pickle_item(item: object, problem: str) -> bytes:
     return file.getvalue()
 
 
-def unpickle_item(packed: bytes, script: Script) -> Any:  # noqa: ANN401  (whatever was packed)
+def unpickle_item(packed: bytes, script: Script) -> Any:  # noqa: ANN401  (any object may be packed)
     """Return the object packed by the process of the given script.
 
     Raises:

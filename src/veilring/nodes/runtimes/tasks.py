@@ -76,7 +76,7 @@ async def play_job(node: Node, job: Job) -> Outcome:
             seconds=job.seconds,
             **job.public,
         )
-    except Exception as error:  # noqa: BLE001 (whatever a role raises is the outcome, and is raised again by the cluster)
+    except Exception as error:  # noqa: BLE001  (the cluster raises it again)
         failure = error
     digests = transcript.digests() if job.adversary is None else {}
     return Outcome(

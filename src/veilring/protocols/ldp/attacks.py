@@ -101,7 +101,7 @@ def attack_law(
     """
     _require_trials(trials)
     inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
-    if not inside or not 2 <= candidates.size == np.unique(candidates).size:  # noqa: PLR2004  (one needs no guess)
+    if not inside or not 2 <= candidates.size == np.unique(candidates).size:  # noqa: PLR2004  (a single candidate needs no guess)
         raise InputError.because(
             "candidates must be at least two different numbers from -1 to 1", field="candidates"
         )
@@ -199,7 +199,7 @@ def epsilon_at_least(
     Raises:
         InputError: If there are too few scores.
     """
-    if min(len(first), len(second)) < 4:  # noqa: PLR2004  (two a half)
+    if min(len(first), len(second)) < 4:  # noqa: PLR2004  (each half has at least two)
         raise InputError.because(
             f"there are {len(first)} and {len(second)} scores; at least 4 of each are needed",
             field="scores",

@@ -401,7 +401,7 @@ class ReleaseSetup(Setup):
         plan, account = self.parameters.plan, self.parameters.account
         if batches <= 1:
             return Spent(plan.epsilon * batches, plan.delta, batches, "release")
-        total: Account = account.compose(*[account] * (batches - 1))  # type: ignore[arg-type]  # all of one law
+        total: Account = account.compose(*[account] * (batches - 1))  # type: ignore[arg-type]  # the others are of the same law
         return Spent(total.epsilon(plan.delta), plan.delta, batches, "release")
 
     def _bind(self, parties: int) -> ReleaseParameters:

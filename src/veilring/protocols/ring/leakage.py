@@ -376,7 +376,7 @@ def transcript(
     def observe(
         round_number: int,
         position: int,
-        received: NDArray[np.float64],  # noqa: ARG001  (it is what the hop before passed on)
+        received: NDArray[np.float64],  # noqa: ARG001  (as `run_ring` calls it)
         passed: NDArray[np.float64],
     ) -> None:
         vectors[(round_number - 1) * parties + position + 1] = passed

@@ -77,8 +77,8 @@ class Baseline:
             return np.asarray(model.predict(split.held_out.X), np.int64)
 
 
-def _forest(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (an untyped library's)
-    from diffprivlib.models import RandomForestClassifier  # noqa: PLC0415  (an extra)
+def _forest(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (the libraries ship no types)
+    from diffprivlib.models import RandomForestClassifier
 
     classes = list(range(len(split.train.features.classes)))
     model = RandomForestClassifier(
@@ -88,14 +88,14 @@ def _forest(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: A
 
 
 def _bayes(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
-    from diffprivlib.models import GaussianNB  # noqa: PLC0415  (an extra)
+    from diffprivlib.models import GaussianNB
 
     model = GaussianNB(epsilon=baseline.epsilon, bounds=(0, 1), random_state=seed)
     return model.fit(split.train.X, split.train.y)
 
 
 def _logistic(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
-    from diffprivlib.models import LogisticRegression  # noqa: PLC0415  (an extra)
+    from diffprivlib.models import LogisticRegression
 
     norm = float(np.sqrt(split.train.X.shape[1]))
     model = LogisticRegression(epsilon=baseline.epsilon, data_norm=norm, random_state=seed)
@@ -103,7 +103,7 @@ def _logistic(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa:
 
 
 def _boosting(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
-    from interpret.privacy import DPExplainableBoostingClassifier  # noqa: PLC0415  (an extra)
+    from interpret.privacy import DPExplainableBoostingClassifier
 
     bounds = dict.fromkeys(range(split.train.X.shape[1]), (0.0, 1.0))
     model = DPExplainableBoostingClassifier(

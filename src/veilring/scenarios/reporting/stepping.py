@@ -187,7 +187,7 @@ class _Spell(NamedTuple):
 
     @property
     def text(self) -> str:
-        said = _SAID.get(self.kind, f"{self.kind} of {{all}}")  # type: ignore[call-overload]  # a file's word
+        said = _SAID.get(self.kind, f"{self.kind} of {{all}}")  # type: ignore[call-overload]  # a file may contain any word
         try:
             text: str = said.format(*self.names, all=", ".join(self.names))
         except IndexError:

@@ -48,7 +48,7 @@ class LocalBackend(LokyBackend):  # type: ignore[misc]  # joblib is not typed
 
     @override
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        with self.parallel._lock:  # noqa: SLF001  (a call that is just being given is given)
+        with self.parallel._lock:  # noqa: SLF001  (a call that holds it is being made)
             pass
         # joblib makes no more calls from here on, so none is left once none is waiting.
         waiting = self._workers._work_ids  # noqa: SLF001  (loky has no public word for it)

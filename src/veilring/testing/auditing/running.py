@@ -153,7 +153,7 @@ def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
         "The audit finds any result that violates the invariant, for these inputs only.",
         (f"cost: {cost}",),
     )
-    return [result, _reproducible(one.transcript == again.transcript, [one.transcript])]
+    return [result, _reproducible([one.transcript], equal=one.transcript == again.transcript)]
 
 
 def _play_sizes(subject: AuditedSystem, seed: int) -> Iterator[_Played]:
@@ -260,10 +260,10 @@ def _judge_reproducible(runs: Sequence[_Played], again: Sequence[_Played]) -> Cl
         one.run.transcript == two.run.transcript and one.run.cost == two.run.cost
         for one, two in zip(runs, again, strict=True)
     )
-    return _reproducible(equal, [played.run.transcript for played in runs])
+    return _reproducible([played.run.transcript for played in runs], equal=equal)
 
 
-def _reproducible(equal: bool, transcripts: Sequence[str]) -> Claim:  # noqa: FBT001  (the finding)
+def _reproducible(transcripts: Sequence[str], *, equal: bool) -> Claim:
     return Claim(
         "reproducible",
         "Runs with the same seed have the same transcript.",

@@ -52,7 +52,7 @@ class LedgerSubject(StoreSubject[Ledger]):
         handle.charge(_charge(number, b"answer"))
 
     @override
-    def find_wrong(self, handle: Ledger, acknowledged: int, doubtful: bool) -> list[str]:
+    def find_wrong(self, handle: Ledger, acknowledged: int, *, doubtful: bool) -> list[str]:
         totals = handle.totals()
         wrong = []
         if totals.answers - acknowledged not in range(1 + doubtful):
@@ -87,7 +87,7 @@ class CollectorSubject(StoreSubject[SqliteStore]):
         handle.keep([_group(number)], _SENDERS)
 
     @override
-    def find_wrong(self, handle: SqliteStore, acknowledged: int, doubtful: bool) -> list[str]:
+    def find_wrong(self, handle: SqliteStore, acknowledged: int, *, doubtful: bool) -> list[str]:
         wrong, tally, counted = [], handle.tally(), handle.recount()
         if [sums.tolist() for sums in tally.sums] != [sums.tolist() for sums in counted.sums]:
             wrong.append("the running sums are not those of the reports")
@@ -131,7 +131,7 @@ class StateSubject(StoreSubject[ServerState]):
             handle.add(_records(number))
 
     @override
-    def find_wrong(self, handle: ServerState, acknowledged: int, doubtful: bool) -> list[str]:
+    def find_wrong(self, handle: ServerState, acknowledged: int, *, doubtful: bool) -> list[str]:
         rows = handle._rows  # noqa: SLF001  (what the server answers from)
         here, sure = set(rows.ids), _ids_after(acknowledged)
         then = _ids_after(acknowledged + 1) if doubtful else sure
@@ -157,7 +157,7 @@ class _Watched:
         self._moment()
         return self._file.write(content)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (all else is the file's)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (everything not overridden is the file's)
         return getattr(self._file, name)
 
 

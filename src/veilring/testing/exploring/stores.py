@@ -78,7 +78,7 @@ class StoreSubject(ABC, Generic[_H]):
         """Do the operation of this number; it is acknowledged when this method returns."""
 
     @abstractmethod
-    def find_wrong(self, handle: _H, acknowledged: int, doubtful: bool) -> list[str]:  # noqa: FBT001  (a fact)
+    def find_wrong(self, handle: _H, acknowledged: int, *, doubtful: bool) -> list[str]:
         """Return the violations, one sentence each.
 
         Args:
@@ -143,17 +143,18 @@ def explore_store(
             explored.wrong.append(f"{subject.name}, before any fault: {error}")
             return explored
         _write(again, left)
-        explored.wrong += _judge(subject, again, kind, acknowledged, doubtful, explored)
+        explored.wrong += _judge(subject, again, kind, acknowledged, explored, doubtful=doubtful)
     return explored
 
 
-def _judge(  # noqa: PLR0917  (a world)
+def _judge(
     subject: StoreSubject[Any],
     folder: Path,
     kind: StorageFault,
     acknowledged: int,
-    doubtful: bool,  # noqa: FBT001  (a fact)
     explored: Explored,
+    *,
+    doubtful: bool,
 ) -> list[str]:
     where = f"{subject.name}, {kind}, {acknowledged} operations"
     try:
@@ -169,7 +170,7 @@ def _judge(  # noqa: PLR0917  (a world)
     except _FAILURES as error:
         return [f"{where}: {type(error).__name__}: {error}"]
     try:
-        wrong = subject.find_wrong(handle, acknowledged, doubtful)
+        wrong = subject.find_wrong(handle, acknowledged, doubtful=doubtful)
     except _FAILURES as error:
         wrong = [f"{type(error).__name__}: {error}"]
     finally:

@@ -208,7 +208,7 @@ async def _play_once(
         view = None
         if name in world.coalition:
             view = MemberView(name, own=inputs[name], session=session, parties=world.parties)
-            view._coins = Coins(coins[name])  # noqa: SLF001 (the view is made here)
+            view._coins = Coins(coins[name])  # noqa: SLF001  (the view is made here)
         network[name] = _DirectParty(name, world.parties, session, coins[name], network, view)
     played = [
         world.role(party, inputs[name], **world.public, **world.only.get(name, {}))

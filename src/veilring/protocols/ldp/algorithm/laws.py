@@ -87,7 +87,7 @@ class MeanLaw(ABC):
     @property
     def bits(self) -> int:
         """The bits of a code on the wire: 1, or a multiple of 8."""
-        return 1 if self.codes == 2 else 8 * width_of(self.codes)  # noqa: PLR2004  (a bit's)
+        return 1 if self.codes == 2 else 8 * width_of(self.codes)  # noqa: PLR2004  (a bit has two values)
 
     @property
     @abstractmethod
@@ -107,7 +107,7 @@ class MeanLaw(ABC):
     def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
         """Return the probability of each of some codes at a grid point, to float64's precision."""
 
-    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:  # noqa: ARG002  (a subclass's)
+    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:  # noqa: ARG002  (a subclass's own)
         """Return which reports an honest client could make, shape (...).
 
         Args:

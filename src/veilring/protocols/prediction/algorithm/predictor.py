@@ -47,7 +47,7 @@ class Device:
         device: The name of the device in that library, such as `"cuda"`.
     """
 
-    def __init__(self, namespace: Any, device: Any = None) -> None:  # noqa: ANN401 (any library's)
+    def __init__(self, namespace: Any, device: Any = None) -> None:  # noqa: ANN401  (any library's)
         self._namespace, self._device = namespace, device
         self._rows: Any = None
 
@@ -85,13 +85,13 @@ class Device:
                 field="device",
             )
 
-    def _sent(self, rows: NDArray[np.float32]) -> Any:  # noqa: ANN401 (an array of any library)
+    def _sent(self, rows: NDArray[np.float32]) -> Any:  # noqa: ANN401  (an array of any library)
         copied = np.array(rows)
         if self._device is None:
             return self._namespace.asarray(copied)
         return self._namespace.asarray(copied, device=self._device)
 
-    def _multiplied(self, queries: Any, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 (as above)
+    def _multiplied(self, queries: Any, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401  (as above)
         found = self._namespace.matmul(queries, rows.T)
         # The standard does not define the copy to the host; these are CuPy's and PyTorch's methods.
         for way in ("get", "cpu"):
