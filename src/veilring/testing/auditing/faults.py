@@ -105,7 +105,7 @@ def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "")
 def _power_of(worlds: int) -> str:
     """Return the share of worlds in which a mistake must appear to be found with 95 %."""
     return (
-        "With a probability of 95 %, the audit finds a mistake that appears in"
+        "With a probability of 95%, the audit finds a mistake that appears in"
         f" {1 - (1 - POWER) ** (1 / worlds):.1%} of all such worlds."
     )
 
@@ -133,7 +133,7 @@ def _claimed_of_liars(subject: AuditedSystem | RoleClaims) -> tuple[bool, str]:
 def _judge_liars(subject: AuditedSystem | RoleClaims, lies: Lies) -> Claim:
     claimed, assumed = _claimed_of_liars(subject)
     counts = {verdict: lies.count(verdict) for verdict in Outcome if lies.count(verdict)}
-    table = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
+    table = "; ".join(f"{verdict}: {count}" for verdict, count in counts.items())
     bad = lies.of(*_UNNOTICED)
     if claimed:
         verdict = Verdict.CONTRADICTED if len(bad) else Verdict.HOLDS

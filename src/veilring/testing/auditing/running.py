@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -97,7 +96,7 @@ def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Clai
             f"The labels of {runs:,} runs over messages "
             + ("have another distribution than" if found.differs else "are consistent with")
             + f" those of {runs:,} simulated runs.",
-            "With a probability of 95 %, the audit finds a label whose probability differs by"
+            "With a probability of 95%, the audit finds a label whose probability differs by"
             f" {least_advantage(runs, effort.alarm / 2):.2f} or more.",
             (
                 f"mean class number of each query, over messages: {means[0]}",
@@ -281,11 +280,11 @@ def _check_budget(subject: AuditedSystem, seed: int) -> list[Claim]:
         f"Each party is charged once for each {subject.promise.unit}, and a run is refused if a"
         " budget is exhausted."
     )
-    by_argument = partial(Claim, "budget", promised, Verdict.BY_ARGUMENT)
     try:
         member = subject.system.membership(subject.facts)
     except InputError as error:
-        return [by_argument(f"These parameters cannot be deployed: {error}.")]
+        why = f"These parameters cannot be deployed, so no ledger is charged: {error}."
+        return [Claim("budget", promised, Verdict.NOT_TESTED, why)]
     if member is None or "charge" not in inspect.signature(member.role).parameters:
         unknown = Argument(promised, "The role takes no charge that an audit could count.")
         argued = subject.system.arguments.get("budget", unknown)
