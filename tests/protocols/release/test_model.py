@@ -247,7 +247,7 @@ def lacks(*keys: str) -> Change:
         (lacks("classifier", "kind"), "kind is None"),
         (sets("classifier", "kind", to="forest"), "kind is 'forest'"),
         (sets("classifier", "kind", to=["forest"]), "kind is "),
-        (sets("classifier", "classes", to=["a"]), "classes of its own"),
+        (sets("classifier", "classes", to=["a"]), "its own classes"),
         (lacks("classifier", "weights"), "weights is missing"),
         (sets("classifier", "weights", to=[[math.nan] * 4] * 3), "finite"),
         (sets("classifier", "weights", to=[[10**400] * 4] * 3), "has the wrong type"),

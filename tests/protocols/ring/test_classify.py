@@ -112,10 +112,10 @@ def test_parties_that_do_not_fit_each_other_are_refused() -> None:
     fixed, rng = FixedPoint(SCALE_BITS, 3), np.random.default_rng(0)
     labels = [np.zeros(1, dtype=np.int64)] * 3
     uneven = [np.ones((2, 1)), np.ones((3, 1)), np.ones((2, 1))]
-    with pytest.raises(InputError, match=r"it has \[2, 3\]"):
+    with pytest.raises(InputError, match=r"they have \[2, 3\]"):
         ring_knn(uneven, labels, parameters.topk, rng, fixed=fixed, classes=2)
     even = [np.ones((2, 1))] * 3
-    with pytest.raises(InputError, match="labels of 2 parties"):
+    with pytest.raises(InputError, match="labels for 2 parties"):
         ring_knn(even, labels[:2], parameters.topk, rng, fixed=fixed, classes=2)
 
 

@@ -1,14 +1,14 @@
 """Attacks on clients' reports, compared with the bounds of their privacy loss.
 
 `attack_oracle`, `attack_law`
-    The best guess of a client's value from one report, and its bound. With a uniform prior over d
-    values, no guess from a report of loss epsilon is right with probability above
+    The best guess of a client's value from one report, and a bound on its success. With a uniform
+    prior over d values, no guess from a report of loss epsilon is right with probability above
     `e^epsilon / (e^epsilon + d - 1)`: each other value is at least `e^-epsilon` times as likely.
 `loss_of`, `epsilon_at_least`
     A lower bound of epsilon, from reports alone. Two clients with different values report many
-    times. On one half of the reports an adversary looks for the event that tells the two apart
-    best; on the other half its probabilities are bounded. A mechanism whose bound exceeds its claim
-    is broken, or the sample was one in a million.
+    times. On one half of the reports an adversary searches for the event that best distinguishes
+    the two; on the other half its probabilities are bounded. If the bound exceeds the claimed
+    epsilon, the mechanism is broken, or the sample was one in a million.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVe
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
 
-_EVENTS: Final = 256  # thresholds that are tried; a finer choice finds hardly more
+_EVENTS: Final = 256  # the number of thresholds to try; more would hardly improve the bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Guesses:
 
     Attributes:
         right: The number of right guesses.
-        trials: The number of guesses, one a client.
+        trials: The number of guesses, one per client.
         values: The number of values that were equally likely before the report.
         exact_epsilon: The loss of a report.
     """
@@ -48,7 +48,7 @@ class Guesses:
 
     @property
     def success(self) -> float:
-        """The share that was right."""
+        """The fraction of right guesses."""
         return self.right / self.trials
 
     @property
@@ -65,9 +65,9 @@ class Guesses:
 def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guesses:
     """Guess clients' values, uniform over the domain, from one report each.
 
-    The guess is the most likely value, which is one that the report supports most: all values that
-    a pure oracle's report supports are equally likely, and more so than others. For summed
-    histograms it is the largest number. Ties are broken at random.
+    The guess is the most likely value, one that the report supports most: all values supported by a
+    pure oracle's report are equally likely, and more likely than others. For summed histograms it
+    is the value with the largest number. Ties are broken at random.
 
     Args:
         oracle: The oracle that the clients use.
@@ -75,7 +75,7 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
         rng: Source of the values, the reports and the ties.
 
     Raises:
-        InputError: If there is no trial.
+        InputError: If `trials` is below 1.
     """
     _require_trials(trials)
     values = rng.integers(oracle.domain, size=trials)
@@ -92,12 +92,12 @@ def attack_law(
 
     Args:
         law: The law that the clients use.
-        candidates: Different numbers in [-1, 1], at least two, shape (values,).
+        candidates: Distinct numbers in [-1, 1], at least two, shape (values,).
         trials: The number of clients, at least 1.
         rng: Source of the values, the codes and the ties.
 
     Raises:
-        InputError: If there is no trial, or the candidates are not such numbers.
+        InputError: If `trials` is below 1, or the candidates are not such numbers.
     """
     _require_trials(trials)
     inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
@@ -115,7 +115,8 @@ def attack_law(
 def likelihoods(law: MeanLaw, codes: Codes, candidates: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the probability of each code for each number, shape (codes, candidates).
 
-    A number between two points of the grid is rounded to either, so its law is their mixture.
+    A number between two points of the grid is rounded to either point, so its law is a mixture of
+    theirs.
     """
     found = np.empty((len(codes), len(candidates)))
     for column, number in enumerate(candidates.tolist()):
@@ -157,7 +158,7 @@ def loss_of(
 def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.float64]:
     """Return weights for scoring reports by their evidence for the first of a pair.
 
-    They are the difference of the two values, as the randomiser's estimate sees them.
+    The weights are the difference of the two values in the form of the randomiser's estimate.
 
     Raises:
         InputError: If the randomiser is neither a frequency oracle nor a mean mechanism.
@@ -183,14 +184,14 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
 def epsilon_at_least(
     first: NDArray[np.float64], second: NDArray[np.float64], *, alarm: float = ALARM
 ) -> float:
-    """Return a number that two laws' loss exceeds, but for one sample in `1 / alarm`.
+    """Return a lower bound of two laws' loss, wrong with probability at most `alarm`.
 
-    Events are scores above or below a threshold. The best on the first halves is judged on the
-    second halves, by Clopper and Pearson's bounds of both probabilities.
+    Events are scores above or below a threshold. The best event on the first halves is evaluated on
+    the second halves, with Clopper-Pearson bounds of both probabilities.
 
     Args:
         first: Independent scores under one value, at least 4.
-        second: The same under another.
+        second: Independent scores under another value, at least 4.
         alarm: The probability that the bound is wrong.
 
     Returns:
@@ -239,7 +240,7 @@ def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int
 
 
 def _vectors(means: Means, pair: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the two values with their classes as places, shape (2, features, classes)."""
+    """Return the two values as one-hot vectors by class, shape (2, features, classes)."""
     if means.classes == 1:
         return pair[:, :, None]
     return np.asarray(pair[:, :-1, None] * (pair[:, -1, None, None] == np.arange(means.classes)))
@@ -252,7 +253,7 @@ def _bound(pair: list[NDArray[np.float64]], event: tuple[int, int, float], alarm
     hits, others = (_count(each, above, at) for each in (likely, rare))
     if not hits:
         return -np.inf
-    # Each of the two bounds is wrong in half of the alarms.
+    # Each of the two bounds has half of the error probability.
     low = proportion_bounds(np.array(hits), len(likely), alarm / 2).low
     high = proportion_bounds(np.array(others), len(rare), alarm / 2).high
     return float(np.log(low / high))

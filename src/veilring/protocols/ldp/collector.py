@@ -1,6 +1,6 @@
-"""The long-lived aggregator: it stores clients' reports, and acknowledges those on disk.
+"""The long-lived aggregator, which stores clients' reports and acknowledges them once on disk.
 
-Reports are stored by group commit: all that arrives while one transaction runs is stored by the
+Reports are stored by group commit: reports that arrive during one transaction are stored by the
 next.
 """
 
@@ -29,10 +29,10 @@ from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
 from veilring.protocols.ldp.store.base import NO_QUOTAS, Quotas, Senders, Store
 from veilring.protocols.ldp.task import TASK_DIGEST_BYTES, Task
 
-# A full disk or a lost server is not retried at once for each of many clients.
+# After a full disk or a lost server, clients' reports do not each trigger an immediate retry.
 STORE_PAUSE_SECONDS: Final = 1.0
 TASK: Final = "ldp.task"
-"""The service that a client asks first, for the task. All members of the roster may."""
+"""The service that provides the task to any member of the roster."""
 SUBMIT: Final = "ldp.submit"
 """The service that accepts reports for that task."""
 _NO_TERMS: Final = bytes(TASK_DIGEST_BYTES)
@@ -40,12 +40,12 @@ _log = logging.getLogger("veilring.collector")
 
 
 class Collector:
-    """Takes reports for as long as its context is entered.
+    """Accepts reports while its context is entered.
 
     Args:
         store: The store of the reports; the collector closes it.
-        now: Returns the seconds since 1970 (UTC).
-        offload: Runs slow calls; by default in a thread of the collector's own.
+        now: A clock: the seconds since 1970 (UTC).
+        offload: The executor of slow calls; by default a thread owned by the collector.
         quotas: The maximum number of counted reports of each member; by default unlimited.
     """
 
@@ -78,11 +78,11 @@ class Collector:
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._running
         finally:
-            self._thread.close()  # a transaction that runs is let finish
+            self._thread.close()  # waits for a running transaction
             self._store.close()
 
     async def failure(self) -> None:
-        """Wait until storing ends for a reason that trying again does not mend, and raise it."""
+        """Wait until storing fails permanently, and raise the error."""
         if self._running is not None:
             await asyncio.shield(self._running)
 
@@ -97,15 +97,15 @@ class Collector:
         await party.send(client, Published(task=self.task.encoded))
 
     async def take(self, party: Party, client: str) -> None:
-        """Take one client's reports, and acknowledge them in order as they become durable.
+        """Receive one client's reports, and acknowledge them in order as they become durable.
 
         Args:
             party: The collector, in a session with the client alone.
-            client: The member that sends.
+            client: The member that sends the reports.
 
         Raises:
-            ProtocolViolation: If the client sends anything that cannot be answered report by
-                report, or more than a window of reports ahead of the answers.
+            ProtocolViolation: If the client sends a message that cannot be answered report by
+                report, or is more than a window of reports ahead of the answers.
             StoreFailed: If the reports could not be stored.
         """
         slot = _Slot(client)
@@ -135,7 +135,7 @@ async def _read_task(party: Party) -> bytes:
 
 
 class _Slot:
-    """Messages of one session that have no verdicts yet.
+    """The messages of one session that have no verdicts yet.
 
     Args:
         member: The member that sends.
@@ -145,47 +145,47 @@ class _Slot:
         self.member = member
         self.waiting: list[ReportBatch] = []
         self.messages = 0
-        """The number of messages that wait or are being stored."""
+        """The number of messages waiting or being stored."""
         self.held_bytes = 0
-        """The size of these messages."""
+        """The total size of these messages."""
         self._settled: list[Verdicts] = []
         self._error: VeilringError | None = None
         self._ended = False
         self._news = asyncio.Event()
 
     def put(self, message: ReportBatch) -> None:
-        """Take a message."""
+        """Add a message."""
         self.waiting.append(message)
         self.messages += 1
         self.held_bytes += _held_bytes(message)
 
     def take(self) -> list[ReportBatch]:
-        """Return the messages that wait; they are being stored from now on."""
+        """Return the waiting messages, and mark them as being stored."""
         taken, self.waiting = self.waiting, []
         return taken
 
     def settle(self, messages: Sequence[ReportBatch], verdicts: Verdicts) -> None:
-        """Set the verdicts on the reports in accepted messages."""
+        """Set the verdicts on the reports of these messages."""
         self.messages -= len(messages)
         self.held_bytes -= sum(map(_held_bytes, messages))
         self._settled.append(verdicts)
         self._news.set()
 
     def fail(self, error: VeilringError) -> None:
-        """End the session: the reports that are being stored may be lost."""
+        """End the session with an error: the reports being stored may be lost."""
         self._error = error
         self._news.set()
 
     def end(self) -> None:
-        """Say that no message follows."""
+        """Mark the end of the messages."""
         self._ended = True
         self._news.set()
 
     async def verdicts(self) -> Verdicts | None:
-        """Wait for the verdicts on the next reports; nothing if there are no more.
+        """Wait for the verdicts on the next reports; return None after the last.
 
         Raises:
-            StoreFailed: If they could not be stored.
+            StoreFailed: If the reports could not be stored.
         """
         while not self._settled:
             if self._error is not None:
@@ -199,7 +199,7 @@ class _Slot:
 
 
 class _GroupCommit:
-    """Stores the contents of the slots, one transaction after the other, until cancelled.
+    """Stores the contents of the slots in consecutive transactions, until cancelled.
 
     `offload` keeps the event loop free while a transaction runs.
     """
@@ -212,13 +212,13 @@ class _GroupCommit:
         self._work = asyncio.Event()
 
     def put(self, slot: _Slot, message: ReportBatch) -> None:
-        """Put a message into the next group."""
+        """Add a message to the next group."""
         slot.put(message)
         self._slots[slot] = None
         self._work.set()
 
     async def run(self) -> None:
-        """Store groups for ever."""
+        """Store groups until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -243,7 +243,7 @@ class _GroupCommit:
     def _settle(
         self, members: Sequence[str], messages: Sequence[Sequence[ReportBatch]], *, closed: bool
     ) -> list[Verdicts]:
-        """Judge and store; return the verdicts slot by slot."""
+        """Check and store reports; return the verdicts slot by slot."""
         task = self._store.task
         verdicts, accepted = judge_batches(task, [each for sent in messages for each in sent])
         counts = [sum(len(m.ids) for m in sent) // ID_BYTES for sent in messages]
@@ -270,9 +270,9 @@ async def _acknowledge(party: Party, client: str, slot: _Slot) -> None:
         while (verdicts := await slot.verdicts()) is not None:
             await party.send(client, make_receipt(verdicts))
     except StoreFailed as error:
-        party.accuse(error)  # so that nobody waits for more of this session
+        party.accuse(error)  # so that no task waits for more of this session
 
 
 def _held_bytes(message: ReportBatch) -> int:
-    """Return the bytes of a message that count towards the window of its session."""
+    """Return the size in bytes of a message, as counted by its session's window."""
     return len(message.ids) + len(message.reports)

@@ -1,7 +1,8 @@
 """Messages of the LDP family, and the collector's checks of them.
 
-Every field of every report is checked. A fault of a message as a whole refuses all reports in it;
-otherwise each report is judged individually, and a bad one does not affect the others. No I/O.
+Every field of every report is checked. A fault of the message as a whole rejects all its reports;
+otherwise each report is checked individually, and a bad one does not affect the others. There is no
+I/O here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +20,11 @@ from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.task import Task
 from veilring.transport.messages import Array, Message
 
-ID_BYTES: Final = 16  # as many as a UUID: never drawn twice by chance
+ID_BYTES: Final = 16  # the size of a UUID: never drawn twice by chance
 # More than a batch of the smallest reports; it bounds the cost of checking a message.
 BATCH_REPORTS_MAX: Final = 1 << 14
-# A quarter of a frame: large enough that a message's own cost vanishes, small enough that several
-# are under way while one is stored.
+# A quarter of a frame: large enough that a message's overhead is negligible, small enough that
+# several are in flight while one is stored.
 BATCH_BYTES_MAX: Final = 1 << 18
 _Number = Annotated[int, Field(ge=0)]
 
@@ -35,12 +36,12 @@ class Published(Message, kind="ldp.task"):
 
 
 class ReportBatch(Message, kind="ldp.reports"):
-    """One report or many, all to one question of one task.
+    """One or more reports, all to one question of one task.
 
     Attributes:
-        task: The hash of the task that they were made for.
+        task: The hash of the task that the reports were made for.
         question: The number of the question.
-        ids: `ID_BYTES` for each report, one after the other.
+        ids: The concatenated ids, `ID_BYTES` per report.
         reports: The reports, in the same order.
         more: Whether another batch follows in this session.
     """
@@ -53,14 +54,14 @@ class ReportBatch(Message, kind="ldp.reports"):
 
 
 class ReportReceipt(Message, kind="ldp.receipt"):
-    """Settles the next reports, in the order in which they were sent.
+    """The verdicts on the next reports, in the order in which they were sent.
 
-    Reports that are not listed are stored and counted; the others have a verdict next to their
-    position.
+    Reports that are not listed are stored and counted; each other report is listed with its
+    position and verdict.
 
     Attributes:
-        reports: The number of reports that are settled.
-        places: The places of those that were not simply counted, from 0.
+        reports: The number of settled reports.
+        places: The positions of the reports with a verdict other than `COUNTED`, from 0.
         verdicts: The `ReportVerdict` of each of these.
     """
 
@@ -70,7 +71,7 @@ class ReportReceipt(Message, kind="ldp.receipt"):
 
 
 class ReportVerdict(IntEnum):
-    """The fate of one report, as a byte of a receipt."""
+    """The collector's decision on one report, as a byte of a receipt."""
 
     COUNTED = 0
     KNOWN = 1
@@ -105,7 +106,7 @@ REASONS: Final = MappingProxyType(
 )
 """The meaning of each verdict, in words."""
 Verdicts = NDArray[np.uint8]
-"""One `ReportVerdict` a report."""
+"""One `ReportVerdict` per report."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +117,7 @@ class ClientBatch:
         question: The number of the question.
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
-        clients: The clients that made them, by their places in the pool or numbers in an outbox;
+        clients: The clients that made the reports, as positions in a pool or numbers in an outbox;
             never sent.
     """
 
@@ -130,7 +131,7 @@ class ClientBatch:
 
     @property
     def payload_bytes(self) -> int:
-        """The bytes of the reports and their ids."""
+        """The size in bytes of the reports and their ids."""
         return self.ids.nbytes + self.reports.nbytes
 
     def message(self, task: Task, *, more: bool) -> ReportBatch:
@@ -145,7 +146,7 @@ class ClientBatch:
 
 
 def batch_reports(report_bytes: int) -> int:
-    """Return how many reports of the given width a batch may have."""
+    """Return the maximum number of reports of the given width in a batch."""
     return max(1, BATCH_BYTES_MAX // (ID_BYTES + report_bytes))
 
 
@@ -169,14 +170,14 @@ class Accepted:
 def judge_batches(
     task: Task, messages: Sequence[ReportBatch]
 ) -> tuple[Verdicts, tuple[Accepted, ...]]:
-    """Check the reports of messages against everything public.
+    """Check the reports in messages against all public values.
 
     Returns:
-        One verdict per report, in order, `COUNTED` for a valid one; and the valid reports, by
+        One verdict per report, in order, `COUNTED` for a valid report; and the valid reports, by
         question.
     """
     counts = np.array([len(message.ids) // ID_BYTES for message in messages], dtype=np.int64)
-    # looked up once: with single reports there are as many messages as reports
+    # looked up once: with single reports, there is a message per report
     digest, widths = task.digest, [each.report_bytes for each in task.survey.questions]
     wrong = np.array([_wrong(each, digest, widths) for each in messages], dtype=np.uint8)
     verdicts = np.repeat(wrong, counts)
@@ -221,7 +222,7 @@ def _wrong(message: ReportBatch, digest: bytes, widths: Sequence[int]) -> Report
 
 
 def count_reports(message: ReportBatch, sender: str) -> int:
-    """Return how many reports a message has.
+    """Return the number of reports in a message.
 
     Raises:
         ProtocolViolation: If its ids are not unique, so no report could be answered.

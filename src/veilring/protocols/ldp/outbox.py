@@ -1,9 +1,9 @@
-"""`Outbox`: the reports of a client, stored before they are first sent.
+"""`Outbox`: a client's reports, stored before they are first sent.
 
 A report that was sent but not acknowledged may have arrived. A fresh one would spend epsilon again
 and count twice, so the same bytes are sent again, even after a crash. The outbox therefore also
-stores each client's lifetime budget. It is as private as the rows: it shows each client's
-answer, if only with noise, and a guess of a row can be compared with its contents.
+stores each client's lifetime budget. It is as sensitive as the rows: it contains each client's
+noisy answer, and a guess of a row can be checked against its contents.
 """
 
 import math
@@ -64,15 +64,15 @@ _FORMAT: Final = Format(
     loss="clients report again with new noise, and spend more than their budgets",
 )
 _SECRET_BYTES: Final = 32
-_MARK_BYTES: Final = 16  # two rows have one mark by accident never
+_MARK_BYTES: Final = 16  # large enough that marks of two rows never collide by accident
 
 
 class MarkedRows(NamedTuple):
-    """The rows of a file, as an outbox recognises them.
+    """The rows of a file in the form that an outbox recognises.
 
     Attributes:
         clients: The name of each row's client.
-        columns: A keyed hash of the headers that the marks are over.
+        columns: A keyed hash of the headers of the marked columns.
         marks: A keyed hash of the cells of each row.
     """
 
@@ -81,14 +81,14 @@ class MarkedRows(NamedTuple):
     marks: Sequence[bytes]
 
     def at(self, places: Sequence[int]) -> Self:
-        """Return some of the rows, in the order of `places`."""
+        """Return the rows at `places`, in that order."""
         clients = [self.clients[place] for place in places]
         marks = [self.marks[place] for place in places]
         return self._replace(clients=clients, marks=marks)
 
 
 class Outbox:
-    """One file, which one process uses at a time. Use it as a context manager.
+    """A file of reports, used by one process at a time. Use it as a context manager.
 
     Args:
         path: The file, which is created if it is missing.
@@ -127,21 +127,21 @@ class Outbox:
         *,
         amend: bool = False,
     ) -> MarkedRows:
-        """Return rows as this outbox knows them, after those of known clients were compared.
+        """Return marked rows, after comparing the rows of known clients with those stored.
 
         A client that moved to another row, or a name that now belongs to another person, would get
         a second report with new noise, or none. The outbox therefore stores a keyed hash of the
-        cells with each name; the key never leaves it.
+        cells with each name; the key never leaves the outbox.
 
         Args:
-            by: The column that names clients, or `ROW_NUMBER`: the same for ever.
+            by: The column that names clients, or `ROW_NUMBER`; it cannot change later.
             clients: The name of each row's client.
-            cells: The cells that are compared, by header; shape (rows,) each.
+            cells: The cells to compare, by header, each of shape (rows,).
             amend: Whether to accept changed cells. The client's reports stay as they are.
 
         Raises:
-            InputError: If clients were identified by something else before, or a known client's
-                cells differ. The message shows neither a cell nor a name.
+            InputError: If clients were identified differently before, or a known client's cells
+                differ. The message shows neither a cell nor a name.
         """
         secret = self._secret(by)
         headers = sorted(cells)
@@ -177,7 +177,7 @@ class Outbox:
         with as_store_failed(_WHAT):
             known = self._db.execute("SELECT client, columns, mark FROM rows").fetchall()
         marks = {client: mark for client, columns, mark in known if columns == rows.columns}
-        # rows known by their numbers may be anybody's in another file
+        # rows known by number may belong to other people in another file
         others = {client for client, *_ in known} if by == ROW_NUMBER else set[str]()
         differs = [
             place
@@ -202,7 +202,7 @@ class Outbox:
             _remember(database, rows.at(places))
 
     def reported(self, task: Task, clients: Sequence[str]) -> NDArray[np.bool_]:
-        """Return which clients have made their report to a task, shape (clients,)."""
+        """Return whether each client has made its report to a task, shape (clients,)."""
         with as_store_failed(_WHAT):
             rows = self._db.execute("SELECT client FROM reports WHERE task = ?", (task.digest,))
             known = {client for (client,) in rows}
@@ -211,7 +211,7 @@ class Outbox:
     def can_afford(
         self, clients: Sequence[str], epsilon: float, budget: float
     ) -> NDArray[np.bool_]:
-        """Return which clients can spend epsilon within their budget, shape (clients,)."""
+        """Return whether each client can spend epsilon within its budget, shape (clients,)."""
         with as_store_failed(_WHAT):
             rows = self._db.execute("SELECT client, epsilon FROM reports ORDER BY client")
             spent = {
@@ -225,18 +225,18 @@ class Outbox:
         )
 
     def add(self, task: Task, rows: MarkedRows, batches: Iterable[ClientBatch]) -> None:
-        """Keep reports and the rows that they are of; when this returns, both are durable.
+        """Store reports and their rows; when this returns, both are durable.
 
         Both are stored in one transaction: a row is known if and only if its client has reported,
         so a row may be corrected before its report, and not afterwards.
 
         Args:
             task: The task that the reports answer.
-            rows: The row of each client. The batches refer to clients by their places in it.
-            batches: Reports that were not sent anywhere.
+            rows: The row of each client. The batches refer to clients by their positions in it.
+            batches: Reports that have not been sent yet.
 
         Raises:
-            StoreFailed: If a client has reported to this task before; nothing is kept then.
+            StoreFailed: If a client has reported to this task before. Nothing is stored then.
         """
         epsilon = task.survey.exact_epsilon
         with self._transaction() as database:
@@ -257,15 +257,15 @@ class Outbox:
                 )
 
     def waiting(self, task: Task, *, at_once: int | None = None) -> Iterator[ClientBatch]:
-        """Yield all reports that were not answered, as they were made, by question.
+        """Yield all unanswered reports, unchanged, by question.
 
         Args:
-            task: The task that they were made for.
+            task: The task that the reports were made for.
             at_once: The maximum number of reports in a batch; by default limited by
                 `BATCH_BYTES_MAX`.
 
         Raises:
-            InputError: If no report may be in a batch.
+            InputError: If `at_once` is below 1.
         """
         for question, randomiser in enumerate(task.survey.questions):
             width = randomiser.report_bytes
@@ -291,7 +291,7 @@ class Outbox:
             ).fetchall()
 
     def settle(self, settled: Iterable[tuple[ClientBatch, Verdicts]]) -> None:
-        """Store the verdicts on reports, which are then not sent again."""
+        """Store the verdicts on reports, so that they are not sent again."""
         with self._transaction() as database:
             for batch, verdicts in settled:
                 database.executemany(
@@ -300,7 +300,7 @@ class Outbox:
                 )
 
     def wait_again(self, task: Task) -> None:
-        """Let reports wait that a collector had no room for: it may have made room since."""
+        """Mark reports rejected for lack of quota as waiting: the collector may have raised it."""
         with self._transaction() as database:
             database.execute(
                 "UPDATE reports SET verdict = NULL WHERE task = ? AND verdict = ?",
@@ -308,7 +308,7 @@ class Outbox:
             )
 
     def count(self, task: Task) -> dict[ReportVerdict | None, int]:
-        """Return how many reports to a task have which verdict, or none yet."""
+        """Return the number of reports to a task by verdict, or None for those without one."""
         with as_store_failed(_WHAT):
             rows = self._db.execute(
                 "SELECT verdict, count(*) FROM reports WHERE task = ? GROUP BY verdict",

@@ -1,8 +1,8 @@
-"""Reports in Parquet files, to be added up elsewhere: on a cluster, or years later.
+"""Reports in Parquet files, to be summed elsewhere: on a cluster, or years later.
 
 A row is a report: the hash of its task, its question and its bytes. There are no ids, so a file
-does not reveal the senders of reports. The writer of a file makes sure that each report is in it
-once, like a collector's store. Tallies add up, so files may be divided and distributed in any way.
+does not reveal the senders of reports. The writer makes sure that each report occurs once, as in a
+collector's store. Tallies can be added, so files may be divided and distributed in any way.
 """
 
 import os
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     import polars as pl
 REPORT_COLUMNS: Final = ("task", "question", "report")
 """Binary of 32 bytes, unsigned integer, and binary of the question's `report_bytes`."""
-# Reports processed at once: a process uses a few times this amount of memory, and its computation
-# takes much longer than its call.
+# Bytes of reports processed at once: a process uses a few times this amount of memory, and computes
+# much longer than the call takes.
 PIECE_BYTES_MAX: Final = 1 << 26
 ROW_BYTES: Final = 64
-"""The memory that Polars and Python need for a row in addition to its report."""
+"""The memory in bytes that Polars and Python need per row in addition to its report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows of one file.
+    """A range of rows in one file.
 
     Attributes:
-        path: The absolute path, with the same meaning in each process.
+        path: The absolute path, valid in every process.
         first: The first row, counted from 0.
         reports: The number of rows.
     """
@@ -51,18 +51,18 @@ class Piece:
 def write_parquet(
     task: Task, reports: Iterable[tuple[int, Reports]], folder: Path
 ) -> tuple[Path, ...]:
-    """Write reports as files of a new folder, which appears when all of them are there.
+    """Write reports as files in a new folder, which appears when all files are complete.
 
     Args:
         task: The task that they answer.
-        reports: Questions and reports to them, in any order; each report once.
+        reports: Pairs of a question and reports to it, in any order; each report once.
         folder: A folder that does not exist yet.
 
     Returns:
         The files, each of about `PIECE_BYTES_MAX` before compression; at least one.
 
     Raises:
-        InputError: If the folder is there already, or a report is not one of the task's.
+        InputError: If the folder exists already, or a report does not fit the task.
     """
     require_extra("polars")
     if folder.exists():
@@ -70,7 +70,7 @@ def write_parquet(
             "folder", folder, "the path of a folder that does not exist; nothing is overwritten"
         )
     draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)  # of a process that died over it
+    shutil.rmtree(draft, ignore_errors=True)  # left by a process that died
     draft.mkdir(parents=True)
     try:
         names = [
@@ -85,16 +85,16 @@ def write_parquet(
 
 
 def tally_parquet(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> Tally:
-    """Return the tally of all reports in some files, piece by piece, in this process.
+    """Return the tally of all reports in files, computed piece by piece in this process.
 
     Args:
         task: The task that they answer.
         paths: The files.
-        at_once: As in `cut_pieces`; the tally is the same.
+        at_once: As in `cut_pieces`; it does not affect the tally.
 
     Raises:
-        InputError: If a file is not one of reports, or a report is to another task, or such as no
-            client could have made: files were checked when they were written.
+        InputError: If a file is not a report file, or a report is for another task or could not
+            have been made by any client; files are checked again when read.
     """
     total = Tally.empty(task.survey)
     for piece in cut_pieces(task, paths, at_once=at_once):
@@ -105,7 +105,7 @@ def tally_parquet(task: Task, paths: Iterable[Path], *, at_once: int | None = No
 def cut_pieces(
     task: Task, paths: Iterable[Path], *, at_once: int | None = None
 ) -> tuple[Piece, ...]:
-    """Return pieces that together cover files, without reading any report.
+    """Return pieces that together cover the files, without reading any report.
 
     Args:
         task: The task of the reports.
@@ -113,8 +113,8 @@ def cut_pieces(
         at_once: The maximum number of reports in a piece; by default limited by `PIECE_BYTES_MAX`.
 
     Raises:
-        InputError: If there is no file, one is named twice, or one cannot be read as Parquet with
-            these columns; or if no report may be in a piece.
+        InputError: If there is no file, a file is named twice or is not a Parquet file with these
+            columns, or `at_once` is below 1.
     """
     require_extra("polars")
     files = [path.resolve() for path in paths]
@@ -136,7 +136,7 @@ def cut_pieces(
 
 
 def tally_piece(task: Task, piece: Piece) -> Tally:
-    """Return the tally of one piece; those of all pieces add up to that of the files.
+    """Return the tally of one piece; the tallies of all pieces add up to the files' tally.
 
     Raises:
         InputError: As in `tally_parquet`.
@@ -150,7 +150,7 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
             f"{piece.path} has reports for a task other than {task.digest.hex()[:16]}…",
             field="reports",
         )
-    # a question that is not a number, whatever its type, does not exist
+    # a question that is not a number of any type does not exist
     asked = frame["question"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
     total = Tally.empty(task.survey)
     sums, counts = list(total.sums), list(total.counts)
@@ -164,7 +164,7 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
 def _parts(
     task: Task, reports: Iterable[tuple[int, Reports]]
 ) -> Iterator[list[tuple[int, Reports]]]:
-    """Yield the contents of each file: at least one file, even without reports."""
+    """Yield the contents of each file: at least one, even without reports."""
     part: list[tuple[int, Reports]] = []
     room, is_first = PIECE_BYTES_MAX, True
     for question, some in reports:
@@ -251,10 +251,10 @@ def _reports(task: Task, piece: Piece, question: int, told: "pl.Series") -> Repo
 
 
 def require_possible(task: Task, question: int, reports: Reports, where: object) -> None:
-    """Refuse reports that no client could have made.
+    """Reject reports that no client could have made.
 
     Raises:
-        InputError: If there is such a report; the message names its place.
+        InputError: If there is such a report; the message names its location.
     """
     questions = task.survey.questions
     if not 0 <= question < len(questions) or not questions[question].accept(reports).all():
@@ -262,7 +262,7 @@ def require_possible(task: Task, question: int, reports: Reports, where: object)
 
 
 def impossible(where: object) -> InputError:
-    """Return the error for a report that no client could have made, with its place."""
+    """Return the error for a report that no client could have made, with its location."""
     return InputError.because(
         f"some reports in {where} could not have been made by any client: they fit no question",
         field="reports",

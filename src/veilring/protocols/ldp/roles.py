@@ -1,8 +1,8 @@
-"""The roles of clients: one collection in one session, or reports for a long-lived collector.
+"""The clients' roles: one collection in one session, or reports for a long-lived collector.
 
-`gather` is a whole protocol: each client of a `ClientPool` reports once, one party adds up, and
-`gather_cost` forecasts it. `submit_reports` sends reports to a `Collector`, which acknowledges the
-stored ones.
+`gather` is a whole protocol: each client of a `ClientPool` reports once, and one party adds up the
+reports; `gather_cost` forecasts it. `submit_reports` sends reports to a `Collector`, which
+acknowledges the stored ones.
 """
 
 from collections import deque
@@ -35,21 +35,21 @@ from veilring.protocols.ldp.messages import (
 )
 from veilring.protocols.ldp.task import Task
 
-# Messages that a client may have sent without an answer. At 10 ms a commit, 512 single reports are
-# 50,000 a second from one client.
+# The maximum number of unanswered messages of a client. At 10 ms per commit, 512 single reports
+# allow 50,000 per second from one client.
 WINDOW_MESSAGES_MAX: Final = 512
-# The same in bytes, for batches: the amount that a collector stores for one session. A message that
-# exceeds the remaining room waits.
+# The same limit in bytes, for batches: the amount that a collector buffers for one session. A
+# message that exceeds the remaining room waits.
 WINDOW_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ClientPool:
-    """Clients with a row each. Their values are never shown.
+    """Clients with one row each. The values are never shown.
 
     Attributes:
         rows: One row per client, in the form of the survey.
-        labels: The class of each.
+        labels: The class of each client.
     """
 
     rows: NDArray[Any]
@@ -75,15 +75,15 @@ class ClientPool:
                 `BATCH_BYTES_MAX`.
 
         Raises:
-            InputError: If a row does not fit, or no report may be in a batch.
+            InputError: If a row does not fit the survey, or `at_once` is below 1.
         """
         answers = answer(task.survey, self.rows, self.labels, rng)
         ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
         for question, reports in answers:
-            # The order of the rows would reveal ranks in a sorted file, and link the reports of a
-            # client to different tasks.
+            # The order of the rows would reveal ranks in a sorted file, and link a client's reports
+            # to different tasks.
             order = rng.permutation(len(reports))
-            clients, reports = answers.clients[question][order], reports[order]  # noqa: PLW2901  (as they leave)
+            clients, reports = answers.clients[question][order], reports[order]  # noqa: PLW2901  (in sending order)
             size = reports_at_once(at_once, batch_reports(reports.shape[1]))
             for first in range(0, len(reports), size):
                 part = slice(first, first + size)
@@ -95,7 +95,7 @@ async def gather(
 ) -> Tally | None:
     """Play a client, or a pool of them, or the aggregator.
 
-    A client sends one message, a pool one for each question and `BATCH_BYTES_MAX`; there is one
+    A client sends one message, and a pool one for each question and `BATCH_BYTES_MAX`, in one
     round. Clients get no answer: the aggregator decides what to publish.
 
     Args:
@@ -105,12 +105,12 @@ async def gather(
         task: The public task.
 
     Returns:
-        The tally at the aggregator; nothing at the others.
+        The tally at the aggregator; None at the clients.
 
     Raises:
-        InputError: If a row does not fit; nothing was sent then.
-        ProtocolViolation: If a peer sent something that no client sends. That ends the run here,
-            whereas a `Collector` refuses such reports and continues.
+        InputError: If a row does not fit the survey. Nothing has been sent then.
+        ProtocolViolation: If a peer sent something that no client sends. This ends the run, whereas
+            a `Collector` rejects such reports and continues.
     """
     if party.me != aggregator:
         if clients is None:
@@ -157,14 +157,15 @@ def _tally(task: Task, accepted: Accepted) -> Tally:
 
 
 def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
-    """Forecast `gather`: one message a client, one round.
+    """Forecast `gather`: one message per client, in one round.
 
     A pool sends `ceil(c / s)` messages for a question drawn by c of its clients, where `s =
     batch_reports(report_bytes)`, and one empty message if it has no clients.
 
     Args:
         task: The task.
-        asked: For each party but the aggregator, how many of its clients drew each question.
+        asked: For each party except the aggregator, the number of its clients that drew each
+            question.
     """
     total = Traffic()
     for counts in asked:
@@ -179,7 +180,7 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
 
 
 def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
-    """Forecast `gather` before clients draw their questions: the minimum cost, with its `most`.
+    """Forecast `gather` before clients draw questions: the minimum, with the maximum as `most`.
 
     Args:
         task: The task.
@@ -194,8 +195,8 @@ def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
         batch_traffic(task, question, size).bytes - size * width
         for question, size, width in zip(questions, sizes, widths, strict=True)
     ]
-    # A pool without clients sends a message, too. With this many of them the number of messages is
-    # largest.
+    # A pool without clients sends a message, too. This number of empty pools gives the most
+    # messages.
     idle = max(0, parties - -(-rows // len(questions)))
     fewest = max(parties, -(-rows // max(sizes)))
     most = idle + min(rows, (parties - idle) * len(questions)) + rows // min(sizes)
@@ -209,8 +210,8 @@ def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
 def batch_traffic(task: Task, question: int, reports: int, *, times: int = 1) -> Traffic:
     """Return the traffic of `times` batches with the given number of reports each.
 
-    One report is `report_bytes + ID_BYTES`, and a batch some 70 bytes more, of which the task's
-    hash is 32 and the session's name 16.
+    One report takes `report_bytes + ID_BYTES` bytes, and a batch about 70 bytes more, of which the
+    task's hash is 32 and the session's name 16.
     """
     batch = ReportBatch(
         task=task.digest,
@@ -227,7 +228,7 @@ def _width(task: Task, question: int) -> int:
 
 
 Settled: TypeAlias = Callable[[ClientBatch, Verdicts], None]
-"""Takes the verdicts on a batch's reports, once the collector has stored those that count."""
+"""A callback for the verdicts on a batch's reports, once valid reports have been stored."""
 
 
 async def submit_reports(
@@ -240,10 +241,9 @@ async def submit_reports(
 
     Args:
         party: This participant, in a session with the collector alone.
-        batches: The batches to send, none of them empty. They are consumed as room becomes
-            available.
+        batches: The batches to send, none of them empty. They are consumed as the window allows.
         task: The task that the reports were made for.
-        settled: Called once a batch, in order.
+        settled: A callback, once per batch, in order.
 
     Raises:
         ProtocolViolation: If the collector acknowledged reports that were not sent.
@@ -266,7 +266,7 @@ async def submit_reports(
 async def _receive(
     party: Party, collector: str, flying: deque[ClientBatch], settled: Settled
 ) -> int:
-    """Take a receipt, and return how many bytes are not under way any more."""
+    """Process a receipt, and return the number of bytes no longer in flight."""
     receipt = await party.receive(ReportReceipt, sender=collector)
     if (
         receipt.places.shape != receipt.verdicts.shape
@@ -291,7 +291,7 @@ async def _receive(
 
 
 def _with_more(batches: Iterable[ClientBatch]) -> Iterator[tuple[ClientBatch, bool]]:
-    """Yield each batch with whether another follows."""
+    """Yield each batch, and whether another follows."""
     each = iter(batches)
     batch = next(each, None)
     while batch is not None:

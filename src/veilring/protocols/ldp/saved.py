@@ -1,4 +1,4 @@
-"""Classifiers as files: plain JSON with a version, that any program can read.
+"""Classifier files: plain, versioned JSON that any program can read.
 
 The public steps are included, so a loaded classifier labels the clients' original rows.
 """
@@ -28,7 +28,7 @@ from veilring.protocols.ldp.algorithm.steps import Bins, LinearProjection, Scali
 
 FORMAT: Final = "veilring naive Bayes"
 VERSION: Final = 2
-# A model of a thousand features of a hundred values has a tenth of this.
+# A model of a thousand features with a hundred values takes a tenth of this.
 MODEL_BYTES_MAX: Final = 1 << 28
 
 _ESTIMATE: Final = ("values", "variance", "low", "high")
@@ -37,14 +37,14 @@ _GREATEST: Final = float(np.finfo(np.float64).max)
 
 
 def save_classifier(classifier: Classifier, path: Path) -> None:
-    """Write a classifier with its steps and evidence; every number is read back bit for bit.
+    """Write a classifier with its steps and evidence; numbers are stored exactly.
 
     Args:
         classifier: The result of `learn`, or the `model_` of an estimator.
-        path: A file that does not exist; only its owner reads it.
+        path: The path of a file that does not exist; it is created readable by its owner only.
 
     Raises:
-        InputError: If the file is there already.
+        InputError: If the file exists already.
     """
     steps = [dict(step.public) for step in classifier.steps]
     about = {"format": FORMAT, "version": VERSION, "steps": steps, **_written(classifier.model)}
@@ -122,7 +122,7 @@ def _estimate(content: Mapping[str, Any]) -> SurveyEstimate:
 def _array(
     values: list[Any], axes: int, least: float = -_GREATEST, most: float = _GREATEST
 ) -> NDArray[np.float64]:
-    """Return numbers in a range, at least one; anything else fails a comparison."""
+    """Return numbers in a range, at least one; other contents fail a comparison."""
     array = np.array(values).astype(np.float64)
     _require(array.ndim == axes and array.size > 0)
     _require(bool(((array >= least) & (array <= most)).all()))
@@ -130,7 +130,7 @@ def _array(
 
 
 def _fitting(classifier: Classifier) -> Classifier:
-    """Return a classifier whose steps and model fit together; refuse another one."""
+    """Return a classifier after checking that its steps and model fit together."""
     steps, model = classifier.steps, classifier.model
     if not steps:
         return classifier
@@ -147,7 +147,7 @@ def _fitting(classifier: Classifier) -> Classifier:
             raise ValueError
     classifier.joint(
         np.zeros((1, features))
-    )  # the number of features of each step equals that of the previous one
+    )  # each step takes the number of features that the previous one returns
     return classifier
 
 

@@ -40,7 +40,7 @@ from veilring.protocols.ldp.task import Task
 from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
-BINS_MAX: Final = 1024  # more bins than this add no information that survives the noise
+BINS_MAX: Final = 1024  # more bins add no information that survives the noise
 # A classifier labels any number of queries, which never leave the client.
 _QUERIES_MAX: Final = 1 << 31
 
@@ -51,20 +51,20 @@ class LDPBayes(System):
     """Naive Bayes from one report per client, each with its own noise.
 
     Each row of a party is a client. The server that adds up the reports learns a classifier, which
-    is no secret and labels any number of queries.
+    is public and labels any number of queries.
 
     Attributes:
         name: `ldp-bayes`.
         kind: `discrete-bayes` asks for a feature's bin together with the class, `gaussian-bayes`
             for means and squares.
-        epsilon: The most that a client's one report may spend.
+        epsilon: The maximum ε of a client's one report.
         oracle: The frequency oracle; `auto` chooses the best one for each domain.
         bins: For `discrete-bayes`: the number of equal parts of each feature's range.
-        approach: For `gaussian-bayes`: how a client answers about many features.
+        approach: For `gaussian-bayes`: how a client reports many features.
         consistency: How to treat negative counts.
         smoothing: For `discrete-bayes`: the number added to each count of a value; `auto` adds
             nothing with the paper's consistency, and otherwise one standard deviation of the noise,
-            also to the count of each class.
+            for class counts as well.
         variance_floor: For `gaussian-bayes`: the minimum variance of a feature scaled to [-1, 1].
     """
 
@@ -100,8 +100,8 @@ class LDPBayes(System):
     oracle: OracleName = Field("auto", description=", ".join((AUTO, *ORACLES)))
     # One of eight tables measured at ε = 0.5, 1, 2 and 4: 3 bins with `auto` label 72.3 % right, 4
     # bins 70.5 %, 8 bins 65.8 %; `one-bit` labels 58.2 % right, `one-feature` 57.1 %.
-    # A rule of ε, clients, features and classes gained nothing on tables that it was not made on:
-    # 67.4 against 67.2 %.
+    # A rule based on ε, clients, features and classes gained nothing on held-out tables: 67.4
+    # versus 67.2 %.
     bins: Annotated[int, Tunable.of(2, 3, 4, 6)] = Field(
         3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}"
     )
@@ -148,9 +148,9 @@ class LDPBayes(System):
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:
-        """Return the minimum cost of the collection, and the maximum as its `most`.
+        """Forecast the collection: its minimum cost, with the maximum as `most`.
 
-        Clients draw their questions in secret, and questions differ in the length of their reports.
+        Clients draw their questions in secret, and the length of a report depends on the question.
         Labelling costs nothing. Without `rows`, each party is one client.
         """
         survey = self.bind(*public_numbers(features, classes))
@@ -159,12 +159,12 @@ class LDPBayes(System):
     def bind(
         self, features: int | Ranges, classes: int, *, epsilon: float | None = None
     ) -> BayesSurvey:
-        """Return the survey of rows of this shape.
+        """Return the survey for rows of this shape.
 
         Args:
             features: The number of features, each in [0, 1], or their public ranges.
             classes: The number of classes.
-            epsilon: In place of the parameter; infinite for no noise.
+            epsilon: A value that overrides the parameter; infinite for no noise.
 
         Raises:
             InputError: If the parameters are incompatible.
@@ -209,7 +209,8 @@ class LDPBayes(System):
 class LDPSetup(Setup):
     """A server, and the clients of each party as one pool.
 
-    A client answers once. Asked again, as after the loss of another party, it sends the same bytes.
+    A client answers once. If asked again, for example after the loss of another party, it sends the
+    same bytes.
 
     Attributes:
         survey: The questions to clients.
@@ -272,7 +273,7 @@ class LDPSetup(Setup):
 
     @override
     def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
-        """Label a batch; the first call collects the reports, and later ones use them again."""
+        """Label a batch; the first call collects the reports, and later calls reuse them."""
         if self._classifier is None:
             rows = together(self.parts)
             said = answer(self.survey, rows.features, rows.labels, rng)
@@ -283,7 +284,7 @@ class LDPSetup(Setup):
     def observe(
         self, queries: NDArray[np.float64], runs: int, rng: Generator
     ) -> NDArray[np.float64]:
-        """Draw the bytes of each client's report, by the question that it drew."""
+        """Draw each client's report as bytes, by the drawn question."""
         rows = together(self.parts)
         drawn = [
             self._reports_of(np.tile(row, (runs, 1)), np.repeat(label, runs), rng)
@@ -294,7 +295,7 @@ class LDPSetup(Setup):
     def _reports_of(
         self, rows: NDArray[np.float64], labels: NDArray[np.int64], rng: Generator
     ) -> NDArray[np.float64]:
-        """Return one report for each row: the bytes of each question, NaN if it was not drawn."""
+        """Return one report per row: the bytes for each question, NaN for questions not drawn."""
         said, columns = answer(self.survey, rows, labels, rng), list[NDArray[np.float64]]()
         for clients, reports in zip(said.clients, said.reports, strict=True):
             column = np.full((len(rows), reports.shape[1]), np.nan)
@@ -313,7 +314,7 @@ class LDPSetup(Setup):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Respondents(ClientPool):
-    """Clients that answer a task once, and send the same bytes whenever they are asked again."""
+    """Clients that answer a task once, and send the same bytes if asked again."""
 
     _made: dict[tuple[bytes, int | None], list[ClientBatch]] = field(default_factory=dict)
 
@@ -328,7 +329,7 @@ class Respondents(ClientPool):
 
 
 def _questions_drawn(run: Run[Any], clients: Sequence[str], task: Task) -> list[list[int]]:
-    """Return how many clients of each party drew each question, as the server saw it."""
+    """Return the number of each party's clients that drew each question, as seen by the server."""
     drawn = {name: [0] * len(task.survey.questions) for name in clients}
     for seen in run.views[SERVER].received:
         if isinstance(seen.message, ReportBatch):

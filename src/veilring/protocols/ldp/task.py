@@ -1,7 +1,7 @@
 """`Task`: the questions of an aggregator to its clients, as bytes with one hash.
 
-The aggregator is not trusted. A client does not take its word for how a report is made: it builds
-the survey again from the task's terms and compares every public number, exactly.
+The aggregator is not trusted. A client does not rely on the published survey: it rebuilds the
+survey from the task's terms and compares every public number exactly.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ TASK_DIGEST_BYTES: Final = 32  # of SHA-256
 
 
 class TooFewReports(InputError):
-    """Raised if a task has fewer reports than its minimum, so there are no estimates yet."""
+    """Raised if a task has fewer reports than its minimum, so that no estimates are available."""
 
     def __str__(self) -> str:
         return f"{self.value} of {self.allowed} reports so far (`minimum` in the terms)"
@@ -31,11 +31,11 @@ class Task:
     """A survey with its terms, its deadline and the minimum number of reports.
 
     Attributes:
-        terms: The terms as they were written: columns, classes, epsilon, oracle; plain data.
-        survey: The survey that follows from them.
+        terms: The original terms as plain data: columns, classes, epsilon, oracle.
+        survey: The survey built from the terms.
         minimum: The minimum number of reports for estimates.
         closes: The time after which no new report is accepted, in seconds since 1970 (UTC), or
-            none.
+            None.
 
     Raises:
         InputError: If the minimum is below 1.
@@ -52,7 +52,7 @@ class Task:
 
     @cached_property
     def encoded(self) -> bytes:
-        """The task in canonical JSON: equal tasks, and no others, have equal bytes."""
+        """The task in canonical JSON: two tasks have equal bytes if and only if they are equal."""
         content = {
             "format": TASK_FORMAT,
             "terms": self.terms,
@@ -67,15 +67,15 @@ class Task:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of `encoded`; every report carries it."""
+        """The SHA-256 hash of `encoded`, which every report carries."""
         return hashlib.sha256(self.encoded).digest()
 
     def is_closed(self, now: float) -> bool:
-        """Return whether a time, in seconds since 1970 (UTC), is too late for new reports."""
+        """Return whether a time, in seconds since 1970 (UTC), is past the deadline."""
         return self.closes is not None and now >= self.closes
 
     def require_enough(self, tally: Tally) -> None:
-        """Refuse to estimate from too few reports.
+        """Require the minimum number of reports for estimates.
 
         Raises:
             TooFewReports: If there are fewer than the minimum.

@@ -1,4 +1,4 @@
-"""Exact private kNN that reveals only totals: a search by counts, and masked sums.
+"""Exact private kNN that reveals only totals, by a search over counts and masked sums.
 
 Source: Aggarwal, Mishra and Pinkas, "Secure computation of the median (and other elements of
 specified ranks)", Journal of Cryptology 23, 2010.

@@ -1,7 +1,7 @@
-"""Malicious parties of rank search: they add false counts to masked sums.
+"""Malicious parties of rank search, which add false counts to masked sums.
 
-A mask protects a lie like the truth: a party that adds to its masked words adds to the total. The
-documentation measures the gain of each adversary, and which check detects it.
+Masks do not authenticate: a party that adds to its masked words adds to the total. The
+documentation reports each adversary's gain and the check that detects it.
 """
 
 from collections.abc import Mapping
@@ -30,18 +30,18 @@ _Masked = MaskedWords | MaskedTotals
 class _Liar(Adversary):
     """Adds values to sums; a subclass defines them, for counts and for votes.
 
-    Its role must continue with the total that the others have. It therefore receives the lie from a
-    peer, too, unless it lies only to a victim.
+    The party's own role must continue with the same total as the others. It therefore receives the
+    false words from a peer as well, unless it lies only to a victim.
     """
 
     victim: str = ""
 
     def counts(self, words: _Unsigned) -> _Unsigned:
-        """Return the words of a step of the search with the lie, in the order of thresholds."""
+        """Return the falsified words of a search step, in the order of thresholds."""
         return words
 
     def votes(self, words: _Unsigned) -> _Unsigned:
-        """Return the words of votes with the lie, shape (queries, classes)."""
+        """Return the falsified words of votes, shape (queries, classes)."""
         return words
 
     @override
@@ -75,7 +75,7 @@ class WrongCounts(_Liar):
 
     Attributes:
         by: The number of rows; with up to k + 1 of them the totals are those of honest parties.
-        victim: The only party to which it lies; all unless given.
+        victim: The only party that receives false words; by default all do.
     """
 
     by: int = 1
@@ -98,7 +98,7 @@ class TakeOver(WrongCounts):
     """Claims rows at distance 0 from each query, all of one class: k of them decide every label.
 
     Attributes:
-        by: The number of rows.
+        by: The number of rows claimed.
         entry: Their class.
     """
 
@@ -116,7 +116,7 @@ class UnevenCounts(_Liar):
     """Adds to every second threshold, so that totals decrease from one to the next.
 
     Attributes:
-        by: The number of rows that it adds.
+        by: The number of rows to add.
     """
 
     by: int = 1
@@ -129,13 +129,13 @@ class UnevenCounts(_Liar):
 
 @dataclass
 class WrongVotes(_Liar):
-    """Adds votes for a class to those of its rows, and may remove as many from another class.
+    """Adds votes for a class to its own votes, and may remove the same number from another class.
 
     Attributes:
         by: The number of votes for each query.
-        entry: The class that gains votes; if votes are weighted, as rows at distance 0.
-        taken: The class that loses votes; none if it is negative.
-        victim: The only party to which it lies; all unless given.
+        entry: The class that gains votes; weighted votes are added as rows at distance 0.
+        taken: The class that loses votes; no class does if the number is negative.
+        victim: The only party that receives false words; by default all do.
     """
 
     by: int = 1
@@ -157,7 +157,7 @@ class WrongVotes(_Liar):
 
 @dataclass
 class Replayer(Adversary):
-    """Sends its first masked words again in each later sum, as long as is due."""
+    """Sends its first masked words again in each later sum, repeated to the expected length."""
 
     _first: _Unsigned | None = field(default=None, init=False)
 
@@ -174,10 +174,10 @@ class Replayer(Adversary):
 
 @dataclass
 class AskTwice(Adversary):
-    """Asks a victim for other queries than all others: their mirror images.
+    """Sends a victim different queries than all other parties: their mirror images.
 
     Attributes:
-        victim: The party that receives them.
+        victim: The party that receives the mirrored queries.
     """
 
     victim: str
@@ -191,10 +191,10 @@ class AskTwice(Adversary):
 
 @dataclass
 class MadeUpTotals(Adversary):
-    """Adds up, and announces fewer rows within each threshold than there are.
+    """Computes the totals, and announces too few rows within each threshold.
 
     Attributes:
-        factor: The share of the rows that it announces, from 0 to 1.
+        factor: The fraction of the rows to announce, from 0 to 1.
     """
 
     factor: float = 0.5
@@ -207,7 +207,7 @@ class MadeUpTotals(Adversary):
         is_first = to == self.party.peers[0]
         if is_first and isinstance(message, MaskedTotals) and len(message.words) == 1:
             (totals,) = message.words
-            totals[:] = totals * self.factor  # its role continues with this very array
+            totals[:] = totals * self.factor  # its role continues with this array
         return [(to, message)]
 
 
@@ -224,4 +224,4 @@ ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
         "wrong-votes": WrongVotes,
     }
 )
-"""The adversaries by the names that scenarios use."""
+"""The adversaries by their names in scenarios."""

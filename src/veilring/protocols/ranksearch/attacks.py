@@ -1,7 +1,7 @@
 """Attacks on the results of rank search: locating a row, and isolating one party's counts.
 
-They need nothing but answers: published intervals and totals, to queries that the adversary may
-choose. No view of a party inside is of help, as views are simulated from the totals.
+They need only answers: published intervals and totals for queries that the adversary may choose. A
+participant's view does not help, because it can be simulated from the totals.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from veilring.protocols.ranksearch.leakage import Opened
 
 _Points = NDArray[np.float64]
 Within = Callable[[_Points], NDArray[np.bool_]]
-"""Asks queries, shape (Q, features), and returns whether a row is within the radius of each."""
+"""Maps queries, shape (Q, features), to whether a row is within the radius of each."""
 
 
 def locate(queries: _Points, distances: NDArray[np.float64]) -> _Points:
@@ -37,7 +37,7 @@ def intersect_shells(
     start: _Points,
     steps: int = 8,
 ) -> _Points:
-    """Return a central point of those whose distance to each query is in an interval.
+    """Return a central point of the set whose distances to the queries are in the given intervals.
 
     It is the centre of the largest ball inside, found by linear programs around the previous
     centre.
@@ -45,7 +45,7 @@ def intersect_shells(
     Args:
         queries: Shape (Q, features).
         inner: The lower ends, shape (Q,).
-        outer: The upper ends.
+        outer: The upper ends, shape (Q,).
         start: A point nearby, shape (features,).
         steps: The number of linear programs.
     """
@@ -72,16 +72,17 @@ def find_crossings(
 ) -> _Points:
     """Return the points at which lines leave the ball around a row, by dividing intervals.
 
-    Each step asks all lines at once. The point of a line is as far from the row as the radius that
-    `within` asks about, up to reach/arity^steps; f + 1 of them locate the row.
+    Each step asks all lines at once. Each point is at the distance from the row that `within`
+    tests, up to reach/arity^steps; f + 1 points locate the row.
 
     Args:
-        within: Asks the queries of one step.
+        within: The test of one step's queries.
         start: A point inside the ball, shape (features,).
         directions: Shape (lines, features), of length 1.
-        reach: A length at which all lines are outside, such as twice the radius.
+        reach: A length at which all lines are outside the ball, such as twice the radius.
         steps: The number of steps.
-        arity: The number of parts into which a step divides an interval: it asks one point less.
+        arity: The number of parts into which a step divides an interval; a step asks `arity` - 1
+            points.
     """
     lines = np.arange(len(directions))
     low, high = np.zeros(len(lines)), np.full(len(lines), reach)
@@ -97,7 +98,7 @@ def find_crossings(
 def distances_by_weight(
     radii: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the distances of rows that are alone within the radius in their classes.
+    """Return the distances of rows that are the only ones of their class within the radius.
 
     Args:
         radii: The published radii, shape (Q,).
@@ -107,14 +108,14 @@ def distances_by_weight(
 
 
 def counts_of_missing(everyone: Opened, fewer: Opened) -> dict[tuple[int, int], int]:
-    """Return the counts of a party that is missing from a second search for the same queries.
+    """Return the counts of a party that is absent from a second search for the same queries.
 
     Args:
         everyone: The totals of all parties.
         fewer: The totals of all parties but one.
 
     Returns:
-        Its clipped count at each query and bit pattern of a threshold that both searches asked.
+        The party's clipped count at each query and threshold bit pattern that both searches asked.
     """
     left = fewer.thresholds
     return {

@@ -1,7 +1,7 @@
 """The closed form of the cost of a batch, exact given the steps of its search.
 
-The steps depend on the rows. Before anything is run the cost is a range: from a search that ends in
-its first step to one that divides the widest interval down to single floats, with ties everywhere.
+The steps depend on the rows. Before a run the cost is a range: from a search that ends in its first
+step to one that divides the widest interval down to single floats, with ties everywhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def found_cost(
     parameters: SearchParameters,
     tied_rows: NDArray[np.int64] | None = None,
 ) -> Forecast:
-    """Return the exact cost of a batch, given how its search went.
+    """Return the exact cost of a batch, given the result of its search.
 
     With s steps, all-to-all takes s + 1 rounds of n(n - 1) messages, and a star, for totals only,
     2(s + 1) rounds of n - 1. A step with shared counts takes ⌈log2(k + 1)⌉ + 1 rounds, one more if
@@ -68,7 +68,7 @@ def found_cost(
 
 
 class _Searched(NamedTuple):
-    """The inputs of the cost of a batch: the course of its search, and bounds of the votes."""
+    """The inputs to the cost of a batch: the steps of its search, and bounds of the votes."""
 
     tied: NDArray[np.bool_]
     steps: Sequence[int]

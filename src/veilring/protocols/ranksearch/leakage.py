@@ -1,8 +1,8 @@
-"""The leakage of the opened totals of rank search, which reveals nothing else.
+"""The leakage of rank search's opened totals, the only values that it reveals.
 
 No message reveals anything about one party: a simulator can produce every view of up to n - 2
 parties from the totals. This module measures the leakage of the totals themselves. They
-reveal an interval for the distance of the k-th nearest row, and those above k reveal how nearby
+reveal an interval for the distance of the k-th nearest row, and totals above k reveal how nearby
 rows are spread over parties.
 """
 
@@ -81,7 +81,7 @@ def open_nearest(near: Sequence[Nearest], *, k: int, upper: float, arity: int) -
 
 
 def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
-    """Return the width of the published interval of each k-th smallest distance, as a share.
+    """Return the width of each k-th smallest distance's published interval, as a fraction.
 
     It is 0 for ties: the search ends at their exact distance. With fewer than k rows it is 1,
     because there is no such distance.
@@ -95,10 +95,10 @@ def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
 
 
 def told_by_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np.float64]]:
-    """Return the leakage of a batch's totals about each query, each of shape (Q,).
+    """Return the leakage of a batch's totals about each query, as arrays of shape (Q,).
 
     `radius` is the result of `interval_widths`, `tied` is 1 if the k-th distance is known exactly,
-    and `above` is the share of opened totals that exceed k.
+    and `above` is the fraction of opened totals that exceed k.
 
     Args:
         opened: The totals of a batch.
@@ -121,8 +121,8 @@ class ToldOfOne:
 
     Attributes:
         whole: The entropy of the party's clipped count, an upper bound.
-        by_total: The information of the total of all honest parties about it.
-        by_reaching: The information of whether that total reaches k.
+        by_total: The information in the total of all honest parties about that count.
+        by_reaching: The information about it in whether that total reaches k.
     """
 
     whole: float

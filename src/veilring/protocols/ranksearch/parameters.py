@@ -30,15 +30,14 @@ from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Reveal = Literal["totals", "votes", "label"]
-"""The values that all parties learn: totals of counts and of votes, of votes alone, or of
-neither."""
+"""The totals that all parties learn: of counts and votes, of votes only, or none."""
 Adding = Literal["all-to-all", "star"]
-"""Whether each party adds up itself, or the client adds up and sends the totals to the others."""
+"""The way to add up: each party does, or the client does and sends the totals to the others."""
 
 # Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
 # room for its own votes.
 K_MAX: Final = 2**16 - 2
-# A hash each, some 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
+# Each is a hash, about 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
 # queries no longer notices when they are asked again with other parties.
 REMEMBERED_MAX: Final = 2**18
 # The data that a party deals at once, 8 bytes for each party and word: 64 MB with 8 parties.
@@ -63,7 +62,7 @@ class SearchParameters:
         k: The number of nearest neighbours that vote.
         arity: The number m of parts into which a step divides an interval.
         reveal: The values that all parties learn besides the labels.
-        sum: The way to add up totals; messages after shared counts go to all.
+        sum: The way to add up totals; messages after shared counts go to all parties.
         weights: `uniform`, or `distance` for votes in proportion to 1/distance.
         again: Whether queries may be repeated with other parties, which reveals the difference of
             two totals.
@@ -116,16 +115,16 @@ class SearchParameters:
 
     @property
     def has_adder(self) -> bool:
-        """Whether the client adds up.
+        """Whether the client adds up the totals.
 
-        Not after shared counts: the last opened value would be confirmed only to the client, and a
-        client that lied to one party could make the others blame that party.
+        It does not after shared counts: the last opened value would be confirmed only to the
+        client, and a client that lied to one party could make the others blame that party.
         """
         return self.sum == "star" and self.reveal == "totals"
 
     @property
     def queries_max(self) -> int:
-        """The number of queries with which every message of a batch fits a frame."""
+        """The maximum number of queries with which every message of a batch fits into a frame."""
         votes = self.classes * (4 if self.weights == "uniform" else 4 + 8)
         widest = max(_FLOAT_BYTES * self.features, 4 * self.arity, votes)
         most = (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // widest
@@ -137,7 +136,7 @@ class SearchParameters:
         return max(1, min(most, SHARED_WORDS_MAX // words))
 
     def check_parties(self, parties: int) -> None:
-        """Refuse a number of parties among which nothing is hidden, or totals do not fit a word.
+        """Reject a number of parties that hides nothing, or whose totals do not fit into a word.
 
         Raises:
             InputError: If so.
@@ -149,7 +148,7 @@ class SearchParameters:
             label_scheme(parties, self.classes, self.k)
 
     def check_queries(self, queries: NDArray[np.float64]) -> None:
-        """Refuse queries that cannot be answered.
+        """Reject queries that cannot be answered.
 
         Raises:
             InputError: As in `batches.check_queries`.
@@ -157,7 +156,7 @@ class SearchParameters:
         check_queries(queries, self.features, self.queries_max)
 
     def check_rows(self, rows: Rows, parties: int) -> None:
-        """Refuse rows of another schema, or more of them than may tie.
+        """Reject rows of another schema, or more of them than may tie.
 
         Raises:
             InputError: If so.
@@ -172,7 +171,7 @@ class SearchParameters:
         return word_for(parties * (self.k + 1))
 
     def scheme(self, parties: int) -> Scheme:
-        """Return the sharing of counts: the prime is above all totals."""
+        """Return the sharing scheme for counts, with a prime above all totals."""
         return Scheme(prime_above(parties * (self.k + 1)), parties)
 
     def interval_search(self, queries: int) -> IntervalSearch:
@@ -180,34 +179,34 @@ class SearchParameters:
         return IntervalSearch(queries, self.upper, self.arity)
 
     def search(self, queries: int, parties: int) -> TotalsSearch:
-        """Return the search for the radii of a batch, at its beginning."""
+        """Return the search for the radii of a batch, before its first step."""
         return TotalsSearch(queries, k=self.k, upper=self.upper, arity=self.arity, parties=parties)
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class SearchedRows:
-    """A party's rows, and the parties with whom it has searched for which queries.
+    """A party's rows, and its memory of the parties with which each query was searched.
 
     Repeating a query without one party opens totals whose difference is that party's count, even
     with another k, because the first thresholds are the same. No party can know whether the others
-    have opened a total, so it refuses once it has sent a value of its own. Slightly moved queries
+    have opened a total, so it refuses once it has sent a value of its own. Slightly altered queries
     cannot be detected.
 
-    It is kept in memory alone: a party that starts again has forgotten it.
+    The memory is not durable: a party that restarts has lost it.
     """
 
     rows: Rows
     _searched: OrderedDict[bytes, frozenset[str]] = field(default_factory=OrderedDict)
 
     def refuse(self, queries: NDArray[np.float64], parties: Parties) -> None:
-        """Refuse queries for which values were sent among other parties.
+        """Reject queries for which this party has sent values among other parties.
 
         Args:
             queries: Shape (Q, features).
             parties: The parties of this session.
 
         Raises:
-            AskedBefore: If there are any.
+            AskedBefore: If there are such queries.
         """
         here = frozenset(parties)
         before = (self._searched.get(key, here) for key in _keys(queries))
@@ -221,7 +220,7 @@ class SearchedRows:
         """Remember that values for these queries are about to be sent; see `refuse`."""
         here = frozenset(parties)
         latest = next(reversed(self._searched.values()), here)
-        members = latest if latest == here else here  # one object for many queries
+        members = latest if latest == here else here  # one shared object for many queries
         for key in _keys(queries):
             self._searched[key] = members
             self._searched.move_to_end(key)

@@ -1,12 +1,12 @@
-"""The party of rank search: it counts its own rows within public thresholds, and sums are masked.
+"""The party of rank search, which counts its rows within public thresholds for masked sums.
 
 With `reveal = "totals"` all parties learn: the queries, the total of clipped counts at each
 threshold searched, the radius, the vote totals and the labels. n - 2 colluders learn nothing more
 about the others; see the chapter on leakage. With `votes` the counts stay secret-shared, and only
 comparisons with k are opened. All parties learn the final interval of the search, how it ended, the
-vote totals and the labels. Fewer than half of them together learn nothing more. With `label` the
-votes stay secret-shared as well: the parties learn the labels, and the number of votes in case of
-ties.
+vote totals and the labels. A coalition of fewer than half of the parties learns nothing more. With
+`label` the votes stay secret-shared as well: the parties learn the labels, and the number of votes
+in case of ties.
 
 Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
 totals so far. The masks of a sum are bound to it as well.
@@ -47,11 +47,11 @@ class SearchAnswer:
     """The answer that every party learns about a batch of Q queries.
 
     Attributes:
-        labels: Shape (Q,), the class with most votes, the lowest of them if several have.
+        labels: Shape (Q,), the class with the most votes; ties go to the lowest class.
         votes: Shape (Q, classes), the total of all parties' votes; none with `reveal = "label"`.
         found: The radii, and how the search ended.
-        tied_rows: With `reveal = "label"` the number of rows that vote on each query where rows
-            tie, shape (tied,); none otherwise, where the votes tell it.
+        tied_rows: With `reveal = "label"`, the number of rows that vote on each query with ties,
+            shape (tied,); otherwise none, since the votes show it.
     """
 
     labels: NDArray[np.int64]
@@ -70,12 +70,12 @@ async def rank_search(
 ) -> SearchAnswer:
     """Label a batch of queries by the nearest rows of all parties.
 
-    Handing out the queries and agreeing on keys are set-up.
+    Distributing the queries and agreeing on keys are set-up.
 
     Args:
         party: This participant.
         own: The party's private rows, and its memory of earlier batches.
-        client: The participant that hands out the queries.
+        client: The participant that distributes the queries.
         parameters: The public parameters.
         queries: Shape (Q, features) at the client; the others leave it out.
 
@@ -83,18 +83,19 @@ async def rank_search(
         The same answer at every party.
 
     Raises:
-        InputError: If own rows or queries do not fit; nothing was sent then.
+        InputError: If the party's rows or queries do not fit the parameters; nothing has been sent
+            then.
         AskedBefore: If the party has sent values for some of the queries among other parties.
         ProtocolViolation: If a peer sent something that no honest party sends.
-        Tampered: If parties hold different things to be public, or no honest parties could have
-            this outcome together.
+        Tampered: If the parties' public inputs differ, or honest parties could not have this
+            outcome.
     """
     parameters.check_parties(len(party.parties))
     parameters.check_rows(own.rows, len(party.parties))
 
     def check(batch: NDArray[np.float64]) -> None:
         parameters.check_queries(batch)
-        if not parameters.again:  # no lie of the client's, who may have started again and forgotten
+        if not parameters.again:  # not a lie of the client, which may have restarted and forgotten
             own.refuse(batch, party.parties)
 
     batch = await hand_out(party, client, queries, check, due=-1)
@@ -103,8 +104,8 @@ async def rank_search(
     parts = written(parameters).encode(), digest_of_names(party.parties), batch.tobytes()
     told = Public(digest_of(*parts), (client,))
     adder = client if parameters.has_adder else None
-    check(batch)  # once more: another session may have sent values since
-    own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
+    check(batch)  # again: another session may have sent values since
+    own.remember(batch, party.parties)  # from here on only sending can fail
 
     def count_votes(found: Found) -> Votes:
         classes, weights = parameters.classes, parameters.weights
@@ -140,7 +141,7 @@ async def _find_radii(
     return search.found(), search
 
 
-async def _add_votes(  # noqa: PLR0917  (own votes, and what the search has told of all of them)
+async def _add_votes(  # noqa: PLR0917  (own votes, and the public results of the search)
     party: Party,
     sums: MaskedSums,
     votes: Votes,
@@ -148,7 +149,7 @@ async def _add_votes(  # noqa: PLR0917  (own votes, and what the search has told
     search: TotalsSearch | None,
     parameters: SearchParameters,
 ) -> SearchAnswer:
-    """Add up the votes of all parties, and show their totals."""
+    """Add up the votes of all parties, and open the totals."""
     totals = Votes.of(await sums.add(votes.arrays(found.tied, parameters.k)), found.tied)
     at_radius = most_rows(totals, found, parameters.k) if search is None else search.at_radius
     at_least = None if search is None else search.at_least
@@ -170,7 +171,7 @@ async def _compare_votes(
 async def _count_tied(
     party: Party, sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters
 ) -> NDArray[np.int64]:
-    """Return the number of rows within the radius of each query where rows tie, shape (tied,)."""
+    """Return the number of rows within the radius of each query with ties, shape (tied,)."""
     own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS))
     if not len(own):
         return np.empty(0, dtype=np.int64)

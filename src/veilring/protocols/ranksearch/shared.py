@@ -1,7 +1,7 @@
-"""The search whose counts stay shared: parties deal Shamir shares, and open comparisons only.
+"""The search with secret-shared counts: parties deal Shamir shares and open only comparisons.
 
-Every message carries the hash of all that its sender holds to be public: parties, parameters,
-queries and all words told to all. A party that receives another hash opens nothing more.
+Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
+words sent to all parties. A party that receives a different hash opens nothing more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,14 +45,14 @@ from veilring.transport.messages import Array
 
 _ENVELOPE_BYTES: Final = 256  # session, kind, digest and header of an array: under 150 bytes
 PIECE_BYTES: Final = FRAME_BYTES_MAX - _ENVELOPE_BYTES
-"""The most bytes of words in one message; a party splits a round's words into several messages."""
+"""The maximum bytes of words in one message; a party splits longer rounds into several messages."""
 
 _R = TypeVar("_R")
 _Words = Annotated[NDArray[np.unsignedinteger[Any]], Array("|u1 <u2", 1)]
 
 
 class Shares(Bound, kind="ranksearch.shares"):
-    """Shares that a party deals, and words that it opens, from each party to each other.
+    """Shares that a party deals, and words that it opens, from each party to each other party.
 
     Attributes:
         words: Elements of the field, part by part.
@@ -62,23 +62,23 @@ class Shares(Bound, kind="ranksearch.shares"):
 
 
 class SharedRounds:
-    """The rounds in which the parties of a session deal and open, one after another.
+    """The consecutive rounds in which the parties of a session deal and open shares.
 
     Args:
         party: This participant.
-        public: What is public before them.
-        first_round: The communication round of the first.
+        public: The public inputs before these rounds.
+        first_round: The communication round of the first one.
     """
 
     def __init__(self, party: Party, public: Public, first_round: int = 1) -> None:
         self._party, self.public, self.next_round = party, public, first_round
 
     async def play(self, play: Play[_R], scheme: Scheme) -> _R:
-        """Play a party until its end, and return what it has then.
+        """Run a party's actions to the end, and return their result.
 
         Raises:
-            ProtocolViolation: If a peer sent other words than are due.
-            Tampered: If a peer holds other things to be public.
+            ProtocolViolation: If a peer sent words other than those expected.
+            Tampered: If a peer's public inputs differ.
         """
         try:
             parts = next(play)
@@ -132,18 +132,18 @@ class SharedRounds:
 async def find_radii(
     party: Party, rounds: SharedRounds, nearest: Nearest, parameters: SearchParameters
 ) -> Found:
-    """Return the radii; only comparisons are opened.
+    """Return the radii of a batch, opening only comparisons.
 
     Args:
         party: This participant.
-        rounds: The session's.
-        nearest: Its rows that are nearest to each query.
+        rounds: The session's rounds.
+        nearest: The party's nearest rows to each query.
         parameters: The public parameters.
 
     Raises:
-        ProtocolViolation: If a peer sent other words than are due.
-        Tampered: If parties hold different things to be public, or no honest parties could have
-            this outcome together.
+        ProtocolViolation: If a peer sent words other than those expected.
+        Tampered: If the parties' public inputs differ, or honest parties could not have this
+            outcome.
     """
 
     def count(asked: Asked) -> Ints:
@@ -170,20 +170,20 @@ def find_radii_cost(
 async def find_labels(
     rounds: SharedRounds, party: Party, votes: Votes, most: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the labels; nothing else is opened.
+    """Return the labels of a batch, opening nothing else.
 
     Args:
-        rounds: The session's.
+        rounds: The rounds of the session.
         party: This participant.
-        votes: Its votes, each of weight 1.
+        votes: The party's votes, each of weight 1.
         most: A public bound of all parties' votes on each query, shape (Q,), at least 1; queries
             with one bound are labelled together, one bound after another.
 
     Raises:
-        InputError: If more votes would have to be compared than can be.
-        ProtocolViolation: If a peer sent other words than are due.
-        Tampered: If parties hold different things to be public, or no honest parties could have
-            this outcome together.
+        InputError: If there are more votes than can be compared.
+        ProtocolViolation: If a peer sent words other than those expected.
+        Tampered: If the parties' public inputs differ, or honest parties could not have this
+            outcome.
     """
     labels = np.empty(len(most), dtype=np.int64)
     parties, classes = party.parties, votes.counts.shape[1]

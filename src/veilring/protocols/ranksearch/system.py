@@ -1,4 +1,4 @@
-"""Rank search as a system: its parameters, what it promises, and how its parties play a batch."""
+"""Rank search as a system: its parameters, its guarantee, and the play of a batch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -79,15 +79,15 @@ class RankSearch(System):
 
     Attributes:
         name: `rank-search`.
-        k: The number of nearest rows that vote; all rows that tie at the k-th place do.
+        k: The number of nearest rows that vote; rows that tie at rank k all vote.
         arity: The number of parts into which a step of the search divides an interval.
         reveal: The most detailed results that all parties learn.
         sum: The way to add up totals: each party itself, or the client, which sends them to the
             others.
         weights: The weight of a row's vote.
         again: Whether queries may be repeated with other parties: the difference of two totals
-            reveals the rows of one.
-        batch: The most queries that are asked at once.
+            reveals one party's rows.
+        batch: The maximum number of queries asked at once.
     """
 
     title: ClassVar[str] = "rank search"
@@ -123,7 +123,7 @@ class RankSearch(System):
     @property
     @override
     def trust(self) -> str:
-        return "2 of {parties}"  # with `totals`, which is what is compared
+        return "2 of {parties}"  # with `totals`, which comparisons use
 
     @property
     @override
@@ -167,7 +167,7 @@ class RankSearch(System):
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:
-        """Return what queries cost before they are asked: a range, as the steps depend on rows."""
+        """Return the range of costs of queries before they are asked; the steps depend on rows."""
         public = self.bind(*public_numbers(features, classes))
         public.check_parties(parties)
         size = min(self.batch, public.queries_max)
@@ -257,7 +257,7 @@ class SearchSetup(PeerSetup):
         return self.search(queries, list(self.parts.values())).votes.labels
 
     def search(self, queries: NDArray[np.float64], parts: Sequence[Rows]) -> Ranked:
-        """Search the rows of parties in this process, by the same steps that they run."""
+        """Search the rows of parties in this process, with the parties' own steps."""
         public = self.parameters
         return search_rows(
             queries,
@@ -273,7 +273,7 @@ class SearchSetup(PeerSetup):
     def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:
         """Return the leakage of the published results of searches, one search for each query.
 
-        Of parties nothing is learned beyond that: the measures of a hop are 0 by argument.
+        Messages between parties reveal nothing more: the measures of a hop are 0 by proof.
         """
         public, asked = self.parameters, queries[:trials]
         opened = open_totals(
@@ -297,7 +297,7 @@ class SearchSetup(PeerSetup):
     def reference(
         self, queries: NDArray[np.float64], among: Sequence[str] | None = None
     ) -> NDArray[np.int64]:
-        """Label queries by all rows in one place; weighted votes are rounded as the parties do."""
+        """Label queries by all rows in one place, rounding weighted votes as the parties do."""
         rows, public = together(self.parts, among), self.parameters
         if public.weights == "uniform":
             return pooled_knn(queries, rows.features, rows.labels, public.classes, public.k)

@@ -1,6 +1,6 @@
-"""One noisy sum of bounded statistics, released once by peers or an owner.
+"""Release of one noisy sum of bounded statistics, once, by peers or an owner.
 
-Whatever is computed from the sum afterwards, for any number of queries, is post-processing.
+All later computations on the sum, for any number of queries, are post-processing.
 """
 
 from veilring.protocols.release.algorithm.laws import Sensitivity, SumNoise, Trust, plan_noise

@@ -1,7 +1,7 @@
-"""Released models as files: JSON that any program reads, with the schema and the promise inside.
+"""Files of released models: JSON that any program can read, with the schema and the guarantee.
 
-`docs/how-to/released-models.md` has each field. A model is public, as the totals that it was made
-of are: to label rows with it costs nothing, and nobody learns that it was done.
+`docs/how-to/released-models.md` describes each field. A model is public, like the totals from which
+it was made: labelling rows with it costs nothing and is not observed by any party.
 """
 
 import json
@@ -27,9 +27,8 @@ from veilring.protocols.release.algorithm.steps import Released, ReleaseParamete
 FORMAT: Final = "veilring released model"
 VERSION: Final = 1
 MODEL_BYTES_MAX: Final = 1 << 25
-"""A model with a thousand classes of a thousand features needs two thirds of this. The limit is no
-larger, because a file of nothing but brackets takes 200 times its size in memory before it is
-refused."""
+"""A model with a thousand classes of a thousand features needs two thirds of this. The limit is not
+larger because parsing a file of only brackets takes 200 times its size in memory."""
 
 _CLASSES: Final = "classes"
 
@@ -41,10 +40,10 @@ class Provenance:
     Attributes:
         statistic: The statistic: means, lda, counts, grid or trees; own for a custom one.
         law: The law of the noise: laplace, gaussian or skellam.
-        parties: The number of parties that were to add their shares of it.
+        parties: The number of parties that were to add shares of the noise.
         tolerated: The number of parties that may collude.
         lost: The number of further parties that may have been missing.
-        rows: The declared number of rows of all of them together.
+        rows: The declared number of rows of all parties together.
         noise: For each sum, the standard deviation of the noise on each of its numbers, divided by
             the maximum norm of a row's contribution: the L1 norm for laplace, otherwise the L2
             norm.
@@ -60,7 +59,7 @@ class Provenance:
 
     @classmethod
     def of(cls, parameters: ReleaseParameters, released: Released) -> Self:
-        """Return how a release was made.
+        """Return the provenance of a release.
 
         Args:
             parameters: The public parameters.
@@ -94,7 +93,7 @@ class _Document(RowSchema):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReleasedModel:
-    """A released classifier with the schema of its rows and its promise.
+    """A released classifier with the schema of its rows and its guarantee.
 
     Attributes:
         schema: The schema of rows: the classes, and the columns with their public ranges.
@@ -166,7 +165,7 @@ class ReleasedModel:
         """Return the name of the class of each row, shape (rows,).
 
         Args:
-            rows: A table of the same columns, the path of a CSV file that has them, or an array of
+            rows: A table with the same columns, the path of a CSV file with them, or an array of
                 shape (rows, features). An array is in the units of the schema's ranges, with one
                 feature of 0 or 1 for each category of a column. Other columns of a file, such as a
                 label, are ignored.
@@ -177,7 +176,7 @@ class ReleasedModel:
         return self.named(self.classifier.predict(self.to_unit(rows)))
 
     def predict_proba(self, rows: RowsLike) -> NDArray[np.float64]:
-        """Return estimated probabilities, shape (rows, classes), each row with a sum of 1.
+        """Return estimated probabilities, shape (rows, classes), where each row adds up to 1.
 
         Args:
             rows: As in `predict`.
@@ -188,7 +187,7 @@ class ReleasedModel:
         return self.classifier.predict_proba(self.to_unit(rows))
 
     def named(self, labels: NDArray[np.int64]) -> NDArray[np.str_]:
-        """Return the names of classes by their numbers, of the same shape."""
+        """Return the class names of labels, in the same shape."""
         return np.array(self.schema.classes)[labels]
 
     def to_unit(self, rows: RowsLike) -> NDArray[np.float64]:
@@ -220,7 +219,7 @@ class ReleasedModel:
             InputError: If the classifier is of a custom kind, which has no document.
         """
         classifier = as_document(self.classifier)
-        del classifier[_CLASSES]  # the schema has them
+        del classifier[_CLASSES]  # the schema contains them
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -231,13 +230,13 @@ class ReleasedModel:
         }
 
     def save(self, path: Path | str) -> None:
-        """Write the model to a file; every number is read back bit for bit.
+        """Write the model to a file; numbers are stored exactly.
 
         Args:
             path: A file that does not exist.
 
         Raises:
-            InputError: If it is there already or cannot be written, or as `as_document`.
+            InputError: If the file exists already or cannot be written, or as in `as_document`.
         """
         parts = (
             f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
@@ -253,7 +252,7 @@ class ReleasedModel:
 
 
 def _columns(features: Sequence[FeatureTerms]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the parts of columns that must match: their ranges are the model's own."""
+    """Return the parts of columns that must match; ranges are those of the model."""
     return [(each.name, each.categories) for each in features]
 
 
@@ -264,8 +263,8 @@ def load_model(path: Path | str) -> ReleasedModel:
         path: The file, of at most `MODEL_BYTES_MAX` bytes.
 
     Raises:
-        InputError: If it cannot be read, is too large, is of another version, lacks a field or has
-            one that does not fit.
+        InputError: If the file cannot be read, is too large, is of another version, or has a
+            missing or invalid field.
     """
     path = Path(path)
     data = _read(path)
@@ -273,7 +272,9 @@ def load_model(path: Path | str) -> ReleasedModel:
         document = _Document.model_validate_json(data)
         schema = RowSchema(classes=document.classes, features=document.features)
         require_that(
-            _CLASSES not in document.classifier, _CLASSES, "the classifier has classes of its own"
+            _CLASSES not in document.classifier,
+            _CLASSES,
+            "the classifier must not have its own classes",
         )
         classifier = from_document(document.classifier | {_CLASSES: list(schema.classes)})
         return ReleasedModel(schema, classifier, document.promise, document.release)
@@ -298,7 +299,7 @@ def _read(path: Path) -> bytes:
 
 
 def _first_mistake(path: Path, error: ValidationError) -> InputError:
-    """Return an error on the format or the version, if one is wrong; otherwise on the first key."""
+    """Return an error about the format or the version if one is wrong, otherwise the first key."""
     found = {
         ".".join(map(str, each["loc"])): each["msg"]
         for each in error.errors(include_url=False, include_input=False, include_context=False)

@@ -1,10 +1,10 @@
-"""The parties of a release: peers that add up under masks, an owner, and a client without rows.
+"""The roles in a release: peers that add up under masks, an owner, and a client without rows.
 
-Each peer adds to the sum of its own rows a share of the noise, and nobody sees more than the noisy
-total. So the total protects every row, also against the peers: from a coalition of `tolerated`
-parties, and the parties that may be lost, enough noise stays hidden.
+Each peer adds a noise share to the sum of its own rows, and no party sees more than the noisy
+total. The total therefore protects every row, even against the peers: enough noise stays hidden
+from a coalition of `tolerated` parties, even if the allowed number of parties is lost.
 
-A client gets the totals and makes the model itself. Its queries stay local.
+A client receives the totals and builds the model itself. Its queries stay local.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,9 +41,9 @@ Adding = Literal["all-to-all", "star"]
 _WORD_BYTES: Final = 8
 _ENVELOPE_BYTES: Final = 256  # session, kind, round, digest, header of an array: under 150
 PIECE_WORDS: Final = (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // _WORD_BYTES
-"""The words of a total that fit a frame; longer totals go in several pieces, a round each."""
+"""The maximum words of a total in one frame; longer totals take several pieces, one per round."""
 Charge = Callable[[Account], object]
-"""Called with the guarantee of the whole release, before anything of it is sent."""
+"""A callback with the guarantee of the whole release, before any part of it is sent."""
 
 
 class ReleaseRequest(Message, kind="release.request"):
@@ -51,7 +51,7 @@ class ReleaseRequest(Message, kind="release.request"):
 
 
 class ReleasedWords(Message, kind="release.words"):
-    """A piece of a total, to a client.
+    """A piece of a total, sent to a client.
 
     Attributes:
         shares: The number of parties whose rows and noise are in the total.
@@ -63,7 +63,7 @@ class ReleasedWords(Message, kind="release.words"):
 
 
 def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> None:
-    """Refuse rows that cannot be released, and another number of parties than planned for.
+    """Reject rows that cannot be released, and a number of parties that differs from the plan.
 
     Args:
         rows: A party's rows.
@@ -82,7 +82,7 @@ def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> No
             "all of them",
             field="parties",
         )
-    if parameters.own is not None:  # ours are known to stay within their bounds
+    if parameters.own is not None:  # built-in statistics stay within their bounds
         parameters.own.sum(rows.features, rows.labels)
 
 
@@ -95,24 +95,26 @@ async def release_rows(
     adding: Adding = "all-to-all",
     charge: Charge | None = None,
 ) -> Released:
-    """Release the rows of all parties once, each hidden by the noise of all.
+    """Release the sum of all parties' rows once, protected by the noise of all parties.
 
     Args:
-        party: This participant; alone it is an owner, and its own noise is all that there is.
-        rows: The party's private rows; it may have none.
-        client: With `star` the participant that adds up. If parties may be lost, it also names the
-            parties in the sum, and the release ends with an error if it is lost itself.
+        party: This participant; if alone, it is an owner and adds all of the noise.
+        rows: The party's private rows; may be empty.
+        client: With `star`, the participant that adds up. If parties may be lost, it also names the
+            parties in the sum, and the release fails if the client itself is lost.
         parameters: The public parameters, whose plan is for this number of parties.
-        adding: Whether each party adds up, or one of them does and sends the totals to the others.
-        charge: Called before this party sends any of its rows: from then on others may have the
-            total, and the release is spent, however the run ends. If it raises, nothing is sent.
+        adding: The way to add up: each party does, or the client does and sends the totals to the
+            others.
+        charge: A callback before this party sends any message about its rows. From then on others
+            may obtain the total, so the budget is spent even if the run fails. If the callback
+            raises, nothing is sent.
 
     Returns:
         The same release at every party.
 
     Raises:
-        InputError: If own rows do not fit, or the plan is for another number of parties; nothing
-            was sent then.
+        InputError: If the party's rows do not fit, or the plan is for another number of parties.
+            Nothing has been sent then.
         TooManyLost: If more parties are lost than the plan allows for.
         ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If parties have different public inputs.
@@ -146,7 +148,7 @@ async def _agree(
 
 
 async def _add(sums: MaskedSums | SurvivingSums | None, own: NDArray[np.int64]) -> Total:
-    """Return the total of all summands that arrived; an owner's is its own."""
+    """Return the total of all summands that arrived; an owner returns its own summand."""
     if sums is None:
         return Total(own, 1)
     found: list[NDArray[Any]] = []
@@ -158,7 +160,7 @@ async def _add(sums: MaskedSums | SurvivingSums | None, own: NDArray[np.int64]) 
 
 
 def pieces_of(words: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield a vector in pieces that fit a frame."""
+    """Yield a vector in pieces that fit into a frame."""
     for start in range(0, len(words), PIECE_WORDS):
         yield words[start : start + PIECE_WORDS]
 
@@ -166,15 +168,15 @@ def pieces_of(words: NDArray[Any]) -> Iterator[NDArray[Any]]:
 async def release_by_owner(
     party: Party, rows: Rows | None, *, parameters: ReleaseParameters
 ) -> Released:
-    """Release all rows at the party that has them; its peer asks for the totals.
+    """Release all rows at their owner, or request the totals as its client.
 
     Args:
         party: This participant: the owner, or its client.
-        rows: The owner's.
-        parameters: Public; its plan is one owner's.
+        rows: The owner's rows; not used by the client.
+        parameters: The public parameters, whose plan is for one owner.
 
     Returns:
-        The same release at both.
+        The same release at both parties.
 
     Raises:
         InputError: If the rows do not fit, or the plan is for several parties.
@@ -217,7 +219,7 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
         parameters: The public parameters of the release.
 
     Raises:
-        ProtocolViolation: If it sent totals of other lengths, or of other numbers of parties.
+        ProtocolViolation: If the sender's totals have the wrong lengths or numbers of parties.
     """
     trust, totals, number = parameters.plan.trust, [], 0
     for noise in parameters.noises:
@@ -240,12 +242,12 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
 
 
 def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) -> Forecast:
-    """Forecast a release of peers that loses none: a masked sum for each piece of its totals.
+    """Forecast a release by peers without dropouts: one masked sum for each piece of its totals.
 
     Args:
         parties: The number of parties, n, at least 3.
         parameters: The public parameters.
-        adding: Whether each party adds up, or one of them does.
+        adding: The way to add up.
     """
     trust, pieces = parameters.plan.trust, list(_pieces(parameters))
     cost = surviving_cost if trust.lost else masked_cost

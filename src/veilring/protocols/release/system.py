@@ -1,4 +1,4 @@
-"""Release as a system: its parameters, its promise, and how peers or an owner release once."""
+"""Release as a system: its parameters, its guarantee, and one release by peers or an owner."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,15 +47,15 @@ from veilring.protocols.release.roles import (
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
 ROWS_MAX: Final = 1_000_000_000
-"""More than any parties have together."""
+"""A number of rows that no parties have together."""
 _DELTA_MAX: Final = 0.01
-"""With more, the worst that delta allows happens to too many."""
+"""Above this, the failure that delta allows would affect too many people."""
 # All queries of a client are labelled by one release: no batch is too large.
 _QUERIES_MAX: Final = 2**62
 
 
 class Release(System):
-    """Parties release one noisy sum of their rows, and a model made from it labels all queries.
+    """Release of one noisy sum of the parties' rows, from which a model labels all queries.
 
     Each party adds a noise share to a statistic of its rows; a masked sum adds them up.
     Computations on the total cost nothing more, so queries are free and stay with the client.
@@ -64,16 +64,16 @@ class Release(System):
         name: `release`.
         epsilon: The price of the release.
         delta: The δ; 0 for a pure guarantee.
-        tolerated: The number of parties that may collude, the observer included, so that 0 is
-            equivalent to 1. `auto` is fewer than half of them.
-        lost: The number of parties that may be lost while they release. Each adds noise to make up
-            for them; with 0 the loss of one party ends the release.
-        statistic: The statistic to add up; `auto` follows from public numbers by a rule.
+        tolerated: The number of parties that may collude, including the observer, so that 0 is
+            equivalent to 1. `auto` is the largest number below half of the parties.
+        lost: The number of parties that may be lost during the release. Each party adds more noise
+            to compensate; with 0, the loss of one party ends the release.
+        statistic: The statistic to add up; `auto` chooses it by public numbers.
         law: The law of noise that is not pure.
-        rows: The declared total number of rows, which is public; 0 if it is known, as in an
-            experiment.
+        rows: The declared total number of rows, which is public; 0 if it is known otherwise, as in
+            an experiment.
         trusted: Whether one owner holds all rows and adds the noise alone.
-        sum: The way to add up: each party itself, or the client, which sends the totals to the
+        sum: The way to add up: each party does, or the client does and sends the totals to the
             others.
     """
 
@@ -140,7 +140,7 @@ class Release(System):
         )
 
     def promise_of(self, plan: Plan) -> Promise:
-        """Return the promise of a plan, which may be pure although a δ was allowed."""
+        """Return the guarantee of a plan, which may be pure even if a δ was allowed."""
         promise = self.promise(parties=plan.trust.parties)
         return replace(promise, delta=plan.delta, measure=_measure(plan.delta))
 
@@ -148,7 +148,7 @@ class Release(System):
         """Return the parties whose noise shares count among the given number of parties.
 
         Raises:
-            InputError: If there are too few of them for those that collude or may be lost.
+            InputError: If there are too few parties for the numbers that may collude or be lost.
         """
         if self.trusted:
             return Trust(1, 0)
@@ -160,9 +160,9 @@ class Release(System):
         return Trust(parties, max(1, tolerated), self.lost)
 
     def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier] | None:  # noqa: ARG002  (a subclass's own)
-        """Return a statistic to release in place of those that `statistic` names.
+        """Return a custom statistic to release in place of the built-in ones.
 
-        Override it for a statistic of your own; the release, its promise and its cost follow.
+        Override it for a custom statistic; the release, its guarantee and its cost follow.
 
         Args:
             features: The public schema.
@@ -176,10 +176,10 @@ class Release(System):
         Args:
             features: The public schema.
             parties: The number of parties that hold rows.
-            rows: The total number of rows, if it is known and none is declared.
+            rows: The total number of rows, if known and not declared.
 
         Raises:
-            InputError: If they are incompatible, or the number of rows is missing.
+            InputError: If the parameters are incompatible, or the number of rows is missing.
         """
         declared = self.rows or rows
         if declared is None:
@@ -234,7 +234,7 @@ class Release(System):
 
         Args:
             parameters: The public parameters.
-            parties: Their number.
+            parties: The number of parties.
         """
         if self.trusted:
             return owner_cost(parameters)
@@ -248,7 +248,7 @@ class Release(System):
     @classmethod
     @override
     def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:
-        """Return a release by peers, with a δ and without, and one by an owner."""
+        """Return releases by peers with and without a δ, and a release by an owner."""
         peers = cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)
         return {"": peers, "pure": peers.replaced(delta=0.0), "owner": peers.replaced(trusted=True)}
 
@@ -381,7 +381,7 @@ class ReleaseSetup(Setup):
         return [together(self.parts)] if self._release.trusted else list(self.parts.values())
 
     def release(self, rng: Generator) -> Released:
-        """Release the rows in this process, by the same steps that the parties run.
+        """Release the rows in this process, with the parties' own steps.
 
         Args:
             rng: The randomness of all parties.

@@ -1,7 +1,7 @@
 """Malicious parties of the ring, which attack PP-TopK, the secure sum and PP-kNN.
 
-The documentation measures the gain of each adversary, and which check detects it. If only the
-vector or only the sum is run, adversaries that attack the other are honest.
+The documentation reports each adversary's gain and the check that detects it. In a run of PP-TopK
+alone or of the secure sum alone, adversaries that attack the other step act honestly.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ _WORD: Final = 2**64
 
 @dataclass
 class InputSubstitution(Adversary):
-    """Claims that all its rows are of one class: it lies about its input only.
+    """Claims that all its rows have one class. It lies about its input only.
 
     Attributes:
         label: The class, from 0. No honest party checks it, so it must be a known class.
@@ -49,7 +49,7 @@ class InputSubstitution(Adversary):
 
 
 def with_rows(own: Any, change: Callable[[Rows], Rows]) -> Any:  # noqa: ANN401  (what the role takes)
-    """Return a party's private input with other rows: it is them, or keeps them as `rows`."""
+    """Return a party's private input with changed rows: it is the rows, or has them as `rows`."""
     return change(own) if isinstance(own, Rows) else replace(own, rows=change(own.rows))
 
 
@@ -58,8 +58,9 @@ class InflateTopK(Adversary):
     """Forgets the nearest rows: replaces the first entries of the vector by its last entry.
 
     Attributes:
-        entries: The number of entries to remove, at least 1; all but the last if there are fewer.
-        first_round: The round of PP-TopK in which it begins, from 1.
+        entries: The number of entries to remove, at least 1; a shorter vector loses all but its
+            last.
+        first_round: The round of PP-TopK in which the attack begins, from 1.
     """
 
     entries: int = 1
@@ -81,7 +82,7 @@ class InflateTopK(Adversary):
 
 @dataclass
 class DeflateTopK(Adversary):
-    """Puts in values that nobody has: passes on a vector with all its entries made smaller.
+    """Inserts values that no party has: scales all entries of the vector down.
 
     Attributes:
         factor: The factor by which entries are multiplied, from 0 to 1.
@@ -101,7 +102,7 @@ class DeflateTopK(Adversary):
 
 @dataclass
 class Replayer(Adversary):
-    """Sends its first vector again in every later round, and forgets all later values."""
+    """Sends its first vector again in every later round, and drops all later values."""
 
     _first: NDArray[np.float64] | None = field(default=None, init=False)
 
@@ -115,11 +116,11 @@ class Replayer(Adversary):
 
 @dataclass
 class WrongSum(Adversary):
-    """Adds something to each total on its way, as if that were its own input.
+    """Adds an amount to each running sum, as if the amount were part of its own input.
 
     Attributes:
-        by: The amount that it adds, in units of the sum; it may be negative, or a fraction.
-        entry: The entry of each run that it adds to, from 0; in PP-kNN it is the class.
+        by: The amount to add, in units of the sum; it may be negative or fractional.
+        entry: The entry of each run to change, from 0; in PP-kNN, the class.
         scale_bits: The fractional bits of the sum's fixed point; by default PP-kNN's.
     """
 
@@ -127,7 +128,7 @@ class WrongSum(Adversary):
     entry: int = 0
     scale_bits: int = SCALE_BITS
     _runs: int = field(default=1, init=False)
-    """The number of runs: masked words are sent flat."""
+    """The number of runs; masked words are sent as a flat array."""
 
     def __post_init__(self) -> None:
         require(np.isfinite(self.by), "by", self.by, "a number")
@@ -148,7 +149,7 @@ class WrongSum(Adversary):
 
     @override
     def own(self, own: Any) -> Any:
-        if isinstance(own, np.ndarray):  # of a sum alone
+        if isinstance(own, np.ndarray):  # the input of a sum alone
             self._runs = len(own)
         return own
 
@@ -162,11 +163,11 @@ class WrongSum(Adversary):
 
 @dataclass
 class TakeOver(WrongSum):
-    """Decides alone: shrinks the radius to nothing, so that no row votes, and casts all votes.
+    """Decides every label: shrinks the radius to 0, so that no row votes, and casts all votes.
 
     Attributes:
-        by: The number of votes that it casts; k of them pass for honest ones.
-        entry: The class that it votes for.
+        by: The number of votes to cast; k votes pass for honest ones.
+        entry: The class that receives the votes.
     """
 
     by: float = 100.0
@@ -180,10 +181,10 @@ class TakeOver(WrongSum):
 
 @dataclass
 class Equivocate(Adversary):
-    """Publishes one thing to a victim and another to all other parties.
+    """Publishes a different value to a victim than to all other parties.
 
-    A starter sends the victim another total, and a result of zeros; any party sends it another
-    partial sum of shares, or other masked words.
+    A starter sends the victim a different total and a result of zeros; any other party sends it a
+    different partial sum of shares, or different masked words.
 
     Attributes:
         victim: The party that receives the wrong value.
@@ -224,4 +225,4 @@ ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
         "wrong-sum": WrongSum,
     }
 )
-"""The adversaries by the names that scenarios use."""
+"""The adversaries by their names in scenarios."""

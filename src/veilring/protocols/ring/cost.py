@@ -5,8 +5,8 @@ and on a few small numbers only, so one message of each kind is built and measur
 
 The time of a batch is that of its longest chain of messages, each of which is sent after the
 previous one has arrived. If each message takes `latency`, its bytes depart at `bandwidth`, and
-computing takes no time, a run takes exactly as long as its longest chain. The client is the (first)
-starter, and the order was dealt.
+computing takes no time, a run takes exactly as long as its longest chain. The formula assumes that
+the client is the (first) starter and that the order was dealt.
 """
 
 from dataclasses import dataclass, replace
@@ -75,7 +75,7 @@ def knn_cost(
     """
     topk = topk_cost(parties, queries, parameters.topk)
     votes = sum_cost(parties, queries, parameters.classes, parameters.sum)
-    # All wait for the result but the starter of a ring.
+    # All parties wait for the result, except the starter of a ring.
     rounds = topk.rounds - parameters.sum.goes_round + votes.rounds
     setup = _setup(parties, queries, parameters, drawn=drawn).plus(votes.setup)
     return Forecast(rounds, topk.traffic.plus(votes.traffic), setup)
@@ -107,7 +107,8 @@ def nested_cost(
     for number in range(1, parameters.rounds + 1):
         vector = TopKVector(round=number, values=values)
         traffic = traffic.plus(repeated(parties + groups, vector))
-    # A group of m parties passes its sum on m - 1 times and one share to the next; the starters g.
+    # A group of m parties passes its sum on m - 1 times, and one share to the next group; the g
+    # starters pass theirs on g times.
     traffic = traffic.plus(repeated(parties, SumPart(cycle=1, values=words)))
     traffic = traffic.plus(repeated(groups, SumShare(values=words)))
     rounds = (largest + groups) * (parameters.rounds + 1) + 2
@@ -115,7 +116,7 @@ def nested_cost(
 
 
 def draw_cost(parties: int) -> Traffic:
-    """Forecast how parties draw a ring together: each commits to a nonce and reveals it."""
+    """Forecast the joint draw of a ring: each party commits to a nonce and reveals it."""
     each, nonce = draw_ring_messages(parties) // 2, bytes(32)
     reveals = repeated(each, RingReveal(nonce=nonce, heard=nonce))
     return repeated(each, RingCommit(commitment=nonce)).plus(reveals)
@@ -132,7 +133,7 @@ class Chain:
 
     Attributes:
         rounds: The number of messages in the chain.
-        bytes: The bytes of all of them, and of earlier messages on the same link.
+        bytes: The bytes of these messages, and of earlier messages on the same links.
     """
 
     rounds: int

@@ -22,7 +22,7 @@ in the vector that the successor itself passed on last (the public start vector 
     final result (any of n parties is as likely) and 0 for any other. A party's LoP is taken over
     all claims that its successor makes in a run. Negative: its successor would do better to guess.
 
-Where no claim is ever made, nothing is given away: `claim` and `LoP` are 0.
+If no claim is ever made, nothing is given away: `claim` and `LoP` are 0.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -68,7 +68,7 @@ NOISE_RANGE_MIN: Final = 2.0**-20
 GROUPS: Final = 32
 
 Draw = Callable[[slice], NDArray[np.float64]]
-"""Gives the values of the trials of a slice, shape (trials of the slice, n, k)."""
+"""Returns the values of the trials of a slice, shape (trials of the slice, n, k)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def sample_hop_leakage(
     *,
     distinct: bool = False,
 ) -> HopLeakage:
-    """Estimate as `estimate_hop_leakage` does, on values that are drawn when they are needed.
+    """Estimate the leakage per hop as `estimate_hop_leakage` does, on values drawn on demand.
 
     Memory stays bounded whatever the number of trials.
 
@@ -252,10 +252,11 @@ def exposure_to_coalition(
     """Estimate what a coalition that pools its members' views learns about each honest party.
 
     It sees the vectors that enter and leave every unbroken run of honest hops. Entries of the
-    second that are not in the first come from the parties of that run: from a single party,
-    exactly. The start vector and the result are public, so the starter in round 1 needs only a
-    corrupt successor, and the last party in the last round only a corrupt predecessor. `exactly`
-    equals `HopLeakage.exposure_by_party` for a party between two corrupt neighbours.
+    leaving vector that the entering vector lacks come from the parties of that run; in a run of a
+    single party, they are that party's. The start vector and the result are public, so the starter
+    in round 1 needs only a corrupt successor, and the last party in the last round only a corrupt
+    predecessor. `exactly` equals `HopLeakage.exposure_by_party` for a party between two corrupt
+    neighbours.
 
     Args:
         values: As for `estimate_hop_leakage`, shape (T, n, k).
@@ -300,9 +301,9 @@ def proportion_interval(
     """Return the exact (Clopper-Pearson) two-sided confidence interval of a proportion.
 
     Args:
-        proportion: Estimated from independent trials, in [0, 1].
+        proportion: A proportion of independent trials, in [0, 1].
         trials: The number of trials, at least 1.
-        confidence: The probability that the interval covers, in (0, 1).
+        confidence: The coverage probability, in (0, 1).
 
     Raises:
         InputError: If an argument is outside its range.
@@ -416,12 +417,12 @@ def watch_hops(
 
 
 def known_to_successor(hop: int, parties: int) -> int:
-    """Return the number of the vector that the successor on a hop (from 0) knows best.
+    """Return the number of the vector that the successor on a hop (from 0) saw last.
 
     Number 0 is the start vector.
 
     `vectors[h]` is received on hop h and `vectors[h + 1]` passed on. The successor's own last hop
-    was n - 1 hops ago, wherever the two sit.
+    was n - 1 hops ago, at every position.
     """
     return max(0, hop + 2 - parties)
 
@@ -456,13 +457,13 @@ def watch_distinct(
 ) -> NDArray[np.int32]:
     """Run the ring and return the counts of all hops, shape (`KINDS`, hops, T), as `watch_hops`.
 
-    A hop takes the greatest entries out of the vector and puts as many others in: they are born on
-    it. If no two numbers of a trial are equal, births show all that `watch_hops` finds by comparing
-    multisets, while the ring runs and without a search. An entry is fresh to the successor if it
-    was born after the vector that the successor knows. It is the party's own if this hop was the
-    party's honest answer and bore it. It is in the result if it lives to the end and is not noise
-    above `upper`. Values from a continuous law are distinct but for a chance of about 2**-53
-    a pair.
+    A hop replaces the greatest entries of the vector by the same number of others, which are *born*
+    on it. If no two numbers of a trial are equal, births show all that `watch_hops` finds by
+    comparing multisets, while the ring runs and without a search. An entry is fresh to the
+    successor if it was born after the vector that the successor knows. It is the party's own if
+    this hop was the party's honest answer and bore it. It is in the result if it lives to the end
+    and is not noise above `upper`. Two values from a continuous law are distinct except with
+    probability about 2**-53.
 
     Args:
         values: Each party's own k smallest, shape (T, n, k), the finite ones of a trial distinct
@@ -505,7 +506,7 @@ def _bear(
     passed: NDArray[np.float64],
     own: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Note the births of a hop, in place.
+    """Record the births of a hop, in place.
 
     Returns:
         The trials in which the party answered honestly, and how many values it inserted in each.
@@ -564,10 +565,8 @@ class HopTally:
 
     @classmethod
     def empty(cls, trials: int, parties: int, rounds: int) -> "HopTally":
-        """Return an empty tally, or refuse if there will be too few trials."""
-        require_that(
-            trials > 1, "values", "at least 2 trials are needed, or there is no standard error"
-        )
+        """Return an empty tally; raise `InputError` if there will be too few trials."""
+        require_that(trials > 1, "values", "at least 2 trials are needed for a standard error")
         groups = min(GROUPS, trials)
         group_of = np.arange(trials) * groups // trials
         sizes = np.bincount(group_of).astype(np.float64)

@@ -42,6 +42,6 @@ class SumShare(Message, kind="ring.sum.share"):
 
 
 class SumPartial(Message, kind="ring.sum.partial"):
-    """The sum of the shares that one party was given, from each to all."""
+    """The sum of the shares that one party received, from each party to all."""
 
     values: WordMatrix

@@ -1,12 +1,12 @@
-"""PP-kNN in rings of rings: groups go round at the same time, and then their starters.
+"""PP-kNN in rings of rings: all groups pass vectors at the same time, then their starters do.
 
 Each step is that of a single ring: PP-TopK passes around each group and then around the starters,
 and so does the sum of votes. With groups of about the square root of n, a batch takes some `2 *
 sqrt(n)` hops per round instead of n. The additional leakage compared with one ring is described on
 the page of the ring family.
 
-No party learns a group's total of votes. The second party of a group, its keeper, splits its own
-votes into two random shares. One opens the sum of its group, and the other goes to the starter of
+No party learns a group's vote totals. The second party of a group, its keeper, splits its own votes
+into two random shares. One share opens the sum of its group, and the other goes to the starter of
 the next group, so that each starter's input to the sum of the starters is a random array.
 """
 
@@ -57,7 +57,7 @@ class NestedRings:
     def number(self, party: str) -> int:
         """Return the number of a party's group, from 0."""
         longest = len(self.groups[0])
-        long = len(self.order) - (longest - 1) * len(self.groups)  # groups of that length
+        long = len(self.order) - (longest - 1) * len(self.groups)  # groups of that size
         place = self.order.position(party)
         if place < long * longest:
             return place // longest
@@ -65,7 +65,7 @@ class NestedRings:
 
 
 def group_sizes(parties: int, groups: int) -> tuple[int, ...]:
-    """Return the number of parties of each group: as even as can be, the larger ones first.
+    """Return the number of parties of each group: sizes differ by at most 1, larger groups first.
 
     Raises:
         InputError: If there would be fewer than three groups, or fewer than three parties in one.
@@ -81,7 +81,7 @@ def group_sizes(parties: int, groups: int) -> tuple[int, ...]:
 
 
 def nest(order: Ring, groups: int) -> NestedRings:
-    """Cut a ring into groups of parties that follow each other.
+    """Cut a ring into groups of consecutive parties.
 
     If no party chose the order, no party chose its group or its starter.
 
@@ -100,7 +100,7 @@ def _arcs(order: Ring, sizes: tuple[int, ...]) -> Iterator[Ring]:
 
 
 KEEPER: Final = 1
-"""The place in its group of the party that splits its votes."""
+"""The position, within its group, of the party that splits its votes."""
 _SHARES: Final = 2
 
 
@@ -121,9 +121,10 @@ async def nested_knn(
     Args:
         party: This participant.
         rows: The party's private rows.
-        client: The participant that hands out the queries.
-        parameters: Public. PP-TopK's rounds are those of both levels, and votes go round rings.
-        rings: The number of groups, which all parties draw together; or rings that were dealt
+        client: The participant that distributes the queries.
+        parameters: The public parameters. Both levels use PP-TopK's number of rounds, and votes are
+            summed along rings.
+        rings: The number of groups, for rings that all parties draw together; or rings dealt
             beforehand, the same at all parties.
         queries: Shape (Q, features) at the client; the others leave it out.
 
@@ -131,11 +132,12 @@ async def nested_knn(
         The same answer at every party, with the starter of the starters.
 
     Raises:
-        InputError: If own rows or queries do not fit, there are too few parties for the groups, or
-            votes are to be added in another way; nothing was sent then.
+        InputError: If the party's rows or queries do not fit the parameters, there are too few
+            parties for the groups, or votes are not summed along a ring. Nothing has been sent
+            then.
         ProtocolViolation: If a peer sent something that no honest party sends.
-        Tampered: If parties were asked different queries, or no honest parties, whatever their
-            rows, could have this outcome together.
+        Tampered: If parties received different queries, or honest parties could not have this
+            outcome with any rows.
     """
     parameters.check_rows(rows)
     if parameters.sum.name != "ring":
@@ -143,7 +145,7 @@ async def nested_knn(
             "sum.name", parameters.sum.name, "ring; groups add up their votes along a ring"
         )
     if isinstance(rings, int):
-        group_sizes(len(party.parties), rings)  # refused before anything is sent
+        group_sizes(len(party.parties), rings)  # raises before anything is sent
     batch = await hand_out(party, client, queries, parameters.check_queries)
     if isinstance(rings, int):
         rings = nest(await draw_ring(party, batch_digest(batch), (client,)), rings)
@@ -183,7 +185,7 @@ class Levels:
         self._place = self._group.position(party.me)
         self._largest = len(rings.groups[0])
         among_starters = len(rings.groups) * parameters.rounds
-        # The starters begin when the largest group is through.
+        # The starters begin when the largest group has finished.
         self._starters_round = self._largest * parameters.rounds + 1
         self._result_round = self._starters_round + among_starters
         """The round in which the first starter knows the result and publishes it."""
@@ -218,7 +220,7 @@ class Levels:
 
     async def sum(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the sum of all parties' words modulo 2^64, the same shape."""
-        first = self._result_round + self._largest  # when the largest group is through
+        first = self._result_round + self._largest  # when the largest group has finished
         known = first + len(self._rings.starters) + (self._number > 0)
         if self._place == 0:
             part = await self._collect(words)

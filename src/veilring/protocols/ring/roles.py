@@ -60,8 +60,8 @@ from veilring.protocols.ring.messages import (
 from veilring.reached import sometimes
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-# Votes weighted by distance keep 24 binary digits behind the point; with 1,000 parties that leaves
-# room for totals of 500 million a class and party.
+# Votes weighted by distance keep 24 fractional bits; with 1,000 parties that leaves room for totals
+# of 500 million per class and party.
 SCALE_BITS: Final = 24
 
 _FLOAT_BYTES: Final = 8
@@ -105,7 +105,7 @@ class KNNParameters:
             raise InputError("classes", self.classes, "at least 1")
         if self.weights not in {"uniform", "distance"}:
             raise InputError("weights", self.weights, "uniform or distance")
-        _ = self.topk  # refuses parameters that PP-TopK refuses
+        _ = self.topk  # raises for parameters that PP-TopK rejects
 
     @property
     def topk(self) -> TopKParameters:
@@ -115,12 +115,12 @@ class KNNParameters:
 
     @property
     def queries_max(self) -> int:
-        """The number of queries with which every message of a batch fits a frame."""
+        """The maximum number of queries with which every message of a batch fits into a frame."""
         widest = max(self.features, self.k, self.classes)
         return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_FLOAT_BYTES * widest)
 
     def check_queries(self, queries: NDArray[np.float64]) -> None:
-        """Refuse queries that the ring cannot answer.
+        """Reject queries that the ring cannot answer.
 
         Raises:
             InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
@@ -128,7 +128,7 @@ class KNNParameters:
         check_queries(queries, self.features, self.queries_max)
 
     def check_rows(self, rows: Rows) -> None:
-        """Refuse rows of another schema.
+        """Reject rows of another schema.
 
         Raises:
             InputError: If they have other features or an unknown class.
@@ -141,10 +141,10 @@ class KNNAnswer:
     """The answer that every party of the ring learns about a batch of Q queries.
 
     Attributes:
-        labels: Shape (Q,), the class with most votes, the lowest of them if several have.
+        labels: Shape (Q,), the class with the most votes; ties go to the lowest class.
         votes: Shape (Q, classes), the total of all parties' votes.
         nearest: Shape (Q, k), the k smallest distances, ascending.
-        starter: The party that began.
+        starter: The party that started the ring.
     """
 
     labels: NDArray[np.int64]
@@ -170,20 +170,21 @@ async def private_knn(
     Args:
         party: This participant.
         rows: The party's private rows.
-        client: The participant that hands out the queries.
+        client: The participant that distributes the queries.
         parameters: The public parameters.
         queries: Shape (Q, features) at the client; the others leave it out.
-        ring: An order that was dealt beforehand. Left out, it is drawn together, and the parties
-            compare their queries as they draw.
+        ring: An order dealt beforehand. By default the parties draw it together, and compare their
+            queries as they draw.
 
     Returns:
         The same answer at every party.
 
     Raises:
-        InputError: If own rows or queries do not fit; nothing was sent then.
+        InputError: If the party's rows or queries do not fit the parameters; nothing has been sent
+            then.
         ProtocolViolation: If a peer sent something that no honest party sends.
-        Tampered: If parties were asked different queries, or no honest parties, whatever their
-            rows, could have this outcome together.
+        Tampered: If parties received different queries, or honest parties could not have this
+            outcome with any rows.
     """
     parameters.check_rows(rows)
     parameters.sum.check(len(party.parties))
@@ -191,7 +192,7 @@ async def private_knn(
     due = -3 if masked else -2
     batch = await hand_out(party, client, queries, parameters.check_queries, due=due)
     keys = await agree_keys(party, due=due + 1) if masked else None
-    if ring is None:  # all say what they were asked: different queries would look like their lies
+    if ring is None:  # compares queries too: different ones would look like lies of the parties
         ring = await draw_ring(party, batch_digest(batch), (client,))
     to_rows = pairwise_distances(batch, rows.features)
     own = own_smallest(to_rows, parameters.k)
@@ -284,7 +285,7 @@ async def topk_turns(
     parameters: TopKParameters,
     first_round: int = 1,
 ) -> NDArray[np.float64]:
-    """Let the vector go round, and stop before its last state is published.
+    """Pass the vector round the ring, and stop before its last state is published.
 
     Takes `len(ring) * parameters.rounds` communication rounds and the same number of messages. The
     arguments and the errors are those of `pp_topk`.
@@ -316,7 +317,7 @@ async def topk_turns(
     return G
 
 
-async def _receive_vector(  # noqa: PLR0917  (which vector, and what it has to be)
+async def _receive_vector(  # noqa: PLR0917  (which vector, and its bounds)
     party: Party, ring: Ring, parameters: TopKParameters, hop: int, first_round: int, runs: int
 ) -> NDArray[np.float64]:
     """Receive the vector after `hop` hops, and check it against everything public."""
@@ -432,7 +433,7 @@ async def _sum_along(
         party.round(first_round + n)
         await broadcast(party, SumTotal(values=total))
         return total
-    # Serving the cycles in the order of this party's places keeps each message in its round.
+    # Serving the cycles in the order of this party's positions keeps each message in its round.
     for place, number in sorted((c.position(party.me), i) for i, c in enumerate(cycles, start=1)):
         cycle = cycles[number - 1]
         due = first_round + place - 1
@@ -458,7 +459,7 @@ async def receive_part(
         due: The round in which the predecessor sends it.
 
     Raises:
-        ProtocolViolation: If it is of another cycle or shape.
+        ProtocolViolation: If the part is of another cycle or shape.
     """
     sender = cycle.predecessor(party.me)
     part = await party.receive(SumPart, sender=sender, due=due)
@@ -506,7 +507,7 @@ def check_values(
     """
     expected = runs, parameters.k
     if values.shape != expected:
-        raise ProtocolViolation(sender, f"sent a vector of {values.shape}, not {expected}")
+        raise ProtocolViolation(sender, f"sent a vector of shape {values.shape}, not {expected}")
     highest = highest_entry(parameters, hops)
     if not np.all((values >= parameters.lower) & (values <= highest)):
         raise ProtocolViolation(sender, "sent a vector outside the public bounds")
@@ -524,8 +525,8 @@ def check_history(
     """Compare a vector that has gone round with the one that this party had passed on.
 
     Raises:
-        Tampered: If entries are missing that honest parties could not have displaced. All others
-            had the vector meanwhile, and those after the culprit could not know.
+        Tampered: If entries are missing that honest parties could not have displaced. All other
+            parties have had the vector since, and those after the culprit could not notice.
     """
     if not could_become(before, after, len(ring) - 1, parameters).all():
         party.accuse(Tampered(_after(ring, party.me), "removed entries from the vector"))
@@ -538,13 +539,13 @@ def check_result(
     before: NDArray[np.float64],
     result: NDArray[np.float64],
 ) -> None:
-    """Compare the starter's result with the vector that this party, another, passed on last.
+    """Compare the starter's result with the vector that this other party passed on last.
 
     Raises:
         ProtocolViolation: If this party is the last, and the starter sent something different from
             its input.
         Tampered: If entries are missing that honest parties could not have displaced. The starter
-            and those in between had the vector meanwhile.
+            and the parties in between have had the vector since.
     """
     hops = len(ring) - 1 - ring.position(party.me)
     if could_become(before, result, hops, parameters).all():
@@ -569,20 +570,20 @@ def check_totals(
     """Compare vote totals with this party's own votes and the public result.
 
     Raises:
-        Tampered: If no honest votes have these totals. Anybody may have added anything.
+        Tampered: If no honest votes can have these totals. Any other party may be the cause.
     """
     if not could_be_totals(totals, own, nearest, weights, upper).all():
         party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
 
 
 def check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:
-    """Refuse words of another shape than is due.
+    """Reject words whose shape is not the expected one.
 
     Raises:
         ProtocolViolation: It names the sender.
     """
     if values.shape != expected:
-        raise ProtocolViolation(sender, f"sent an array of {values.shape}, not {expected}")
+        raise ProtocolViolation(sender, f"sent an array of shape {values.shape}, not {expected}")
 
 
 def _after(ring: Ring, party: str) -> tuple[str, ...]:

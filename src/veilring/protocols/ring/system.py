@@ -31,7 +31,7 @@ from veilring.protocols.system import PARTIES, Play, Setup, System, Tunable, tog
 # Distances in the unit cube are at most the square root of its dimension; noise wider than this is
 # pointless, and k times wider it is still far from a float's limit.
 DELTA_MAX: Final = 1e6
-TRIALS_MIN: Final = 2  # with one there is no standard error
+TRIALS_MIN: Final = 2  # one trial gives no standard error
 # Entries of all vectors of all trials: a second or two on one core. A ring of 1,000 parties with k
 # = 5 and 8 rounds is left with 104 trials.
 ENTRIES_MAX: Final = 2**22
@@ -54,7 +54,7 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
     }
 )
-"""The leakage about a party from the messages between parties."""
+"""The leakage about a party through the messages between parties."""
 
 
 class PrivateKNN(System):
@@ -73,7 +73,7 @@ class PrivateKNN(System):
         weights: The weight of a row's vote.
         sum: The method of the secure sum.
         cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
-        batch: The most queries that are asked at once.
+        batch: The maximum number of queries asked at once.
     """
 
     title: ClassVar[str] = "PP-kNN"

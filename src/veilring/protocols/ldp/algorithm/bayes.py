@@ -1,4 +1,4 @@
-"""Naive Bayes: from a tally to a classifier.
+"""Naive Bayes classifiers learned from a tally.
 
 Source: Yilmaz, Al-Rubaie and Chang, 2019, Section 3.1 (discrete features, from estimated counts)
 and Section 3.2 (Gaussian features, from estimated moments).
@@ -30,28 +30,28 @@ from veilring.protocols.ldp.algorithm.survey import (
     Tally,
 )
 
-# Below every relevant share, so that a count of 0 is very unlikely but not impossible.
+# Below every relevant probability, so that a count of 0 is very unlikely but not impossible.
 _TINY: Final = 1e-300
 
 
 class Posterior(ABC):
-    """A classifier that knows the joint probability of a row and each class."""
+    """A classifier that computes the joint probability of a row and each class."""
 
     __slots__ = ()
 
     @abstractmethod
     def joint(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the logarithm of each class's probability with the row, up to a constant."""
+        """Return the log joint probability of each class and row, up to a constant."""
 
     def log_probabilities(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the logarithms of the classes' probabilities given a row, (rows, classes)."""
+        """Return the log probabilities of the classes given each row, shape (rows, classes)."""
         joint = self.joint(rows)
         highest = joint.max(axis=1, keepdims=True)
         total = np.log(np.exp(joint - highest).sum(axis=1, keepdims=True))
         return np.asarray(joint - highest - total)
 
     def classify(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the most likely class of each row; if several are equally likely, the first."""
+        """Return the most likely class of each row; ties go to the first class."""
         return np.asarray(self.joint(rows).argmax(axis=1), dtype=np.int64)
 
 
@@ -63,7 +63,7 @@ def log_of(
 
 
 def log_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the logarithms of each count's share along the first axis; equal if all are 0."""
+    """Return the log fractions of counts along the first axis; equal if all counts are 0."""
     totals = counts.sum(axis=0)
     is_known = totals > 0
     shares = np.where(is_known, counts / np.where(is_known, totals, 1.0), 1 / len(counts))
@@ -79,7 +79,7 @@ def evidence(
 ) -> tuple[SurveyEstimate, ...]:
     """Return the estimate of each question.
 
-    A question without answers gets zeros, infinite variances, and intervals of all numbers.
+    A question without answers has zeros, infinite variances and unbounded intervals.
 
     Raises:
         InputError: If the tally is of another survey.
@@ -106,13 +106,12 @@ def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArra
     """Return the estimated number of clients with each of the first values, never negative.
 
     Args:
-        estimate: The estimated shares.
-        values: The number of values: an oracle has at least two entries, a survey possibly one
-            value.
+        estimate: The estimated fractions.
+        values: The number of values; an oracle has at least two entries, even for a single value.
         how: How to treat negative counts.
 
     Raises:
-        InputError: If there is no such way.
+        InputError: If `how` is unknown.
     """
     if how not in CONSISTENCIES:
         raise InputError("consistency", how, ", ".join(CONSISTENCIES))
@@ -121,21 +120,21 @@ def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArra
     return np.asarray(make_consistent(estimate, how)[:values] * estimate.clients)
 
 
-# The substitute for a count of 0, as in scikit-learn: a value that no client has excludes a class
-# if other classes have it, and decides nothing otherwise.
+# The substitute for a count of 0, as in scikit-learn: a value without clients of a class excludes
+# that class if other classes have the value, and otherwise decides nothing.
 SMOOTHING_MIN: Final = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiscreteBayes(Posterior):
-    """A classifier of rows of values that are numbered from 0.
+    """A classifier of rows whose values are numbered from 0.
 
     Attributes:
-        class_counts: After consistency and smoothing, shape (classes,).
-        feature_counts: After consistency, one a feature, of shape (values, classes).
-        smoothing: Is added to each count of a feature's value.
+        class_counts: The counts after consistency and smoothing, shape (classes,).
+        feature_counts: For each feature, the counts after consistency, shape (values, classes).
+        smoothing: The number added to each count of a feature's value.
         evidence: The raw estimates with their intervals: of the class, then of each feature with
-            class (shares of the clients asked for it, values outermost).
+            class (fractions of the clients asked for it, values outermost).
     """
 
     class_counts: NDArray[np.float64]
@@ -157,8 +156,8 @@ class DiscreteBayes(Posterior):
         """Return `log(P(C_j) prod_i P(F_i = x_i | C_j))`, shape (rows, classes).
 
         Raises:
-            InputError: If a row has another number of features, values that are no integers, or a
-                value that does not exist.
+            InputError: If a row has another number of features, values that are not integers, or an
+                unknown value.
         """
         sizes = [len(counts) for counts in self.feature_counts]
         require_columns(rows, len(sizes))
@@ -188,10 +187,10 @@ def learn_discrete(
         tally: The tally of the answers.
         consistency: How to treat negative counts.
         smoothing: The number added to each count of a value; at least `SMOOTHING_MIN`, which is
-            negligible. By default none with the paper's consistency, whose negative counts become 1
-            already. Otherwise one standard deviation of such a count's noise, and for each class
-            count one of its own, so that noise decides little; without noise 1 (Laplace), because
-            one count of 0 would exclude a class.
+            negligible. The default is 0 with the paper's consistency, which already turns negative
+            counts into 1. Otherwise it is one standard deviation of the noise of such a count, and
+            of a class count for class counts, so that noise decides little; without noise it is 1
+            (Laplace), because one count of 0 would exclude a class.
         confidence: The confidence of the intervals in its evidence.
 
     Raises:
@@ -213,13 +212,13 @@ def learn_discrete(
 
 
 def _noise_of_counts(found: Sequence[SurveyEstimate]) -> float:
-    """Return the standard deviation of a count, over all estimated ones; at least 1."""
+    """Return the standard deviation of a count, over all estimated counts; at least 1."""
     squares = [np.mean(each.variance) * each.clients**2 for each in found if each.clients]
     return max(1.0, float(np.sqrt(np.mean(squares)))) if squares else 1.0
 
 
-# For features in [-1, 1]. A difference of two noisy numbers is often below 0; a class must not win
-# or lose by that. A tenth of half the range is narrow for a feature, and wide enough for noise.
+# For features in [-1, 1]. A difference of two noisy numbers is often below 0, which must not decide
+# the class. A tenth of half the range is narrow for a feature, and wide enough for noise.
 VARIANCE_FLOOR: Final = 0.01
 
 
@@ -228,11 +227,11 @@ class GaussianBayes(Posterior):
     """A classifier of rows of features in [-1, 1]; values outside are clipped, as by clients.
 
     Attributes:
-        class_counts: After consistency, shape (classes,).
+        class_counts: The counts after consistency, shape (classes,).
         means: The mean of each feature within each class, in [-1, 1], shape (features, classes).
         variances: The variances, in [floor, 1].
-        evidence: The raw estimates with their intervals: of the class's shares, of
-            `mean(x_i [class = c])` over all clients asked, and of the same of squares.
+        evidence: The raw estimates with their intervals: of the class frequencies, of `mean(x_i
+            [class = c])` over all clients asked, and of the same means of squares.
     """
 
     class_counts: NDArray[np.float64]
@@ -241,7 +240,7 @@ class GaussianBayes(Posterior):
     evidence: tuple[SurveyEstimate, ...]
 
     def joint(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the logarithm of each class's density with the row, shape (rows, classes).
+        """Return the log joint density of each class and row, shape (rows, classes).
 
         Raises:
             InputError: If a row has another number of features.
@@ -267,8 +266,8 @@ def learn_gaussian(
 ) -> GaussianBayes:
     """Return the model learned from a tally.
 
-    The estimate for a feature is its mean within a class times the share of that class, so it is
-    divided by the share. Means are clipped to [-1, 1], squares to [0, 1].
+    The estimate for a feature is its mean within a class times the frequency of that class, so it
+    is divided by the frequency. Means are clipped to [-1, 1], squares to [0, 1].
 
     Args:
         survey: The survey.
@@ -293,12 +292,12 @@ def learn_gaussian(
 
 
 BayesModel: TypeAlias = DiscreteBayes | GaussianBayes
-"""Naive Bayes of rows that went through a survey's steps."""
+"""A naive Bayes model of rows after a survey's steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classifier(Posterior):
-    """Naive Bayes behind the public steps that each client's row went through.
+    """A naive Bayes classifier that applies the clients' public steps to a row first.
 
     Attributes:
         steps: The public steps of a row.
@@ -310,10 +309,10 @@ class Classifier(Posterior):
 
     @override
     def joint(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the logarithm of each class's probability with the row, (rows, classes).
+        """Return the log joint probability of each class and row, shape (rows, classes).
 
         Raises:
-            InputError: If rows do not fit the steps, or the prepared rows not the model.
+            InputError: If rows do not fit the steps, or the transformed rows do not fit the model.
         """
         return self.model.joint(apply_steps(self.steps, rows))
 
@@ -329,7 +328,7 @@ def learn(
     """Return the classifier learned from a tally, for the clients' original rows.
 
     Args:
-        survey: The survey: one of naive Bayes.
+        survey: The naive Bayes survey.
         tally: The tally of the answers.
         consistency: How to treat negative counts.
         smoothing: As in `learn_discrete`.
@@ -348,5 +347,5 @@ def learn(
                 survey, tally, consistency=consistency, variance_floor=variance_floor
             )
         case _:
-            raise InputError("survey", type(survey).__name__, "one of naive Bayes")
+            raise InputError("survey", type(survey).__name__, "a naive Bayes survey")
     return Classifier(survey.steps, model)

@@ -1,11 +1,11 @@
-"""Oracles that encode the value itself: directly, as a histogram, or as one bit a value.
+"""Oracles that encode the value itself: directly, as a histogram, or as one bit per value.
 
-- `DirectEncoding`: the client says its value, or another one (k-ary randomised response).
-- `SymmetricUnary`, `OptimisedUnary`: one bit a value, of which only the client's own is set; then
-  each bit lies. `SymmetricUnary` is basic RAPPOR without its memory.
-- `SummedHistogram`, `ThresholdedHistogram`: a one-hot vector plus Laplace noise, summed, or cut at
-  a threshold. No float noise leaves the client: summed values are points of a public grid, and
-  the results of thresholds are drawn as bits.
+- `DirectEncoding`: the client reports its value or another one (k-ary randomised response).
+- `SymmetricUnary`, `OptimisedUnary`: one bit per value, of which only the client's own is set; then
+  each bit is flipped at random. `SymmetricUnary` is basic RAPPOR without memoization.
+- `SummedHistogram`, `ThresholdedHistogram`: a one-hot vector plus Laplace noise, summed or compared
+  with a threshold. No float noise leaves the client: summed values are points of a public grid, and
+  threshold comparisons are drawn as bits.
 
 Sources: Wang et al., USENIX Security 2017, Sections 4.1 to 4.3 and Appendix; Kairouz, Oh and
 Viswanath, NeurIPS 2014; Erlingsson, Pihur and Korolova, CCS 2014.
@@ -57,7 +57,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     require_sums,
 )
 
-_WORK_BYTES: Final = 32  # a value, a draw, another value and the answer
+_WORK_BYTES: Final = 32  # per client: a value, a draw, another value and the answer
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class DirectEncoding(PureOracle):
 
 
 class UnaryOracle(PureOracle):
-    """A bit a value, set with probability `p` for the client's own and `q` for all others.
+    """One bit per value, set with probability `p` for the client's own and `q` for all others.
 
     A report is the bits packed in the order of `numpy.packbits`; padding bits are 0.
     """
@@ -126,12 +126,12 @@ class UnaryOracle(PureOracle):
     @property
     @abstractmethod
     def own(self) -> Dyadic:
-        """The probability of the client's own bit."""
+        """The probability that the client's own bit is set."""
 
     @property
     @abstractmethod
     def other(self) -> Dyadic:
-        """The probability of each other bit."""
+        """The probability that each other bit is set."""
 
     @property
     @override
@@ -188,7 +188,7 @@ class UnaryOracle(PureOracle):
 
 @dataclass(frozen=True)
 class SymmetricUnary(UnaryOracle):
-    """Each bit keeps its meaning with the same probability: `p + q = 1`, half of epsilon a bit."""
+    """Each bit is kept with the same probability: `p + q = 1`, half of epsilon per bit."""
 
     name: ClassVar[str] = "sue"
 
@@ -226,18 +226,18 @@ _SCALE_STEPS: Final = 128
 # Noise beyond this many scales is clamped: one number in nine million.
 _CLAMPED_AT: Final = 16
 _MOST_STEPS: Final = (1 << 15) - 1  # a number has two bytes
-# With half of it, tables of 64-bit weights are too coarse for the claimed privacy.
+# At half this epsilon, tables of 64-bit weights are too coarse for the claimed privacy.
 _LEAST_EPSILON: Final = 2.0**-23
-# Tables have noise that is wider than requested by less than this.
+# Tables have noise wider than requested by less than this.
 _WIDER: Final = Fraction(1001, 1000)
 _NUMBER: Final = np.dtype("<i2")
-# sums of this many numbers with light tails are close to the normal law
+# sums of this number of light-tailed values are nearly normal
 _NORMAL_CLIENTS: Final = 30
 
 
 @dataclass(frozen=True)
 class SummedHistogram(FrequencyOracle):
-    """Noise of scale `2 / epsilon` on each coordinate of the one-hot vector; the collector sums.
+    """Noise of scale `2 / epsilon` on each coordinate of the one-hot vector, to be summed.
 
     The coordinates are -1/2 and, for the client's value, +1/2, in steps of a public grid, and the
     output is clamped to a public range. A report is a signed number of steps per value, in two
@@ -274,13 +274,13 @@ class SummedHistogram(FrequencyOracle):
 
     @property
     def laws(self) -> TableLaws:
-        """The exact laws of a coordinate: first that of another value's, then of the own."""
+        """The exact laws of a coordinate: first of another value's, then of the client's own."""
         return _laws(self.half, self._scale, self.bound)
 
     @property
     @override
     def _loss(self) -> float:
-        # Two values differ in two coordinates, and each may show the most that it can.
+        # Two values differ in two coordinates, and each may reveal the maximum.
         return 2 * self.laws.loss(0, 1)
 
     @property
@@ -292,7 +292,7 @@ class SummedHistogram(FrequencyOracle):
 
     @cached_property
     def _moments(self) -> tuple[float, float, float, float]:
-        """The mean of another coordinate, the signal above it, and the variances of both."""
+        """The mean of another coordinate, the excess of the own one, and both variances."""
         zero, one = self.laws.mean(0), self.laws.mean(1)
         idle, own = (float(self.laws.variance(which)) for which in (0, 1))
         return float(zero), float(one - zero), idle, own
@@ -304,7 +304,7 @@ class SummedHistogram(FrequencyOracle):
 
     @override
     def variance(self, frequency: float = 0.0) -> float:
-        """Return the exact variance, `8 / epsilon^2` up to the grid's and the clamping's share."""
+        """Return the exact variance, `8 / epsilon^2` up to the effects of grid and clamping."""
         _, signal, idle, own = self._moments
         return (idle + frequency * (own - idle)) / signal**2
 
@@ -368,7 +368,7 @@ class SummedHistogram(FrequencyOracle):
         return normal_estimate(values, variance, clients, confidence)
 
 
-# Tables take up to half a second and a few MiB; the questions of a survey share an epsilon.
+# A table takes up to half a second and a few MiB; the questions of a survey share an epsilon.
 @lru_cache(maxsize=16)
 def _laws(half: int, scale: Fraction, bound: int) -> TableLaws:
     return clamped_laplace((-half, half), scale, bound)
@@ -378,14 +378,14 @@ def _laws(half: int, scale: Fraction, bound: int) -> TableLaws:
 class ThresholdedHistogram(UnaryOracle):
     """The client reports for each coordinate whether it exceeds `theta` with its noise.
 
-    A comparison of noise with a public number is a coin, so coins are drawn. It *is* therefore
-    unary encoding, with `p = 1 - e^((epsilon/2)(theta - 1)) / 2` and `q = e^(-(epsilon/2) theta) /
-    2`, and it spends less than the epsilon of the noise.
+    Comparing noise with a public number gives a biased coin, so such coins are drawn directly. The
+    oracle is therefore unary encoding, with `p = 1 - e^((epsilon/2)(theta - 1)) / 2` and `q =
+    e^(-(epsilon/2) theta) / 2`, and it spends less than the epsilon of the noise.
 
-    The p that the paper prints has `theta - 1` with the other sign: it is below q, always.
+    The p printed in the paper has the opposite sign of `theta - 1`, and is always below q.
 
     Attributes:
-        theta: The threshold, in [0, 1]; by default the one with the smallest variance.
+        theta: The threshold, in [0, 1]; the default has the smallest variance.
 
     Raises:
         InputError: If a field is outside its range.

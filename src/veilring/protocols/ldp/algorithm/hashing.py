@@ -1,7 +1,7 @@
 """Oracles with short reports for any domain: local hashing and Hadamard response.
 
-- `LocalHashing`: the client names a hash function, and the bucket of its value, or another one
-  (Wang et al., USENIX Security 2017, Section 4.4).
+- `LocalHashing`: the client reports a hash function, and its value's bucket or another bucket (Wang
+  et al., USENIX Security 2017, Section 4.4).
 - `HadamardResponse`: one random entry of the value's row of a Hadamard matrix, with a randomised
   sign (Acharya, Sun and Zhang, "Hadamard response", AISTATS 2019, Section 4, high-privacy regime;
   Bassily and Smith, STOC 2015).
@@ -11,7 +11,7 @@
 without primes", STACS 1996). With words of `w` bits and values of `u`, the highest
 `k = w - u + 1` bits of `a * x + b` are, over uniform words `a` and `b`, pairwise independent and
 uniform. Cutting `[0, 2**k)` into `g` runs of nearly equal length then gives buckets whose
-probabilities, alone and in pairs, are known to the last digit, also where `g` is no power of two.
+probabilities, alone and in pairs, are known exactly, even if `g` is not a power of two.
 """
 
 import math
@@ -47,9 +47,9 @@ class HashFamily:
     """Hash functions from `[0, domain)` to `[0, buckets)`, each named by two words.
 
     Attributes:
-        domain: The number of values that are hashed.
+        domain: The number of values to hash.
         buckets: The number of buckets, `g`; at least 2.
-        word_bits: The size of a word: 8, 16 or 32. Small ones are for enumeration.
+        word_bits: The size of a word: 8, 16 or 32. Small words are for enumeration.
     """
 
     domain: int
@@ -68,10 +68,10 @@ class HashFamily:
 
     @cached_property
     def starts(self) -> HashWords:
-        """The smallest word of each bucket; the last entry is that of the first again: 0.
+        """The smallest word of each bucket; the last entry is the first bucket's again: 0.
 
-        If there are more buckets than high bits can represent, some are empty and begin where the
-        next one does.
+        If there are more buckets than high bits can represent, some are empty and start at the same
+        word as the next bucket.
         """
         low_bits = self.word_bits - self.high_bits
         edges = [
@@ -82,7 +82,7 @@ class HashFamily:
 
     @property
     def collision(self) -> Fraction:
-        """The exact probability that two given values share a bucket; hardly above `1 / g`."""
+        """The exact probability that two given values share a bucket; slightly above `1 / g`."""
         short, longer = divmod(1 << self.high_bits, self.buckets)
         squares = longer * (short + 1) ** 2 + (self.buckets - longer) * short**2
         return Fraction(squares, 1 << 2 * self.high_bits)
@@ -93,7 +93,7 @@ class HashFamily:
         Args:
             a: The factors.
             b: The summands.
-            values: In `[0, domain)`; the three are broadcast.
+            values: The values, in `[0, domain)`; the three arguments are broadcast.
         """
         words = a * values.astype(self.word) + b
         high = (words >> (self.word_bits - self.high_bits)).astype(np.uint64)
@@ -102,16 +102,16 @@ class HashFamily:
     def add_supported(
         self, sums: NDArray[np.int64], a: HashWords, b: HashWords, buckets: NDArray[np.int64]
     ) -> None:
-        """Add to each value's sum the number of functions that map it to their given bucket.
+        """Add to each value's sum the number of functions that map the value to their bucket.
 
         A bucket is a range of words, so its members are found by one subtraction with wrap-around;
         from one value to the next a word grows by `a`.
 
         Args:
-            sums: One a value; changed in place.
+            sums: One sum per value; changed in place.
             a: The factors, shape (functions,).
             b: The summands.
-            buckets: One a function.
+            buckets: One bucket per function.
         """
         words = b - self.starts[buckets]
         length = self.starts[buckets + 1] - self.starts[buckets]
@@ -122,19 +122,19 @@ class HashFamily:
             words += a
 
 
-# A bucket has its number in two bytes: from epsilon 11.1 on there are fewer than would be best.
+# A bucket's number has two bytes: above epsilon 11.1 there are fewer buckets than optimal.
 _MOST_BUCKETS: Final = 1 << 16
 _SEED_BYTES: Final = 8  # two words of the hash family
-_HASH_BYTES: Final = 16  # two words of the hash, the length of the bucket, and a comparison
+_HASH_BYTES: Final = 16  # per value: two hash words, the bucket's length, and a comparison
 
 
 @dataclass(frozen=True)
 class LocalHashing(PureOracle):
-    """A hash function and one of its `g = round(e^epsilon) + 1` buckets, however large the domain.
+    """A hash function and one of its `g = round(e^epsilon) + 1` buckets, for domains of any size.
 
-    The bucket of the client's value with probability `p`, otherwise one of the others. A report is
-    the two words of the function and the number of the bucket, all little-endian. The collector's
-    work grows with clients times domain.
+    The bucket is that of the client's value with probability `p`, otherwise another one. A report
+    is the two words of the function and the number of the bucket, all little-endian. The
+    collector's work grows with clients times domain.
     """
 
     name: ClassVar[str] = "olh"
@@ -156,8 +156,7 @@ class LocalHashing(PureOracle):
     @property
     @override
     def q(self) -> Fraction:
-        # The bucket of some value is reported: the own one, which the other value may share, or
-        # another.
+        # The report has the own value's bucket, which the other value may share, or another bucket.
         lie = self._response.q
         return lie + (self.p - lie) * self.family.collision
 
@@ -213,12 +212,12 @@ def _words(reports: Reports) -> tuple[HashWords, HashWords]:
     return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
 
 
-_ROW_BYTES: Final = 32  # a row, its sign, a coin and the code
+_ROW_BYTES: Final = 32  # per client: a row, its sign, a coin and the code
 
 
 @dataclass(frozen=True)
 class HadamardResponse(PureOracle):
-    """A row of the matrix that the client draws, and the sign at its value, or the other sign.
+    """A random row of the matrix, and the sign at the client's value or the opposite sign.
 
     The matrix has `order = 2^ceil(log2(domain + 1))` rows, and value v has column v + 1, because
     column 0 carries no information. In any other column the signs agree with v's in half of the

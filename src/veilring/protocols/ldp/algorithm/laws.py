@@ -1,14 +1,14 @@
-"""Laws by which one number from -1 to 1 becomes one code, with exactly known probabilities.
+"""Laws that turn a number from -1 to 1 into a code, with exactly known probabilities.
 
-A number is first rounded to a public grid, up or down at random so that its mean is unchanged. From
-there on everything is an integer. Rounding happens before the law, so the law's loss bounds that of
-both: a mixture of inputs is no easier to distinguish than the inputs.
+A number is first rounded to a public grid, up or down at random so that its mean is unchanged. All
+later steps use integers. Rounding happens before the law, so the law's loss bounds the loss of
+both: mixtures of inputs are no easier to distinguish than the inputs.
 
 - `Laplace`: a number plus exact discrete Laplace noise.
-- `OneBit`: a sign that is right more often than not (Duchi; Nguyên et al. 2016).
+- `OneBit`: a sign with a bias towards the right one (Duchi; Nguyên et al. 2016).
 - `Piecewise`: a number near the client's (Wang et al., ICDE 2019, Algorithm 2).
-- `Hybrid`: one of the last two, by a coin (the same, Section III-C).
-- `PlainLaw`: no noise at all, for the ceiling that private answers are compared with.
+- `Hybrid`: one of the last two, chosen by a coin (the same paper, Section III-C).
+- `PlainLaw`: no noise, as the upper bound for private answers.
 """
 
 from abc import ABC, abstractmethod
@@ -41,13 +41,13 @@ class MeanLaw(ABC):
     """A law of codes for each point of a grid on [-1, 1].
 
     Attributes:
-        epsilon: The most that a code may spend.
+        epsilon: The maximum ε of a code.
         name: The name in configurations and tables.
-        least_epsilon: Below it, the integers of the law can no longer show the number.
-        levels: The grid's points are the multiples of `1 / levels`.
-        parts: The number of integers that are summed of each code.
-        covers_one_hot: Whether all entries of a vector may be perturbed for the price of one, if
-            the vector is 0 except at one secret position.
+        least_epsilon: The minimum ε at which the law's integers can represent the number.
+        levels: The resolution: the grid's points are the multiples of `1 / levels`.
+        parts: The number of integers per code that are summed.
+        covers_one_hot: Whether perturbing all entries of a vector costs the ε of one entry if the
+            vector is 0 except at one secret position.
     """
 
     epsilon: float | Fraction
@@ -75,7 +75,7 @@ class MeanLaw(ABC):
 
     @property
     def influence(self) -> float:
-        """The largest number that a code can stand for, although honest numbers are at most 1."""
+        """The largest number that a code can represent; honest numbers are at most 1."""
         ends = self.summed(np.array([0, self.codes - 1]))
         return float(np.abs(self.total(ends)).max())
 
@@ -92,7 +92,7 @@ class MeanLaw(ABC):
     @property
     @abstractmethod
     def public(self) -> Mapping[str, int]:
-        """The integers that its probabilities are made of."""
+        """The integers that define the probabilities."""
 
     @abstractmethod
     def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
@@ -108,11 +108,11 @@ class MeanLaw(ABC):
         """Return the probability of each of some codes at a grid point, to float64's precision."""
 
     def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:  # noqa: ARG002  (a subclass's own)
-        """Return which reports an honest client could make, shape (...).
+        """Return whether an honest client could make each report, shape (...).
 
         Args:
-            codes: All codes of each report, shape (..., codes a report).
-            numbers: The number of codes that stand for a number; the others stand for a 0.
+            codes: All codes of each report, shape (..., codes per report).
+            numbers: The number of codes that represent a number; the others represent 0.
         """
         return np.ones(codes.shape[:-1], dtype=np.bool_)
 
@@ -122,7 +122,7 @@ class MeanLaw(ABC):
 
     @abstractmethod
     def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the sum of unbiased values that belongs to sums of shape (..., parts)."""
+        """Return the sum of unbiased values for sums of shape (..., parts)."""
 
     @abstractmethod
     def second_moment(self, x: float) -> float:
@@ -156,10 +156,10 @@ def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray
 
 
 def require_normalised(values: NDArray[np.float64]) -> None:
-    """Refuse values of which one is no number in [-1, 1]; none is shown.
+    """Reject values outside [-1, 1] or not finite; the error shows none of them.
 
     Raises:
-        InputError: If there is one.
+        InputError: If there is such a value.
     """
     if not np.all((values >= -1.0) & (values <= 1.0)):
         raise InputError.because("values must be numbers from -1 to 1", field="values")
@@ -174,9 +174,9 @@ def grid_square(x: float, levels: int) -> float:
 
 # Rounding adds at most 1 / (4 levels^2), or 3.8e-6, to a variance that is 0.5 at epsilon = 4.
 _LAPLACE_LEVELS: Final = 256
-# A report is clipped this many scales beyond the grid, so that a malicious client has no more
-# weight. An honest report is clipped with probability e^-20, or 2e-9, which shifts the mean by at
-# most e^-20 / epsilon: below the standard deviation of a mean over 10^17 clients.
+# A report is clipped this number of scales beyond the grid, to limit a malicious client's weight.
+# An honest report is clipped with probability e^-20, or 2e-9, which shifts the mean by at most
+# e^-20 / epsilon: below the standard deviation of a mean over 10^17 clients.
 _SCALES_MAX: Final = 20
 _CODES_MAX: Final = 1 << 32  # a code has four bytes at most
 
@@ -185,7 +185,7 @@ _CODES_MAX: Final = 1 << 32  # a code has four bytes at most
 class Laplace(MeanLaw):
     """A number plus noise of scale `2 / epsilon`.
 
-    For a vector that is 0 except at one position, all entries cost as much as one: two such vectors
+    For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
     differ by at most 2 in the sum of absolute differences, like two numbers in [-1, 1].
     """
 
@@ -210,7 +210,7 @@ class Laplace(MeanLaw):
     @property
     @override
     def bias(self) -> float:
-        # The mean of the part clipped on one side, for a number at that end of the grid.
+        # The mean of the part clipped on one side, for a number at that end of the grid
         return float(self.scale) * exp(-_SCALES_MAX) / (2 * _LAPLACE_LEVELS)
 
     @property
@@ -265,7 +265,7 @@ class Laplace(MeanLaw):
         )
 
 
-_COIN_BITS: Final = 62  # as many as an int64 holds with room to double
+_COIN_BITS: Final = 62  # the maximum for an int64 that may be doubled
 
 
 def _coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
@@ -280,11 +280,11 @@ def _coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
 
 @dataclass(frozen=True)
 class OneBit(MeanLaw):
-    """One bit a number.
+    """One bit per number.
 
-    For a vector that is 0 except at one position, all entries cost as much as one: two such vectors
-    differ in at most two positions, and `(1 + c) / 1 * 1 / (1 - c)`, with `c` of the bit's law, is
-    the ratio `(1 + c) / (1 - c)` of one number.
+    For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
+    differ in at most two positions, and `(1 + c) / 1 * 1 / (1 - c)`, with the law's `c`, is the
+    ratio `(1 + c) / (1 - c)` of one number.
     """
 
     name: ClassVar[str] = "one-bit"
@@ -348,7 +348,7 @@ _LOW: Final = 1 << 32  # the weight outside the window; the ratio to it is exact
 
 @dataclass(frozen=True)
 class Piecewise(MeanLaw):
-    """A number near the client's with high probability, any other with low."""
+    """A number near the client's with high probability, any other with low probability."""
 
     name: ClassVar[str] = "piecewise"
     # The weight inside the window is larger by at least one: e^epsilon is above 1 + epsilon.
@@ -362,7 +362,7 @@ class Piecewise(MeanLaw):
 
     @cached_property
     def high(self) -> int:
-        """The weight of an outcome inside the window; `2**32` is that of others."""
+        """The weight of an outcome inside the window; other outcomes have weight `2**32`."""
         return int(exp_floor(self.epsilon) * _LOW)
 
     @property
@@ -377,7 +377,7 @@ class Piecewise(MeanLaw):
 
     @property
     def _inside(self) -> int:
-        """The weight of the window beyond that of every outcome."""
+        """The window's extra weight over that of other outcomes."""
         return (2 * self.reach + 1) * (self.high - _LOW)
 
     @cached_property
@@ -434,14 +434,14 @@ def _mean_square(most: int) -> float:
     return most * (most + 1) / 3
 
 
-# Below this epsilon one bit alone has the smallest worst-case variance (their Equation 6).
+# Below this epsilon, one bit alone has the smallest worst-case variance (Equation 6 of the paper).
 _ALL_ONE_BIT: Final = 0.6093
-_SHARE_BITS: Final = 32  # bits of the coin between the two
+_SHARE_BITS: Final = 32  # bits of the coin that chooses a law
 
 
 @dataclass(frozen=True)
 class Hybrid(MeanLaw):
-    """The less noisy of the two at their worst, at every epsilon."""
+    """The mixture of the two with the smallest worst-case variance at every epsilon."""
 
     name: ClassVar[str] = "hybrid"
     least_epsilon: ClassVar[float] = Piecewise.least_epsilon
@@ -477,7 +477,7 @@ class Hybrid(MeanLaw):
     @property
     @override
     def codes(self) -> int:
-        """The codes of the piecewise mechanism, unless it is never used, and two for the bit."""
+        """The number of codes: two for the bit, plus the piecewise mechanism's if it is used."""
         return self._near + 2
 
     @property
@@ -525,7 +525,7 @@ class Hybrid(MeanLaw):
 
 @dataclass(frozen=True)
 class PlainLaw(MeanLaw):
-    """The number itself, to 36 bits behind the point. It hides nothing."""
+    """The number itself, with 36 fractional bits, unprotected."""
 
     epsilon: float | Fraction = inf
 
@@ -534,7 +534,7 @@ class PlainLaw(MeanLaw):
     covers_one_hot: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Take any epsilon: none is kept."""
+        """Accept any epsilon: there is no privacy."""
 
     @property
     @override

@@ -1,4 +1,4 @@
-"""Means of many features: every feature at a share of epsilon, or one feature at all of it.
+"""Means of many features: every feature with a part of epsilon, or one feature with all of it.
 
 `make_means` names the paper's three approaches (Section 2.2.3). The first is `EachFeature` of the
 Laplace law. The second is `SampledFeature` of one bit, whose report includes the feature. The
@@ -6,11 +6,12 @@ third, one feature per client, is `SampledFeature` of any other law: the client 
 from a law that does not depend on its row.
 
 With `classes` above 1, the perturbed vector has the number at the position of the client's class
-and 0 elsewhere (Section 3.2), so neither number nor class is revealed.
+and 0 elsewhere (Section 3.2), so neither the number nor the class is revealed.
 
-`SignVector` is one sign a feature, all in one report: Duchi's mechanism as Nguyên et al. corrected
-it. As published it exceeds epsilon for an even number of features: with half of the signs agreeing
-a report is in both half-spaces, and so the loss is `ln(e^epsilon + 1)`, 1.313 at epsilon = 1.
+`SignVector` reports one sign per feature, all in one report: Duchi's mechanism as Nguyên et al.
+corrected it. As published it exceeds epsilon for an even number of features: with half of the signs
+agreeing a report is in both half-spaces, and so the loss is `ln(e^epsilon + 1)`, 1.313 at epsilon =
+1.
 
 Sources: Yilmaz, Al-Rubaie and Chang 2019; Duchi, Jordan and Wainwright, "Minimax optimal procedures
 for locally private estimation", 2018, Section 4.2; Nguyên et al., arXiv:1606.05053; Wang et al.,
@@ -64,7 +65,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
 )
 
 _BYTE: Final = 8
-_WORK_BYTES: Final = 64  # of a code: its input, its draws and its summands
+_WORK_BYTES: Final = 64  # per code: its input, its draws and its summands
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ class Means(LocalRandomiser):
     """Means of features, or of features within classes.
 
     Values have shape (clients, features), each in [-1, 1]; with classes there is one more column,
-    the number of the class. Estimates are of `mean(x_i)`, or of `mean(x_i [class = c])` over all
-    clients, whatever their class: shape (features * classes,), classes innermost.
+    the class. Estimates are of `mean(x_i)`, or of `mean(x_i [class = c])` over all clients of any
+    class: shape (features * classes,), classes innermost.
 
     Attributes:
         law: The law of each number.
@@ -95,7 +96,7 @@ class Means(LocalRandomiser):
             raise InputError("classes", self.classes, "an integer of at least 1")
         if self.classes > 1 and not self.law.covers_one_hot:
             raise InputError.because(
-                f"the law {self.law.name} reveals which entries of a vector are not 0, and thus"
+                f"the law {self.law.name} reveals which entries of a vector are nonzero, and thus"
                 " the class; use laplace or one-bit",
                 field="law",
             )
@@ -169,8 +170,8 @@ class Means(LocalRandomiser):
         return client_slices(clients, self._told * _WORK_BYTES)
 
     def _rough(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which means rest on too few reports, given the number of reports of each."""
-        # Of the two extreme reports, one for and one against, the probability of the rarer one.
+        """Return whether each mean is based on too few reports, given its number of reports."""
+        # The probability of the rarer of the two extreme reports, one for and one against.
         rarest = (1 - 1 / self.law.influence) / 2
         few = counts * rarest < RAREST_MIN if np.isfinite(self.exact_epsilon) else counts < 1
         return np.repeat(few, self.classes)
@@ -186,8 +187,8 @@ class Means(LocalRandomiser):
 
         `counts` is the number of clients that reported each feature.
 
-        The variance is the maximum that the law allows with this mean: that at the ends of [-1, 1],
-        where the clients' values also differ most.
+        The variance is the maximum that the law allows with this mean: the variance at the ends of
+        [-1, 1], where the clients' values also differ most.
         """
         told = counts[:, None]
         known = np.broadcast_to(told > 0, sums.shape[:2])
@@ -204,7 +205,7 @@ class Means(LocalRandomiser):
 
 @dataclass(frozen=True)
 class EachFeature(Means):
-    """All features of a client in one report; the loss is the sum of theirs."""
+    """All features of a client in one report; its loss is the sum of the features' losses."""
 
     name: ClassVar[str] = "each-feature"
 
@@ -272,9 +273,9 @@ class EachFeature(Means):
 class SampledFeature(Means):
     """One feature per client, drawn by the client; its number precedes the report.
 
-    Each mean is over the clients that drew its feature. That is unbiased whenever there are any,
-    and varies less than the paper's sum over all clients times `n / m`. A feature that nobody drew
-    gets 0 with an infinite variance and the interval [-1, 1].
+    Each mean is over the clients that drew its feature. It is unbiased if there are any, and has a
+    smaller variance than the paper's sum over all clients times `n / m`. A feature that no client
+    drew gets 0 with an infinite variance and the interval [-1, 1].
     """
 
     name: ClassVar[str] = "sampled-feature"
@@ -307,8 +308,8 @@ class SampledFeature(Means):
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         numbers = self._require(values)
-        # All numbers are checked before a feature is drawn: a refusal must not reveal which one it
-        # was.
+        # All numbers are checked before a feature is drawn: an error must not reveal the drawn
+        # feature.
         require_normalised(numbers[:, : self.features])
         reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
         for chunk in self._chunks(len(numbers)):
@@ -357,18 +358,18 @@ class SampledFeature(Means):
         return self._estimate(shaped, counts, clients, confidence)
 
 
-_WORD_BITS: Final = 62  # all weights together stay below 2^63
-_LEAST_BITS: Final = 16  # the ratio of two weights is exact to 2^-16 at least
-_SIGN_BYTES: Final = 32  # of a feature: its rounding, its place in a permutation, and its sign
+_WORD_BITS: Final = 62  # the sum of all weights stays below 2^63
+_LEAST_BITS: Final = 16  # the ratio of two weights is exact to at least 2^-16
+_SIGN_BYTES: Final = 32  # per feature: its rounding, its position in a permutation, and its sign
 
 
 @dataclass(frozen=True)
 class SignVector(LocalRandomiser):
-    """Each number becomes a random sign with its mean; the report agrees with most of these.
+    """Each number becomes a random sign with that mean; the report tends to agree with most signs.
 
-    A vector of signs has one weight if more than half of its signs agree, and one smaller by
-    `e^epsilon` otherwise: ties count as disagreement. A report is the signs as bits, 1 for plus, in
-    the order of `numpy.packbits`.
+    A vector of signs has one weight if more than half of its signs agree, and otherwise a weight
+    smaller by the factor `e^epsilon`: ties count as disagreement. A report is the signs as bits, 1
+    for plus, in the order of `numpy.packbits`.
 
     Attributes:
         epsilon: The greatest ε of a report, above 0 and at most 20. It must be large enough for
@@ -392,7 +393,8 @@ class SignVector(LocalRandomiser):
             raise InputError("features", self.features, f"an integer from 1 to {most}")
         low, high = self.weights
         if low == high:
-            # They differ by one if epsilon does not drown: e^epsilon is above 1 + epsilon.
+            # The weights differ by at least one unless epsilon is too small: e^epsilon is above 1 +
+            # epsilon.
             allowed = f"from {1 / low} to {REPORT_EPSILON_MAX:g} for {self.features} features"
             raise InputError("epsilon", self.epsilon, allowed)
 
@@ -402,7 +404,7 @@ class SignVector(LocalRandomiser):
 
     @cached_property
     def weights(self) -> tuple[int, int]:
-        """The weight of a vector of which half of the signs agree, or fewer, and of the others."""
+        """The weights of a vector with at most half of the signs agreeing, and of any other."""
         low = 1 << self._low_bits
         return low, int(exp_floor(self.epsilon) * low)
 
@@ -453,7 +455,7 @@ class SignVector(LocalRandomiser):
         reports = np.empty((len(values), self.report_bytes), dtype=np.uint8)
         ends = np.cumsum(self._agreements)
         for chunk in client_slices(len(values), self.features * _SIGN_BYTES):
-            # On [0, 1] the grid of one level is the two signs.
+            # On [0, 1], the grid of one level consists of the two signs.
             plus = rounded((values[chunk] + 1) / 2, 1, rng)
             draws = rng.integers(ends[-1], size=len(plus))
             agreeing = np.searchsorted(ends, draws, side="right")
@@ -486,7 +488,7 @@ class SignVector(LocalRandomiser):
 
 
 Approach = Literal["all-features", "one-bit", "one-feature"]
-"""Every feature with noise scaled by their number; one bit of one; one with Laplace noise."""
+"""All features with noise scaled by their number; one bit of one; one with Laplace noise."""
 APPROACHES: Final[tuple[Approach, ...]] = ("all-features", "one-bit", "one-feature")
 
 
@@ -495,9 +497,9 @@ def make_means(approach: Approach, epsilon: float, features: int, classes: int =
 
     Args:
         approach: 1, 2 or 3 of the paper's Section 2.2.3, in the order of `APPROACHES`.
-        epsilon: The most that a report may spend, above 0.
+        epsilon: The maximum ε of a report, above 0.
         features: The number of features, at least 1.
-        classes: The number of classes to hide a client's among, or 1.
+        classes: The number of classes among which to hide a client's class, or 1.
 
     Raises:
         InputError: If an argument is not allowed.

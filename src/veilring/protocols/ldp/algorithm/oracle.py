@@ -1,11 +1,11 @@
-"""Frequency oracles: their common parts, and the conversion of counts to frequencies.
+"""The common parts of frequency oracles, and the conversion of counts to frequencies.
 
-A frequency oracle lets a collector estimate the share of clients with each value of a public
+A frequency oracle lets a collector estimate the fraction of clients with each value of a public
 domain, while each client's own value is protected. Values are numbered from 0.
 
-The estimates are unbiased, so some are negative. `make_consistent` uses the fact that shares are at
-least 0 and gains accuracy at the price of an upward bias. The raw estimate and its intervals are
-kept with the result: processed values have no valid interval.
+The estimates are unbiased, so some are negative. `make_consistent` uses the fact that frequencies
+are at least 0, and gains accuracy at the price of an upward bias. The raw estimate and its
+intervals are kept with the result: processed values have no valid interval.
 
 Sources: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency
 estimation", USENIX Security 2017, Section 3 (pure protocols); Yilmaz, Al-Rubaie and Chang 2019,
@@ -43,19 +43,19 @@ from veilring.protocols.ldp.algorithm.randomiser import (
 # The bits of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
 BITS: Final = 32
 
-# Beyond this nothing is hidden, and e^epsilon soon has no room in 64 bits.
+# Above this nothing is hidden, and e^epsilon soon exceeds 64 bits.
 REPORT_EPSILON_MAX: Final = 20.0
-# A value has its number in at most three bytes, and the sums of a survey fit in memory.
+# A value's number has at most three bytes, and the sums of a survey fit in memory.
 DOMAIN_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class FrequencyOracle(LocalRandomiser):
-    """A randomiser whose estimate is the share of clients with each value.
+    """A randomiser whose estimate is the fraction of clients with each value.
 
     Attributes:
         domain: The number of values, `d` of the papers; at least 2.
-        epsilon: The most that a report may spend; above 0.
+        epsilon: The maximum ε of a report; above 0.
 
     Raises:
         InputError: If a field is outside its range.
@@ -73,20 +73,20 @@ class FrequencyOracle(LocalRandomiser):
     @property
     @override
     def cells(self) -> int:
-        """One sum a value."""
+        """One sum per value."""
         return self.domain
 
     @property
     @override
     def public(self) -> Mapping[str, int | str]:
-        """The exact numbers that define it."""
+        """The exact numbers that define the oracle."""
         return {"oracle": self.name, "domain": self.domain, **self.law}
 
     @property
     @override
     def exact_epsilon(self) -> float:
         """The loss of the exact probabilities, which are rounded so that it is at most epsilon."""
-        # The loss is rounded up to a float, perhaps past the epsilon that the exact one respects.
+        # Rounding the exact loss up to a float may exceed the epsilon that it respects.
         return min(self.epsilon, self._loss)
 
     @property
@@ -97,7 +97,7 @@ class FrequencyOracle(LocalRandomiser):
     @property
     @abstractmethod
     def law(self) -> Mapping[str, int | str]:
-        """The integers that its probabilities are made of, or a digest if they are many."""
+        """The integers that define the probabilities, or a digest if there are many."""
 
     @property
     @abstractmethod
@@ -106,23 +106,24 @@ class FrequencyOracle(LocalRandomiser):
 
     @abstractmethod
     def variance(self, frequency: float = 0.0) -> float:
-        """Return the variance of an estimate times the number of clients, over the draws alone.
+        """Return the variance of an estimate over the draws alone, times the number of clients.
 
         Args:
-            frequency: The share of clients with the value; 0 gives `V` of the papers.
+            frequency: The fraction of clients with the value; 0 gives `V` of the papers.
         """
 
 
 def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
-    """Return one value per client as 64-bit integers; refuse values outside of the domain.
+    """Return one value per client as 64-bit integers; reject values outside the domain.
 
     Raises:
-        InputError: If they are no integers of shape (clients,), or one is outside; none is shown.
+        InputError: If values are not integers of shape (clients,), or outside the domain; the error
+            shows none of them.
     """
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise InputError.because(
-            f"values are {values.dtype} of the shape {values.shape}; they must be integers "
-            "of the shape (clients,)",
+            f"values have the type {values.dtype} and the shape {values.shape}; they must be "
+            "integers of the shape (clients,)",
             field="values",
         )
     if values.size and not 0 <= values.min() <= values.max() < domain:
@@ -152,7 +153,7 @@ class PureOracle(FrequencyOracle):
     @property
     @abstractmethod
     def q(self) -> Fraction:
-        """The exact probability that a report supports any one other value."""
+        """The exact probability that a report supports a given other value."""
 
     @cached_property
     def _gap(self) -> float:
@@ -166,7 +167,7 @@ class PureOracle(FrequencyOracle):
 
     @override
     def variance(self, frequency: float = 0.0) -> float:
-        """Return `q(1-q)/(p-q)^2 + f(1-p-q)/(p-q)`, exactly that of the counts' binomial laws."""
+        """Return `q(1-q)/(p-q)^2 + f(1-p-q)/(p-q)`, from the exact binomial laws of the counts."""
         idle = float(self.q * (1 - self.q)) / self._gap**2
         return idle + frequency * float(1 - self.p - self.q) / self._gap
 
@@ -181,12 +182,12 @@ class PureOracle(FrequencyOracle):
     ) -> SurveyEstimate:
         """Return `(c/m - q) / (p - q)` for each value, with its score interval.
 
-        The interval holds all frequencies `f` for which the count is within `z` standard
+        The interval contains all frequencies `f` for which the count is within `z` standard
         deviations of its mean, both taken at `f` (Wilson 1927). At the ends of the domain it is
-        wider than the usual normal interval. Where `rough` says so, the counts are too small for
-        either: 95 % were seen to cover 82 %. Neither the estimates nor the intervals are cut to
-        [0, 1]; `make_consistent` does that to the estimates. All is about the clients that
-        reported: if they are a sample of more, its error comes on top.
+        wider than the usual normal interval. Entries flagged by `rough` have counts too small for
+        either interval: a nominal 95 % may cover only 82 %. Neither the estimates nor the intervals
+        are clipped to [0, 1]; `make_consistent` clips the estimates. The intervals describe only
+        the clients that reported: if these are a sample, add the sampling error.
 
         Args:
             sums: The number of reports that support each value, shape (domain,).
@@ -217,7 +218,7 @@ class PureOracle(FrequencyOracle):
 
 @dataclass(frozen=True)
 class PlainOracle(LocalRandomiser):
-    """The client's value itself. It hides nothing.
+    """The client's value itself, unprotected.
 
     Attributes:
         domain: The number of values, at least 1.
@@ -276,14 +277,14 @@ class PlainOracle(LocalRandomiser):
 
 
 Consistency = Literal["paper", "clip", "norm-sub", "raw"]
-"""Negative counts become 1; become 0; the nearest frequencies that add up to 1; or nothing."""
+"""Negative counts become 1; become 0; are projected on the simplex; or are kept."""
 
 
 def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np.float64]:
     """Return frequencies of at least 0, unless the method is `"raw"`, shape (entries,).
 
     Args:
-        estimate: Frequencies over a whole domain; left as they are.
+        estimate: Frequencies over a whole domain; not modified.
         method: `"paper"`, `"clip"`, `"norm-sub"` or `"raw"`.
 
     Raises:
@@ -304,10 +305,10 @@ def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np
 
 
 def project_on_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the nearest vector (Euclidean) with entries of at least 0 that add up to 1.
+    """Return the nearest (Euclidean) vector of numbers from 0 to 1 that add up to 1.
 
-    One number is subtracted from all entries, and negative results become 0; that number is unique,
-    and sorting finds it (Held, Wolfe and Crowder 1974).
+    A unique number is subtracted from all entries, and negative results become 0; sorting finds
+    that number (Held, Wolfe and Crowder 1974).
 
     Args:
         values: Shape (entries,), at least one.

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-# The bytes that a step works on at once: they stay in the second level of a usual cache.
+# The bytes that a step processes at once, which fit into a typical second-level cache.
 CHUNK_BYTES: Final = 1 << 18
 
 
 def client_slices(clients: int, bytes_each: int) -> Iterator[slice]:
-    """Yield slices of the clients' axis that together cover it, each of a bounded size.
+    """Yield slices of bounded size that together cover the clients' axis.
 
     Args:
         clients: The number of clients.
-        bytes_each: The memory that the work on one client needs.
+        bytes_each: The memory needed to process one client.
     """
     step = max(1, CHUNK_BYTES // bytes_each)
     for start in range(0, clients, step):
@@ -29,7 +29,7 @@ def reports_at_once(at_once: int | None, usual: int) -> int:
     """Return the number of reports per group: the caller's choice, or the usual number.
 
     Raises:
-        InputError: If the caller wants none: with steps of 0 or less, reports would be left out.
+        InputError: If the caller's number is below 1: reports would be omitted.
     """
     if at_once is not None and at_once < 1:
         raise InputError("at_once", at_once, "an integer of at least 1")
@@ -37,7 +37,7 @@ def reports_at_once(at_once: int | None, usual: int) -> int:
 
 
 def bitmap_bytes(bits: int) -> int:
-    """Return the bytes of a bitmap with the given number of bits."""
+    """Return the size in bytes of a bitmap with the given number of bits."""
     return -(-bits // 8)
 
 
@@ -47,16 +47,16 @@ def bit_of(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.ui
 
 
 def is_padded(bitmaps: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
-    """Return which bitmaps have no bit set beyond the last, shape (bitmaps,)."""
+    """Return whether each bitmap has no bit set beyond the last, shape (bitmaps,)."""
     padding = np.uint8(0xFF >> (bits - 1) % 8 + 1)
     return np.asarray(bitmaps[:, -1] & padding == 0)
 
 
-_NUMBER_BYTES: Final = 32  # of a number: its bytes, padded, and the number itself
+_NUMBER_BYTES: Final = 32  # per number: its bytes, padded, and the number itself
 
 
 def width_of(count: int) -> int:
-    """Return the number of bytes for each number from 0 to `count - 1`."""
+    """Return the number of bytes needed for each number from 0 to `count - 1`."""
     return max(1, -(-(count - 1).bit_length() // 8))
 
 
@@ -72,7 +72,7 @@ def encoded(numbers: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
 
 
 def decoded(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the numbers that `encoded` gave, shape (...), from bytes of shape (..., width < 8)."""
+    """Return the numbers that `encoded` took, shape (...), from bytes of shape (..., width < 8)."""
     words = np.zeros((*digits.shape[:-1], 8), dtype=np.uint8)
     words[..., : digits.shape[-1]] = digits
     return words.view("<i8").reshape(digits.shape[:-1]).astype(np.int64, copy=False)
@@ -82,12 +82,12 @@ def counted(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
     """Return how often each number from 0 to `count - 1` occurs, shape (count,).
 
     Args:
-        digits: The bytes that `encoded` gave of such numbers, shape (numbers, width).
+        digits: The output of `encoded` for such numbers, shape (numbers, width).
         count: The number of different numbers.
     """
     sums = np.zeros(count, dtype=np.int64)
     for chunk in client_slices(len(digits), _NUMBER_BYTES):
-        # A histogram a chunk (`bincount`) would be larger than the chunk for a large count.
+        # With a large count, a histogram of each chunk (`bincount`) would be larger than the chunk.
         np.add.at(sums, decoded(digits[chunk]), 1)
     return sums
 
@@ -97,25 +97,25 @@ _LEVELS: Final = ((1, 3, 0x55), (2, 5, 0x33), (4, 17, 0x0F))
 _ROWS: Final = math.prod(terms for _, terms, _ in _LEVELS)
 _COLUMN_BYTES: Final = 1 << 17
 # Up to this size, bits are unpacked and added one by one: a collector's group of single reports has
-# some ten to each question, and the handful of operations does not pay.
+# about ten to each question, too few for the word operations to pay off.
 _FEW_BITS: Final = 1 << 15
 
 
 def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
-    """Return how many rows have each bit set, shape (columns,).
+    """Return the number of rows with each bit set, shape (columns,).
 
     Three rows of bits are added as fields of two bits, five of these sums as fields of four, and
-    seventeen of those as fields of eight: 255 rows, with a handful of operations a word.
+    seventeen of those as fields of eight: 255 rows, with a handful of operations per word.
 
     Args:
         packed: Shape (rows, ceil(columns / 8)), in the order of `numpy.packbits`.
-        columns: The number of bits of a row that count.
+        columns: The number of bits in a row, without padding.
     """
     if packed.size * 8 <= _FEW_BITS:
         bits = np.unpackbits(packed, axis=1, count=columns)
         return np.asarray(bits.sum(axis=0, dtype=np.int64))
     width = packed.shape[1]
-    together = 8 // math.gcd(width, 8)  # rows that make a whole number of words
+    together = 8 // math.gcd(width, 8)  # rows that fill a whole number of words
     step = together * _ROWS * max(1, _COLUMN_BYTES // (together * _ROWS * width))
     sums = np.zeros((width, 8), dtype=np.int64)
     for start in range(0, len(packed), step):
@@ -137,7 +137,7 @@ def _sums(rows: NDArray[np.uint8], together: int) -> NDArray[np.int64]:
             for place, words in fields.items()
             for high in (0, shift)
         }
-    # The first bit of a byte is its highest.
+    # The first bit of a byte is the highest.
     bits = [_by_byte(fields[place], width) for place in range(7, -1, -1)]
     return np.stack(bits, axis=1)
 

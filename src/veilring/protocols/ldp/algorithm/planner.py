@@ -1,4 +1,4 @@
-"""All frequency oracles by name, and which to choose: variance against bytes, from exact laws."""
+"""The frequency oracles by name, and the choice of one by exact variance and report size."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
         )
     }
 )
-"""All oracles, by name; each is made from a domain and an epsilon."""
+"""All oracles by name; each is built from a domain and an epsilon."""
 AUTO: Final = "auto"
 """The name that leaves the choice of the oracle to `recommend_oracle`."""
 MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
 """Makes a frequency oracle for a domain of the given size."""
 
-# A variance up to this factor above the smallest is as good: 1 % more clients compensate for it.
+# A variance up to this factor above the smallest counts as equal: 1 % more clients offset it.
 _AS_GOOD: Final = 1.01
 
 
@@ -51,8 +51,9 @@ class OracleOption:
 
     Attributes:
         oracle: The oracle itself.
-        variance: The variance of a frequency times the number of clients, on average over the
-            values of the domain. It is that of the frequency `1 / domain`, whatever they are.
+        variance: The variance of a frequency times the number of clients, averaged over the values
+            of the domain. It equals the variance at the frequency `1 / domain`, for any
+            frequencies.
         influence: The number of clients by which one false report moves the count of a value.
         report_bytes: The size of a report.
         exact_epsilon: The epsilon that a report spends.
@@ -70,7 +71,7 @@ class OracleOption:
         return self.oracle.name
 
 
-# It takes some 10 ms, and the questions of a survey share an epsilon and a few sizes.
+# A call takes about 10 ms, and the questions of a survey share an epsilon and a few sizes.
 @lru_cache(maxsize=64, typed=True)
 def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
     """Return all oracles for a domain, in order of increasing variance.
@@ -103,10 +104,10 @@ def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = Non
     Args:
         domain: The number of values.
         epsilon: The most that a report may spend.
-        max_bytes: The most that a report may have, or any size.
+        max_bytes: The maximum size of a report; any size by default.
 
     Raises:
-        InputError: If an argument is outside its range, or no report is so short.
+        InputError: If an argument is outside its range, or no oracle has reports this short.
     """
     every = oracle_options(domain, epsilon)
     fitting = [each for each in every if max_bytes is None or each.report_bytes <= max_bytes]
@@ -118,10 +119,10 @@ def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = Non
 
 
 def make_oracle(name: str, epsilon: float) -> MakeOracle:
-    """Return a function that makes oracles of a kind; without noise if epsilon is infinite.
+    """Return a factory of oracles of one kind; without noise if epsilon is infinite.
 
     Args:
-        name: One of `ORACLES`, or `auto` for the best of them for each domain.
+        name: A name in `ORACLES`, or `auto` for the best oracle for each domain.
         epsilon: The most that a report may spend.
 
     Raises:

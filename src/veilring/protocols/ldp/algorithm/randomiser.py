@@ -1,8 +1,9 @@
 """`LocalRandomiser`: the noise that a client adds to its value before it reports.
 
-All randomisers have one shape. The client calls `perturb`. The collector calls `accept` on the
-reports that arrive, and `aggregate` on the accepted ones; sums of several collectors add up.
-`estimate` turns a sum into numbers with intervals. The first axis is always the clients'.
+All randomisers have the same interface. The client calls `perturb`. The collector calls `accept` on
+the reports that arrive, and `aggregate` on the accepted ones; sums of several collectors can be
+added. `estimate` turns a sum into numbers with intervals. The first axis always has one entry per
+client.
 """
 
 from abc import ABC, abstractmethod
@@ -19,15 +20,15 @@ from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.packing import client_slices
 
-INTERVAL_CONFIDENCE: Final = 0.95  # of intervals, by default
-# Intervals are those of the normal law. If fewer reports than this are expected to have the rarest
-# possible content, a nominal 0.95 covered only 0.82 by exact binomial laws.
+INTERVAL_CONFIDENCE: Final = 0.95  # the default for intervals
+# Intervals use the normal law. If fewer reports than this are expected to have the rarest possible
+# content, exact binomial laws show a coverage of only 0.82 for a nominal 0.95.
 RAREST_MIN: Final = 10
 
 Reports: TypeAlias = NDArray[np.uint8]
-"""Packed reports, shape (clients, report_bytes): the same on the wire, in memory and on disk."""
+"""Packed reports, shape (clients, report_bytes): identical on the wire, in memory and on disk."""
 Sums: TypeAlias = NDArray[np.int64]
-"""The sums over any number of reports, shape (cells,). Two of them add up to one."""
+"""The sums over any number of reports, shape (cells,); sums of disjoint reports can be added."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,12 +36,12 @@ class SurveyEstimate:
     """Unbiased estimates with their errors.
 
     Attributes:
-        values: Frequencies (shares of the clients, not counts) or means, shape (entries,).
+        values: Frequencies (fractions of the clients, not counts) or means, shape (entries,).
         variance: The variance of each value, over the randomiser's draws and, for means, over the
             clients' values.
         low: The lower ends of intervals, each with the requested confidence.
         high: The upper ends.
-        clients: The number of reports behind them.
+        clients: The number of reports that were summed.
     """
 
     values: NDArray[np.float64]
@@ -51,7 +52,7 @@ class SurveyEstimate:
 
 
 class LocalRandomiser(ABC):
-    """A mechanism that a client applies to its own value; frozen and equal by its parameters.
+    """A mechanism that a client applies to its own value; frozen, compared by parameters.
 
     Attributes:
         name: The name in configurations and tables.
@@ -67,7 +68,7 @@ class LocalRandomiser(ABC):
     @property
     @abstractmethod
     def report_bytes(self) -> int:
-        """The size of each report, whatever its content."""
+        """The size of each report in bytes, for any content."""
 
     @property
     @abstractmethod
@@ -76,23 +77,23 @@ class LocalRandomiser(ABC):
 
     @property
     def entries(self) -> int:
-        """The number of entries in an estimate: one a sum unless overridden."""
+        """The number of entries in an estimate: one per sum by default."""
         return self.cells
 
     @property
     @abstractmethod
     def public(self) -> Mapping[str, int | str]:
-        """The exact numbers that define it, its probabilities as integers: part of a task's hash.
+        """The exact definition, with probabilities as integers: part of a task's hash.
 
         Two randomisers with equal public numbers give the same reports from the same draws.
         """
 
     @abstractmethod
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        """Return one report a client.
+        """Return one report per client.
 
         Args:
-            values: One value a client.
+            values: One value per client.
             rng: The clients' secret randomness.
 
         Raises:
@@ -100,7 +101,7 @@ class LocalRandomiser(ABC):
         """
 
     def accept(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports are such as `perturb` can give; of a wrong width, none is.
+        """Return whether `perturb` can produce each report; false for a wrong width.
 
         Args:
             reports: Any received reports, as bytes of shape (clients, width).
@@ -109,7 +110,7 @@ class LocalRandomiser(ABC):
             Shape (clients,).
 
         Raises:
-            InputError: If they are no table of bytes.
+            InputError: If `reports` is not a table of bytes.
         """
         if reports.dtype != np.uint8 or not is_table(reports):
             raise InputError.because(
@@ -125,12 +126,12 @@ class LocalRandomiser(ABC):
 
     @property
     def _judging_bytes(self) -> int:
-        """The memory for judging one report: each of its bytes as a whole number, or less."""
+        """The maximum memory for checking one report: each of its bytes as a whole number."""
         return 8 * self.report_bytes
 
     @abstractmethod
     def _fits(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports of the right width `perturb` can give."""
+        """Return whether `perturb` can produce each report of the right width."""
 
     @abstractmethod
     def aggregate(self, reports: Reports) -> Sums:
@@ -148,18 +149,18 @@ class LocalRandomiser(ABC):
 
     @abstractmethod
     def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
-        """Return which intervals are based on too few reports to reach their confidence, by entry.
+        """Return whether each entry's interval is based on too few reports for its confidence.
 
         Args:
             sums: The sums, as in `estimate`.
-            clients: The number of reports behind them.
+            clients: The number of reports that were summed.
         """
 
 
 def require_sums(
     sums: Sums, cells: int, clients: int, *, low: int | None = None, high: int | None = None
 ) -> None:
-    """Refuse sums that no `clients` reports have; bounds that are not given are not looked at.
+    """Reject sums that no `clients` reports could have, within the given bounds.
 
     Raises:
         InputError: If there are no clients, the shape is wrong, or a sum is outside [low, high].
@@ -179,7 +180,7 @@ def require_sums(
 def normal_estimate(
     values: NDArray[np.float64], variance: NDArray[np.float64], clients: int, confidence: float
 ) -> SurveyEstimate:
-    """Return estimates with the intervals of the normal law.
+    """Return estimates with normal intervals.
 
     Raises:
         InputError: If the confidence is not in (0, 1).
@@ -189,7 +190,7 @@ def normal_estimate(
 
 
 def z_score(confidence: float) -> float:
-    """Return how many standard deviations an interval reaches to each side.
+    """Return the half-width of an interval in standard deviations.
 
     Raises:
         InputError: If the confidence is not in (0, 1).

@@ -1,7 +1,7 @@
-"""Public functions of a row, which each client applies before it answers.
+"""Public transformations that each client applies to its row before it answers.
 
 A step's numbers are part of the task, and equal for all clients. They may be known beforehand or
-come from public rows, but never from the clients' own, which they would reveal without any noise.
+come from public rows, but never from the clients' own rows, which they would reveal without noise.
 `LinearProjection` records the public rows on which it was fitted: principal or discriminant
 components (Section 2.3) reduce the number of features before noise is added.
 """
@@ -19,13 +19,13 @@ from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.extras import require_extra
 
-# Relative to the mean eigenvalue of the scatter within classes: enough for inversion if features
-# are dependent, like one-hot columns, and small compared with the data.
+# Relative to the mean eigenvalue of the within-class scatter: enough for inversion if features are
+# dependent, like one-hot columns, and small compared with the data.
 RIDGE: Final = 1e-3
 
 
 class Step(ABC):
-    """A public function of a row; frozen."""
+    """A public transformation of a row; frozen."""
 
     @property
     @abstractmethod
@@ -110,8 +110,8 @@ class LinearProjection(Step):
 
     Attributes:
         centre: Shape (features,).
-        axes: One tuple a new feature, each of shape (features,).
-        origin: The origin of its numbers, in words: which public rows, or which private release.
+        axes: One tuple per new feature, each of shape (features,).
+        origin: The origin of the numbers, in words: the public rows or the private release.
 
     Raises:
         InputError: If the origin is empty, there is no axis, or an axis has another length.
@@ -164,11 +164,11 @@ def principal_components(
 
     Args:
         public_rows: Shape (rows, features); no client's.
-        components: The number of components, from 1 to the lesser of rows and features.
+        components: The number of components, from 1 to the smaller of rows and features.
         origin: The origin of the rows, in words.
 
     Raises:
-        InputError: If there are fewer components.
+        InputError: If the number of components is outside that range.
     """
     require_extra("sklearn")
     from sklearn.decomposition import PCA
@@ -191,15 +191,15 @@ def discriminant_components(
     """Return the directions that separate classes best (DCA).
 
     They are the eigenvectors with the largest eigenvalues of `S w = lambda (S_W + rho I) w`, where
-    `S` is the scatter around the centre and `S_W` that within classes (Kung, "Kernel Methods and
-    Machine Learning", 2014, Section 8.4). The first `classes - 1` hold all of the signal.
+    `S` is the scatter around the centre and `S_W` the scatter within classes (Kung, "Kernel Methods
+    and Machine Learning", 2014, Section 8.4). The first `classes - 1` contain all of the signal.
 
     Args:
         public_rows: Shape (rows, features); no client's.
         labels: The class of each row, at least two different ones.
         components: The number of components, from 1 to the features.
         origin: The origin of the rows, in words.
-        ridge: `rho` as a share of the mean eigenvalue of `S_W`, above 0.
+        ridge: `rho` as a multiple of the mean eigenvalue of `S_W`, above 0.
 
     Raises:
         InputError: If an argument is not allowed.
@@ -212,7 +212,7 @@ def discriminant_components(
     if not ridge > 0:
         raise InputError("ridge", ridge, "a number above 0")
     classes = np.unique(labels)
-    if len(classes) < 2:  # noqa: PLR2004  (one class has nothing to be told from)
+    if len(classes) < 2:  # noqa: PLR2004  (one class cannot be separated)
         raise InputError.because(
             "all labels have the same class; at least two classes are needed", field="labels"
         )
@@ -221,23 +221,23 @@ def discriminant_components(
     means = np.array([public_rows[labels == each].mean(axis=0) for each in classes])
     inside = public_rows - means[np.searchsorted(classes, labels)]
     within = inside.T @ inside
-    # If all rows of a class are equal nothing varies within, and any ridge will do.
+    # If the rows of each class are equal, there is no scatter within, and any ridge will do.
     rho = ridge * (np.trace(within) / features or 1.0)
     _, vectors = eigh(around.T @ around, within + rho * np.eye(features))
     return LinearProjection.of(centre, _directed(vectors[:, ::-1][:, :components].T), origin)
 
 
 def _directed(axes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale axes to length 1 with their largest entry above 0, so that equal rows give equal."""
+    """Scale axes to length 1 and a positive largest entry, so that equal rows give equal axes."""
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
     return np.asarray(axes * np.sign(largest) / np.linalg.norm(axes, axis=1, keepdims=True))
 
 
 def require_columns(rows: NDArray[Any], columns: int) -> None:
-    """Refuse rows of another shape than (rows, columns).
+    """Reject rows whose shape is not (rows, columns).
 
     Raises:
-        InputError: If they are.
+        InputError: If they have another shape.
     """
     if rows.shape[1:] != (columns,):
         raise InputError.because(

@@ -1,4 +1,4 @@
-"""`SubsetSelection`: a random set of values, biased towards the client's own.
+"""`SubsetSelection`: a random set of values that is likely to contain the client's.
 
 Source: Ye and Barg, "Optimal schemes for discrete distribution estimation under locally
 differential privacy", IEEE Transactions on Information Theory 2018; Wang et al. 2016 (omega-SS).
@@ -32,18 +32,19 @@ from veilring.protocols.ldp.algorithm.packing import (
 )
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
-_START_BITS: Final = 16  # of the coins that a set starts from; they need not be exact
+_START_BITS: Final = 16  # bits of the coins for an initial set, which need not be exact
 
 
 @dataclass(frozen=True)
 class SubsetSelection(PureOracle):
     """A set of about `w = d / (e^epsilon + 1)` values; the smallest variance of all pure oracles.
 
-    The better of the two neighbouring whole numbers is computed (Ye and Barg, Section IV): with the
-    nearest one the variance may be 17 % above the smallest. With one value it is `DirectEncoding`.
-    The set contains the client's value with probability `p`; the rest of it is a uniform choice
-    among the other values. A report is a bitmap in the order of `numpy.packbits`, or, if that is
-    shorter, the ascending list of the members, each in the minimum number of bytes, little-endian.
+    Of the two neighbouring whole numbers, the better one is computed (Ye and Barg, Section IV):
+    with the nearest one the variance may be 17 % above the minimum. A set of one value is
+    `DirectEncoding`. The set contains the client's value with probability `p`; the rest of it is a
+    uniform choice among the other values. A report is a bitmap in the order of `numpy.packbits`,
+    or, if that is shorter, the ascending list of the members, each in the minimum number of bytes,
+    little-endian.
     """
 
     name: ClassVar[str] = "ss"
@@ -52,15 +53,14 @@ class SubsetSelection(PureOracle):
     def size(self) -> int:
         """The number of values in a set, `w`."""
         below = int(self.domain / (math.exp(self.epsilon) + 1))
-        # Rounding may give half of a domain of two plus one; a set of all values carries no
-        # information.
+        # For a domain of two, rounding may give two; a set of all values carries no information.
         return max((max(1, below), min(below + 1, self.domain - 1)), key=self._told)
 
     def _told(self, size: int) -> float:
-        """Return the information of sets of this size: a constant over the variance at frequency 0.
+        """Return the information in sets of this size: a constant over the variance at frequency 0.
 
-        The constant, `(e^epsilon - 1)^2 / (d - 1)^2`, is left out: for a small epsilon it would be
-        a difference of nearly equal numbers.
+        The constant, `(e^epsilon - 1)^2 / (d - 1)^2`, is omitted: for a small epsilon it would be a
+        difference of nearly equal numbers.
         """
         weight = math.exp(self.epsilon)
         others = self.domain - size
@@ -86,7 +86,7 @@ class SubsetSelection(PureOracle):
     @property
     @override
     def _loss(self) -> float:
-        # A set that holds v is one of C(d-1, w-1), one that does not is one of C(d-1, w).
+        # C(d-1, w-1) sets contain v, and C(d-1, w) sets do not.
         return log_ceil(self.p / (1 - self.p) * Fraction(self.domain - self.size, self.size))
 
     @property
@@ -118,15 +118,15 @@ class SubsetSelection(PureOracle):
 
     @property
     def _work_bytes(self) -> int:
-        # A list is made from bytes that hold one bit each.
+        # A list is built from bytes with one bit each.
         return 32 + (self.domain if self._listed else bitmap_bytes(self.domain))
 
     def _bitmaps(self, own: NDArray[np.int64], rng: Generator) -> NDArray[np.uint8]:
-        """Return one set a client.
+        """Return one set per client.
 
-        All other values are initially in the set with the same probability; then single ones, drawn
-        uniformly, are added or removed until the size is right. All other values are treated alike,
-        so all sets of the right size are exactly equally probable.
+        All other values are initially in the set with the same probability; then single values,
+        drawn uniformly, are added or removed until the size is right. By symmetry, all sets of the
+        right size are exactly equally probable.
         """
         bitmaps = packed_bernoulli(self._start, len(own), self.domain, rng)
         clients, (place, bit) = np.arange(len(own)), bit_of(own)
@@ -139,7 +139,7 @@ class SubsetSelection(PureOracle):
 
     @property
     def _start(self) -> Dyadic:
-        """A probability for which nearly all sets are a little too small.
+        """The probability for initial sets, most of which are then slightly too small.
 
         A uniform draw seldom hits one of few members, so removing is slow if there are few.
         """
@@ -158,7 +158,7 @@ class SubsetSelection(PureOracle):
         """Add missing members, drawn uniformly, or remove some; never the client's own value."""
         left = np.flatnonzero(missing)
         missing, own = missing[left], own[left]
-        while left.size:  # and no set has missing members
+        while left.size:  # then no set lacks members
             drawn = rng.integers(self.domain, size=left.size)
             place, bit = bit_of(drawn)
             member = (bitmaps[left, place] & bit) != 0

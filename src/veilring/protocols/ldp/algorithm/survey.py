@@ -1,7 +1,8 @@
 """Surveys: the questions of which each client answers one, and the tally of the answers.
 
 A client draws its question itself, from a public law that does not depend on its data, encodes its
-row as that question asks, and perturbs. The aggregator keeps one sum and one count a question.
+row for that question, and perturbs the result. The aggregator keeps one sum and one count per
+question.
 
 Source of the two surveys for naive Bayes: Yilmaz, Al-Rubaie and Chang, 2019, Sections 3.1 and 3.2.
 """
@@ -26,15 +27,15 @@ from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
 from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
 
 ValidRows: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
-"""Rows after public steps, of which every cell was checked, and the class of each."""
+"""Rows after public steps with every cell checked, and the class of each row."""
 
 
 class Survey(ABC):
-    """The questions to clients; frozen. Subclasses ask for frequencies, means or naive Bayes.
+    """The questions to clients; frozen. Subclasses are for frequencies, means and naive Bayes.
 
     Attributes:
-        name: The name by which tasks call it.
-        steps: The public steps that are applied to each row first; none unless a subclass has them.
+        name: The name in tasks.
+        steps: The public steps that are applied to each row first; empty by default.
     """
 
     name: ClassVar[str]
@@ -61,7 +62,7 @@ class Survey(ABC):
 
     @abstractmethod
     def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
-        """Return rows as the questions take them, after every cell of them was checked.
+        """Check every cell of rows, and return the rows in the form that the questions use.
 
         The whole row is checked for every question. If only the drawn cell were checked, the
         questions that a client never answers would reveal something about its row.
@@ -80,11 +81,11 @@ class Survey(ABC):
         classes: NDArray[np.int64],  # noqa: ARG002  (a subclass's own)
         question: int,  # noqa: ARG002  (likewise)
     ) -> NDArray[Any]:
-        """Return each client's true answer to a question: its row.
+        """Return each client's true answer to a question; by default its row.
 
         Args:
-            values: One row a client, from `validated`.
-            classes: The class of each.
+            values: One row per client, from `validated`.
+            classes: The class of each client.
             question: The number of the question.
         """
         return values
@@ -92,10 +93,10 @@ class Survey(ABC):
 
 @dataclass(frozen=True)
 class FrequencySurvey(Survey):
-    """The share of clients with each value of one attribute, the only column of the rows.
+    """A survey of the frequency of each value of one attribute, the only column of the rows.
 
     Attributes:
-        oracle: Over the attribute's values, numbered from 0.
+        oracle: The frequency oracle over the attribute's values, numbered from 0.
     """
 
     oracle: LocalRandomiser
@@ -115,14 +116,14 @@ class FrequencySurvey(Survey):
 
 @dataclass(frozen=True)
 class MeanSurvey(Survey):
-    """The mean of each feature over all clients.
+    """A survey of the mean of each feature over all clients.
 
     Attributes:
         means: The randomiser of the features.
         steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
 
     Raises:
-        InputError: If the means are within classes: labels are not asked for.
+        InputError: If the means are within classes: this survey does not use labels.
     """
 
     means: Means | SignVector
@@ -152,20 +153,21 @@ class MeanSurvey(Survey):
 
 @dataclass(frozen=True)
 class DiscreteBayesSurvey(Survey):
-    """A client reports its class, or one of its features together with its class (Section 3.1).
+    """A survey for naive Bayes over discrete features (Section 3.1).
 
-    Question 0 is the class. Question i is feature i, from 1, and value and class are encoded as one
-    number: `a * classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
+    A client reports its class, or one of its features together with its class. Question 0 is the
+    class. Question i is feature i, from 1, and value and class are encoded as one number: `a *
+    classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
 
     Attributes:
         domains: The number of values of each feature, `n_i` of the paper.
         classes: The number of classes, `k` of the paper.
-        oracles: The class's, then each feature's with class.
+        oracles: The oracle for the class, then one for each feature with class.
         steps: The public steps that are applied to a row first; they give values numbered from 0.
 
     Raises:
-        InputError: If the oracles are not one for the class and one a feature, or one of them has
-            too small a domain.
+        InputError: If there is not one oracle for the class and one per feature, or a domain is too
+            small.
     """
 
     domains: tuple[int, ...]
@@ -200,8 +202,8 @@ class DiscreteBayesSurvey(Survey):
         Args:
             domains: The number of values of each feature.
             classes: The number of classes.
-            make: A function that makes an oracle for a number of values, at least 2: one value
-                protects nothing.
+            make: A function that makes an oracle for a number of values, at least 2: a single value
+                needs no protection.
             steps: The public steps that are applied to a row first.
         """
         sizes = (classes, *(classes * values for values in domains))
@@ -239,15 +241,16 @@ class DiscreteBayesSurvey(Survey):
 
 @dataclass(frozen=True)
 class GaussianBayesSurvey(Survey):
-    """A client reports its class, or a feature, or a feature's square (Section 3.2).
+    """A survey for Gaussian naive Bayes (Section 3.2).
 
-    Question 0 is the class. Questions 1 and 2 are the features and their squares, each as a vector
-    that is 0 except at the client's class; with `SampledFeature` the client also draws the feature.
-    Each client answers only one question, because all are about the same row.
+    A client reports its class, a feature, or a feature's square. Question 0 is the class. Questions
+    1 and 2 are the features and their squares, each as a vector that is 0 except at the client's
+    class; with `SampledFeature` the client also draws the feature. Each client answers only one
+    question, because all are about the same row.
 
     Attributes:
-        oracle: The class's.
-        means: The randomiser of features within classes; the same for both questions.
+        oracle: The frequency oracle for the class.
+        means: The randomiser of features within classes, used for both questions.
         steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
 
     Raises:
@@ -301,7 +304,7 @@ class Answers:
 
     Attributes:
         reports: For each question, the reports of the clients that drew it.
-        clients: For each question, the positions of these clients among those that were asked.
+        clients: For each question, the positions of these clients among all clients asked.
     """
 
     reports: tuple[Reports, ...]
@@ -316,7 +319,7 @@ class Tally:
     """The sums of each question and the number of reports behind them.
 
     Attributes:
-        sums: One array a question.
+        sums: One array per question.
         counts: The number of reports to each question.
     """
 
@@ -331,7 +334,7 @@ class Tally:
 
     @classmethod
     def empty(cls, survey: Survey) -> Self:
-        """Return the tally of no reports."""
+        """Return an empty tally."""
         zeros = tuple(np.zeros(each.cells, dtype=np.int64) for each in survey.questions)
         return cls(zeros, (0,) * len(zeros))
 
@@ -353,7 +356,7 @@ def answer(
         rng: The clients' secret randomness.
 
     Raises:
-        InputError: If a cell of a row does not fit, in any column; nothing was drawn then.
+        InputError: If a cell of a row is invalid, in any column. Nothing has been drawn then.
     """
     values, classes = survey.validated(rows, labels)
     drawn = rng.integers(len(survey.questions), size=len(labels))
@@ -392,11 +395,11 @@ def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArra
     """Return values as integers from 0 to `count - 1`.
 
     Raises:
-        InputError: If a value is not in this range; the error names the column, and shows no value.
+        InputError: If a value is not in this range. The error names the column but shows no value.
     """
     field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
     given = floats(field, values, allowed)
-    with np.errstate(invalid="ignore"):  # values that are not finite are refused
+    with np.errstate(invalid="ignore"):  # values that are not finite are rejected
         numbers = given.astype(np.int64)
     is_wrong = (numbers != given) | (numbers < 0) | (numbers >= count)
     if is_wrong.any():

@@ -13,16 +13,16 @@ URL_PREFIXES: Final = ("postgresql://", "postgres://")
 
 
 def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Store:
-    """Open the database of the reports to a task.
+    """Open the database of reports to a task.
 
     Args:
         where: The path of an SQLite file, or the URL of a PostgreSQL database.
         task: The task that the reports answer.
-        read_only: Whether to open it only for reading, for estimates.
+        read_only: Whether to open the database only for reading, for estimates.
 
     Raises:
-        StoreFailed: If it cannot be reached.
-        InputError: If it contains anything else.
+        StoreFailed: If the database cannot be reached.
+        InputError: If the database contains other data.
         MissingExtra: If psycopg is needed and not installed.
     """
     if where.startswith(URL_PREFIXES):
@@ -34,7 +34,7 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
 
 
 def back_up_reports(where: str, to: Path) -> None:
-    """Copy the SQLite file of a collector into one complete file, also while it collects.
+    """Copy a collector's SQLite file into one complete file, even while it collects.
 
     Raises:
         InputError: If the store is not a file, or a file exists at the path of the copy.

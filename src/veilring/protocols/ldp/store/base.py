@@ -1,9 +1,9 @@
-"""`Store`: reports that outlive their collector, each once, and running sums over them.
+"""`Store`: durable reports, each stored once, and running sums over them.
 
 A report's id is the primary key. The sums are changed in the transaction that inserts the reports,
 so they always match the stored reports exactly, even after a power loss.
 
-Many rows are sent to a database in one blob: `statement_values` makes it for any database, and
+Many rows are sent to a database in one blob: `statement_values` builds it for any database, and
 `parse_matches`, `parse_sums` and `parse_reports` read the answers.
 """
 
@@ -27,19 +27,19 @@ from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Verdicts
 from veilring.protocols.ldp.task import Task
 
-# Reports in one statement: its values stay below a few MiB.
+# The number of reports in one statement, whose values stay below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16
-# Bytes of reports that are read at once, however wide a report is.
+# Bytes of reports that are read at once, for reports of any width.
 READ_BYTES_MAX: Final = 16 << 20
 DIGEST_END: Final = 1 << 64
-_NUMBER_BYTES: Final = 4  # of a member's number stored with each report
+_NUMBER_BYTES: Final = 4  # size of a member's number, stored with each report
 _HEAD_BYTES: Final = ID_BYTES + 2 * _NUMBER_BYTES  # an id, a member and a question
 _SUM: Final = np.dtype("<i8")
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples are spread evenly
 _ENDLESS: Final = int(np.iinfo(np.int64).max)
 _NOT_TAKEN: Final = (ReportVerdict.CLOSED, ReportVerdict.OVER_QUOTA)
 Matches = NDArray[np.uint8]
-"""For each report `ABSENT`, or whether the report that has its id is the `SAME` or an `OTHER`."""
+"""For each report `ABSENT`, or whether the stored report of that id is the `SAME` or an `OTHER`."""
 ABSENT, SAME, OTHER = range(3)
 _VERDICTS: Final = np.array(
     [ReportVerdict.COUNTED, ReportVerdict.KNOWN, ReportVerdict.REUSED_ID], dtype=np.uint8
@@ -55,7 +55,7 @@ class RunningSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredReports:
-    """Some reports to one question, each with its id and with the number of its member.
+    """Reports to one question, each with its id and its member's number.
 
     Attributes:
         ids: Shape (reports, `ID_BYTES`).
@@ -71,7 +71,7 @@ class StoredReports:
         return len(self.ids)
 
     def at(self, places: NDArray[np.int64] | slice) -> "StoredReports":
-        """Return those at some places, in their order."""
+        """Return the reports at `places`, in that order."""
         return StoredReports(self.ids[places], self.reports[places], self.members[places])
 
 
@@ -79,8 +79,8 @@ class Senders(NamedTuple):
     """The members that sent reports.
 
     Attributes:
-        names: Their names, each once.
-        of: The place of each report's member among the names.
+        names: The members' names, each once.
+        of: The index of each report's member in the names.
     """
 
     names: tuple[str, ...]
@@ -89,11 +89,11 @@ class Senders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The most reports of a member that count.
+    """The maximum number of counted reports of each member.
 
     Attributes:
-        each: The limit of any one member; none if there is no limit.
-        own: The limits of members that have their own.
+        each: The limit for each member; None for no limit.
+        own: The limits of members with a separate limit.
     """
 
     each: int | None = None
@@ -108,13 +108,13 @@ NO_QUOTAS: Final = Quotas()
 
 
 class Store(ABC):
-    """A database of the reports to one task. It is used by one thread at a time.
+    """A database of reports to one task, used by one thread at a time.
 
     Args:
         task: The task that the reports answer.
 
     Raises:
-        StoreFailed: If the database cannot be reached; so do all methods.
+        StoreFailed: If the database cannot be reached. All methods may raise this.
         InputError: If it contains reports for another task.
     """
 
@@ -123,7 +123,7 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the database. Idempotent."""
+        """Release the database. Idempotent."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
@@ -135,7 +135,7 @@ class Store(ABC):
 
     @abstractmethod
     def _find(self, question: int, some: StoredReports) -> Matches:
-        """Look different ids up."""
+        """Look up distinct ids."""
 
     @abstractmethod
     def _undo(self) -> None:
@@ -151,11 +151,11 @@ class Store(ABC):
 
     @abstractmethod
     def _write(self, question: int, kept: RunningSums, fresh: StoredReports) -> None:
-        """Replace the running sums by others, which have some fresh reports in them."""
+        """Replace the running sums by sums that include some fresh reports."""
 
     @abstractmethod
     def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the number of each member, and how many of its reports count.
+        """Return each member's number, and the number of its counted reports.
 
         A new member gets a number. In a transaction, the counts of these members are locked until
         its end.
@@ -163,15 +163,15 @@ class Store(ABC):
 
     @abstractmethod
     def _credit(self, numbers: NDArray[np.int64], more: NDArray[np.int64]) -> None:
-        """Add to the counts of members, by their numbers."""
+        """Increase the counts of members, given by number."""
 
     @abstractmethod
     def _members(self) -> dict[int, tuple[str, int]]:
-        """Return the name of each member and how many of its reports count, by its number."""
+        """Return each member's name and number of counted reports, by member number."""
 
     @abstractmethod
     def _stored(self, question: int) -> Iterator[StoredReports]:
-        """Yield all reports for a question, in pieces; with ids only if they are needed."""
+        """Yield all reports to a question, in pieces; with ids only if they are needed."""
 
     def keep(
         self,
@@ -186,11 +186,11 @@ class Store(ABC):
         Args:
             arrived: Reports that were accepted.
             senders: The sender of each report; the `places` of the reports are positions in it.
-            quotas: The greatest number of reports of each member that count, over all time.
-            closed: Whether it is too late for new reports. Stored ones are still acknowledged.
+            quotas: The maximum number of counted reports of each member, over all time.
+            closed: Whether it is too late for new reports. Stored reports are still acknowledged.
 
         Returns:
-            The verdicts of each: `COUNTED`, `KNOWN`, `REUSED_ID`, `CLOSED` or `OVER_QUOTA`.
+            The verdict on each report: `COUNTED`, `KNOWN`, `REUSED_ID`, `CLOSED` or `OVER_QUOTA`.
         """
         with self.transaction():
             numbers, counts = self._enrol(senders.names)
@@ -204,25 +204,25 @@ class Store(ABC):
             return verdicts
 
     def tally(self) -> Tally:
-        """Return the running sums of all questions, as of one moment."""
+        """Return the running sums of all questions, at one point in time."""
         with self.transaction():
             return self._as_tally(self._read)
 
     def members(self) -> dict[str, int]:
-        """Return how many reports of each member count, by its name."""
+        """Return the number of counted reports of each member, by name."""
         with self.transaction():
             return dict(sorted(self._members().values()))
 
     def recount(self, *, without: Collection[str] = ()) -> Tally:
-        """Read all reports, judge each again, and return their tally, as of one moment.
+        """Read all reports, check each again, and return their tally at one point in time.
 
         Args:
             without: The members whose reports to leave out.
 
         Raises:
             InputError: If one of these never sent a report.
-            StoreFailed: If it is not `tally`, or a report is there that no client could have made:
-                the database was changed by another hand.
+            StoreFailed: If the result differs from `tally`, or no client could have made some
+                report: another program changed the database.
         """
         with self.transaction():
             members = self._members()
@@ -243,7 +243,7 @@ class Store(ABC):
         return _as_tally([kept for _, kept in both])
 
     def stored(self, question: int, *, without: Collection[str] = ()) -> Iterator[Reports]:
-        """Yield all reports to a question, some at a time; call it in a transaction.
+        """Yield all reports to a question, in pieces; must be called in a transaction.
 
         Args:
             question: The number of the question.
@@ -259,7 +259,7 @@ class Store(ABC):
     def _recount(
         self, question: int, left_out: Sequence[int], counts: "Counter[int]"
     ) -> tuple[RunningSums, RunningSums]:
-        """Return the sums of all reports, and of those of all members but some."""
+        """Return the sums of all reports, and of the reports of all members except some."""
         randomiser = self.task.survey.questions[question]
         full = kept = RunningSums(0, np.zeros(randomiser.cells, dtype=np.int64))
         for some in self._stored(question):
@@ -304,7 +304,7 @@ class Store(ABC):
         return in_place
 
     def _try_all_new(self, question: int, sent: StoredReports) -> Verdicts | None:
-        """Insert all reports if each of their ids is new, as is usual, and otherwise nothing."""
+        """Insert all reports if each of their ids is new, the usual case; otherwise insert none."""
         self._mark()
         if self._insert_all(question, sent) == len(sent):
             return np.full(len(sent), ReportVerdict.COUNTED, dtype=np.uint8)
@@ -319,7 +319,7 @@ class Store(ABC):
             found = self._find_all(question, sent.at(repeats.first))
             verdicts = _VERDICTS[found]
             absent = np.flatnonzero(found == ABSENT)
-            if len(absent) >= left:  # it would be asked forever
+            if len(absent) >= left:  # otherwise this loop would not end
                 raise StoreFailed("the database did not take reports that it does not have")
             left = len(absent)
             if closed:
@@ -331,7 +331,7 @@ class Store(ABC):
             new = sent.at(repeats.first[absent[fit]])
             if self._insert_all(question, new) == len(new):
                 break
-            self._undo()  # another collector was faster with one of them
+            self._undo()  # another collector has inserted one of them
         return repeats.spread(verdicts)
 
     def _insert_all(self, question: int, some: StoredReports) -> int:
@@ -352,7 +352,7 @@ def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) 
     """Return the numbers of members.
 
     Raises:
-        InputError: If there is no member of that name.
+        InputError: If no member has that name.
     """
     numbers = {name: number for number, (name, _) in members.items()}
     for name in names:
@@ -372,14 +372,14 @@ def _pieces(count: int) -> list[slice]:
 
 
 class _Repeats:
-    """The first of some reports with each id.
+    """The first report with each id.
 
     Args:
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
 
     Attributes:
-        first: The places of the reports that are the first with their id, one an id.
+        first: The positions of the first report with each id.
     """
 
     def __init__(self, ids: NDArray[np.uint8], reports: Reports) -> None:
@@ -391,7 +391,7 @@ class _Repeats:
         self._is_same: NDArray[np.bool_] = (reports == firsts).all(axis=1)
 
     def spread(self, verdicts: Verdicts) -> Verdicts:
-        """Return the verdicts on all reports from those on the first ones."""
+        """Return the verdicts on all reports, given those on the first reports."""
         each = verdicts[self._number]
         repeated = ~self._is_first & ~np.isin(each, _NOT_TAKEN)
         each[repeated & ~self._is_same] = ReportVerdict.REUSED_ID
@@ -400,7 +400,7 @@ class _Repeats:
 
 
 def _order_by_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the order by the first half of the ids, in which a B-tree inserts them fastest.
+    """Return the order by the first half of the ids, in which a B-tree is fastest.
 
     Reports with equal ids keep their order of arrival.
     """
@@ -409,24 +409,24 @@ def _order_by_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 class _Headroom:
-    """The number of further reports allowed for members, while a group is stored.
+    """The number of further reports allowed for each member while a group is stored.
 
     Args:
-        left: The number of reports that may be counted of each member; negative if a limit was
-            lowered.
+        left: The number of reports that may still be counted for each member; negative if a limit
+            was lowered.
     """
 
     def __init__(self, left: NDArray[np.int64]) -> None:
         self._left = left
         self.taken: NDArray[np.int64] = np.zeros_like(left)
-        """The number of reports that were counted of each member."""
+        """The number of reports counted for each member."""
 
     def has_for(self, who: NDArray[np.int64]) -> bool:
-        """Return whether one report more may be counted for each mention of a member."""
+        """Return whether one more report may be counted for each mention of a member."""
         return bool((self._counted(who) <= np.maximum(self._left, 0)).all())
 
     def first_of(self, who: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for which mentions of a member there is room, the first ones first."""
+        """Return whether each mention of a member is within its limit, earliest first."""
         order = np.argsort(who, kind="stable")
         members = who[order]
         starts = np.searchsorted(members, members, side="left")
@@ -445,11 +445,11 @@ class _Headroom:
 
 
 class _Fits(NamedTuple):
-    """The reports of a group that fit the quotas: the first ones of each member.
+    """The reports of a group that fit the quotas: the first reports of each member.
 
     Attributes:
         who: The member of each report, in order of arrival.
-        order: The places of the reports in that order, as they are worked on.
+        order: The positions of the reports in that order, in processing order.
         room: The remaining room.
     """
 
@@ -458,7 +458,7 @@ class _Fits(NamedTuple):
     room: _Headroom
 
     def first_of(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for which of some reports there is room, by their places in the work."""
+        """Return whether each report fits the quotas, given positions in processing order."""
         came = np.argsort(self.order[places])
         fits = np.empty(len(places), dtype=np.bool_)
         fits[came] = self.room.first_of(self.who[self.order[places]][came])
@@ -466,7 +466,7 @@ class _Fits(NamedTuple):
 
 
 def statement_values(question: int, some: StoredReports) -> dict[str, int | bytes]:
-    """Return the values of a statement that cuts blobs into rows."""
+    """Return the values for a statement that splits blobs into rows."""
     return {
         "question": question,
         "size": ID_BYTES,
@@ -480,7 +480,7 @@ def statement_values(question: int, some: StoredReports) -> dict[str, int | byte
 
 
 def parse_matches(listed: str | None, count: int) -> Matches:
-    """Return which of the ids that were looked up are stored.
+    """Return the matches of the ids that were looked up.
 
     Args:
         listed: `2 * place` of each stored id, plus one if its report is equal; in decimal,
@@ -495,12 +495,12 @@ def parse_matches(listed: str | None, count: int) -> Matches:
 
 
 def sums_blob(sums: Sums) -> bytes:
-    """Return running sums as they are stored."""
+    """Return running sums as a blob."""
     return sums.astype(_SUM).tobytes()
 
 
 def parse_sums(reports: int, blob: bytes, cells: int) -> RunningSums:
-    """Return running sums that were stored.
+    """Return running sums from a stored blob.
 
     Raises:
         StoreFailed: If the number of sums is not `cells`.
@@ -511,10 +511,10 @@ def parse_sums(reports: int, blob: bytes, cells: int) -> RunningSums:
 
 
 def parse_reports(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> StoredReports:
-    """Return reports that were stored, from rows of id, member and report.
+    """Return stored reports from rows of id, member and report.
 
     Raises:
-        StoreFailed: If a report is not so wide, or an id or a member's number.
+        StoreFailed: If a report, an id or a member's number has the wrong length.
     """
     widths = (ID_BYTES, _NUMBER_BYTES, width)
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
@@ -530,19 +530,19 @@ def parse_reports(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> Sto
 
 
 def rows_at_once(width: int) -> int:
-    """Return how many reports of the given width are read at once."""
+    """Return the number of reports of the given width to read at once."""
     return max(1, min(PIECE_REPORTS_MAX, READ_BYTES_MAX // (ID_BYTES + _NUMBER_BYTES + width)))
 
 
 def digest_reports(question: int, some: StoredReports) -> int:
-    """Return the sum of a hash of each report with its id, its member and its question.
+    """Return the sum of the hashes of reports with their ids, members and question.
 
-    It is for accidents: a row in which one bit has flipped has another hash for certain, and rows
-    that were added or lost, or that have exchanged their reports, have another sum by all odds.
-    Each word of a row is mixed by its place, and then the sum of the words is.
+    The digest detects accidents: a row in which one bit has flipped certainly has another hash, and
+    rows that were added, lost or swapped almost certainly have another sum. Each word of a row is
+    mixed by its position, and then their sum is mixed.
 
     Returns:
-        A number below 2^64; digests of several parts are added modulo 2^64.
+        A number below 2^64; add digests of several parts modulo 2^64.
     """
     width = some.reports.shape[1]
     total = 0
@@ -562,7 +562,7 @@ def digest_reports(question: int, some: StoredReports) -> int:
 
 @lru_cache(maxsize=64)
 def _places(count: int) -> NDArray[np.uint64]:
-    """Return a number for each position of a word, so that swapped words are detected."""
+    """Return a constant for each word position, so that swapped words are detected."""
     return _mixed(np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
 
 
@@ -580,7 +580,7 @@ def _number_blob(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 @contextmanager
 def as_store_failed(what: str, path: Path | None = None) -> Iterator[None]:
-    """Raise an error of SQLite as `StoreFailed`, which names the file if it is given."""
+    """Raise an SQLite error as `StoreFailed`, which names the file if given."""
     try:
         yield
     except sqlite3.Error as error:

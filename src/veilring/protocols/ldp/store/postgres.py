@@ -29,7 +29,7 @@ from veilring.protocols.ldp.store.base import (
 )
 from veilring.protocols.ldp.task import Task
 
-# A server that takes longer for its first answer counts as unreachable; clients send again.
+# A server that takes longer for its first answer is treated as unreachable; clients send again.
 SERVER_SECONDS: Final = 10
 
 _LOCK: Final = 0x7665696C  # "veil": only one collector at a time creates the tables
@@ -76,14 +76,14 @@ ON CONFLICT (question) DO UPDATE SET reports = EXCLUDED.reports, sums = EXCLUDED
 
 
 class PostgresStore(Store):
-    """See `Store`. A connection that was lost is made again with the next transaction.
+    """A PostgreSQL `Store`, which restores a lost connection with the next transaction.
 
     Several collectors may share a database: each transaction sees the commits of the others.
 
     Args:
         url: The database's URL; it is never shown, because it may contain a password.
         task: The task that the reports answer.
-        read_only: Whether to open it only for reading, for estimates.
+        read_only: Whether to open the database only for reading, for estimates.
     """
 
     def __init__(self, url: str, task: Task, *, read_only: bool = False) -> None:
@@ -102,7 +102,7 @@ class PostgresStore(Store):
             self.close()
             _require_readable(self._url)
             self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=SERVER_SECONDS)
-            # An acknowledged report must be durable, however the server is set up.
+            # An acknowledged report must be durable with any configuration of the server.
             self._db.execute("SET synchronous_commit = on")
         return self._db
 
@@ -119,7 +119,7 @@ class PostgresStore(Store):
                 row,
             )
             for question, randomiser in enumerate(self.task.survey.questions):
-                # an existing row can be locked, so that two collectors take turns
+                # only an existing row can be locked by two collectors in turn
                 db.execute(
                     "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
                     (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
@@ -182,7 +182,7 @@ class PostgresStore(Store):
 
     @override
     def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        db, ordered = self._connection(), sorted(names)  # so that two collectors take turns
+        db, ordered = self._connection(), sorted(names)  # one order prevents deadlocks
         for name in ordered:
             db.execute(_ENROL, (name, name))
         known = {
@@ -215,10 +215,10 @@ class PostgresStore(Store):
 
 
 def _require_readable(url: str) -> None:
-    """Refuse an unreadable URL, without the library's quotation of it, which includes the password.
+    """Reject an unreadable URL without quoting it: the library's error would include the password.
 
-    An `@` or `/` within a password ends it too early. The library would parse the rest as a host or
-    a database, and name it in its error.
+    An `@` or `/` within a password ends the password too early. The library would parse the rest as
+    a host or a database, and name it in its error.
     """
     try:
         read = conninfo_to_dict(url)

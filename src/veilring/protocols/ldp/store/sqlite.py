@@ -1,7 +1,7 @@
 """Reports in one SQLite file.
 
-A group of reports is inserted by one statement that cuts two blobs into rows: Python would take
-longer to make the rows than SQLite to store them, and would block the event loop meanwhile.
+A group of reports is inserted by one statement that splits blobs into rows: building the rows in
+Python would take longer than storing them, and would block the event loop.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,10 +40,10 @@ from veilring.protocols.ldp.store.base import (
 )
 from veilring.protocols.ldp.task import Task
 
-# Pages of the tree of ids kept in memory, which bounds the memory of a collector.
+# The cache of the id tree's pages, which bounds the memory of a collector.
 CACHE_BYTES_MAX: Final = 64 << 20
-# The write-ahead log before it is moved into the file: large enough that a page that many groups
-# touch is moved once, small enough that a restart reads it in no time.
+# The size of the write-ahead log before a checkpoint: large enough that a page changed by many
+# groups is moved once, small enough for a fast restart.
 LOG_BYTES_MAX: Final = 64 << 20
 
 _WHAT: Final = "SQLite"
@@ -64,8 +64,8 @@ CREATE TABLE tallies (
     question INTEGER PRIMARY KEY, reports INTEGER NOT NULL, sums BLOB NOT NULL, digest BLOB NOT NULL
 ) STRICT;
 """,
-    # Reports have a digest of their own, in the tallies: there are millions, and Python would take
-    # longer to hash them one by one than SQLite to store them.
+    # Reports have a separate digest, in the tallies: there are millions, and hashing them one by
+    # one in Python would take longer than storing them.
     sealed=("task", "members", "tallies"),
     loss="acknowledged reports are lost, and their clients do not send them again",
     log_bytes_max=LOG_BYTES_MAX,
@@ -77,7 +77,7 @@ SELECT substr(:ids, :size * i + 1, :size), :question, substr(:members, :number *
 FROM numbers WHERE i < :count
 ON CONFLICT DO NOTHING
 """
-# One row for all results: each row that SQLite returns to Python is a turn at its lock.
+# One row for all results: each row that SQLite returns to Python takes its lock.
 _FIND: Final = """
 SELECT group_concat(
     2 * i + (question = :question AND report = substr(:reports, :width * i + 1, :width))
@@ -93,16 +93,17 @@ SET reports = excluded.reports, sums = excluded.sums, digest = excluded.digest
 
 
 class SqliteStore(Store):
-    """See `Store`. One collector writes it at a time.
+    """An SQLite `Store`, written by one collector at a time.
 
     Args:
         path: The file, which is created if it is missing, unless `read_only`.
         task: The task that the reports answer.
-        read_only: For estimates while a collector writes: neither waits for the other.
+        read_only: Whether to open the file only for reading, for estimates while a collector
+            writes; neither waits for the other.
 
     Raises:
-        InputError: If another process writes it, or it is another program's file.
-        StoreFailed: If it is damaged, not complete, or missing though it was begun.
+        InputError: If another process writes the file, or it is another program's file.
+        StoreFailed: If the file is damaged, incomplete, or missing although it was created.
     """
 
     def __init__(self, path: Path, task: Task, *, read_only: bool = False) -> None:
@@ -148,17 +149,17 @@ class SqliteStore(Store):
         self._require_whole(db)
 
     def _require_whole(self, db: Connection) -> None:
-        """Refuse a file whose reports are not those that were stored."""
+        """Reject a file whose reports are not those that were stored."""
         tallies = db.execute("SELECT question, digest FROM tallies").fetchall()
         try:
             found = self._digests(db)
-        except (StoreFailed, LookupError, TypeError):  # of another length, or to no question
+        except (StoreFailed, LookupError, TypeError):  # a wrong length, or no such question
             raise self._damaged() from None
         if found != {question: int.from_bytes(digest) for question, digest in tallies}:
             raise self._damaged()
 
     def _digests(self, db: Connection) -> dict[int, int]:
-        """Return the digest of all reports to each question that has some, in one reading."""
+        """Return the digest of all reports to each question that has any, in one pass."""
         widths = [each.report_bytes for each in self.task.survey.questions]
         digests: dict[int, int] = {}
         rows = db.execute("SELECT question, id, member, report FROM reports")
@@ -180,7 +181,7 @@ class SqliteStore(Store):
         )
 
     def _require_task(self, db: Connection) -> None:
-        """Refuse a file with reports for another task."""
+        """Reject a file with reports for another task."""
         found = db.execute("SELECT digest FROM task").fetchone()
         if found is not None and found[0] != self.task.digest:
             made_for, own = found[0].hex()[:16], self.task.digest.hex()[:16]
@@ -298,7 +299,7 @@ def back_up_store(path: Path, to: Path) -> None:
 
     Raises:
         InputError: If there is no store, or a file exists at the path of the copy.
-        StoreFailed: If the store is damaged or not complete, or the disk fails.
+        StoreFailed: If the store is damaged or incomplete, or the disk fails.
     """
     with as_store_failed(_WHAT, path):
         back_up_state_file(path, to, _FORMAT)

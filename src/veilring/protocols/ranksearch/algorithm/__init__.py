@@ -1,1 +1,1 @@
-"""The mathematics of rank search: it knows no party, no clock and no network."""
+"""The mathematics of rank search, independent of parties, clocks and networks."""

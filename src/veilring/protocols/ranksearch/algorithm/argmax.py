@@ -1,16 +1,17 @@
 """The class with the most votes, computed from secret-shared totals; nothing else is opened.
 
 Votes are whole numbers up to a public K. If K is at most `ONE_HOT_MAX`, each total v has a one-hot
-encoding. `v + r` is opened for an unknown uniform r, whose shared powers give those of v, and these
-give [v = j] for each j, linearly. Whether one class beats another is a product of one-hots. `L_c`,
-the number of classes that beat c, is a sum of such products, with one product dealt again a class.
-Exactly one L_c is 0: that of the class with the most votes, or of the lowest of several. Then
-`R_c · L_c` is opened, with R_c never 0.
+encoding. `v + r` is opened for an unknown uniform r, whose shared powers give those of v, and [v =
+j] is linear in these for each j. Whether one class beats another is a product of one-hots. `L_c`,
+the number of classes that beat c, is a sum of such products, of which each class reshares one.
+Exactly one L_c is 0: that of the class with the most votes, or of the lowest such class in a tie.
+Then `R_c · L_c` is opened, with R_c never 0.
 
-With more votes, two of them are compared by bits, in a tournament of classes. As `|d| < p/2`, the
-difference d = v_a - v_b is negative iff 2d mod p is odd; that is the lowest bit of `2d + r`, which
-is opened, of r, and whether the sum passed p, xored. The bits of r are known to nobody: each is the
-sign of a random element whose square is opened, and what makes r >= p is thrown away.
+With more votes, pairs of totals are compared bitwise, in a tournament of classes. Since `|d| <
+p/2`, the difference d = v_a - v_b is negative iff 2d mod p is odd. To find this parity, `2d + r` is
+opened. Its lowest bit is xored with the lowest bit of r, and with whether the sum exceeded p. No
+party knows the bits of r: each is the sign of a random element whose square is opened. Bits that
+give r >= p are discarded.
 
 Sources: Damgård, Fitzi, Kiltz, Nielsen and Toft, TCC 2006, for random bits; Nishide and Ohta, PKC
 2007, for comparisons by the lowest bit.
@@ -40,28 +41,27 @@ from veilring.protocols.ranksearch.algorithm.shares import (
 )
 
 ONE_HOT_MAX: Final = 64
-"""The maximum number of votes for one-hots, which need as many products per class; beyond it, bits
-cost less."""
+"""The maximum number of votes for one-hots, which need a product per vote and class."""
 WORDS_A_CLASS: Final = ONE_HOT_MAX // 2
-"""The most words that a party deals at once of a query's class."""
+"""The maximum number of words that a party deals at once for one class of a query."""
 VOTES_MAX: Final = (PRIMES[-1] - 1) // 2
 """The maximum number of votes to compare: twice their difference must be below the largest
 prime."""
 NO_LABEL: Final = -1
 """The label if honest votes cannot have the opened values."""
 
-_TABLES: Final = 8  # of numbers that depend on public parameters alone
+_TABLES: Final = 8  # caches of values that depend only on public parameters
 
 
 def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """Return a bound of the votes on each query, shape (Q,), one of three at most.
+    """Return a bound of the votes on each query, shape (Q,), with at most three different values.
 
     Queries with one bound are labelled together, so few different bounds need few rounds.
 
     Args:
         tied: Whether more than k rows vote, shape (Q,).
         tied_rows: The number of rows that vote on each of these.
-        k: The bound of the others.
+        k: The bound for the other queries.
     """
     has_one_hot = tied_rows <= ONE_HOT_MAX
     bounds = np.full(len(tied_rows), tied_rows.max(initial=0))
@@ -72,7 +72,7 @@ def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -
 
 
 def label_scheme(parties: int, classes: int, most: int) -> Scheme:
-    """Return the sharing in which up to `most` votes a query are compared.
+    """Return the sharing scheme in which up to `most` votes per query are compared.
 
     Raises:
         InputError: If the numbers are too large.
@@ -151,7 +151,7 @@ def _one_hot_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
 
 
 def _power_levels(most: int) -> list[int]:
-    """Return how many powers up to a bound each round adds, from one."""
+    """Return the number of powers up to a bound that each round adds, starting from one."""
     known = [min(2**level, most) for level in range(math.ceil(math.log2(most)) + 1)]
     return list(map(int, np.diff(known))) or [0]
 
@@ -159,7 +159,7 @@ def _power_levels(most: int) -> list[int]:
 def _powers(
     dealer: Dealer, base: Ints, most: int, along: list[Part]
 ) -> Play[tuple[Ints, list[Ints]]]:
-    """Return the powers of a shared number up to a bound, and the sums of the parts sent along."""
+    """Return the powers of a shared number up to a bound, and the sums of the extra parts."""
     powers, opened = base[None, :], list[Ints]()
     for products in _power_levels(most):
         raised = (powers[-1] * powers[:products]).ravel()
@@ -206,7 +206,7 @@ def _indicators(degree: int, p: int) -> Ints:
 
 
 def _beaten_by(hot: Ints) -> Ints:
-    """Return products of degree 2t: by how many classes each is beaten, shape (Q, classes).
+    """Return the number of classes that beat each class, as products of degree 2t, (Q, classes).
 
     Args:
         hot: One-hots, shape (K + 1, Q, classes). A class is beaten by a lower one with as many
@@ -265,12 +265,12 @@ def _bit_rounds(queries: int, classes: int, scheme: Scheme) -> list[Sizes]:
 
 
 def _width(p: int) -> int:
-    """Return the bits of an element, a power of 2."""
+    """Return the number of bits of an element, a power of 2."""
     return p.bit_length()
 
 
 def _to_draw(games: int, p: int) -> tuple[int, int]:
-    """Return how many masks to draw for comparisons, and how many elements for their bits."""
+    """Return the numbers of masks to draw for comparisons and of elements for their bits."""
     masks = drawn(games, 1 - p / 2 ** _width(p))
     return masks, drawn(masks * _width(p), 1 / p)
 
@@ -323,7 +323,7 @@ def _tree_levels(p: int) -> list[int]:
 
 
 def _is_less(dealer: Dealer, known: Ints, bits: Ints) -> Play[Ints]:
-    """Return shares of [known < number], of public numbers and shared bits, the lowest first."""
+    """Return shares of [known < number] for public numbers and shared bits, lowest bit first."""
     digits = known >> np.arange(len(bits))[:, None] & 1
     less, equal = bits * (1 - digits), 1 - digits - bits + 2 * digits * bits
     while len(less) > 1:
@@ -337,12 +337,12 @@ def _is_less(dealer: Dealer, known: Ints, bits: Ints) -> Play[Ints]:
 
 
 def _play_off(dealer: Dealer, votes: Ints, index: Ints, bits: Ints) -> Play[tuple[Ints, Ints]]:
-    """Return the votes and the classes that win against their neighbours, the lower if equal.
+    """Return the votes and classes that win against their neighbours; the lower class wins a tie.
 
     Args:
         dealer: The party.
         votes: Shares, shape (Q, classes left).
-        index: Shares of their classes, of the same shape; ascending in each query.
+        index: Shares of the classes, of the same shape; classes ascend within each query.
         bits: The bits of a mask for each pair, shape (width, pairs), the lowest first.
     """
     p, pairs = dealer.scheme.p, votes.shape[1] // 2

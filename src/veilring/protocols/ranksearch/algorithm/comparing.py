@@ -1,14 +1,15 @@
-"""Whether fewer than k rows overall are within a threshold, from secret-shared counts.
+"""Tests whether fewer than k rows overall are within a threshold, on secret-shared counts.
 
-With T the total of clipped counts, `z = R · Π_{j<k} (T - j)` is 0 where T < k, and uniform on
-1 … p - 1 elsewhere, since R is random and never 0. Only z is opened at each threshold. Whether
-T = k is opened at one threshold of a query only, the lowest with T >= k, as `R' · (T - k)`: T rises
-with the threshold, so if it is not k there it is k nowhere. All opened values follow from the
-interval that is found, and from whether it ended by T = k.
+With T the total of clipped counts, `z = R · Π_{j<k} (T - j)` is 0 where T < k, and uniform on 1 … p
+- 1 otherwise, since R is random and never 0. Only z is opened at each threshold. Whether T = k is
+opened at one threshold of a query only, the lowest with T >= k, as `R' · (T - k)`: T rises with the
+threshold, so if it is not k there, it is k at no threshold. All opened values follow from the
+interval found, and from whether T = k ended the search.
 
-The product takes as many rounds as a tree of k + 1 factors, but some 2√k products of shared numbers
-instead of k - 1. The powers of T up to b give each run of b factors, as a sum with public weights.
-Near the next power of 2 this would take another round; then b is smaller, with up to k/2 products.
+The product takes the same number of rounds as a tree of k + 1 factors, but about 2√k products of
+shared numbers instead of k - 1. The powers of T up to b give each run of b factors, as a sum with
+public weights. Near the next power of 2 this would take another round; b is smaller there, with up
+to k/2 products.
 """
 
 import math
@@ -54,18 +55,18 @@ class Plan(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """The rounds from shares of T to the product; R is used from the second on."""
+        """The number of rounds from shares of T to the product; R is used from round 2 on."""
         return max(2, self.block.bit_length() - 1 + math.ceil(math.log2(self.blocks + 1)))
 
     @property
     def products(self) -> int:
-        """The products that are dealt again; one more is opened."""
+        """The number of products that are reshared; one more is opened."""
         return self.block - 1 + self.blocks - 1
 
 
 @lru_cache
 def plan_of(k: int) -> Plan:
-    """Return the plan with the fewest rounds, and of these with the fewest products."""
+    """Return the plan with the fewest rounds, and among those the fewest products."""
     if k == 1:
         return Plan(1, 1)
     sizes = [2**e for e in range(1, k.bit_length() + 1)]
@@ -74,7 +75,7 @@ def plan_of(k: int) -> Plan:
 
 
 def levels_of(k: int) -> tuple[int, ...]:
-    """Return the products of a test that are dealt again in each round, but the last."""
+    """Return the number of reshared products of a test in each round except the last."""
     plan = plan_of(k)
     levels = [2**e for e in range(plan.block.bit_length() - 1)] or [0]
     factors = plan.blocks + 1
@@ -91,7 +92,7 @@ class _Equalities:
     Attributes:
         queries: The queries, ascending.
         products: Shares of `R' (T - k)`, of degree 2t.
-        own: The party's own counts there.
+        own: The party's own counts at these thresholds.
     """
 
     queries: Ints
@@ -108,15 +109,16 @@ def shared_search(
 ) -> Play[Found]:
     """Play a party of a search.
 
-    Whether T = k is opened together with the counts of the next step, dealt of all queries that it
-    may leave open: a round less, and counts that nothing is opened of tell nothing.
+    Whether T = k is opened together with the next step's counts, which are dealt for all queries
+    that may remain open. This saves a round, and counts that are never opened reveal nothing.
 
     Args:
         dealer: The party.
-        count: Returns its clipped counts at thresholds, shape (thresholds,).
-        search: The search, at its beginning.
-        k: The rank sought.
-        refuse: Called if honest parties could not have the opened values.
+        count: A function that returns the party's clipped counts at thresholds, shape
+            (thresholds,).
+        search: The search, before its first step.
+        k: The rank to find.
+        refuse: A callback for opened values that honest parties could not have.
     """
     nothing = np.empty(0, dtype=np.int64)
     before = _Equalities(nothing, nothing, nothing)
@@ -154,7 +156,7 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
 
     Args:
         sizes: The sizes of the step.
-        k: The rank sought.
+        k: The rank to find.
         scheme: The public parameters of the sharing.
     """
     few, many = scheme.drawing, scheme.multiplying
@@ -168,18 +170,18 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
 
 
 class _Compared(NamedTuple):
-    """The opened values of a step, and the remaining ones for T = k.
+    """The opened values of a step, and the elements kept for testing T = k.
 
     Attributes:
         below: Whether T < k at each threshold, shape (thresholds,).
-        factors: Shares of elements that are not 0, shape (open,).
+        factors: Shares of nonzero elements, shape (open,).
     """
 
     below: NDArray[np.bool_]
     factors: Ints
 
 
-def _compare(  # noqa: PLR0917  (what was dealt, and what it is for)
+def _compare(  # noqa: PLR0917  (the dealt shares and their use)
     dealer: Dealer, total: Ints, nonzero: Nonzero, zeros: Ints, asked: Asked, k: int
 ) -> Play[_Compared]:
     tests = len(asked)
@@ -192,7 +194,7 @@ def _compare(  # noqa: PLR0917  (what was dealt, and what it is for)
 
 
 def _could_be(asked: Asked, below: NDArray[np.bool_], own: Ints, k: int) -> bool:
-    """Return whether honest parties could have this outcome, as far as one of them can tell.
+    """Return whether honest parties could have this outcome, as far as one party can tell.
 
     T < k cannot hold at a threshold above one with T >= k, nor where one party alone has k rows.
     """

@@ -1,21 +1,21 @@
-"""The search for the k-th smallest distance of all parties, by counting: m-ary, a batch at once.
+"""The m-ary search for the k-th smallest distance of all parties, by counts, a batch at a time.
 
-A step asks for public thresholds of each query whether fewer than k rows of all parties are within
-each. Let T(θ) be the number of rows within θ. The search keeps an interval (lo, hi] with T(lo) < k
-<= T(hi), initially from below 0 to a bound that no distance exceeds. A threshold with T = k ends a
-query: any radius between the k-th and the (k+1)-th nearest row has the pooled votes. If the
-interval becomes one float wide, all rows within it tie at the k-th place, and all vote, as in the
+A step tests, for public thresholds of each query, whether fewer than k rows of all parties are
+within each. Let T(θ) be the number of rows within θ. The search keeps an interval (lo, hi] with
+T(lo) < k <= T(hi), initially from below 0 to a bound that no distance exceeds. A threshold with T =
+k ends a query: any radius between the k-th and the (k+1)-th nearest row has the pooled votes. If
+the interval becomes one float wide, all rows within it tie at rank k, and all vote, as in the
 pooled classifier. With fewer than k rows in total, the radius is the bound.
 
-Thresholds are equally spaced in the *bit patterns* of float64, which order floats from 0 exactly as
-the floats themselves; so the result is the pooled classifier's to the bit, and subnormal distances
-need nothing special. "Below 0" is the pattern -1. Patterns are spaced as logarithms are, and nearly
-all of them are of floats far below any distance between rows. So the first step only divides the
-`OCTAVES` below the bound.
+Thresholds are equally spaced in the *bit patterns* of float64, which order floats from 0
+exactly as the floats themselves; so the result equals the pooled classifier's to the bit, and
+subnormal distances need no special case. "Below 0" is the pattern -1. Patterns are spaced like
+logarithms, and nearly all of them belong to floats far below any distance between rows. So the
+first step divides only the `OCTAVES` below the bound.
 
 Source: Aggarwal, Mishra and Pinkas, "Secure computation of the median (and other elements of
 specified ranks)", Journal of Cryptology 23, 2010: a binary search whose steps compare counts
-securely. Here it is m-ary, for many queries at once, and on counts that are clipped at k + 1.
+securely. Here it is m-ary, handles many queries at once, and uses counts clipped at k + 1.
 """
 
 from collections.abc import Callable
@@ -31,20 +31,20 @@ from veilring.privacy.checks import require
 from veilring.reached import sometimes
 
 ARITY_MIN: Final = 2  # a binary search
-ARITY_MAX: Final = 256  # then the first step asks one count for each byte of a word's range
+ARITY_MAX: Final = 256  # the first step then asks one count per value of a byte
 # Down to 1/4,096 of the bound. Over ten tables and k = 1, 5 and 50 a batch took 9.3 rounds and 67
-# thresholds a query with 12 octaves, 9.6 and 70 with 8, and 10.4 and 80 with cuts linear in value.
+# thresholds per query with 12 octaves, 9.6 and 70 with 8, and 10.4 and 80 with linear cuts.
 OCTAVES: Final = 12
 _BELOW_ZERO: Final = -1
 _OCTAVE: Final = 2**52  # patterns from a float to its double
 
 _Ints = NDArray[np.int64]
 Count = Callable[["Asked"], NDArray[np.int64]]
-"""Returns T at each threshold asked, shape (thresholds,)."""
+"""A function that returns T at each threshold asked, shape (thresholds,)."""
 
 
 class End(IntEnum):
-    """The end of the search for a query's radius."""
+    """The way in which the search for a query's radius ended."""
 
     SEARCHING = 0
     EXACT = 1
@@ -52,7 +52,7 @@ class End(IntEnum):
     FEW = 2
     """All parties together have fewer than k rows."""
     TIED = 3
-    """Several rows are exactly as far as the k-th nearest: more than k lie within the radius."""
+    """Several rows tie with the k-th nearest: more than k are within the radius."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,7 @@ class Asked:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """The position of each open query's first threshold, and the number of all at the end."""
+        """The position of each open query's first threshold, and the total number at the end."""
         return np.searchsorted(self.owner, np.arange(len(self.queries) + 1))
 
     def only(self, kept: NDArray[np.bool_]) -> "Asked":
@@ -91,7 +91,7 @@ class Asked:
         )
 
     def reach(self, below: NDArray[np.bool_]) -> "Reach":
-        """Return where each query's thresholds reach k rows, given whether T < k at each."""
+        """Return the thresholds at which each query reaches k rows, given whether T < k at each."""
         starts = self.starts
         first, end = starts[:-1], starts[1:]
         passed = np.add.reduceat(below, first, dtype=np.int64)
@@ -103,8 +103,8 @@ class Reach:
     """The thresholds at which each open query reaches k rows; all of shape (open,).
 
     Attributes:
-        at: The position of the lowest threshold with T >= k, one behind the last if none has.
-        has_below: Whether a threshold has T < k; it is the one before.
+        at: The position of the lowest threshold with T >= k, or one past the last threshold.
+        has_below: Whether a threshold has T < k; its position is `at` - 1.
         is_reached: Whether a threshold has T >= k.
     """
 
@@ -119,30 +119,30 @@ class Reach:
         return reached, self.at[reached]
 
     def above(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
-        """Return the values at the lowest thresholds with T >= k; `otherwise` where none has."""
+        """Return the values at the lowest thresholds with T >= k, or `otherwise` without such."""
         at = np.minimum(self.at, len(at_thresholds) - 1)
         return np.where(self.is_reached, at_thresholds[at], otherwise)
 
     def under(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
-        """Return the values at the largest thresholds with T < k; `otherwise` where none has."""
+        """Return the values at the largest thresholds with T < k, or `otherwise` without such."""
         return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
 
 
 class StepSizes(NamedTuple):
     """The amount dealt and opened by a step with shared counts, for all queries together.
 
-    Whether T = k is opened together with the counts of the next step, dealt of all queries that may
-    go on: a round less.
+    Whether T = k is opened together with the next step's counts, which are dealt for all queries
+    that may continue. This saves a round.
     """
 
     equalities: int
-    """Queries of the step before of which it is opened whether T = k."""
+    """The number of queries of the previous step for which T = k is tested."""
     dealt: int
-    """The number of thresholds with dealt counts, before the queries that this ends are known."""
+    """The number of thresholds with dealt counts, including queries that this test ends."""
     queries: int
-    """Queries to which these belong."""
+    """The number of queries to which these thresholds belong."""
     tests: int
-    """Thresholds that are left: it is opened whether T < k."""
+    """The number of remaining thresholds, at which T < k is tested."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,9 +151,9 @@ class Found:
 
     Attributes:
         radii: Shape (Q,): the rows within it vote.
-        lower: Shape (Q,): the greatest threshold that was asked with T < k; -1 if none had.
+        lower: Shape (Q,): the greatest threshold asked with T < k; -1 without one.
         ends: Shape (Q,), of `End`.
-        steps: The number of thresholds of each step, for all queries together.
+        steps: The number of thresholds of each step, over all queries.
         shared: The amounts dealt and opened by each step, if counts stay secret-shared.
     """
 
@@ -213,16 +213,16 @@ class IntervalSearch:
         return Asked(queries, owner, patterns)
 
     def narrow(self, asked: Asked, below: NDArray[np.bool_]) -> Reach:
-        """Process whether T < k at each threshold of a step, and return where k rows are reached.
+        """Process a step's tests of T < k, and return the thresholds at which k rows are reached.
 
-        Of queries with T = k there `end` is told before their radius is final.
+        For queries with T = k there, call `end` before their radius is final.
 
         Args:
             asked: The result of `ask`.
             below: Shape (thresholds,); for each query first true, then false.
         """
         reach, open_ = asked.reach(below), asked.queries
-        # The last of the first step is the bound itself; the last of others is below a known end.
+        # The first step's last threshold is the bound itself; later ones are below a known end.
         few = ~reach.is_reached & self.is_first
         self._lo[open_] = reach.under(asked.patterns, self._lo[open_])
         self._hi[open_] = reach.above(asked.patterns, self._hi[open_])
@@ -237,7 +237,7 @@ class IntervalSearch:
         return reach
 
     def end(self, queries: NDArray[np.int64]) -> None:
-        """Take the queries with T = k at the lowest threshold with T >= k of their last step."""
+        """End the queries with T = k at the lowest threshold with T >= k of their last step."""
         self._ends[queries] = End.EXACT
 
     def found(self) -> Found:
@@ -257,7 +257,7 @@ class TotalsSearch(IntervalSearch):
 
     Args:
         queries: The number of queries.
-        k: The rank sought, at least 1.
+        k: The rank to find, at least 1.
         upper: As in `IntervalSearch`.
         arity: As in `IntervalSearch`.
         parties: The number of parties, whose counts are each clipped at k + 1.
@@ -273,7 +273,7 @@ class TotalsSearch(IntervalSearch):
 
     @property
     def at_radius(self) -> NDArray[np.int64]:
-        """The total at each radius, shape (Q,): k if it is exact, fewer if there are few rows."""
+        """The total at each radius, shape (Q,): k if exact, less if there are fewer rows."""
         return np.where(self._ends == End.FEW, self._floor, self._ceiling)
 
     @property
@@ -282,7 +282,7 @@ class TotalsSearch(IntervalSearch):
         return self._least
 
     def take(self, asked: Asked, totals: NDArray[np.int64]) -> None:
-        """Take the totals of a step, shape (thresholds,)."""
+        """Process the totals of a step, shape (thresholds,)."""
         open_ = asked.queries
         reach = self.narrow(asked, totals < self._k)
         self._least[open_] = np.minimum(self._least[open_], totals[asked.starts[:-1]])
@@ -293,10 +293,10 @@ class TotalsSearch(IntervalSearch):
     def could_be(
         self, asked: Asked, totals: NDArray[np.int64], smallest: NDArray[np.float64]
     ) -> bool:
-        """Return whether totals could be those of honest parties, as far as one of them can tell.
+        """Return whether honest parties could have these totals, as far as one party can tell.
 
         The counts of the other parties must be possible: from 0 to their maximum, non-decreasing
-        from one threshold of a query to the next, and between their values at the ends of the
+        from one threshold of a query to the next, and between the counts at the ends of the
         interval.
 
         Args:
@@ -324,17 +324,17 @@ def run_search(search: TotalsSearch, count: Count) -> Found:
 
 
 def pattern_of(value: float) -> np.int64:
-    """Return the bit pattern of a float from 0."""
+    """Return the bit pattern of a float that is at least 0."""
     return np.float64(value).view(np.int64)
 
 
 def _lower(patterns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return lower ends as distances, -1 where no threshold is below."""
+    """Return lower ends as distances; -1 if no threshold is below."""
     return np.where(patterns == _BELOW_ZERO, -1.0, patterns.view(np.float64))
 
 
 def first_cuts(upper: float, arity: int) -> NDArray[np.int64]:
-    """Return the patterns of the first step: in the octaves below the bound, itself among them."""
+    """Return the patterns of the first step: in the octaves below the bound, which is included."""
     hi = pattern_of(upper)
     lo = np.maximum(hi - OCTAVES * _OCTAVE, _BELOW_ZERO)
     _, inner = cuts_between(np.array([lo]), np.array([hi]), arity)
@@ -344,10 +344,10 @@ def first_cuts(upper: float, arity: int) -> NDArray[np.int64]:
 def cuts_between(
     lo: NDArray[np.int64], hi: NDArray[np.int64], arity: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return thresholds that are equally spaced between the ends, both left out.
+    """Return thresholds that are equally spaced between the ends, excluding both.
 
-    Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds the least
-    whole number from w/m, and no product overflows 64 bits. Where w < m there are w - 1 of them.
+    Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds w/m rounded
+    up, and no product overflows 64 bits. If w < m, there are w - 1 cuts.
 
     Args:
         lo: The lower ends, shape (open,).
@@ -367,10 +367,10 @@ def cuts_between(
 
 
 def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.int64]:
-    """Return how many of a party's k + 1 smallest distances are within each threshold.
+    """Return the number of a party's k + 1 smallest distances within each threshold.
 
     Args:
-        smallest: Shape (Q, k + 1), ascending, filled up with infinity.
+        smallest: Shape (Q, k + 1), ascending, padded with infinity.
         asked: The thresholds.
 
     Returns:
@@ -389,7 +389,7 @@ def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.in
 
 
 def steps_at_most(upper: float, arity: int) -> tuple[int, ...]:
-    """Return the thresholds of each step of the longest search for one query.
+    """Return the number of thresholds in each step of the longest search for one query.
 
     The widest of the first intervals is divided until it is one float wide. That takes at most one
     more step than dividing 2^63 patterns into single ones.

@@ -1,16 +1,16 @@
 """Shamir's secret sharing over a prime field, for many values at once, with products.
 
-Party i of n, from 0, holds a polynomial's value at i + 1; the secret is its value at 0. With the
-degree t = ⌊(n - 1)/2⌋ any t parties know nothing about it, and 2t + 1 <= n suffice for a product.
-Four rules make the opened values perfectly simulatable:
+Party i of n, from 0, holds a polynomial's value at i + 1; the secret is its value at 0. With degree
+t = ⌊(n - 1)/2⌋, any t parties know nothing about it, and 2t + 1 <= n parties suffice for a product.
+By four rules, the opened values can be simulated perfectly:
 
 - A product that each party computes from its own shares has degree 2t, and its polynomial is not
-  random. It is dealt again at degree t, or opened with a fresh sharing of zero of degree 2t added.
+  random. It is reshared at degree t, or opened with a fresh sharing of zero of degree 2t added.
 - A secret random element is the sum of elements drawn by t + 1 parties: among any t + 1, one is
-  outside of the coalition. More would not help, because t + 1 parties know all secrets anyway.
-- An element that must not be 0 is drawn with another one: their product is opened, and 0 discards
+  outside the coalition. More parties would not help, because t + 1 parties know all secrets anyway.
+- An element that must not be 0 is drawn with a partner: their product is opened, and 0 discards
   both. The opened value reveals nothing about a kept element.
-- Nothing that was drawn is used twice.
+- No drawn element is used twice.
 
 A party is a generator: it yields the values that it deals and announces in a round, and receives
 the round's result. The same code runs in one process and over any network.
@@ -35,20 +35,20 @@ from veilring.protocols.ranksearch.algorithm.votes import word_for
 from veilring.protocols.seedshares import weights_at_zero
 
 PRIMES: Final = (251, 65_521)
-"""The largest primes of one byte and of two: shared values are below them."""
-# A batch lacks an element that is not 0 with probability at most 2^-60; then it draws once more.
+"""The largest primes of one and of two bytes, which bound the shared values."""
+# A batch lacks nonzero elements with probability at most 2^-60; it then draws again.
 LACK_BITS: Final = 60
 
 Ints: TypeAlias = NDArray[np.int64]
-"""Elements of a field, from 0 to p - 1, or shares of such."""
+"""Elements of a field, from 0 to p - 1, or shares of elements."""
 Sizes: TypeAlias = Sequence[tuple[int, int]]
-"""The parts of a round: how many words each sender sends to each, and the number of senders."""
+"""The parts of a round: the number of words from each sender to each party, and of senders."""
 
 _R = TypeVar("_R")
 
 
 def prime_above(bound: int) -> int:
-    """Return the smallest of the primes above a bound.
+    """Return the smallest available prime above a bound.
 
     Raises:
         InputError: If the largest prime is not above the bound.
@@ -57,15 +57,15 @@ def prime_above(bound: int) -> int:
         if prime > bound:
             return prime
     raise InputError.because(
-        f"{bound:,} is too large to be shared: numbers stay below {PRIMES[-1]:,}", field="reveal"
+        f"{bound:,} cannot be shared; numbers must be below {PRIMES[-1]:,}", field="reveal"
     )
 
 
 def product_mod(left: Ints, right: Ints, p: int) -> Ints:
-    """Return a product of matrices modulo p, both of them reduced, with fewer than 2^21 summands.
+    """Return the product of two matrices reduced modulo p, with fewer than 2^21 summands.
 
-    Floats are exact below 2^53 and have the fast products. Quotients of whole numbers are exact
-    too, unlike remainders.
+    Floats are exact below 2^53 and have fast products. Integer quotients of floats are exact too,
+    unlike remainders.
     """
     product = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
     product -= product // p * p
@@ -73,10 +73,10 @@ def product_mod(left: Ints, right: Ints, p: int) -> Ints:
 
 
 def lagrange_weights(points: Sequence[int], p: int) -> Ints:
-    """Return the weights of a polynomial's values at points that give its value at 0.
+    """Return the weights that combine a polynomial's values at points into its value at 0.
 
     Args:
-        points: Different numbers from 1 to p - 1; one more than the polynomial's degree.
+        points: Distinct numbers from 1 to p - 1, one more than the polynomial's degree.
         p: The prime.
     """
     return np.array(weights_at_zero(points, p))
@@ -103,7 +103,7 @@ class Scheme:
 
     @property
     def threshold(self) -> int:
-        """The number t of parties that know nothing together, and the degree of a sharing."""
+        """The number t of parties that together know nothing, and the degree of a sharing."""
         return (self.parties - 1) // 2
 
     @property
@@ -118,7 +118,7 @@ class Scheme:
 
     @property
     def word(self) -> np.dtype[Any]:
-        """The word in which an element is sent."""
+        """The word type in which an element is sent."""
         return word_for(self.p - 1)
 
     def shares(self, values: Ints, degree: int, draws: Draws) -> Ints:
@@ -138,10 +138,10 @@ class Part:
 
     Attributes:
         weights: The weight of each sender's words, shape (senders,).
-        count: The number m of words that each sends to each.
+        count: The number m of words that each sender sends to each party.
         words: The words of this sender: shape (n, m), one row for each party; or (m,), the same
-            words for all. `None` at a party that does not send.
-        is_told: Whether all parties get the same words, which are public from then on.
+            words for all. `None` for a party that does not send.
+        is_told: Whether all parties receive the same words, which are public from then on.
     """
 
     weights: Ints
@@ -155,23 +155,23 @@ class Part:
         return len(self.weights)
 
     def to(self, party: int) -> Ints:
-        """Return the words for a party, at a sender."""
+        """Return a sender's words for a party."""
         if self.words is None:
             return np.empty(0, dtype=np.int64)
         return self.words if self.is_told else self.words[party]
 
 
 Play: TypeAlias = Generator[Sequence[Part], Sequence[Ints], _R]
-"""The actions of a party: it yields the parts of a round, and receives the sum of each part."""
+"""A party's actions: a generator that yields the parts of a round and receives their sums."""
 
 
 class Dealer:
-    """A party that deals, by the rules of a scheme.
+    """A party that deals shares by the rules of a scheme.
 
     Args:
         scheme: The public parameters.
-        me: The party's place, from 0.
-        draws: Its own secret randomness.
+        me: The party's index, from 0.
+        draws: The party's own secret randomness.
     """
 
     def __init__(self, scheme: Scheme, me: int, draws: Draws) -> None:
@@ -182,30 +182,30 @@ class Dealer:
         self._square = lagrange_weights(range(1, scheme.multiplying + 1), scheme.p)
 
     def summed(self, own: Ints) -> Part:
-        """Deal an own value, shape (m,); the sum is a share of all parties' total."""
+        """Deal the party's own values, shape (m,); the sum is a share of all parties' total."""
         return Part(self._all, len(own), self._shares(own % self.scheme.p))
 
     def told_sum(self, own: Ints) -> Part:
-        """Open the party's words, shape (m,), uniform to others; the sum is the parties' total."""
+        """Open the party's words, shape (m,), uniform to others; the sum is all parties' total."""
         return Part(self._all, len(own), own % self.scheme.p, is_told=True)
 
     def pads(self, count: int) -> Ints:
-        """Draw own uniform elements."""
+        """Draw uniform elements, known to this party alone."""
         return self._draws.integers(0, self.scheme.p, count)
 
     def random(self, count: int) -> Part:
-        """Deal uniform elements; the sum is a share of an element that no coalition knows."""
+        """Deal uniform elements; the sum is a share of elements that no coalition knows."""
         is_sender = self._me < self.scheme.drawing
         return Part(self._drawing, count, self._shares(self.pads(count)) if is_sender else None)
 
     def zeros(self, count: int) -> Part:
-        """Deal sharings of zero of degree 2t; each is added to one product that is opened."""
+        """Deal sharings of zero of degree 2t; each is added to one product before it is opened."""
         is_sender = self._me < self.scheme.drawing
         nothing, degree = np.zeros(count, dtype=np.int64), 2 * self.scheme.threshold
         return Part(self._drawing, count, self._shares(nothing, degree) if is_sender else None)
 
     def reshared(self, products: Ints) -> Part:
-        """Deal products of the party's shares, shape (m,); the sum is a share of degree t."""
+        """Reshare products of the party's shares, shape (m,); the sum is a share of degree t."""
         is_sender = self._me < self.scheme.multiplying
         shares = self._shares(products % self.scheme.p) if is_sender else None
         return Part(self._square, len(products), shares)
@@ -248,7 +248,7 @@ def play_together(
     Args:
         plays: The actions of each party.
         p: The prime.
-        watch: Called with the parts that each party sends in a round.
+        watch: A callback with the parts that each party sends in a round.
     """
     results: list[_R] = []
     told: list[Sequence[Ints] | None] = [None] * len(plays)
@@ -271,17 +271,17 @@ def play_together(
 
 
 def drawn(needed: int, chance: float) -> int:
-    """Return the number of elements to draw, so that enough of them are kept.
+    """Return the number of elements to draw so that enough remain.
 
-    Fewer than `needed` are left with probability 2^-60 at most, by Chernoff's bound.
+    Fewer than `needed` remain with probability at most 2^-60, by Chernoff's bound.
 
     Args:
         needed: The required number of kept elements, at least 0.
-        chance: The probability with which one is thrown away.
+        chance: The probability that an element is discarded.
     """
 
     def is_enough(count: int) -> bool:
-        share = (count - needed + 1) / count  # of those discarded, if one is missing
+        share = (count - needed + 1) / count  # of discarded elements, if one too few remains
         if share <= chance:
             return False
         left = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
@@ -295,11 +295,11 @@ def drawn(needed: int, chance: float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nonzero:
-    """Shares of random elements and of their partners, before it is known which are not 0.
+    """Shares of random elements and of their partners, before zeros are discarded.
 
     Attributes:
         elements: Shape (m,).
-        partners: Shape (m,); each is opened times its element.
+        partners: Shape (m,); the product of each with its element is opened.
         zeros: Sharings of zero of degree 2t, shape (m,).
     """
 
@@ -309,7 +309,7 @@ class Nonzero:
 
     @staticmethod
     def to_draw(needed: int, p: int) -> int:
-        """Return the number to draw, so that enough of them are not 0."""
+        """Return the number of elements to draw so that enough are nonzero."""
         return drawn(needed, 1 - (1 - 1 / p) ** 2)
 
     @staticmethod
@@ -323,13 +323,13 @@ class Nonzero:
 
 
 def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Ints) -> Play[Ints]:
-    """Return the given number of shares of elements that are not 0.
+    """Return the given number of shares of nonzero elements.
 
     Args:
         dealer: The party.
         needed: The number of shares.
         dealt: The elements that were drawn.
-        products: The opened products of the elements with their partners. If too few are not 0,
+        products: The opened products of the elements with their partners. If too few are nonzero,
             more elements are drawn, in two rounds.
     """
     kept: Ints = dealt.elements[products != 0]

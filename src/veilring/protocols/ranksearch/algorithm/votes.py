@@ -1,9 +1,9 @@
-"""The votes of the rows within a radius, in whole numbers; and the pooled classifier.
+"""Integer votes of the rows within a radius, and the pooled classifier.
 
 A row within the radius has one vote, or a vote of radius/distance in fixed point. Rows at distance
-0, if there are any, decide alone: they are counted apart, so that nobody has to know the nearest
+0, if any, decide alone: they are counted separately, so that no party has to know the nearest
 distance. A search that ended with at most k rows within the radius needs only the k + 1 nearest
-rows of each party; where rows tie, all rows within it are looked up again.
+rows of each party; for ties, all rows within the radius are looked up again.
 """
 
 from collections.abc import Sequence
@@ -27,29 +27,29 @@ from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.protocols.ring.algorithm.topk import cut_rows
 
 WEIGHT_BITS: Final = 24
-"""Binary digits behind the point of a weighted vote."""
-# A row may be a subnormal distance away. k of these weights, and 2^32 rows that tie with weight 1,
-# stay below 2^64 together for any k that fits a batch.
+"""The number of fractional bits of a weighted vote."""
+# A row may be at a subnormal distance. For any k that fits a batch, k of these weights and 2^32
+# tied rows of weight 1 add up to less than 2^64.
 WEIGHT_MAX: Final = 2.0**20
 TIED_ROWS: Final = 2**32 - 1
-"""All parties together have at most this many rows: votes where rows tie are words of 32 bits."""
+"""The maximum number of rows of all parties together: votes of tied rows are 32-bit words."""
 
 # Distances of 16 MiB: all of 100,000 rows to 1,000 queries would take 800 MB. Weights and the words
 # of votes are as large again, each.
 DISTANCES_AT_ONCE: Final = 2**21
 
 _WORDS: Final = tuple((256**size, np.dtype(f"<u{size}")) for size in (1, 2, 4, 8))
-_NO_LABEL: Final = -1  # of what fills up the nearest rows of a party with fewer
+_NO_LABEL: Final = -1  # pads the nearest rows of a party with fewer rows
 
 
 def word_for(largest: int) -> np.dtype[Any]:
-    """Return the type of the smallest word that holds whole numbers up to the given one."""
+    """Return the smallest word type that holds the given whole number."""
     return next(word for bound, word in _WORDS if largest < bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nearest:
-    """A party's k + 1 nearest rows to each query, ascending; filled up with infinity.
+    """A party's k + 1 nearest rows to each query, ascending; padded with infinity.
 
     Attributes:
         distances: Shape (Q, k + 1).
@@ -82,20 +82,20 @@ class Votes:
     """The votes of one party, or their totals.
 
     Attributes:
-        counts: The rows within the radius by class, shape (Q, classes); where votes are weighted,
-            only those at distance 0, which decide alone if there are any.
-        weighted: Weighted votes in fixed point, of the same shape; none if all votes are alike.
+        counts: The rows within the radius by class, shape (Q, classes); if votes are weighted, only
+            those at distance 0, which decide alone if there are any.
+        weighted: Weighted votes in fixed point, of the same shape; none if all votes count 1.
     """
 
     counts: NDArray[np.uint64]
     weighted: NDArray[np.uint64] | None = None
 
     def arrays(self, tied: NDArray[np.bool_], k: int) -> tuple[NDArray[Any], ...]:
-        """Return the arrays that are added up, each of the smallest words that hold its totals.
+        """Return the arrays to add up, each in the smallest word type that holds its totals.
 
         Args:
             tied: Whether more than k rows may vote, shape (Q,).
-            k: The most rows that vote otherwise.
+            k: The maximum number of rows that vote otherwise.
         """
         few = self.counts[~tied].astype(word_for(k))
         words = few, self.counts[tied].astype(word_for(TIED_ROWS))
@@ -103,7 +103,7 @@ class Votes:
 
     @classmethod
     def of(cls, arrays: Sequence[NDArray[Any]], tied: NDArray[np.bool_]) -> Self:
-        """Return the votes whose arrays are given, or totals of such."""
+        """Return the votes of which these are the arrays or totals of arrays."""
         few, many, *weighted = arrays
         counts = np.empty((len(tied), few.shape[1]), dtype=np.uint64)
         counts[~tied], counts[tied] = few, many
@@ -111,14 +111,14 @@ class Votes:
 
     @property
     def deciding(self) -> NDArray[np.uint64]:
-        """The words that are compared, shape (Q, classes)."""
+        """The words that decide the label, shape (Q, classes)."""
         if self.weighted is None:
             return self.counts
         return np.where(self.counts.any(axis=1, keepdims=True), self.counts, self.weighted)
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """The class of each query with the most votes, the lowest of them if several have them."""
+        """The class with the most votes for each query; ties go to the lowest class."""
         return np.asarray(np.argmax(self.deciding, axis=1), dtype=np.int64)
 
     @property
@@ -145,7 +145,7 @@ def own_votes(
     Args:
         queries: Shape (Q, features).
         rows: The party's rows.
-        nearest: The rows nearest to each query.
+        nearest: The party's nearest rows to each query.
         found: The radii.
         classes: The number of classes.
         weights: The weight of a vote: 1, or radius/distance.
@@ -153,7 +153,7 @@ def own_votes(
     votes = no_votes(len(queries), classes, weights)
     few = np.flatnonzero(~found.tied)
     counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
-    # Flat, numpy adds ten times as fast. What fills up counts nothing, wherever it is added.
+    # On flat arrays, numpy adds ten times faster. Padding has weight 0, in any position.
     at = (few[:, None] * classes + nearest.labels[few]).ravel()
     np.add.at(votes.counts.reshape(-1), at, counts.ravel().astype(np.uint64))
     if votes.weighted is not None:
@@ -173,7 +173,7 @@ def no_votes(queries: int, classes: int, weights: Weights) -> Votes:
 def _count_tied(
     votes: Votes, queries: NDArray[np.float64], rows: Rows, found: Found, weights: Weights
 ) -> None:
-    """Add the votes of all rows within the radius, where rows tie."""
+    """Add the votes of all rows within the radius, for queries with ties."""
     order = np.argsort(rows.labels, kind="stable")
     features = rows.features[order]
     present, starts = np.unique(rows.labels[order], return_index=True)
@@ -191,7 +191,7 @@ def _count_tied(
 def _ballots(
     distances: NDArray[np.float64], radii: NDArray[np.float64], weights: Weights
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
-    """Return which rows count by number, and which weight each has, both of shape (Q, rows)."""
+    """Return whether each row counts by number, and each row's weight, both of shape (Q, rows)."""
     if weights == "uniform":
         return distances <= radii[:, None], np.zeros(0, np.uint64)
     return distances == 0, fixed_weights(radii[:, None], distances)
@@ -223,9 +223,9 @@ def could_be_votes(
 ) -> bool:
     """Return whether vote totals could be those of honest parties, given one party's view.
 
-    They are at least the party's own, and add up to the rows that the search found within the
-    radius: to more where rows tie, since its counts are clipped. Rows at distance 0, which decide
-    weighted votes alone, are no more than those within the lowest threshold.
+    They are at least the party's own, and add up to the number of rows that the search found within
+    the radius, or to more for ties, since counts are clipped. Rows at distance 0, which decide
+    weighted votes alone, are at most those within the lowest threshold.
 
     Args:
         totals: The totals of all parties.
@@ -239,11 +239,11 @@ def could_be_votes(
     rows = totals.counts.sum(axis=1, dtype=np.uint64).astype(np.int64)
     if totals.weighted is None or own.weighted is None:
         return bool(np.where(found.tied, rows >= at_radius, rows == at_radius).all())
-    weighing = at_radius - rows  # those that have to be, or at least as many where rows tie
+    weighing = at_radius - rows  # the exact number, or a lower bound for ties
     weight = totals.weighted.sum(axis=1, dtype=np.uint64) / 2.0**WEIGHT_BITS
     exact = (weighing >= 0) & (weight <= weighing * WEIGHT_MAX)
     bounded = (weighing <= weight) & (found.tied | exact)
-    if at_least is not None:  # where rows tie, it may be clipped
+    if at_least is not None:  # may be clipped for ties
         bounded &= found.tied | (rows <= at_least)
     return bool(bounded.all() and (totals.weighted >= own.weighted).all())
 
@@ -251,8 +251,8 @@ def could_be_votes(
 def most_rows(totals: Votes, found: Found, k: int) -> NDArray[np.int64]:
     """Return a bound on the number of rows within each radius, shape (Q,), from public results.
 
-    It is k where the search ended at k, and k + 1 where rows may tie. With fewer than k rows, the
-    votes bound their number.
+    It is k if the search ended at k, and k + 1 if rows may tie. With fewer than k rows, the votes
+    bound their number.
     """
     votes = totals.counts.sum(axis=1, dtype=np.uint64)
     if totals.weighted is not None:
@@ -263,7 +263,7 @@ def most_rows(totals: Votes, found: Found, k: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The answer about a batch that is computed in one process.
+    """The answer to a batch, computed in one process.
 
     Attributes:
         found: The radii.
@@ -275,7 +275,7 @@ class Ranked:
 
     @property
     def tied_rows(self) -> NDArray[np.int64]:
-        """The rows that vote on each query where rows tie, shape (tied,), each with weight 1."""
+        """The number of voting rows, of weight 1 each, for each query with ties, shape (tied,)."""
         return np.asarray(self.votes.counts[self.found.tied].sum(axis=1), dtype=np.int64)
 
 
@@ -297,10 +297,10 @@ def search_rows(
     arity: int,
     weights: Weights,
 ) -> Ranked:
-    """Search the rows of all parties by the same steps that the parties run.
+    """Search the rows of all parties with the parties' own steps.
 
-    With one party it is the pooled classifier: whether T is below k, equal to it or above does not
-    depend on how rows are dealt, and so neither does anything else.
+    With one party it is the pooled classifier: whether T is below, equal to or above k does not
+    depend on the partition of the rows, so neither does any result.
 
     Args:
         queries: Shape (Q, features).
@@ -309,7 +309,7 @@ def search_rows(
         k: The number of nearest rows that vote.
         upper: A bound that no distance exceeds.
         arity: The number of parts into which a step divides an interval.
-        weights: Whether a vote counts 1, or radius/distance.
+        weights: The weight of a vote: 1, or radius/distance.
     """
     near = [nearest_rows(queries, rows, k) for rows in parts]
 

@@ -1,8 +1,8 @@
-"""Released classifiers: plain arrays and names, which label any number of rows for free.
+"""Released classifiers: plain arrays and names that label any number of rows at no cost.
 
 Rows are encoded and scaled into [0, 1] by the public schema of the release. Each classifier returns
-a score for each class, and the label with the highest. `as_document` converts a classifier to
-values that JSON can express, and `from_document` reads them back and refuses invalid ones.
+a score for each class, and the label with the highest score. `as_document` converts a classifier to
+values that JSON can express, and `from_document` reads them back and rejects invalid ones.
 """
 
 from abc import ABC, abstractmethod
@@ -20,18 +20,18 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require_that
 from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees, cell_of
 
-# The numbers of the rows that are scored at once: half a MiB, which stays in the cache of a core.
+# The numbers in the rows scored at once: half a MiB, which stays in the cache of a core.
 _BLOCK: Final = 2**16
-# A grid of more features has more cells than a machine has bytes, at two cells a side.
+# A grid of more features has more cells than a machine has bytes, even at two cells per side.
 _GRID_FEATURES_MAX: Final = 63
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classifier(ABC):
-    """A classifier that was made of a released sum. Public.
+    """A classifier made from a released sum. Public.
 
     Attributes:
-        classes: The names of the classes; labels are positions in it.
+        classes: The names of the classes; labels are positions among them.
     """
 
     KIND: ClassVar[str]
@@ -52,7 +52,7 @@ class Classifier(ABC):
     def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]: ...
 
     def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a score for each row and class, shape (rows, classes): the highest wins.
+        """Return a score for each row and class, shape (rows, classes); the highest score wins.
 
         Args:
             rows: Shape (rows, features), in [0, 1], encoded by the public schema.
@@ -61,7 +61,7 @@ class Classifier(ABC):
             InputError: If the number of features differs from the release's.
         """
         require_that(
-            rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (what a table is)
+            rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (the axes of a table)
             "rows",
             f"rows has the shape {rows.shape}; it must be (rows, {self.width})",
         )
@@ -81,7 +81,7 @@ class Classifier(ABC):
         return np.asarray(self.scores(rows).argmax(axis=1))
 
     def predict_proba(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return estimated probabilities, shape (rows, classes), each row with a sum of 1.
+        """Return estimated probabilities, shape (rows, classes), where each row adds up to 1.
 
         Args:
             rows: As in `scores`.
@@ -101,14 +101,14 @@ class Classifier(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectionClassifier(Classifier):
-    """Linear in the direction of a row from the origin of a frame.
+    """A linear classifier of the direction of a row from the origin of a frame.
 
     Attributes:
-        origin: Shape (features,), of the frame.
-        units: Shape (features,), of the frame.
+        origin: The origin of the frame, shape (features,).
+        units: The units of the frame, shape (features,).
         weights: Shape (classes, features).
         biases: Shape (classes,).
-        calibrated: Whether scores estimate log-probabilities, like those of a discriminant.
+        calibrated: Whether scores estimate log-probabilities, as those of a discriminant do.
     """
 
     KIND: ClassVar[str] = "directions"
@@ -147,7 +147,7 @@ class CountsClassifier(Classifier):
     Attributes:
         features: The number of features of a row.
         numbers: The positions of the features that are numbers.
-        cuts: The number of equal bins of each of them.
+        cuts: The number of equal bins of each of these features.
         firsts: The first feature of each column of categories.
         values: The number of values of each column of categories.
         log_priors: Shape (classes,).
@@ -194,7 +194,7 @@ class CountsClassifier(Classifier):
         bins = self._bins
         placed = bins.place(rows)
         starts = np.cumsum((0, *bins.sizes))
-        # One matrix product instead of a look-up in each column; the last bin stands for none.
+        # One matrix product replaces a look-up per column; the last bin means no bin.
         chosen = np.where(placed >= 0, placed + starts[:-1], starts[-1])
         one_hot = np.zeros((len(rows), starts[-1] + 1))
         one_hot[np.arange(len(rows))[:, None], chosen] = 1.0
@@ -203,11 +203,11 @@ class CountsClassifier(Classifier):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridClassifier(Classifier):
-    """The shares of classes in each cell of a grid.
+    """A classifier by the class frequencies in each cell of a grid.
 
     Attributes:
         features: The number of features of a row.
-        side: Cells on each side.
+        side: The number of cells per side.
         log_shares: Shape (side ** features, classes).
     """
 
@@ -220,7 +220,7 @@ class GridClassifier(Classifier):
     def __post_init__(self) -> None:
         sane = self.features >= 1 and self.side >= 1
         require_that(sane, "side", "a grid needs at least one feature and one cell per side")
-        # A file may contain any numbers: powers beyond the size of any array are not computed.
+        # A file may contain any numbers: powers too large for any array are not computed.
         small = self.side <= len(self.log_shares) and self.features <= _GRID_FEATURES_MAX
         require_that(small, "side", "a grid has fewer cells than its sides imply")
         shape = (self.side**self.features, len(self.classes))
@@ -240,11 +240,11 @@ class GridClassifier(Classifier):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreesClassifier(Classifier):
-    """The mean of the leaves' distributions over several trees.
+    """A classifier by the mean of the leaves' distributions over several trees.
 
     Attributes:
         features: The number of features of a row.
-        tested: Shape (trees, inner nodes), which feature each inner node tests.
+        tested: The feature that each inner node tests, shape (trees, inner nodes).
         cuts: The thresholds, same shape.
         log_shares: Shape (trees, leaves, classes).
     """
@@ -292,10 +292,10 @@ _KINDS: Final[Mapping[str, type[Classifier]]] = MappingProxyType(
 
 
 def as_document(classifier: Classifier) -> dict[str, Any]:
-    """Return a classifier as values that JSON can express: its kind, and its fields by name.
+    """Return a classifier as values that JSON can express: its kind and its fields by name.
 
     Raises:
-        InputError: If its class is not from this module, so that nobody could read the document.
+        InputError: If its class is not from this module: no program could read the document.
     """
     require_that(
         _KINDS.get(getattr(classifier, "KIND", "")) is type(classifier),
@@ -310,7 +310,7 @@ def as_document(classifier: Classifier) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any]) -> Classifier:
-    """Return the classifier that `as_document` turned into a document.
+    """Return the classifier in a document of `as_document`.
 
     Raises:
         InputError: If the kind is unknown, a field is missing, unknown or of another type, or the

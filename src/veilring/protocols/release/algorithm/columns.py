@@ -1,9 +1,9 @@
-"""Rows by their public schema: about a frame, in the bins of columns, and in leaves of trees.
+"""Transformations of rows by their public schema: frames, bins of columns, and leaves of trees.
 
 A number in [0, 1] becomes `x - 1/2`, and a category of k values becomes `(one-hot - 1/k) / 2`. So
 the block of each column has a squared L2 norm of at most 1/4, and no column outweighs another.
 
-Trees are drawn from a public seed without looking at any row: extremely randomised trees (Geurts,
+Trees are drawn from a public seed, independently of all rows: extremely randomised trees (Geurts,
 Ernst and Wehenkel 2006) that do not choose among cuts.
 """
 
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from veilring.data.table import Features
 from veilring.privacy.checks import require_that
 
-# Equal bins of a numeric column, and the number of columns from which on there are only two: with
-# more columns each gets a smaller share of the budget, so more bins would contain mostly noise.
+# Equal bins of a numeric column, and the number of columns above which there are only two: with
+# more columns, each gets a smaller part of the budget, so more bins would contain mostly noise.
 BINS: Final = 4
 BINS_OF_MANY: Final = 2
 MANY_COLUMNS: Final = 40
-# More trees, or deeper ones, split the budget, or the rows, into ever less.
+# More trees would split the budget further, and deeper trees the rows.
 TREES: Final = 8
 DEPTH: Final = 7
 
@@ -32,7 +32,7 @@ class Frame:
     """The public reference frame of rows: an origin, and a unit for each feature.
 
     Attributes:
-        origin: Shape (features,), in [0, 1]: the features of a row that has no direction.
+        origin: Shape (features,), in [0, 1]: the features of a row without a direction.
         units: Shape (features,), above 0: the factor of each feature.
     """
 
@@ -55,7 +55,7 @@ class Frame:
 
     @classmethod
     def middle(cls, features: Features) -> Self:
-        """Return the middle of each column: 1/2 of a number, 1/k of each of k categories."""
+        """Return the frame at the middle of each column: 1/2 for numbers, 1/k for k categories."""
         origin, units = np.full(len(features), 0.5), np.ones(len(features))
         for each in features.categories:
             origin[each.features] = 1 / len(each.values)
@@ -65,11 +65,11 @@ class Frame:
     def about(
         self, centre: NDArray[np.float64], spread: NDArray[np.float64] | None = None
     ) -> "Frame":
-        """Return the frame about a point of this one.
+        """Return the frame around a point of this frame.
 
         Args:
             centre: Shape (features,), in the coordinates of this frame.
-            spread: Shape (features,), above 0, the values that become 1; by default units are
+            spread: Shape (features,), above 0: the values that become 1; by default units are
                 unchanged.
         """
         units = self.units if spread is None else self.units / spread
@@ -92,13 +92,13 @@ class Frame:
         return np.asarray((rows - self.origin) * self.units)
 
     def directions(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the unit vector from the origin to each row; a row at the origin has none, 0.
+        """Return the unit vector from the origin to each row; 0 for a row at the origin.
 
         Args:
             rows: Shape (rows, features), in [0, 1].
         """
         placed = self.place(rows)
-        # By the largest entry first, since the squares of tiny entries would vanish.
+        # Dividing by the largest entry first keeps the squares of tiny entries from vanishing.
         largest = np.abs(placed).max(axis=1, initial=0.0, keepdims=True)
         placed = np.divide(placed, largest, out=np.zeros_like(placed), where=largest > 0)
         lengths = np.linalg.norm(placed, axis=1, keepdims=True)
@@ -124,7 +124,7 @@ class Bins:
 
     Attributes:
         numbers: The positions of the features that are numbers.
-        cuts: The number of equal bins of each of them.
+        cuts: The number of equal bins of each of these features.
         categories: For each column of categories, its first feature and its number of values.
     """
 
@@ -134,7 +134,7 @@ class Bins:
 
     @classmethod
     def of(cls, features: Features) -> Self:
-        """Return the bins of a schema: by its number of columns, and by its categories."""
+        """Return the bins of a schema, given by its number of columns and its categories."""
         cuts = BINS_OF_MANY if count_columns(features) >= MANY_COLUMNS else BINS
         categories = tuple((each.first, len(each.values)) for each in features.categories)
         return cls(tuple(numeric_features(features).tolist()), cuts, categories)
@@ -145,9 +145,9 @@ class Bins:
         return (self.cuts,) * len(self.numbers) + tuple(values for _, values in self.categories)
 
     def place(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the bin of each column of each row, shape (rows, columns), or -1 if it has none.
+        """Return the bin of each column of each row, shape (rows, columns), or -1 without a bin.
 
-        A row has no bin in a column of categories whose features are all 0: the value is not
+        A row has no bin in a column of categories if its features there are all 0: the value is not
         public.
 
         Args:
@@ -162,18 +162,19 @@ class Bins:
 
 
 def cell_of(values: NDArray[np.float64], cuts: int) -> NDArray[np.int64]:
-    """Return which of the given number of equal bins of [0, 1] each value is in."""
+    """Return the bin of each value among the given number of equal bins of [0, 1]."""
     return np.minimum((values * cuts).astype(np.int64), cuts - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """Complete binary trees of one depth, drawn without looking at any row. Public.
+    """Complete binary trees of one depth, drawn independently of all rows. Public.
 
     Attributes:
-        tested: Shape (trees, 2 ** depth - 1), which feature each inner node tests; the children of
-            node i are 2 i + 1 and 2 i + 2.
-        cuts: The same shape: a row goes to the second child if its value is at least this.
+        tested: The feature that each inner node tests, shape (trees, 2 ** depth - 1); the children
+            of node i are 2 i + 1 and 2 i + 2.
+        cuts: The thresholds, same shape: a row goes to the second child if its value is at least
+            the threshold.
     """
 
     tested: NDArray[np.int64]

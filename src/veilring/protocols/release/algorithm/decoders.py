@@ -1,8 +1,8 @@
-"""From a released sum to a classifier: how much of it is noise is known, and is used.
+"""Decoders from released sums to classifiers, which use the known amount of noise.
 
-All of this is post-processing: it costs no privacy. Sums are in units of a row, not of the scale of
-whole numbers, and `noise` is the standard deviation of each number in the same unit. With a noise
-of 0 each decoder is the textbook's: the nearest class mean, a linear discriminant with a ridge of
+All of this is post-processing: it costs no privacy. Sums are in units of a row, not in scaled whole
+numbers, and `noise` is the standard deviation of each number in the same unit. With a noise of 0,
+each decoder is the textbook method: the nearest class mean, a linear discriminant with a ridge of
 one per cent of the mean eigenvalue, naive Bayes, the majority of a cell.
 """
 
@@ -20,30 +20,30 @@ from veilring.protocols.release.algorithm.classifiers import (
 )
 from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees
 
-# Added to each eigenvalue, as a share of their mean: a covariance without noise needs it, too.
+# Added to each eigenvalue, relative to their mean: a covariance without noise needs it, too.
 RIDGE: Final = 0.01
-# A share of the noise, added to each count of naive Bayes: up to 0.3 is as good, and 1 costs two
-# points.
+# Added to each count of naive Bayes, relative to the noise: values up to 0.3 are equally good, and
+# 1 costs two points.
 SMOOTHING: Final = 0.1
 # Without noise, this keeps a count of 0 from excluding a class.
 SMOOTHING_MIN: Final = 1e-3
-# The minimum spread of a feature, as a share of the widest: constant features stay near 0.
+# The minimum spread of a feature, relative to the widest: constant features stay near 0.
 SPREAD_MIN: Final = 0.02
-# The decay of counts around a cell of a grid with the distance, from the cell alone to all cells.
+# The decay of counts with the distance from a cell of a grid, from the cell alone to all cells.
 DECAYS: Final = tuple(tenths / 10 for tenths in range(11))
 # The standard deviations by which a class must lead. Accuracy is flat between 1 and 2.
 LEAD: Final = 1.5
 # The minimum noise to assume, in rows: without any, an empty cell still has no leader.
 QUIET: Final = 0.01
-# A share of the noise, added to each count of a leaf: twice or half of it is no better.
+# Added to each count of a leaf, relative to the noise: twice or half of it is no better.
 LEAF_SMOOTHING: Final = 0.5
 
 
 def decode_centre(sums: NDArray[np.float64], middle: Frame, rows: int, noise: float) -> Frame:
-    """Return the frame about the released mean, which is nearer to the middle the noisier it is.
+    """Return the frame around the released mean; more noise moves it nearer to the middle.
 
     Args:
-        sums: Shape (features,), of rows about the middle.
+        sums: The sums of rows around the middle, shape (features,).
         middle: The frame in which rows were added up.
         rows: The declared number of rows.
         noise: The standard deviation of each sum.
@@ -52,16 +52,17 @@ def decode_centre(sums: NDArray[np.float64], middle: Frame, rows: int, noise: fl
 
 
 def _released_mean(sums: NDArray[np.float64], rows: int, noise: float) -> NDArray[np.float64]:
-    # The root keeps the length that the mean has without noise. Shortening it by the whole share
-    # leaves all rows to one side of the origin, which costs more than some noise does.
+    # The root keeps the mean's length without noise. Shrinking by the whole fraction would leave
+    # all rows on one side of the origin, which costs more than some noise.
     kept = np.sqrt(keep_share(sums, noise))
     return np.asarray(np.clip(kept * sums / rows, -0.5, 0.5))
 
 
 def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
-    """Return which share of each vector's square is not noise, from 0 to 1, shape (..., 1).
+    """Return the fraction of each vector's square that is not noise, from 0 to 1, shape (..., 1).
 
-    The factor of a vector for the smallest expected error (James and Stein, positive part).
+    It is the factor for each vector with the smallest expected error (James and Stein, positive
+    part).
 
     Args:
         vectors: Shape (..., entries).
@@ -74,12 +75,12 @@ def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64
 
 
 def decode_moments(sums: NDArray[np.float64], middle: Frame, rows: int, noise: float) -> Frame:
-    """Return the frame about the released mean, in units of the released standard deviations.
+    """Return the frame around the released mean, in units of the released standard deviations.
 
-    A variance is at least the standard deviation of its own noise, below which nothing is known.
+    A variance is at least the standard deviation of its own noise, which hides smaller values.
 
     Args:
-        sums: Shape (2, features), of rows about the middle and of twice their squares.
+        sums: The sums of rows around the middle and of twice their squares, shape (2, features).
         middle: The frame in which rows were added up.
         rows: The declared number of rows.
         noise: The standard deviation of each sum.
@@ -94,7 +95,7 @@ def decode_moments(sums: NDArray[np.float64], middle: Frame, rows: int, noise: f
 def decode_means(
     sums: NDArray[np.float64], frame: Frame, classes: tuple[str, ...]
 ) -> DirectionClassifier:
-    """Return the nearest class mean by cosine. A class whose sum is 0 has no direction, and 0.
+    """Return the classifier by nearest class mean in cosine; a class with a sum of 0 scores 0.
 
     Args:
         sums: Shape (classes, features), of directions.
@@ -116,7 +117,7 @@ class DiscriminantNoise(NamedTuple):
         sums: The noise of the sums of directions by class.
         counts: The noise of the numbers of rows.
         second: The noise of the sum of `u u^T`: of its diagonal entries, and sqrt(2) times that of
-            others.
+            other entries.
     """
 
     sums: float
@@ -138,8 +139,8 @@ def decode_discriminant(
 
     Args:
         sums: Shape (classes, features), of directions u.
-        counts: Shape (classes,), rows.
-        second: Shape (features, features), the sum of `u u^T`.
+        counts: The numbers of rows, shape (classes,).
+        second: The sum of `u u^T`, shape (features, features).
         frame: The frame of the rows.
         classes: The names of the classes.
         kappa: The number of spectral norms of the noise to add to each eigenvalue.
@@ -157,13 +158,13 @@ def decode_discriminant(
 
 
 def shrink_counts(counts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
-    """Return numbers of rows, each at least 1, closer to their mean the larger their noise is.
+    """Return numbers of rows, each at least 1, shrunk towards their mean according to the noise.
 
-    The weight of their mean is the share of noise in their variance (James and Stein).
+    The weight of their mean is the fraction of noise in their variance (James and Stein).
 
     Args:
         counts: Shape (classes,).
-        noise: The standard deviation of each.
+        noise: The standard deviation of each count.
     """
     mean = max(float(counts.mean()), 1.0)
     spread = float(np.mean((counts - mean) ** 2))
@@ -174,11 +175,11 @@ def shrink_counts(counts: NDArray[np.float64], noise: float) -> NDArray[np.float
 def shrink_means(
     sums: NDArray[np.float64], sizes: NDArray[np.float64], noise: float
 ) -> NDArray[np.float64]:
-    """Return class means, each nearer to 0 the more of its length is noise; at most 1 long.
+    """Return class means shrunk towards 0 according to the noise, each of norm at most 1.
 
     Args:
         sums: Shape (classes, features), of directions.
-        sizes: Shape (classes,), rows, at least 1.
+        sizes: The numbers of rows, shape (classes,), at least 1.
         noise: The standard deviation of each sum.
     """
     means = keep_share(sums, noise) * sums / sizes[:, None]
@@ -189,7 +190,7 @@ def shrink_means(
 def lift_eigenvalues(
     matrix: NDArray[np.float64], floor: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return eigenvalues above 0 and their vectors: of the same trace, with noise drowned.
+    """Return positive eigenvalues and their vectors, of the same trace but with less noise.
 
     Negative eigenvalues become 0; each is increased by the floor and `RIDGE` of their mean; all are
     then scaled to the old trace, so that distances keep their size relative to the priors.
@@ -207,7 +208,7 @@ def lift_eigenvalues(
 def decode_counts(
     counts: NDArray[np.float64], bins: Bins, classes: tuple[str, ...], noise: float
 ) -> CountsClassifier:
-    """Return naive Bayes: shares of bins by class, smoothed towards those of all classes together.
+    """Return naive Bayes: bin frequencies by class, smoothed towards those of all classes.
 
     Args:
         counts: Shape (classes, bins of all columns).
@@ -240,11 +241,12 @@ def decode_counts(
 def decode_grid(
     counts: NDArray[np.float64], classes: tuple[str, ...], noise: float
 ) -> GridClassifier:
-    """Return the shares of classes around each cell, as near to it as the noise allows.
+    """Return the class frequencies around each cell, as local as the noise allows.
 
-    Counts around a cell are added up with the weight `decay ** distance`, for growing decays, until
-    the first class leads the second by `LEAD` standard deviations of the noise on their difference.
-    If it never does, the decay with the largest lead relative to its noise is used.
+    Counts around a cell are added with the weight `decay ** distance`, for increasing decays, until
+    the largest class leads the second by `LEAD` standard deviations of the noise on their
+    difference. If no decay reaches this, the one with the largest lead relative to its noise is
+    used.
 
     Args:
         counts: Shape (classes, side, side, …).
@@ -271,14 +273,14 @@ def decode_grid(
 def _spread(
     values: NDArray[np.float64], weights: NDArray[np.float64], first: int
 ) -> NDArray[np.float64]:
-    """Return the weighted sums around each cell: the weights multiply along the grid's axes."""
+    """Return the weighted sums around each cell; weights multiply along the grid's axes."""
     for axis in range(first, values.ndim):
         values = np.moveaxis(np.tensordot(weights, values, (1, axis)), 0, axis)
     return values
 
 
 def _leads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return by how much the first class leads the second; all there is, if there is one class."""
+    """Return the lead of the largest class over the second; with one class, its whole count."""
     if len(sums) == 1:
         return np.asarray(sums[0])
     second, first = np.partition(sums, -2, axis=0)[-2:]
@@ -292,7 +294,7 @@ def decode_trees(
     classes: tuple[str, ...],
     noise: float,
 ) -> TreesClassifier:
-    """Return the shares of classes in each leaf, smoothed by the noise.
+    """Return the class frequencies in each leaf, smoothed according to the noise.
 
     Args:
         counts: Shape (trees, leaves, classes).

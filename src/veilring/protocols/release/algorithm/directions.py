@@ -1,14 +1,14 @@
-"""Sums of directions: class means and a linear discriminant, and the frame that they are about.
+"""Sums of directions, for class means and a linear discriminant, and sums for their frame.
 
-A row counts by its direction from the origin of a frame, so each has norm 1 wherever it is (Wahdany
-et al., "Beyond the mean: differentially private prototypes", AAAI 2025). A frame around the rows'
-own centre separates directions better than the middle of the ranges. It must be released first,
-with noise, by a sum of its own: the `Centre`, or the `Moments` for the spread of each feature too.
+A row counts by its direction from the origin of a frame, so every row has norm 1 (Wahdany et al.,
+"Beyond the mean: differentially private prototypes", AAAI 2025). A frame around the rows' own
+centre separates directions better than the middle of the ranges. It must be released first, as a
+separate noisy sum: the `Centre`, or the `Moments` with the spread of each feature.
 
-The discriminant releases the ingredients of a pooled covariance: the sums by class of u, the
-numbers of rows, and the sum of `u u^T`, weighted so that the last, which has the most numbers, gets
-most of the bound. Off-diagonal entries are counted once, times sqrt(2): the vector then has the
-Frobenius norm of the matrix, which is 1.
+The discriminant releases the parts of a pooled covariance: the sums of u by class, the numbers of
+rows, and the sum of `u u^T`, weighted so that the last, which has the most numbers, gets most of
+the bound. Off-diagonal entries are counted once, times sqrt(2): the vector then has the Frobenius
+norm of the matrix, which is 1.
 """
 
 from dataclasses import dataclass
@@ -49,8 +49,8 @@ L1_SCALE: Final = 2**14
 """The steps in 1 under Laplace noise. It is less, since the table of an exact Pólya share grows
 with `scale / epsilon`: at epsilon = 1 it is 2**14, and may be 2**15."""
 # The weights of counts and of the second moment relative to the sums by class, and their squares.
-# From 0.2 to 0.4 and from 0.5 to 0.7 accuracies are equal within their errors; a second moment of
-# weight 1 costs two points if there are many classes.
+# From 0.2 to 0.4 and from 0.5 to 0.7, accuracies are equal within their errors; a second moment of
+# weight 1 costs two points with many classes.
 COUNT_WEIGHT: Final = 0.3
 SECOND_WEIGHT: Final = 0.7
 DISCRIMINANT_SQUARE: Final = 1 + Fraction(9, 100) + Fraction(49, 100)
@@ -58,17 +58,16 @@ DISCRIMINANT_SQUARE: Final = 1 + Fraction(9, 100) + Fraction(49, 100)
 
 @dataclass(frozen=True, slots=True)
 class Centre(Statistic[Frame]):
-    """The sum of rows about the middle of their ranges: a first release, for a frame.
+    """The sum of rows around the middle of their ranges: a first release, for a frame.
 
     Attributes:
         features: The public schema.
         rows: The declared number of rows, at least 1.
         norm: The norm of the bound.
         scale: The steps in 1.
-        reach: The maximum L2 norm of a row around the middle, if a smaller one than that of the
-            schema is publicly known, such as 1/2 for embeddings of norm 1 in the ranges [-1, 1];
-            longer rows are shortened. 0, the default, stands for that of the schema. Only for
-            `"l2"`.
+        reach: The maximum L2 norm of a row around the middle, if a smaller norm than the schema's
+            is publicly known, such as 1/2 for embeddings of norm 1 in the ranges [-1, 1]; longer
+            rows are shortened. The default, 0, means the schema's. Only for `"l2"`.
 
     Raises:
         InputError: If a number is out of range.
@@ -114,7 +113,7 @@ class Centre(Statistic[Frame]):
 
 @dataclass(frozen=True, slots=True)
 class Moments(Statistic[Frame]):
-    """The sums of rows about the middle, and of twice their squares: a first release, for a frame.
+    """The sums of rows around the middle and of twice their squares: a first release, for a frame.
 
     Attributes:
         features: The public schema.
@@ -198,7 +197,7 @@ class ClassMeans(Statistic[DirectionClassifier]):
         scale: The steps in 1.
 
     Raises:
-        InputError: If the frame is of other features, or the scale is out of range.
+        InputError: If the frame has another number of features, or the scale is out of range.
     """
 
     features: Features
@@ -246,7 +245,7 @@ class ClassMeans(Statistic[DirectionClassifier]):
 
 @dataclass(frozen=True, slots=True)
 class Discriminant(Statistic[DirectionClassifier]):
-    """Sums by class of directions u, the numbers of rows, and the sum of `u u^T`; L2 only.
+    """Sums of directions u by class, the numbers of rows, and the sum of `u u^T`; L2 only.
 
     Attributes:
         features: The public schema.
@@ -256,7 +255,7 @@ class Discriminant(Statistic[DirectionClassifier]):
         scale: The steps in 1.
 
     Raises:
-        InputError: If the frame is of other features, or a number is out of range.
+        InputError: If the frame has another number of features, or a number is out of range.
     """
 
     features: Features
@@ -327,7 +326,7 @@ class Discriminant(Statistic[DirectionClassifier]):
 
 
 def require_labels(labels: NDArray[np.int64], features: Features) -> None:
-    """Refuse labels that are no positions of the public classes."""
+    """Reject labels that are not positions of the public classes."""
     require_that(
         bool(((labels >= 0) & (labels < len(features.classes))).all()),
         "labels",

@@ -1,4 +1,4 @@
-"""Distributed noise of released sums: the share of each party, its cost and its size.
+"""Distributed noise for released sums: each party's share, the privacy cost and the size.
 
 Of n parties c may collude, the observer of the result included, and l may be lost. Each party draws
 its share as one of m = n - c - l, so the honest shares that are certainly present make up all of
@@ -6,7 +6,7 @@ the noise; the shares beyond these are post-processing. An owner is n = 1.
 
 Neighbouring data sets differ by one row of one party, added or removed. A sum adds vectors of whole
 numbers: a row's real vector times a public scale S, truncated toward zero, so its L1 norm is at
-most S L1, or its squared L2 norm at most S**2 L2**2. Everything here is in these whole numbers;
+most S L1, or its squared L2 norm at most S**2 L2**2. All values here are in these whole numbers;
 divide by S for the units of the statistic.
 
 A release may consist of two sums, the second one of rows around a centre from the first. The noise
@@ -41,25 +41,24 @@ Account = ZCDP | RenyiDP | PureDP
 Norm = Literal["l1", "l2"]
 
 SIGMA_MIN: Final = 3
-"""The minimum standard deviation of a share: the accounting of their sum is near its ideal from
-here on."""
+"""The minimum standard deviation of a share, above which the accounting of sums is nearly ideal."""
 CENTRE_SHARE: Final = Fraction(3, 20)
-"""The share of the budget for a first sum: more harms the second, and less misplaces the centre."""
+"""The part of the budget for a first sum: more harms the second, and less misplaces the centre."""
 EPSILON_MAX: Final = 1000
-"""Beyond any meaning, and below the point where the accountants lose digits."""
+"""A meaninglessly large epsilon, still below the point where the accountants lose digits."""
 ROOM_DEVIATIONS: Final = 40
-"""The room of a word for noise besides the rows, in standard deviations of the noise."""
+"""The space reserved for noise in a word, in standard deviations of the noise."""
 
 # Words are added modulo 2**64, and read with a sign.
 _WORD_MAX: Final = 2**63 - 1
-# All parties compute the same sigma, though the last bits of their logarithms may differ.
+# All parties compute the same sigma, even if the last bits of their logarithms differ.
 _SIGMA_STEPS: Final = 2**16
-# The widest share: a draw is at most many times as wide, and still fits into a word.
+# The widest share; a draw may be many times as wide, and still fits into a word.
 _SIGMA_MAX: Final[dict[str, float]] = {
     "gaussian": 2.0**39,
     "skellam": math.sqrt(SKELLAM_VARIANCE_MAX),
 }
-# The allowance for rounding up, and for the accounting of a law relative to the ideal one.
+# The allowance for rounding up, and for a law's accounting relative to the ideal.
 _SPARE: Final = 2.0
 _WHOLE: Final = (Fraction(1),)
 
@@ -71,13 +70,13 @@ def tolerated_default(parties: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whose shares of the noise count.
+    """The parties whose shares of the noise count.
 
     Attributes:
         parties: n, at least 1.
-        tolerated: c, the number of parties that may collude: including the observer, unless it is
-            an outsider.
-        lost: l, how many more may be missing when the sum is opened.
+        tolerated: c, the number of parties that may collude, including the observer unless it is an
+            outsider.
+        lost: l, the number of further parties that may be missing when the sum is opened.
 
     Raises:
         InputError: If a number is out of range, or no share is left.
@@ -110,13 +109,13 @@ class Trust:
 
     @property
     def factor(self) -> Fraction:
-        """The variance of all shares over that of an owner's noise, f = n / m."""
+        """The variance of all shares relative to that of an owner's noise, f = n / m."""
         return Fraction(self.parties, self.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """By which vector of whole numbers one row changes a sum, at most.
+    """The largest vector of whole numbers by which one row changes a sum.
 
     Attributes:
         norm: The bounded norm.
@@ -138,19 +137,19 @@ class Sensitivity:
 
     @property
     def absolute(self) -> int:
-        """The sum of absolute values, at most; whole numbers have no more than their squares."""
+        """The maximum sum of absolute values; for whole numbers, squares bound it."""
         if self.norm == "l1":
             return self.most
         return min(self.most, math.isqrt(self.most * self.dimensions))
 
     @property
     def squares(self) -> int:
-        """The sum of squares, at most."""
+        """The maximum sum of squares."""
         return self.most if self.norm == "l2" else self.most**2
 
     @property
     def length(self) -> float:
-        """The L2 norm, at most: rounded up."""
+        """The maximum L2 norm, rounded up."""
         root = math.sqrt(self.squares)
         return root if Fraction(root) ** 2 >= self.squares else math.nextafter(root, math.inf)
 
@@ -162,14 +161,14 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class SumNoise:
-    """The noise of one sum, of which each party draws a share; `plan_noise` chooses it.
+    """The noise of one sum, of which each party draws a share. Create it with `plan_noise`.
 
     Attributes:
         law: The law of a share.
-        spread: A share's sigma, for Skellam the root of its variance; for Laplace the scale b of
-            the noise of m shares.
-        sensitivity: By how much a row changes the sum.
-        trust: Whose shares count.
+        spread: A share's sigma; for Skellam the root of its variance, and for Laplace the scale b
+            of the noise of m shares.
+        sensitivity: The maximum change of the sum by one row.
+        trust: The parties whose shares count.
     """
 
     law: Law
@@ -181,7 +180,7 @@ class SumNoise:
         """Draw a party's share, shape (dimensions,).
 
         Args:
-            rng: The party's own randomness, a secret.
+            rng: The party's own secret randomness.
         """
         shape = self.sensitivity.dimensions
         if self.law == "gaussian":
@@ -223,7 +222,7 @@ class SumNoise:
         return math.sqrt(added) * float(self.spread)
 
     def require_room(self, rows: int) -> None:
-        """Refuse a sum that may not fit into words of 64 bits.
+        """Reject a sum that may not fit into 64-bit words.
 
         Args:
             rows: The maximum total number of rows, a public number.
@@ -251,20 +250,20 @@ def plan_noise(
     *,
     weights: Sequence[Fraction] = _WHOLE,
 ) -> tuple[SumNoise, ...]:
-    """Return the smallest noise with which some sums together are (epsilon, delta)-DP.
+    """Return the smallest noise with which several sums together are (epsilon, delta)-DP.
 
     Args:
         law: The law of a share; `"laplace"` is pure.
         epsilon: The target, above 0 and at most `EPSILON_MAX`.
         delta: The target, in (0, 1); 0 for `"laplace"`.
-        trust: Whose shares count.
-        sums: By how much a row changes each sum.
+        trust: The parties whose shares count.
+        sums: The maximum change of each sum by one row.
         weights: The part of the budget for each sum, of 1 / sigma**2 or of epsilon; they add up
             to 1.
 
     Raises:
         InputError: If a value is out of range, whole numbers are too coarse for the account or too
-            fine for the law, or a sensitivity is not of the norm that the law needs.
+            fine for the law, or a sensitivity is in another norm than the law needs.
     """
     require_choice("law", law, Law)
     require(0 < epsilon <= EPSILON_MAX, "epsilon", epsilon, f"above 0 and at most {EPSILON_MAX}")
@@ -310,7 +309,7 @@ def scale_for(
         law: The law of a share.
         epsilon: The target of all sums.
         delta: The target of all sums.
-        trust: Whose shares count.
+        trust: The parties whose shares count.
         bound: The maximum for a row's real vector: the L1 norm for `"laplace"`, otherwise the
             squared L2 norm.
         most: The largest useful scale, at least 1.
@@ -337,10 +336,10 @@ def scale_for(
 
 
 def account_of(noises: Sequence[SumNoise], missing: int | None = None) -> Account:
-    """Return the combined guarantee of some sums, the later of which may depend on the earlier.
+    """Return the combined guarantee of sums, the later of which may depend on the earlier.
 
     Args:
-        noises: The noise of each, all of one law.
+        noises: The noise of each sum, all of one law.
         missing: As in `SumNoise.account`.
 
     Raises:
@@ -353,9 +352,10 @@ def account_of(noises: Sequence[SumNoise], missing: int | None = None) -> Accoun
 
 
 def rule_deviation(epsilon: float, delta: float, trust: Trust) -> float:
-    """Return the noise at L2 = 1 by which public rules choose a statistic, s.
+    """Return s, the noise at L2 = 1 by which public rules choose a statistic.
 
-    It is that of the analytic Gaussian mechanism times the root of f: a yardstick, not an account.
+    It is the noise of the analytic Gaussian mechanism times the root of f, for comparison only; it
+    is not an account.
 
     Raises:
         InputError: If epsilon or delta is outside its range.
@@ -364,7 +364,7 @@ def rule_deviation(epsilon: float, delta: float, trust: Trust) -> float:
 
 
 def _parts(epsilon: float, weights: Sequence[Fraction]) -> list[Fraction]:
-    """Divide epsilon into floats that add up to it, exactly."""
+    """Divide epsilon into fractions that add up to it exactly."""
     unit = Fraction(math.ulp(epsilon))
     parts = [math.floor(weight * Fraction(epsilon) / unit) * unit for weight in weights[:-1]]
     return [*parts, Fraction(epsilon) - sum(parts)]
@@ -384,7 +384,7 @@ def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
 
 
 def _ideal_sigma(epsilon: float, delta: float, trust: Trust, weight: Fraction) -> float:
-    """Return a share's sigma at L2 = 1 by the ideal account: that of the law is a little more."""
+    """Return a share's sigma at L2 = 1 by the ideal account; the law's is slightly larger."""
     return ZCDP.calibrate(epsilon, delta).sigma() / math.sqrt(weight * trust.shares)
 
 
@@ -393,7 +393,7 @@ def _rounded_up(sigma: float) -> Fraction:
 
 
 def _require_fine(sigma: float) -> None:
-    """Refuse whole numbers that are too coarse for the account of a sum of shares."""
+    """Reject whole numbers that are too coarse for the account of a sum of shares."""
     times = 1 << max(0, math.ceil(math.log2(SIGMA_MIN / sigma)))
     require_that(
         sigma >= SIGMA_MIN,
@@ -405,7 +405,7 @@ def _require_fine(sigma: float) -> None:
 
 
 def _require_drawn(noise: SumNoise) -> None:
-    """Refuse noise that is too wide for its law."""
+    """Reject noise that is too wide for its law."""
     most = _SIGMA_MAX[noise.law]
     require_that(
         noise.spread <= most,

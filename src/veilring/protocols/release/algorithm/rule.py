@@ -1,7 +1,7 @@
-"""The choice of the released statistic: a rule of public numbers alone, which costs no budget.
+"""The choice of the released statistic by public numbers alone, which costs no budget.
 
-It uses the declared number of rows, the schema, epsilon and delta, and by its `Trust` the factor
-(f) by which the parties' noise exceeds an owner's. Its thresholds compare the sum of a class, a
+The rule uses the declared number of rows, the schema, epsilon and delta, and the factor f by which
+the parties' noise exceeds an owner's (see `Trust`). Its thresholds compare the sum of a class, a
 feature or a leaf with the noise on it: if noise dominates, the statistic with fewer numbers is
 chosen.
 """
@@ -62,28 +62,28 @@ Reference = Literal["middle", "centre", "moments"]
 the released centre in units of the released standard deviations."""
 
 DISCRIMINANT_FEATURES_MAX: Final = 150
-"""With more features the second moment has more than 11,000 numbers, and its noise a spectral norm
-that buries all but the largest eigenvalues."""
-# The rows of a class relative to the noise of one number: below, class means have errors of their
-# own size, and a discriminant, whose noise is a quarter larger, does not pay off.
+"""With more features, the second moment has more than 11,000 numbers, and the spectral norm of its
+noise hides all but the largest eigenvalues."""
+# The rows of a class relative to the noise of one number: below this, class means have errors of
+# their own size, and a discriminant, whose noise is a quarter larger, does not pay off.
 _CLASS_MIN: Final = 20.0
 # n / (sqrt(2) s d**1.5) compares a mean eigenvalue of the covariance, n / d, with the spectral norm
-# of its noise, of about s sqrt(2 d). From 2 on most eigenvalues are seen, spreads are released with
-# few per cent of error, and little is left to add to them.
+# of its noise, of about s sqrt(2 d). From 2 on, most eigenvalues exceed the noise, spreads are
+# released with an error of a few per cent, and little needs to be added to them.
 _EIGENVALUES_MIN: Final = 2.0
 _KAPPA_SEEN: Final = 0.3
 _KAPPA_BURIED: Final = 1.0
 # n epsilon / (8 sqrt(2 f) 128 C) is the mean count of a leaf relative to its noise. From a half on,
-# because rows are in few leaves, trees capture dependencies that no product of columns does.
+# since rows concentrate in few leaves, trees capture dependencies that no product of columns does.
 _LEAF_MIN: Final = 0.5
-# The number of tests of a row in all trees, by the number of columns. With fewer, most columns are
-# never used.
+# The number of tests of a row in all trees, relative to the number of columns. With fewer, most
+# columns are never used.
 _TESTS_MIN: Final = 2.0
-# n epsilon 0.15 / (sqrt(2 f) d) is half the range of a column by the noise of the released centre:
-# with less, the centre is lost in it, and the middle of the ranges is the better origin.
+# n epsilon 0.15 / (sqrt(2 f) d) is half the range of a column relative to the noise of the released
+# centre: below this, noise hides the centre, and the middle of the ranges is a better origin.
 _CENTRE_MIN: Final = 1.15
 # The minimum number of steps in 1 of a pure first release, whose scale has to shrink with epsilon:
-# with fewer, the truncation is as large as the differences between centres.
+# with fewer, truncation errors are as large as the differences between centres.
 _CENTRE_STEPS: Final = 16
 
 
@@ -96,9 +96,9 @@ class Plan:
         law: The law of the noise: `"laplace"` for a pure guarantee.
         epsilon: The whole budget.
         delta: 0 for a pure guarantee.
-        trust: Whose shares of the noise count.
+        trust: The parties whose shares of the noise count.
         rows: The declared number of rows.
-        reference: The frame of directions; not the middle if there is a first release.
+        reference: The frame of directions; other than the middle, it needs a first release.
         kappa: The kappa of the discriminant.
         side: The side of the grid.
     """
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The part of the budget of each sum, in their order."""
+        """The part of the budget for each sum, in order."""
         whole = Fraction(1)
         return (whole,) if self.reference == "middle" else (CENTRE_SHARE, whole - CENTRE_SHARE)
 
@@ -135,15 +135,16 @@ def plan_release(
     statistic: Method | Literal["auto"] = "auto",
     law: Literal["gaussian", "skellam"] = "gaussian",
 ) -> Plan:
-    """Return the plan of a release: a pure function of public values.
+    """Return the plan of a release, as a pure function of public values.
 
     Args:
         features: The public schema.
         rows: n, the declared number of rows, at least 1.
         epsilon: The budget, above 0.
-        delta: In [0, 1); 0 for a pure guarantee. A tally may be pure, and so better, also above 0.
-        trust: Whose shares of the noise count.
-        statistic: The statistic, or `"auto"` for the rule's.
+        delta: The δ, in [0, 1); 0 for a pure guarantee. Even above 0, a tally may be pure if that
+            needs less noise.
+        trust: The parties whose shares of the noise count.
+        statistic: The statistic, or `"auto"` for the rule's choice.
         law: The law of noise that is not pure.
 
     Raises:
@@ -180,18 +181,18 @@ def plan_own(
     trust: Trust,
     law: Literal["gaussian", "skellam"] = "gaussian",
 ) -> Plan:
-    """Return the plan of a custom statistic; it is pure if its bound is one of the L1 norm.
+    """Return the plan of a custom statistic; it is pure if the statistic has an L1 bound.
 
     Args:
         statistic: The statistic, with its bound.
         rows: As in `plan_release`, like all other arguments.
         epsilon: The budget.
-        delta: The other part of it.
-        trust: Whose shares of the noise count.
+        delta: The δ of the budget.
+        trust: The parties whose shares of the noise count.
         law: The law of noise that is not pure.
 
     Raises:
-        InputError: If a number is out of range, or delta is 0 and the bound is of the L2 norm.
+        InputError: If a number is out of range, or delta is 0 with an L2 bound.
     """
     require_positive("epsilon", epsilon)
     require_delta(delta, zero=True)
@@ -206,7 +207,7 @@ def plan_own(
 
 
 class _Shape(NamedTuple):
-    """The consequences of the choice of a statistic: see `Plan`."""
+    """The parts of a `Plan` that follow from the choice of a statistic."""
 
     norm: Norm
     reference: Reference = "middle"
@@ -279,19 +280,19 @@ class _Rule:
         return _Shape("l2", "centre", _KAPPA_BURIED)
 
     def _finds_centre(self) -> bool:
-        """Return whether a centre is clear of Laplace noise, and can be released in integers."""
+        """Return whether a centre exceeds its Laplace noise, and can be released in integers."""
         columns, share = count_columns(self.features), float(CENTRE_SHARE)
         seen = self.rows * share / (self.laplace * columns) >= _CENTRE_MIN
         return seen and _CENTRE_STEPS * columns <= POLYA_SCALE_MAX * self.epsilon * share
 
     def _quieter(self, places: int) -> Norm:
-        """Return the norm with less noise if a row adds 1 at some places; of equal ones L1."""
+        """Return the norm with less noise if a row adds 1 at some places; L1 in a tie."""
         louder = self.delta > 0 and places * self.laplace > sqrt(places) * self.deviation
         return "l2" if louder else "l1"
 
 
 def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
-    """Return the statistic of the first release, or none if there is only one release.
+    """Return the statistic of the first release, or None if there is only one release.
 
     Args:
         plan: The plan.
@@ -310,12 +311,12 @@ def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
 def main_statistic(
     plan: Plan, features: Features, public: Generator, frame: Frame | None = None
 ) -> Statistic[Classifier]:
-    """Return the statistic that a classifier is made of; its bound does not depend on the frame.
+    """Return the statistic for the classifier; its bound does not depend on the frame.
 
     Args:
         plan: The plan.
         features: The public schema.
-        public: A source of public randomness, equal at all parties, of which trees are drawn.
+        public: A source of public randomness for drawing trees, equal at all parties.
         frame: The frame decoded from the first release; by default the middle of the ranges.
 
     Raises:
@@ -324,7 +325,7 @@ def main_statistic(
     """
     about = Frame.middle(features) if frame is None else frame
     made = _made(plan, features, public, about)
-    # Pure noise is exact at any scale, and tallies are whole numbers as they are.
+    # Pure noise is exact at any scale, and tallies are already whole numbers.
     if plan.law == "laplace" and plan.method != "means":
         return replace(made, scale=1)
     return replace(made, scale=_scale(plan, made.bound, plan.weights[-1]))
@@ -353,7 +354,7 @@ def _made(
 
 
 def _scale(plan: Plan, finest: Bound, weight: Fraction) -> int:
-    """Return the scale of a statistic, of which the bound at `SCALE_MAX` is given."""
+    """Return the scale of a statistic, given its bound at `SCALE_MAX`."""
     steps = SCALE_MAX if plan.norm == "l1" else SCALE_MAX**2
     return scale_for(
         plan.law,

@@ -1,10 +1,10 @@
-"""A statistic: each row's contribution to the released sum, with its bound.
+"""Statistics: each row's contribution to the released sum, with its bound.
 
 A row adds whole numbers, so that noise on whole numbers protects it exactly
 (`veilring.privacy.noise` explains the leak of floats). A real vector is multiplied by a public
 scale and truncated toward zero. A float vector of norm 1 may be slightly longer: the bound is
-therefore checked in whole numbers, and a vector beyond it is shortened until it holds. Rounding is
-thus part of the bound.
+therefore checked in whole numbers, and a longer vector is shortened until it is within the bound.
+The bound thus includes rounding.
 
 Neighbouring data sets differ by the presence of one row: the bound of one row is the sensitivity of
 the sum. Replacing a row costs twice that.
@@ -24,7 +24,7 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require, require_choice, require_that
 from veilring.protocols.release.algorithm.laws import Norm, Sensitivity
 
-# Squares of a million entries still fit 63 bits, and the noise hides every finer step.
+# The squares of a million entries still fit into 63 bits, and the noise hides finer steps.
 SCALE_MAX: Final = 2**20
 # The numbers of one block of rows: 32 MiB of positions and values.
 _BLOCK: Final = 2**21
@@ -39,7 +39,7 @@ class Bound:
     Attributes:
         norm: The bounded norm.
         most: A whole number of at least 1 that bounds the sum of absolute values (`"l1"`) or the
-            sum of squares (`"l2"`), so no root is rounded.
+            sum of squares (`"l2"`), which avoids rounding a root.
 
     Raises:
         InputError: If the norm is unknown or `most` is out of range.
@@ -80,7 +80,7 @@ class Bound:
         return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
     def holds(self, vectors: NDArray[np.int64]) -> bool:
-        """Return whether each vector is within the bound, whatever its entries are.
+        """Return whether every vector is within the bound, for any entries.
 
         Args:
             vectors: Shape (rows, entries).
@@ -107,14 +107,14 @@ class Entries(NamedTuple):
 
     @classmethod
     def dense(cls, vectors: NDArray[np.int64]) -> Self:
-        """Return the entries of whole vectors, shape (rows, length)."""
+        """Return the entries of dense vectors, shape (rows, length)."""
         return cls(np.broadcast_to(np.arange(vectors.shape[1]), vectors.shape), vectors)
 
 
 class Statistic(ABC, Generic[Decoded_co]):
-    """A sum over rows that is released with noise: implement it for a custom release.
+    """A sum over rows that is released with noise. Subclass it for a custom release.
 
-    `sum` refuses rows whose vectors exceed the stated bound, so a mistake in `entries` ends in an
+    `sum` rejects rows whose vectors exceed the stated bound, so a mistake in `entries` causes an
     error rather than a false guarantee.
     """
 
@@ -126,7 +126,7 @@ class Statistic(ABC, Generic[Decoded_co]):
     @property
     @abstractmethod
     def bound(self) -> Bound:
-        """The bound of a row's contribution. It depends only on public values."""
+        """The bound of a row's contribution, which depends only on public values."""
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -135,7 +135,7 @@ class Statistic(ABC, Generic[Decoded_co]):
 
     @property
     def support(self) -> int:
-        """The maximum number of entries of one row: it determines the size of blocks of rows."""
+        """The maximum number of entries of one row, which determines the size of blocks of rows."""
         return self.length
 
     @abstractmethod
@@ -160,15 +160,15 @@ class Statistic(ABC, Generic[Decoded_co]):
         """
 
     def sum(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum over rows, shape (length,), exactly. Secret.
+        """Return the exact sum over rows, shape (length,). Secret.
 
         Args:
-            rows: Shape (rows, features), in [0, 1]; there may be none.
+            rows: Shape (rows, features), in [0, 1]; may be empty.
             labels: Shape (rows,), positions of the public classes.
 
         Raises:
             InputError: If a shape does not fit, or `entries` exceeds the bound or has positions
-                that do not ascend. No value is shown.
+                that do not ascend. The error shows no value.
         """
         require_that(
             is_table(rows) and labels.shape == rows.shape[:1],
@@ -196,7 +196,7 @@ class Statistic(ABC, Generic[Decoded_co]):
         ends = (
             positions[:, :1],
             positions[:, -1:],
-        )  # of an ascending row the minimum and the maximum
+        )  # the minimum and the maximum of an ascending row
         inside = ascending and bool((ends[0] >= 0).all() and (ends[1] < self.length).all())
         if not inside:
             raise InputError.because(
@@ -214,7 +214,7 @@ class Statistic(ABC, Generic[Decoded_co]):
 
 
 def require_released(noisy: NDArray[np.int64], deviation: float, length: int) -> None:
-    """Refuse a released sum of the wrong length, or a deviation that is negative or not finite."""
+    """Reject a released sum of the wrong length, or a deviation that is negative or not finite."""
     require_that(
         noisy.shape == (length,),
         "noisy",
@@ -224,32 +224,32 @@ def require_released(noisy: NDArray[np.int64], deviation: float, length: int) ->
 
 
 def require_scale(scale: int) -> None:
-    """Refuse a scale out of range."""
+    """Reject a scale that is out of range."""
     require(1 <= scale <= SCALE_MAX, "scale", scale, f"a whole number from 1 to {SCALE_MAX}")
 
 
 def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[np.int64]:
-    """Return whole vectors: scaled, cut off toward zero, and shortened to an L2 or L1 bound.
+    """Return integer vectors: scaled, truncated toward zero, and shortened to an L2 or L1 bound.
 
     Args:
         vectors: Shape (rows, entries), finite.
         scale: The number of steps in 1.
         bound: The bound of the result, which is exact.
     """
-    # Far beyond the bound a square could overflow; the direction is all that matters there.
+    # Far beyond the bound a square could overflow; only the direction matters there.
     reach = bound.value / scale
     high, low = (end(vectors, axis=1, initial=0.0, keepdims=True) for end in (np.max, np.min))
     largest = np.maximum(high, -low)
     if (largest > reach).any():
         vectors = vectors * (reach / np.maximum(largest, reach))
-    return shorten((vectors * scale).astype(np.int64), bound)  # which cuts off toward zero
+    return shorten((vectors * scale).astype(np.int64), bound)  # truncates toward zero
 
 
 def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
-    """Return vectors within a bound, each unchanged if it was so, and otherwise nearly parallel.
+    """Return vectors within a bound; vectors beyond it are shortened, with nearly their direction.
 
     A vector beyond the bound is first shortened in floats, and truncated toward zero; any excess
-    due to rounding is taken off its largest entries, one step at a time.
+    due to rounding is removed from its largest entries, one step at a time.
 
     Args:
         vectors: Shape (rows, entries), no entry much beyond the bound's own value.
@@ -271,10 +271,10 @@ def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
 
 
 def apportion(vectors: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
-    """Return whole vectors whose absolute values add up to the scale: shares of L1 norm 1.
+    """Return integer vectors whose absolute values add up to the scale: an L1 norm of 1.
 
-    Absolute values are rounded down, and the units that are missing go to the largest remainders,
-    of equal ones to the first. A zero vector stays zero.
+    Absolute values are rounded down, and the missing units go to the largest remainders; ties go to
+    the first. A zero vector stays zero.
 
     Args:
         vectors: Shape (rows, entries), finite.
@@ -282,7 +282,7 @@ def apportion(vectors: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
     """
     sizes = np.abs(vectors)
     largest = sizes.max(axis=1, initial=0.0, keepdims=True)
-    # By the largest first: a sum of huge or tiny entries would overflow or lose its digits.
+    # Divided by the largest first: a sum of huge or tiny entries would overflow or lose digits.
     sizes = np.divide(sizes, largest, out=np.zeros_like(sizes), where=largest > 0)
     totals = sizes.sum(axis=1, keepdims=True)
     exact = np.divide(sizes * scale, totals, out=np.zeros_like(sizes), where=totals > 0)

@@ -1,8 +1,8 @@
-"""A release step by step: the sums that are made, their noise, and the model that follows.
+"""The steps of a release: its sums, their noise, and the resulting model.
 
-The parties of a network, an owner alone and a simulation in one process all drive the same
-generator. It yields the next summand, and receives the noisy total. The model is a function of the
-totals and of public values, so everybody with the totals has the same model.
+Networked parties, an owner alone and a simulation in one process all drive the same generator,
+which yields the next summand and receives the noisy total. The model is a function of the totals
+and of public values, so everyone with the totals has the same model.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -33,11 +33,11 @@ class ReleaseParameters:
     Attributes:
         features: The schema of rows.
         plan: The statistic and its noise.
-        own: A custom statistic, instead of the plan's: a dataclass, whose fields parties compare.
+        own: A custom statistic in place of the plan's: a dataclass, whose fields parties compare.
 
     Raises:
-        InputError: If no noise is drawn at the budget, a statistic is too large for its words, or
-            the custom statistic is not a dataclass.
+        InputError: If the budget allows no noise, a statistic is too large for its words, or the
+            custom statistic is not a dataclass.
     """
 
     features: Features
@@ -56,35 +56,35 @@ class ReleaseParameters:
 
     @cached_property
     def digest(self) -> bytes:
-        """The hash of it, and of the noise that follows: another version may plan another."""
+        """The hash of the parameters and of the noise, which may depend on the version."""
         return digest_of(self._given, *(written(noise).encode() for noise in self.noises))
 
     @cached_property
     def _given(self) -> bytes:
-        """The hash of the inputs of the noise."""
+        """The hash of the inputs to the noise."""
         own = "" if self.own is None else written(self.own)
         return digest_of(written(self.features).encode(), written(self.plan).encode(), own.encode())
 
     @cached_property
     def first(self) -> Statistic[Any] | None:
-        """The statistic of the first of two sums; none if there is only one."""
+        """The statistic of the first of two sums; None if there is only one sum."""
         return None if self.own else first_statistic(self.plan, self.features)
 
     def main(self, frame: Any = None) -> Statistic[Classifier]:  # noqa: ANN401  (what the first sum is decoded to)
-        """Return the statistic that the model is made of.
+        """Return the statistic from which the model is made.
 
         Args:
             frame: The frame decoded from the first sum, if there was one.
         """
         if self.own:
             return self.own
-        # Trees are drawn by it, which need not be secret: only the same at all parties.
+        # The seed of the trees need not be secret, only equal at all parties.
         public = Streams(int.from_bytes(self._given[:_SEED_BYTES])).generator("release")
         return main_statistic(self.plan, self.features, public, frame)
 
     @cached_property
     def noises(self) -> tuple[SumNoise, ...]:
-        """The noise of each sum, all of it fixed before the first."""
+        """The noise of each sum, fixed before the first sum."""
         plan, sums = self.plan, [each for each in (self.first, self.main()) if each is not None]
         rows = [each.sensitivity for each in sums]
         return plan_noise(
@@ -102,7 +102,7 @@ class Total(NamedTuple):
 
     Attributes:
         sums: Shape (length,).
-        shares: The number of parties whose rows and noise shares are in it.
+        shares: The number of parties whose rows and noise shares are in the total.
     """
 
     sums: NDArray[np.int64]
@@ -116,18 +116,18 @@ class Step(NamedTuple):
     noise: SumNoise
 
     def draw(self, rows: Rows, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return a party's summand, shape (length,): its rows and its share of the noise. Secret.
+        """Return a party's summand, shape (length,): its rows' sum and its noise share. Secret.
 
         Args:
             rows: The party's rows.
-            rng: Its own randomness.
+            rng: The party's own randomness.
         """
         return self.statistic.sum(rows.features, rows.labels) + self.noise.share(rng)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Released:
-    """A release, equal for everybody with its totals.
+    """A release, equal for everyone with its totals.
 
     Attributes:
         model: The model that labels rows.
@@ -142,7 +142,7 @@ Steps = Generator[Step, Total, Released]
 
 
 def release_steps(parameters: ReleaseParameters) -> Steps:
-    """Yield each step of a release, take its noisy total, and return the release.
+    """Yield each step of a release, receive its noisy total, and return the release.
 
     Args:
         parameters: The public parameters.
@@ -160,7 +160,7 @@ def release_steps(parameters: ReleaseParameters) -> Steps:
 def simulate_release(
     parts: Sequence[Rows], parameters: ReleaseParameters, rngs: Sequence[np.random.Generator]
 ) -> Released:
-    """Release the rows of all parties in one process, by the same steps that the parties run.
+    """Release the rows of all parties in one process, with the parties' own steps.
 
     Args:
         parts: The rows of each party.
@@ -181,7 +181,7 @@ def simulate_draws(
     """Yield the noisy vectors of all parties for each sum, shape (parties, entries).
 
     Args:
-        steps: The steps of a release; the last one is left to be finished.
+        steps: The steps of a release; the caller finishes the last one.
         parts: The rows of each party.
         parameters: The public parameters.
         rngs: The randomness of each party.
@@ -195,14 +195,14 @@ def simulate_draws(
 
 
 def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Released:
-    """Return the release made from totals.
+    """Return the release that results from totals.
 
     Args:
         parameters: The public parameters.
         totals: The noisy total of each sum, in order.
 
     Raises:
-        InputError: If they are more or fewer than the release has, or of other lengths.
+        InputError: If the number or the lengths of the totals differ from the release's.
     """
     require_that(
         len(totals) == len(parameters.noises),
@@ -223,7 +223,7 @@ def released_size(parameters: ReleaseParameters) -> int:
 
 
 def write_release(parameters: ReleaseParameters, released: Released) -> bytes:
-    """Return a release as bytes: the hash of its parameters, and each total after its shares.
+    """Return a release as bytes: the hash of its parameters, then each total's shares and sums.
 
     Args:
         parameters: The public parameters.
@@ -238,10 +238,11 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
 
     Args:
         parameters: The public parameters.
-        kept: Its bytes.
+        kept: The bytes of the release.
 
     Raises:
-        InputError: If they are none, are of other parameters, or have too few parties' noise.
+        InputError: If the bytes are not a release, have other parameters, or contain the noise of
+            too few parties.
     """
     whole = len(kept) == released_size(parameters) and kept.startswith(parameters.digest)
     require_that(whole, "release", "this release was made with other parameters")
@@ -260,7 +261,7 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
 
 
 def finish_release(steps: Steps, total: Total) -> Released:
-    """Return the release that ends with its last total.
+    """Return the release completed by its last total.
 
     Args:
         steps: The state of the release before that total.

@@ -1,10 +1,10 @@
-"""Tallies: the numbers of rows of each class that have a value, fall into a cell or reach a leaf.
+"""Tallies: the numbers of rows of each class with a value, in a cell or in a leaf.
 
-Counts are whole numbers already. A row adds 1 at a fixed number of positions, so the same sum has
-an L1 bound, for pure epsilon, and a smaller L2 bound. A scale above 1 multiplies them: noise of a
-small deviation may need it to stay exact if several parties draw it.
+Counts are whole numbers. A row adds 1 at a fixed number of positions, so the same sum has an L1
+bound, for pure epsilon, and a smaller L2 bound. A scale above 1 multiplies the counts: noise of a
+small deviation may need it to stay exact if several parties draw shares.
 
-Trees are drawn before any row is looked at: only the counts in their leaves cost privacy.
+Trees are drawn independently of the rows, so only the counts in their leaves cost privacy.
 """
 
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ from veilring.protocols.release.algorithm.statistic import (
 )
 
 GRID_COLUMNS_MAX: Final = 4
-"""With more columns even 3 cells per side make more cells than most tables have rows."""
+"""With more columns, even 3 cells per side give more cells than most tables have rows."""
 SIDE_MIN: Final = 3
-"""With fewer cells per side, a class in the middle is cut apart."""
+"""With fewer cells per side, a class in the middle is split."""
 SIDE_MAX: Final = 32
-"""In four columns this makes a million cells; more would make a sum that is too large to send."""
+"""With four columns this gives a million cells; a sum of more would be too large to send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,13 @@ class LabelledGrid(Statistic[GridClassifier]):
 
     Attributes:
         features: The public schema: up to `GRID_COLUMNS_MAX` columns, all numbers.
-        side: Cells on each side, from 1 to `SIDE_MAX`.
-        norm: The norm of the bound, which is 1 in either.
+        side: The number of cells per side, from 1 to `SIDE_MAX`.
+        norm: The norm of the bound, which is 1 in either norm.
         scale: The number that a row adds to its cell.
 
     Raises:
-        InputError: If a column is no number, there are too many, or a number is out of range.
+        InputError: If a column is not numeric, there are too many columns, or a parameter is out of
+            range.
     """
 
     features: Features
@@ -169,7 +170,7 @@ def fits_grid(features: Features) -> bool:
 
 
 def grid_side(rows: int, columns: int, epsilon: float, factor: float = 1.0) -> int:
-    """Return how many cells a side there are: Su et al. (2016) with a smaller constant.
+    """Return the number of cells per side, as Su et al. (2016) with a smaller constant.
 
     It is `clip((rows epsilon / (3 sqrt(f))) ** (2 / (2 + d)), 3, 32)`, rounded.
 

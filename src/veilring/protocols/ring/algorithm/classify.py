@@ -45,9 +45,9 @@ def local_votes(
     no way to choose among parties, and any choice would reveal more.
 
     With `"distance"` a row's weight is `nearest / distance`, where `nearest` is the first entry of
-    the public result. This is the usual 1 / distance up to a public factor a query, and bounded by
-    1 if the result is exact; it is cut at `MOST_WEIGHT` if not. If `nearest` is 0, an exact match
-    decides alone: only rows at distance 0 vote, each with weight 1.
+    the public result. This is the usual 1 / distance up to a public factor per query, and at most 1
+    if the result is exact; otherwise it is capped at `MOST_WEIGHT`. If `nearest` is 0, an exact
+    match decides alone: only rows at distance 0 vote, each with weight 1.
 
     Args:
         distances: The party's distances, shape (Q, N).
@@ -77,7 +77,7 @@ def _ballots(
     radius: NDArray[np.float64],
     weights: Weights,
 ) -> NDArray[np.float64]:
-    """Return the weight of each row's vote, shape (Q, N); 0 if it does not vote."""
+    """Return the weight of each row's vote, shape (Q, N); 0 for rows that do not vote."""
     voting = distances <= radius
     if weights == "uniform":
         return voting.astype(np.float64)
@@ -144,10 +144,10 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classified:
-    """The answer that every party would learn about Q queries.
+    """The answers to Q queries, as every party would learn them.
 
     Attributes:
-        labels: Shape (Q,), the class with most votes, the lowest of them if several have.
+        labels: Shape (Q,), the class with the most votes; ties go to the lowest class.
         votes: Shape (Q, classes), the total of all parties' votes.
         nearest: Shape (Q, k), the public result of PP-TopK, ascending.
     """
@@ -173,8 +173,8 @@ def ring_knn(
     `local_votes`, and they are added up in the fixed point of the secure sum, so that even ties are
     broken as in a deployment. The sum's masks cancel in the total and are left out.
 
-    A networked batch has one order for all its queries. Here each query has its own, so averages
-    over queries are averages over orders too; a single query has the same law.
+    A networked batch has one order for all its queries. Here each query has its own order, so
+    averages over queries are averages over orders too. A single query has the same distribution.
 
     Args:
         to_rows: Each party's distances, shape (Q, rows of the party), from `distances`; at least 3
@@ -182,24 +182,24 @@ def ring_knn(
         labels: The classes of each party's rows, from 0.
         parameters: The public parameters of PP-TopK.
         rng: The source of the orders, and of all parties' coins and noise.
-        fixed: The fixed point in which the votes are added up.
+        fixed: The fixed-point encoding in which votes are added.
         classes: The number of classes, at least 1.
         weights: `"uniform"` or `"distance"`.
 
     Raises:
-        InputError: If the parties' shapes do not fit each other, or as `run_ring`, `local_votes`
-            and `FixedPoint.encode` do.
+        InputError: If the parties' shapes disagree, or as in `run_ring`, `local_votes` and
+            `FixedPoint.encode`.
     """
     queries = {len(party) for party in to_rows}
     require_that(
         len(queries) == 1,
         "to_rows",
-        f"to_rows must have the same queries for all parties; it has {sorted(queries)}",
+        f"all parties in to_rows must have the same number of queries; they have {sorted(queries)}",
     )
     require_that(
         len(labels) == len(to_rows),
         "labels",
-        f"there are labels of {len(labels)} parties but distances of {len(to_rows)}",
+        f"there are labels for {len(labels)} parties but distances for {len(to_rows)}",
     )
     nearest = np.empty((queries.pop(), parameters.k))
     for chunk in cut_rows(len(nearest), len(to_rows) * parameters.k, INPUT_ENTRIES):
@@ -213,7 +213,7 @@ def ring_knn(
 
 
 def _in_random_order(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the parties (axis 1) in an order of its own for each run (axis 0)."""
+    """Return the parties (axis 1) in a separate random order for each run (axis 0)."""
     runs, parties = values.shape[:2]
     orders = rng.permuted(np.tile(np.arange(parties), (runs, 1)), axis=1)
     return np.take_along_axis(values, orders[:, :, None], axis=1)

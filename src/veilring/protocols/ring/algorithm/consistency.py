@@ -1,4 +1,4 @@
-"""Consistency: changes that honest hops never make, and totals that honest votes never have.
+"""Checks for changes that honest hops never make, and for totals that honest votes never have.
 
 PP-TopK is designed for semi-honest parties. A malicious party can insert any values, undetected.
 But a party that removes others' entries can be detected, because honest hops displace only the last
@@ -6,30 +6,29 @@ entries of the vector.
 
 One honest hop (Algorithm 2), for sorted `G` and an `x` of which a copy is displaced
     The displaced entries are the last m, so `x >= G[k-m+1]`. If the party inserts, the new last
-    entry is `G'[k] <= G[k-m+1] <= x`. If it answers with noise, all that is drawn is at most
+    entry is `G'[k] <= G[k-m+1] <= x`. If it answers with noise, each drawn value is at most
     `max(G'[k] + delta, G[k-m+1]) <= x + delta`. And a hop that displaces other entries, or none,
     lifts the last entry by at most `delta`, for the same reason.
 
 A run of h honest hops
     If the vector holds fewer copies of `x` after them than before, some hop displaced one. Right
-    after it the last entry was at most `x + delta`, and at most h hops lifted it, so that it is at
-    most `x + h * delta` now. **An entry that is more than `h * delta` below the last one must still
-    be there**, whoever put it in. Without noise (`P0 = 0`) nothing is lifted, and each entry below
-    the last one must be there.
+    after it the last entry was at most `x + delta`, and at most h hops lifted it, so it is now at
+    most `x + h * delta`. **An entry that is more than `h * delta` below the last one must still be
+    there**, regardless of the party that inserted it. Without noise (`P0 = 0`) nothing is lifted,
+    and each entry below the last one must be there.
 
     This implies that no entry rises by more than `h * delta`: if entry j did, the j entries up to
-    its old value would all still have to be there, and the new entry j could be no greater than it.
+    its old value would all still have to be there, and the new entry j could not exceed that value.
 
-    A party's own values, once inserted, are a special case. They need *not* all be there while they
-    are below the last entry: noise that displaced one may lie above it.
+    A party's own values, once inserted, are a special case. They need *not* all be there even if
+    they are below the last entry: noise that displaced one may lie above it.
 
 No entry that honest parties send is below the k-th smallest value of the union (padded with
 `upper`), since all noise is at or above `G'[k]`. So at least k rows are within an honest result
 that is below `upper`, exact or not, and as many vote.
 
-Vectors are multisets: sorted rows of finite numbers, filled up with `+inf`, one multiset a run. A
-value counts as often as it occurs in their differences and intersections, which `leakage` and
-`attacks` are built on as well.
+Vectors are multisets: sorted rows of finite numbers, padded with `+inf`, one multiset per run.
+Differences and intersections, which `leakage` and `attacks` use as well, respect multiplicity.
 """
 
 from typing import Final
@@ -41,7 +40,7 @@ from veilring.privacy.checks import require
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 
-# Comparing all pairs costs less than searching, up to rows about this wide: it has no branches.
+# For rows up to about this width, comparing all pairs is faster than searching: no branches.
 COMPARED_WIDTH_MAX: Final = 48
 
 
@@ -51,11 +50,11 @@ def multiset_size(A: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return for each number how many equal ones precede it in its row, shape (T, a)."""
+    """Return the number of equal entries that precede each entry in its row, shape (T, a)."""
     columns = np.ascontiguousarray(A.T)
     again = columns[1:] == columns[:-1]
     copies = np.zeros(columns.shape, dtype=np.int32)
-    if len(A) < len(columns):  # a loop over wide rows would do next to nothing in each step
+    if len(A) < len(columns):  # a loop over columns would do little per step
         places = np.arange(len(columns), dtype=np.int32)[:, None]
         np.multiply(places[1:], ~again, out=copies[1:])
         return (places - np.maximum.accumulate(copies, axis=0)).T
@@ -132,10 +131,10 @@ def could_become(
     hops: int,
     parameters: TopKParameters,
 ) -> NDArray[np.bool_]:
-    """Return in which runs honest hops could have made one vector of another, shape (T,).
+    """Return whether honest hops could have turned one vector into another, by run, shape (T,).
 
-    Never false for honest hops, whatever the values, the noise and the rounding. True proves
-    little: any input that an honest party might have had passes.
+    The result is never false for honest hops, regardless of values, noise and rounding. A true
+    result proves little: any input that an honest party might have had passes.
 
     Args:
         before: A vector, shape (T, k), rows ascending and finite.
@@ -163,13 +162,13 @@ def _reach(
 ) -> NDArray[np.float64]:
     """Return the largest last entry that a vector can have some hops after it lost an entry.
 
-    The hops add `delta` one by one and round each time; the maximum rounding error of these and of
-    the bound's single product is added.
+    Each hop adds `delta` and rounds. The result includes the maximum rounding error of these
+    additions and of its own single product.
     """
     if parameters.P0 == 0:
         return displaced
     drift = hops * parameters.delta
-    with np.errstate(over="ignore"):  # a bound beyond all floats is one that nothing exceeds
+    with np.errstate(over="ignore"):  # no entry exceeds an infinite bound
         error = (hops + _OPERATIONS) * _EPSILON * (np.abs(displaced) + drift)
         return np.asarray(displaced + drift + error)
 
@@ -181,7 +180,7 @@ def could_be_totals(
     weights: Weights,
     upper: float,
 ) -> NDArray[np.bool_]:
-    """Return for which queries honest parties could have these vote totals, shape (Q,).
+    """Return whether honest parties could have these vote totals, by query, shape (Q,).
 
     Votes are never negative, so no total is below the party's own votes. Uniform votes are whole
     numbers, and at least k rows vote if the result is below `upper`.

@@ -9,12 +9,12 @@
 
 The exact view of a semi-honest coalition
     Party i splits its input `v_i` into uniform shares `x_ij`, one for each of s cycles (s = 1: the
-    plain ring), and cycle j adds up the `x_ij` under a uniform mask of the starter. All learn the
-    total. In cycle j the coalition sees the vector enter and leave every maximal run of honest
-    parties, so it knows the sum of the shares of each run; a run that holds an honest starter is
-    hidden by the mask, but the total gives the sum of these runs over all cycles. A linear
-    combination of what it knows is free of the uniform shares only if each honest party has the
-    same coefficient in all cycles, that is, if the coefficients are constant on every connected
+    plain ring), and cycle j adds up the `x_ij` under a uniform mask of the starter. All parties
+    learn the total. In cycle j the coalition sees the vector enter and leave every maximal run of
+    honest parties, so it knows the sum of the shares of each run; a run that holds an honest
+    starter is hidden by the mask, but the total gives the sum of these runs over all cycles. A
+    linear combination of what it knows is free of the uniform shares only if each honest party has
+    the same coefficient in all cycles, that is, if the coefficients are constant on every connected
     component of the honest parties in the union of the cycles. So the coalition learns the sum of
     the inputs of each such component (`leaked_groups`) and nothing more.
 
@@ -51,7 +51,7 @@ class SumMethod:
             `(n - 1) // 2` for n parties. The others leave it at 1.
 
     Raises:
-        InputError: If the two do not fit.
+        InputError: If the name is unknown, or the number of cycles does not suit the method.
     """
 
     name: Literal["ring", "cycles", "shares", "masks"] = "ring"
@@ -69,7 +69,7 @@ class SumMethod:
         return self.name in {"ring", "cycles"}
 
     def check(self, parties: int) -> None:
-        """Refuse a number of parties that the method cannot serve.
+        """Reject a number of parties that the method does not support.
 
         Raises:
             InputError: If there are fewer than three, or too few for the cycles.
@@ -103,7 +103,7 @@ class FixedPoint:
     parties: int
 
     def __post_init__(self) -> None:
-        """Refuse values outside the documented ranges."""
+        """Reject values outside the documented ranges."""
         allowed = f"an integer from 0 to {MOST_SCALE_BITS}"
         require(0 <= self.scale_bits <= MOST_SCALE_BITS, "scale_bits", self.scale_bits, allowed)
         allowed = "an integer from 1 to 2**63 - 1"
@@ -131,9 +131,9 @@ class FixedPoint:
 
         Raises:
             InputError: If any value is not finite or too large. The message gives the limit, never
-                a value: they are private.
+                a value: values are private.
         """
-        fits = bool((np.abs(values) <= self.limit).all())  # a NaN is not
+        fits = bool((np.abs(values) <= self.limit).all())  # false for NaN
         allowed = f"finite numbers of magnitude at most {self.limit!r}"
         require_that(
             fits, field, f"{field} is too large for the sum, or not finite; it must be {allowed}"
@@ -151,7 +151,7 @@ class FixedPoint:
 
 
 def draw_masks(shape: int | tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint64]:
-    """Return uniform elements of Z_{2^64}: added to any value, they hide it perfectly, once."""
+    """Return uniform elements of Z_{2^64}; added to a value, each hides it perfectly, once."""
     return rng.integers(0, 2**64, size=shape, dtype=np.uint64)
 
 
@@ -165,7 +165,7 @@ def split_shares(
     Args:
         values: The words to split, any shape.
         shares: The number of shares, at least 1.
-        rng: The source of the shares. A secret of the party.
+        rng: The source of the shares; a secret of the party.
 
     Returns:
         Shape `(shares, *values.shape)`.
@@ -216,8 +216,8 @@ def exposure_probability(n: int, c: int, s: int = 1) -> float:
     In edge-disjoint cycles a party has 2s distinct neighbours. Parties are placed at random, so
     the c corrupt ones are a uniform c-subset of the n - 1 others, and it contains the 2s
     neighbours with probability `C(n-1-2s, c-2s) / C(n-1, c)`. Written out, the factorials cancel
-    to falling ones: `c(c-1)…(c-2s+1) / ((n-1)(n-2)…(n-2s))`. It holds for the starter, and with a
-    corrupt starter, as for anyone else (see the top of this module).
+    to falling ones: `c(c-1)…(c-2s+1) / ((n-1)(n-2)…(n-2s))`. The formula also holds for the
+    starter, and with a corrupt starter (see the top of this module).
 
     Args:
         n: Number of parties, at least 3.
@@ -246,7 +246,7 @@ def leaked_groups(
         coalition: The corrupt parties.
 
     Returns:
-        The groups, by their smallest party.
+        The groups, ordered by their smallest party.
     """
     require_extra("networkx")
     import networkx as nx

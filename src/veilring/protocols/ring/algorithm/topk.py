@@ -4,8 +4,8 @@ Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN cl
 Algorithm 2 and Section 5.1. Vectors are sorted ascending; the leading axis is always T independent
 runs (queries when networked, trials when estimating), and a party's missing values are `+inf`.
 
-One party's step comes first, then the number of rounds that makes the result exact, and then the
-whole ring many times over. The Monte Carlo driver calls the same `topk_step` as a networked party,
+The module defines one party's step, the number of rounds that makes the result exact, and many runs
+of the whole ring at once. The Monte Carlo driver calls the same `topk_step` as a networked party,
 so the estimates are for the deployed code. In rings of rings the steps are those of one ring: a
 group's result is to the ring of starters what a party's own values are to a group.
 """
@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from veilring.data.table import is_table
 from veilring.privacy.checks import require, require_that
 
-# With two parties each would see exactly what the other contributed.
+# With two parties, each would see the other's exact contribution.
 SMALLEST_RING: Final = 3
-# 512 KiB of numbers: their intermediate results mostly stay in a core's second cache, and the calls
-# of a block cost little compared with its work.
+# 512 KiB of numbers: intermediate results mostly stay in a core's second-level cache, and the calls
+# per block cost little compared with its work.
 BLOCK_ENTRIES: Final = 2**16
 
 
 def cut_rows(rows: int, width: int, entries: int) -> Iterator[slice]:
-    """Yield slices of at most the given number of entries, and of one row at least.
+    """Yield slices of at least one row, with at most the given number of entries otherwise.
 
     Args:
         rows: The total number of rows.
@@ -45,11 +45,11 @@ class TopKParameters:
     """The public parameters of PP-TopK, equal for all parties.
 
     Attributes:
-        k: The number of smallest values that are sought, at least 1.
+        k: The number of smallest values to find, at least 1.
         P0: Probability of answering with noise in round 1, in [0, 1].
         d: Factor by which that probability falls each round, in (0, 1].
         rounds: The number of rounds of the vector (`r_max`), at least 1.
-        delta: Least range of the noise, in the unit of the values; positive.
+        delta: The minimum range of the noise, in the unit of the values; positive.
         upper: A bound that no value exceeds; the vector starts filled with it.
         lower: A bound that no value falls below.
 
@@ -66,7 +66,7 @@ class TopKParameters:
     lower: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse values outside the documented ranges."""
+        """Reject values outside the documented ranges."""
         _require_noise(self.k, self.P0, self.d)
         require(self.rounds >= 1, "rounds", self.rounds, "an integer of at least 1")
         require(0 < self.delta < math.inf, "delta", self.delta, "a finite number above 0")
@@ -127,7 +127,7 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
 def require_bounded(
     values: NDArray[np.float64], parameters: TopKParameters, field: str = "values"
 ) -> None:
-    """Refuse values outside `[lower, upper]`; `+inf` stands for a missing value and may pass.
+    """Reject values outside `[lower, upper]`; `+inf` stands for a missing value and may pass.
 
     Raises:
         InputError: If any value is outside, or NaN. The message never contains a value.
@@ -151,15 +151,15 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     parameters: TopKParameters,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the vector that a party passes on, and whether it has now inserted (Algorithm 2).
+    """Return the vector that a party passes on, and whether it has inserted so far (Algorithm 2).
 
     Of two sorted rows, `V[j]` is among the k smallest of the union (ties to `G`) exactly if `V[j] <
     G[k-1-j]`. These are the first m of `V`, they displace the last m of `G`, and m is the size of
     the multiset difference `G' - G`, equal values included.
 
-    The generator gives one coin to each run that has something to contribute, then m uniforms to
-    each of those that answer with noise, in the order of the runs; the draws therefore depend only
-    on shapes and data.
+    The generator draws one coin for each run that has something to contribute, then m uniforms for
+    each of these runs that answers with noise, in the order of the runs; the draws therefore depend
+    only on shapes and data.
 
     Args:
         G: The vector received, shape (T, k), rows ascending and finite.
@@ -219,11 +219,11 @@ def _with_noise(
 
 
 def final_result(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
-    """Return the public result, shape (T, k): the last vector, with nothing above `upper`.
+    """Return the public result, shape (T, k): the last vector, clipped at `upper`.
 
-    If the union has fewer than k values, the result is padded with `upper`; noise would then be at
-    or above `upper` and nothing would ever displace it. No value lies there, so every party clips
-    the starter's vector at the public bound.
+    If the union has fewer than k values, the result is padded with `upper`; noise at or above
+    `upper` would otherwise remain, since no value displaces it. Every party therefore clips the
+    starter's vector at the public bound.
     """
     return np.minimum(G, parameters.upper)
 
@@ -237,8 +237,8 @@ def highest_entry(parameters: TopKParameters, hops: int) -> float:
     drawn entries are those from `j = k-m+1` on, and they are at most
     `max(upper, upper + (k-m) * delta) + delta`. Hence `upper + min(hops, k) * delta`.
 
-    The bound is added up one `delta` at a time, as the hops do it; rounding is monotone, so no
-    honest vector is above it by even one bit.
+    The bound is computed by adding one `delta` at a time, as the hops do; rounding is monotone, so
+    no honest vector exceeds it by even one bit.
 
     Args:
         parameters: The public parameters.
@@ -306,7 +306,7 @@ def _error_bound(k: int, P0: float, d: float, rounds: int) -> float:
 
 
 HopObserver = Callable[[int, int, NDArray[np.float64], NDArray[np.float64]], None]
-"""Called for every hop of `run_ring` with round (1-based), position, received and passed (T, k)."""
+"""A callback for each hop of `run_ring`: round (1-based), position, received and passed (T, k)."""
 
 
 def run_ring(
@@ -319,10 +319,10 @@ def run_ring(
 
     Args:
         values: Each party's own k smallest, shape (T, n, k) with n >= 3, rows ascending and
-            padded with `+inf`. Axis 1 is the ring's order, its index 0 the starter.
+            padded with `+inf`. Axis 1 is the ring's order, beginning with the starter.
         parameters: The public parameters.
         rng: The randomness of all parties.
-        observe: Called after every hop, in order. It must not change its arguments.
+        observe: A callback after every hop, in order. It must not change its arguments.
 
     Raises:
         InputError: If the shape is wrong, a row is not ascending or a value is out of bounds.
@@ -365,7 +365,7 @@ def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> No
 
 
 def brought_by(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
-    """Return the values that a group's starter brings to the ring of starters, shape (T, k).
+    """Return the values that a group's starter contributes to the ring of starters, shape (T, k).
 
     These are the entries of its group's last vector. Entries at or above `upper` stand for missing
     values, and become `+inf`.
@@ -395,7 +395,7 @@ def nested_exactness_bound(k: int, P0: float, d: float, rounds: int, groups: int
 
 
 def nested_rounds_for(error: float, k: int, P0: float, d: float, groups: int) -> int:
-    """Return the fewest rounds, the same on both levels, for a result exact but for `error`.
+    """Return the number of rounds on both levels for exactness with probability `1 - error`.
 
     Raises:
         InputError: As in `rounds_for`, or if there are fewer than three groups.

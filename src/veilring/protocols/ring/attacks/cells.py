@@ -1,7 +1,7 @@
-"""The optimal attack of any other coalition on PP-TopK, a successor alone first of all: simulated.
+"""The optimal attack on PP-TopK by other coalitions, such as a successor alone, by simulation.
 
 A coalition that does not see the victim's input cannot integrate over the actions of the parties
-between. Instead it simulates runs of the protocol with values from its prior, and looks at the new
+between. Instead it simulates runs of the protocol with values from its prior, and examines the new
 entries as in a real run. Each new entry has *features*, and the posterior of a *cell* of equal
 features is the fraction of its entries that were the victim's own.
 
@@ -9,14 +9,14 @@ The estimator, exactly
     Cells are nested in six levels, each of which adds features: (1) the round; (2) whether the
     value is in the public result, or else below its greatest entry; (3) how many entries of the
     vector are at least as great, and whether all of them are new, as noise always lies at the end;
-    (4) the logarithm of the odds of `plug_in_posterior`, in whole numbers; (5) the value against
-    the k-th smallest that is to be expected, on a scale of powers of two, and whether the next
-    vector of the victim has it still; (6) how many new entries the vector has. A cell with `right`
-    own ones of `total` entries has the posterior `(right + s q) / (total + s)`, where q is that of
-    the cell around it and s = `STRENGTH`; around the first level stands 1/2. So a cell that was
-    rarely met says what the one around it says.
+    (4) the logarithm of the odds of `plug_in_posterior`, in whole numbers; (5) the ratio of the
+    value to the expected k-th smallest, in powers of two, and whether the victim's next vector
+    still has it; (6) how many new entries the vector has. A cell of `total` entries, of which
+    `right` are the victim's own, has the posterior `(right + s q) / (total + s)`, where s =
+    `STRENGTH` and q is the posterior of the enclosing cell, or 1/2 at the first level. So a cell
+    with few entries has nearly the posterior of the enclosing cell.
 
-    It is the Bayes rule of an adversary who looks at these features only, up to the error of the
+    It is the Bayes rule of an adversary that uses these features only, up to the error of the
     simulation. The simple attack is one of the rules over the same cells.
 """
 
@@ -47,9 +47,9 @@ from veilring.protocols.ring.attacks.views import (
 from veilring.protocols.ring.leakage import cut_trials, transcript
 
 STRENGTH: Final = 8.0
-"""The number of entries of a cell that count as much as the cell around it."""
+"""The weight of the enclosing cell, as a number of entries."""
 
-# Counts above this share a cell, as do powers of two beyond 2^3 either way.
+# Counts above this share a cell, as do ratios beyond 2^3 in either direction.
 _COUNT_CAP: Final = 7
 _POWER_CAP: Final = 3
 
@@ -63,9 +63,9 @@ class CellPosterior:
     """The posterior of each cell, by simulation. Create it with `fit_cells`.
 
     Attributes:
-        prior: The law of values that the coalition believed in.
-        levels: Each level's codes of cells, ascending, the number of entries that each met, and the
-            number of these that were the victim's own.
+        prior: The law of values that the coalition assumed.
+        levels: For each level, the codes of its cells, ascending, the number of entries in each,
+            and the number of these that were the victim's own.
     """
 
     prior: UniformPrior
@@ -79,7 +79,7 @@ class CellPosterior:
             victim: The party at the position that was simulated.
 
         Returns:
-            Shape (rounds, T, k), in the places of `claim_new`; 0 where that is `+inf`.
+            Shape (rounds, T, k), aligned with `claim_new`; 0 where that is `+inf`.
 
         Raises:
             InputError: If the session failed, so that there is no result.
@@ -97,7 +97,7 @@ class CellPosterior:
         return posterior
 
 
-def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget)
+def fit_cells(  # noqa: PLR0917  (a ring, the roles in it, a prior and a budget)
     parameters: TopKParameters,
     parties: int,
     victim: int,
@@ -112,9 +112,9 @@ def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget
         parameters: The public parameters.
         parties: The number of parties, n, at least 3.
         victim: The victim's position, from 0, the starter.
-        coalition: The members' positions; without the victim's successor among them little is
-            learned.
-        prior: The law of all values that the coalition believes in; its own hardly matter.
+        coalition: The members' positions; without the victim's successor, a coalition learns
+            little.
+        prior: The law that the coalition assumes for all values; its own values hardly matter.
         trials: The number of runs to simulate, at least 1.
         rng: The source of the simulated values, coins and noise.
 
@@ -142,7 +142,7 @@ def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget
 def _count(
     codes: NDArray[np.int64], right: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    if not codes.size:  # the victim never inserted anything: no cell was met
+    if not codes.size:  # the victim never inserted anything: there are no cells
         return _NO_CELL, np.zeros(1, np.int64), np.zeros(1, np.int64)
     cells, which, total = np.unique(codes, return_inverse=True, return_counts=True)
     own = np.bincount(which[right], minlength=len(cells))
@@ -150,7 +150,7 @@ def _count(
 
 
 def _cells(view: TopKView, victim: str, claims: NDArray[np.float64], prior: UniformPrior) -> _Codes:
-    """Return the cell of each new entry, level by level, as numbers that nest."""
+    """Return the cell of each new entry on each level, as nested codes."""
     if view.result is None:
         raise InputError.because(
             "the views lack the result; the session must have ended", field="vectors"
@@ -181,7 +181,7 @@ def _cells(view: TopKView, victim: str, claims: NDArray[np.float64], prior: Unif
 
 
 def _whole(x: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return numbers as 0 to 6: whole ones from -3 to 3, and what is beyond at its end."""
+    """Return numbers as codes from 0 to 6: rounded down and clipped to -3 to 3."""
     return np.asarray(np.clip(np.floor(x), -_POWER_CAP, _POWER_CAP) + _POWER_CAP, dtype=np.int64)
 
 
@@ -232,7 +232,7 @@ class AttackRow:
 
     Attributes:
         setting: The ring.
-        coalition: The colluding parties: the victim's successor, or its predecessor as well.
+        coalition: The colluding parties: the victim's successor alone, or with its predecessor.
         simple: The success of claiming every new entry.
         optimal: The success of claiming entries that are more likely the victim's own than not, on
             the same runs.
@@ -249,7 +249,7 @@ class AttackRow:
 def attack_table(
     grid: Iterable[Setting], *, trials: int, simulated: int, rng: np.random.Generator
 ) -> list[AttackRow]:
-    """Attack simulated runs in each setting, by both coalitions and both rules.
+    """Attack simulated runs in each setting, with both coalitions and both rules.
 
     All attacks of a setting use the same runs. The posterior of both neighbours is exact; that of
     the successor alone comes from other runs, simulated beforehand.

@@ -1,4 +1,4 @@
-"""The optimal attack on a party of PP-TopK between two colluders: its exact posterior.
+"""The exact posterior of the optimal attack on a PP-TopK party between two colluders.
 
 Predecessor and successor together see every input and output of the victim. Given these, the
 behaviour of the rest of the ring is independent of whether an entry is real: neither the later
@@ -9,20 +9,20 @@ in which it changed the vector. The entries that it added before round L are cer
 that it added in round L are all its own if it inserted then; otherwise they are all noise, and the
 party never inserted. With p the probability of noise in round L, the odds are
 
-    (1 - p) P(all it did up to L | inserted in L) : p P(all it did | never inserted),
+    (1 - p) P(actions up to L | inserted in L) : p P(actions | never inserted),
 
-where each P integrates over the victim's values, of which the prior is that they are the smallest
-of N independent uniform rows. In a round with vector G, m changed entries show that
-`V[m] < G[k-m+1]` and `V[m+1] >= G[k-m]`. If they are noise, they have the density
-`m! / (high - low)**m` on `low = max(G[k-m], V[m])` to `high = max(low + delta, G[k-m+1])`; if they
-are real, they are `V[1], ..., V[m]`, and so below `G[k-m+1]`, as noise need not be. Each factor
-depends on one value, so `integrate_log_likelihood` does it exactly.
+where each P integrates over the victim's values, whose prior is the law of the smallest of N
+independent uniform rows. In a round with vector G, m changed entries show that `V[m] < G[k-m+1]`
+and `V[m+1] >= G[k-m]`. If they are noise, they have the density `m! / (high - low)**m` on `low =
+max(G[k-m], V[m])` to `high = max(low + delta, G[k-m+1])`; if they are real, they are `V[1], ...,
+V[m]`, and so below `G[k-m+1]`, as noise need not be. Each factor depends on one value, so
+`integrate_log_likelihood` does it exactly.
 
 The integrals
     A party holds N independent rows, uniform on [0, 1]. Its M smallest V[1] < ... < V[M] have the
-    joint density `N!/(N-M)! (1 - V[M])**(N-M)`. What an adversary knows of them is a product of
-    factors that each depend on one value only. Then the likelihood is an integral over M dimensions
-    that splits into M integrals over one, each a running integral of the one before.
+    joint density `N!/(N-M)! (1 - V[M])**(N-M)`. An adversary's evidence about them is a product of
+    factors that each depend on one value only. The likelihood, an integral over M dimensions,
+    therefore splits into M one-dimensional integrals, each a running integral of the one before.
 """
 
 from collections.abc import Callable
@@ -39,13 +39,13 @@ from veilring.protocols.ring.algorithm.topk import TopKParameters, cut_rows
 from veilring.protocols.ring.attacks.views import TopKView, UniformPrior, claim_new
 
 Factor = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
-"""Called with i (from 1) and values of V[i], shape (T, any): the logarithm of their factor."""
+"""Maps i (from 1) and values of V[i], shape (T, any), to the logarithm of their factor."""
 
 # Exact for polynomials up to degree 47 in each cell.
 NODES: Final = 24
 
 # A cell from a to b must resolve x**M, which grows by a factor of about exp(M (b - a)/a) on it, and
-# where it is of any weight (1 - x)**N, which falls as fast. With this growth, 12 digits are left.
+# where it has any weight (1 - x)**N, which falls as fast. This growth leaves 12 correct digits.
 _GROWTH: Final = 16.0
 
 _z, _w = legendre.leggauss(NODES)
@@ -76,7 +76,7 @@ def decide_by(posterior: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDArray[np.float64]:
-    """Return the exact probability that each new entry is the victim's own, given all of the view.
+    """Return the exact probability that each new entry is the victim's own, given the whole view.
 
     Args:
         view: The view of a coalition that saw the victim's input and output in each round.
@@ -84,8 +84,8 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
         prior: The law of the victim's values. They are continuous: ties are not supported.
 
     Returns:
-        Shape (rounds, T, k), in the places of `claim_new`; 0 where that is `+inf`, and NaN where
-        the prior rules out the observations.
+        Shape (rounds, T, k), aligned with `claim_new`; 0 where that is `+inf`, and NaN where the
+        prior rules out the observations.
 
     Raises:
         InputError: If the view lacks a vector that the victim received or passed on.
@@ -96,7 +96,7 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
 def plug_in_posterior(
     view: TopKView, victim: str, claims: NDArray[np.float64], prior: UniformPrior
 ) -> NDArray[np.float64]:
-    """Return `sandwich_posterior` of each round alone, as if nobody sat between.
+    """Return `sandwich_posterior` of each round alone, as if no party were in between.
 
     It uses the last vector that the coalition saw before the victim's turn in place of the victim's
     input. That is correct in round 1 if the victim is the starter; otherwise the result is not a
@@ -109,7 +109,7 @@ def plug_in_posterior(
         prior: The law of the victim's values.
 
     Returns:
-        Shape (rounds, T, k), as `sandwich_posterior` does.
+        Shape (rounds, T, k), as in `sandwich_posterior`.
     """
     before = np.stack([view.vectors[view.last_before(hop)] for hop in view.hops_of(victim)])
     return np.concatenate(
@@ -173,7 +173,7 @@ class _Seen:
         self._depth = min(int(self._m.max(initial=0)) + 1, self._rows)
         changed = self._m > 0
         rank = np.arange(1, rounds + 1)[:, None] * changed
-        self._last = rank.max(axis=0) - 1  # the round L, from 0; -1 if there is none
+        self._last = rank.max(axis=0) - 1  # the round L, from 0; -1 without changes
         self._round = np.arange(rounds)[:, None]
 
     def posterior(self) -> NDArray[np.float64]:
@@ -214,7 +214,7 @@ class _Seen:
         return np.concatenate([*at, *noise]).T
 
     def _factor(self, noisy: NDArray[np.bool_], held: NDArray[np.bool_]) -> Factor:
-        """Return the evidence on V[i] of rounds with noise, and of rounds with values left out."""
+        """Return the evidence on V[i] from rounds with noise and from rounds that omit values."""
 
         def factor(i: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
             log = np.where((x >= 0) & (x <= 1), 0.0, -np.inf)
@@ -248,7 +248,7 @@ class QuadratureGrid:
     """Gauss-Legendre nodes on [0, 1], in cells that end where the factors of a run jump.
 
     Args:
-        jumps: Shape (T, any number), in any order; what is outside [0, 1] is moved to its ends.
+        jumps: Shape (T, any number), in any order; values outside [0, 1] are clipped.
         depth: M, at least 1.
         rows: N, at least M.
     """
@@ -288,7 +288,7 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
     depth: int,
     rows: int,
 ) -> NDArray[np.float64]:
-    """Integrate the density of V[1], ..., V[M] times the factors, all but the constant N!/(N-M)!.
+    """Integrate the density of V[1], ..., V[M] times the factors, without the constant N!/(N-M)!.
 
     Args:
         grid: A grid whose cells end where a factor jumps.

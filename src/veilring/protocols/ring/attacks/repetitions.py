@@ -13,7 +13,7 @@ the owners, from a uniform prior, is exact for one value. Without noise, a singl
 that meets a value in round 1 knows that the owner is between the starter and itself: each session
 leaves two thirds of the others as candidates.
 
-A session that failed halfway is used as far as it went: a retry gives the adversary another
+A session that failed halfway is used up to that point: a retry gives the adversary another
 observation.
 """
 
@@ -29,11 +29,11 @@ from veilring.protocols.ring.algorithm.topk import TopKParameters, true_topk
 from veilring.protocols.ring.attacks.views import TopKView, UniformPrior, simulated_view
 from veilring.protocols.ring.leakage import transcript
 
-# Likelihoods that differ by less are equal but for the order of their factors.
+# Likelihoods that differ by less are equal except for rounding.
 ROUNDING: Final = 1e-9
 
 # Queries that are asked together share their rings, so their results are dependent; a few of them
-# cost hardly more than one, and many would make the estimate look better than it is.
+# cost hardly more than one, and many would make the estimate look more precise than it is.
 QUERIES_TOGETHER: Final = 4
 
 
@@ -43,8 +43,8 @@ class Owners:
 
     Attributes:
         candidates: The honest parties, by name.
-        posterior: The probability of each to own each value, shape (T, v, candidates); all 0 if no
-            candidate fits the observations.
+        posterior: The probability that each candidate owns each value, shape (T, v, candidates);
+            all 0 if no candidate fits the observations.
     """
 
     candidates: tuple[str, ...]
@@ -52,7 +52,7 @@ class Owners:
 
     @property
     def likeliest(self) -> NDArray[np.int64]:
-        """The number of the candidate to suspect, shape (T, v)."""
+        """The index of the most probable owner, shape (T, v)."""
         return np.asarray(self.posterior.argmax(axis=-1))
 
 
@@ -62,11 +62,11 @@ def recurring(
     """Return the values that a coalition saw in several sessions, and so knows to be real.
 
     Args:
-        sessions: The coalition's view of each session, for the same T queries. Sessions that failed
-            count.
-        tolerance: The distance up to which values count as one; 0 for the same query. The distances
-            of a row to two queries differ by at most the distance of the queries. Noise then
-            recurs by chance.
+        sessions: The coalition's view of each session, for the same T queries. Failed sessions
+            count as well.
+        tolerance: The distance up to which values are treated as equal; 0 for the same query. The
+            distances of a row to two queries differ by at most the distance of the queries. With a
+            tolerance, noise may recur by chance.
         least: The minimum number of sessions in which a value must be seen.
 
     Returns:
@@ -120,18 +120,18 @@ def tracing_success(
     rng: np.random.Generator,
     failed_after: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the share of values whose owner is found, after 1, 2, … sessions.
+    """Return the fraction of values whose owner is found, after 1, 2, … sessions.
 
     The same queries are asked in each session, with a fresh ring, coins and noise. The coalition
-    names the likeliest owner of each true result that is not its own, or any of them in a tie;
-    guessing would be right once in `parties - coalition` times.
+    names the most probable owner of each true result that is not its own, at random in a tie; a
+    blind guess is right with probability `1 / (parties - coalition)`.
 
     Args:
         parties: The number of parties, n, at least 3.
         parameters: The public parameters.
         prior: The law of all values.
-        coalition: The number of parties that collude, 1 to n - 1; their places are drawn with each
-            ring.
+        coalition: The number of parties that collude, 1 to n - 1; their positions are drawn with
+            each ring.
         sessions: The number of sessions, at least 1.
         batches: The number of independent batches of `QUERIES_TOGETHER` queries, at least 1.
         rng: The source of all randomness.
@@ -166,16 +166,16 @@ def tracing_success(
             view = simulated_view(vectors, parameters, order, members, failed)
             # All are equally likely beforehand, so the posteriors of single sessions multiply.
             likelihood *= find_owners([view], top).posterior[honest]
-            likelihood /= likelihood.max(axis=-1, keepdims=True)  # or many would underflow
+            likelihood /= likelihood.max(axis=-1, keepdims=True)  # otherwise many would underflow
             found[number] += expected_hits(likelihood, held)
     return found / honest_values if honest_values else np.full(sessions, np.nan)
 
 
 def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
-    """Return the expected number of right guesses, if one of the likeliest owners is named.
+    """Return the expected number of right guesses when a most probable owner is named.
 
     Args:
-        posterior: The probability of each candidate to own each value, up to a factor, shape
+        posterior: The probability that each candidate owns each value, up to a factor, shape
             (values, candidates); no owner is named for a value for which all are 0.
         held: Whether each candidate owns it, same shape.
 
@@ -194,7 +194,7 @@ def _log_likelihood(
     candidates: Sequence[str],
     tolerance: float,
 ) -> NDArray[np.float64]:
-    """Return the likelihood of when each value was first seen, shape (T, v, candidates)."""
+    """Return the log-likelihood of each value's first sighting, shape (T, v, candidates)."""
     seen = session.seen
     held = np.stack(
         [

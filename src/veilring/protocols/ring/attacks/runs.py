@@ -36,7 +36,8 @@ class CoalitionView:
     Attributes:
         ring: The order of the parties; all know it.
         views: The view of each member, by its name: `Run.views` of a run that watched the members.
-        own: The input of each member, by its name, shape (runs, entries); as far as it is needed.
+        own: The input of each member, by its name, shape (runs, entries); may be empty for attacks
+            that do not need it.
 
     Raises:
         InputError: If there is no member, one is not in the ring, or `own` has another party's
@@ -48,7 +49,7 @@ class CoalitionView:
     own: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse views that are not a coalition's."""
+        """Reject views and inputs that do not belong to one coalition in the ring."""
         if not self.views:
             raise InputError.because(
                 "there are no views; give the view of at least one member", field="views"
@@ -100,8 +101,8 @@ def recover_groups(
 
     For `ring` and `cycles`: the running sums that the coalition received from a group, minus those
     that it sent to it, are the shares that the group added, over all cycles; the uniform parts of
-    the shares and the masks cancel. In the starter's group each cycle began again, so its whole
-    total is missing; the public total compensates for it.
+    the shares and the masks cancel. In the starter's group each cycle begins, so its whole total is
+    missing; the public total compensates for it.
 
     For `shares` and `masks` the honest parties are one group: the total, minus the members' inputs.
 
@@ -138,8 +139,8 @@ def recover_input(
 ) -> NDArray[np.float64] | None:
     """Return the input of one party to a secure sum, or None if the coalition cannot isolate it.
 
-    It can recover them exactly if the victim's neighbours in every cycle are members, whether or
-    not the victim is the starter.
+    Recovery is possible if and only if the victim's neighbours in every cycle are members, whether
+    or not the victim is the starter.
 
     Args:
         view: As for `recover_groups`.
@@ -163,7 +164,7 @@ def _groups(view: CoalitionView, method: SumMethod) -> tuple[frozenset[str], ...
 
 
 def _total(view: CoalitionView) -> NDArray[np.uint64]:
-    """Return the public total: each member received it, or the starter sent it."""
+    """Return the public total, which each member received or, as the starter, sent."""
     saw = next(iter(view.views.values()))
     for seen in chain(saw.received, saw.sent):
         if isinstance(seen.message, SumTotal):

@@ -51,7 +51,7 @@ class TopKView:
 
     @property
     def result(self) -> NDArray[np.float64] | None:
-        """The last vector as the starter sent it, not yet cut at `upper`; None if it never did."""
+        """The last vector as the starter sent it, not yet clipped at `upper`; None if not sent."""
         return self.vectors.get(len(self.order) * self.parameters.rounds)
 
     def last_before(self, hop: int) -> int:
@@ -126,7 +126,7 @@ class UniformPrior:
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse values outside the documented ranges."""
+        """Reject values outside the documented ranges."""
         if self.rows_per_party < 1:
             raise InputError("rows_per_party", self.rows_per_party, "at least 1")
         if not 0 < self.upper < np.inf:
@@ -147,13 +147,13 @@ class Success:
     the victim's own.
 
     Attributes:
-        new: The number of new entries a run.
-        claims: The number of claimed entries a run.
-        precision: The fraction of claims that are right; 0 if there was none.
-        recall: The fraction of the victim's values that were claimed; 0 if it has none.
-        accuracy: The fraction of new entries that were decided right, claimed or not; 1 if there
-            was none.
-        gain: Right claims less wrong ones, a run.
+        new: The number of new entries per run.
+        claims: The number of claimed entries per run.
+        precision: The fraction of claims that are right; 0 without claims.
+        recall: The fraction of the victim's values that were claimed; 0 if it has no values.
+        accuracy: The fraction of new entries that were decided correctly, claimed or not; 1 without
+            new entries.
+        gain: The number of right claims minus that of wrong claims, per run.
     """
 
     new: float
@@ -171,7 +171,7 @@ def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
     coalition. For a successor alone that is its own previous output, so it claims the insertions of
     any of the n - 1 others. With the predecessor in the coalition it is the victim's input: the
     claims are exactly the victim's insertions, real or noise. The start vector and the result are
-    public, and used.
+    public, so they are used as well.
 
     Args:
         view: The coalition's view.
