@@ -1,16 +1,19 @@
 """joblib on Dask: an existing or a local cluster, with an error if workers die."""
 
+import asyncio
 import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import distributed
 from distributed import KilledWorker
+from distributed.comm.addressing import get_address_host
 from joblib._dask import DaskDistributedBackend
+from tornado.ioloop import IOLoop
 from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError
@@ -67,8 +70,11 @@ def connect(address: str | None, local_workers: int) -> Iterator[DaskBackend]:
     with ExitStack() as stack:
         if address is None:
             address = stack.enter_context(local_cluster(local_workers))
+        loop = stack.enter_context(_event_loop())
         try:
-            found = _Client(address, timeout=SCHEDULER_SECONDS, set_as_default=False)
+            # refuses an unknown scheme, which a client finds too late to close itself
+            get_address_host(address)
+            found = _Client(address, timeout=SCHEDULER_SECONDS, set_as_default=False, loop=loop)
         except (OSError, ValueError) as error:
             allowed = f"the address of a reachable Dask scheduler ({error})"
             raise InputError("dask_address", address, allowed) from error
@@ -81,20 +87,48 @@ def local_cluster(workers: int) -> Iterator[str]:
 
     It ignores Ctrl-C, and stops when this context is left.
     """
-    with _deaf_to_interrupts():
-        cluster = _LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,  # a cell computes in Python, on one thread
-            host="127.0.0.1",
-            # Dask serves its health over HTTP and cannot be told not to: on loopback only, on any
-            # port.
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            silence_logs=logging.CRITICAL,
-        )
-    with cluster:
+    with ExitStack() as stack:
+        loop = stack.enter_context(_event_loop())
+        with _deaf_to_interrupts():
+            cluster = _LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,  # a cell computes in Python, on one thread
+                host="127.0.0.1",
+                # Dask serves its health over HTTP and cannot be told not to: on loopback only, on
+                # any port.
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+                loop=loop,
+            )
+        stack.enter_context(cluster)
         yield cluster.scheduler_address
+
+
+@contextmanager
+def _event_loop() -> Iterator[IOLoop]:
+    """Yield an event loop that runs in a thread until this context is left.
+
+    Dask would start one itself, and fail if a busy machine takes more than 10 s to start a thread.
+    """
+    running, left = Future[IOLoop](), asyncio.Event()
+
+    async def run() -> None:
+        running.set_result(IOLoop.current())
+        await left.wait()
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        ended = thread.submit(lambda: asyncio.run(run()))
+        either: list[Future[Any]] = [running, ended]
+        wait(either, return_when=FIRST_COMPLETED)
+        if ended.done():
+            ended.result()  # raises why there is no loop
+        loop = running.result()
+        try:
+            yield loop
+        finally:
+            loop.add_callback(left.set)
 
 
 @contextmanager
