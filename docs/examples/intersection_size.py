@@ -112,7 +112,8 @@ def main() -> None:
         except AssertionError as error:
             print(error)
         else:
-            print(f"nothing tells; an advantage of {audit.least_advantage:.2f} would have")
+            least = audit.least_advantage
+            print(f"no test finds a difference; an advantage of {least:.2f} would be found")
         parties = list(WORLD)
         found = measure_leakage(
             intersection_size, draw, secret=has_least, parties=parties, **options

@@ -18,7 +18,7 @@ K, ARITY = 5, 16
 UPPER = 13**0.5  # of distances between rows of 13 features
 
 
-def tell_of_one() -> None:
+def print_one_party() -> None:
     """Print how much a total reveals about a party's count, by the number of honest parties."""
     print("rows a party   honest   its count   the total   whether it reaches k")
     for rows in (0.5, 2.0, 5.0):
@@ -40,7 +40,7 @@ def width(counts: Mapping[tuple[int, int], int], queries: int) -> float:
     return float(np.mean(high - low) / UPPER)
 
 
-def tell_of_distances() -> None:
+def print_distances() -> None:
     """Print the published precision of the k-th smallest distances, table by table."""
     print("table             k   radius known to    ties   totals above k")
     for name in ("iris", "wine", "breast-cancer", "digits"):
@@ -54,7 +54,7 @@ def tell_of_distances() -> None:
             print(f"{name:<15}{k:>4}   {radius:>15}   {ties:>5}   {above:>14}")
 
 
-def tell_of_the_last() -> None:
+def print_last_total() -> None:
     """Print the other parties' knowledge of one party, together or if it misses a search."""
     train, test = scale_to_unit(vr.load("wine")).split(test_share=0.25, seed=1)
     parts = [vr.Rows(part.X, part.y) for part in train.partition(8, seed=1)]
@@ -81,11 +81,11 @@ def tell_of_the_last() -> None:
 
 def main() -> None:
     """Print all three tables."""
-    tell_of_distances()
+    print_distances()
     print()
-    tell_of_one()
+    print_one_party()
     print()
-    tell_of_the_last()
+    print_last_total()
 
 
 if __name__ == "__main__":
