@@ -380,14 +380,7 @@ class SystemClassifier(PrivateClassifier):
         if self.system_.promise(parties=self._facts.parties).epsilon is not None:
             self._require_one_batch(queries)
         labels = [self._setup.label(part, rng) for part in self._setup.batches(queries)]
-        facts = self._facts
-        cost = self.system_.forecast(
-            parties=facts.parties,
-            queries=len(queries),
-            features=facts.features,
-            classes=facts.classes,
-            rows=facts.rows,
-        )
+        cost = self.system_.forecast_for(self._facts, len(queries))
         return Answered(np.concatenate(labels), cost)
 
     def _require_one_batch(self, queries: NDArray[np.float64]) -> None:

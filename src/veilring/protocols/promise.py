@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
+from typing import Final, Self
 
 from veilring.data.table import Features
 from veilring.errors import InputError
@@ -34,6 +34,22 @@ class Facts:
     rows: int | None = None
     queries: int | None = None
     schema: Features | None = None
+
+    @classmethod
+    def of(
+        cls, parties: int, features: int | Features, classes: int, rows: int | None = None
+    ) -> Self:
+        """Return the facts about rows of a schema, or of a number of features and of classes.
+
+        Args:
+            parties: The number of parties that hold rows.
+            features: The number of features, or the public schema, which also has the classes.
+            classes: The number of classes, unless there is a schema.
+            rows: The total number of rows of all parties, if public.
+        """
+        if isinstance(features, Features):
+            return cls(parties, len(features), len(features.classes), rows, schema=features)
+        return cls(parties, features, classes, rows)
 
     @property
     def categorical(self) -> bool:
@@ -159,15 +175,3 @@ def public_rows(rows: int | None, parameter: str) -> int:
             field=parameter,
         )
     return max(1, rows)
-
-
-def public_numbers(features: int | Features, classes: int) -> tuple[int, int]:
-    """Return the numbers of features and of classes.
-
-    Args:
-        features: The number of features, or the public schema, which also has the classes.
-        classes: The number of classes, unless there is a schema.
-    """
-    if isinstance(features, Features):
-        return len(features), len(features.classes)
-    return features, classes

@@ -11,7 +11,7 @@ system.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
@@ -317,13 +317,8 @@ class PeerSetup(Setup):
     ) -> Play:
         parties = self.parties if among is None else tuple(among)
         member, facts, client = self.membership, self.facts, parties[0]
-        forecast = self.system.forecast(
-            parties=len(parties),
-            queries=len(queries),
-            features=facts.features,
-            classes=facts.classes,
-            rows=facts.rows,
-        )
+        among_them = replace(facts, parties=len(parties))
+        forecast = self.system.forecast_for(among_them, len(queries))
         return Play(
             forecast=lambda _run: forecast,
             labels=member.labels,
@@ -446,7 +441,6 @@ class System(Section, ABC):
     def promise(self, *, parties: int = PARTIES) -> Promise:
         """Return the guarantee among the given number of parties."""
 
-    @abstractmethod
     def forecast(
         self,
         *,
@@ -464,6 +458,23 @@ class System(Section, ABC):
             features: The number of features of a row, or the public schema of a table.
             classes: The number of classes, unless `features` is a schema, which includes it.
             rows: The total number of rows of all parties, if the cost depends on it.
+
+        Raises:
+            InputError: As raised by `forecast_for`.
+        """
+        return self.forecast_for(Facts.of(parties, features, classes, rows), queries)
+
+    @abstractmethod
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
+        """Return the cost of labelling queries, before anything is run.
+
+        Args:
+            facts: The public facts.
+            queries: The number of queries.
+
+        Raises:
+            InputError: If a parameter does not fit the public facts, or the cost depends on a
+                number of rows that is not public.
         """
 
     @abstractmethod

@@ -11,7 +11,6 @@ from typing_extensions import override
 
 import veilring as vr
 from veilring.nodes.ring import Ring
-from veilring.protocols.promise import public_numbers
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum, sum_cost
 from veilring.protocols.system import PARTIES
 
@@ -48,17 +47,8 @@ class PrivateMean(vr.System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | vr.Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> vr.Forecast:
-        width, classes = public_numbers(features, classes)
-        return sum_cost(parties, classes, width + 1, SHARES)
+    def forecast_for(self, facts: vr.Facts, queries: int) -> vr.Forecast:
+        return sum_cost(facts.parties, facts.classes, facts.features + 1, SHARES)
 
     @override
     def membership(self, facts: vr.Facts) -> vr.Membership:

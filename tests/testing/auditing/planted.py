@@ -13,7 +13,6 @@ from typing_extensions import override
 import veilring as vr
 from veilring.nodes.party import broadcast
 from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
-from veilring.protocols.promise import public_numbers
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.system import PARTIES
 from veilring.testing.auditing import RoleClaims
@@ -59,19 +58,10 @@ class Majority(vr.System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | vr.Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> vr.Forecast:
-        _, classes = public_numbers(features, classes)
-        words = np.zeros(classes + (self.mistake == "forecast"), np.uint64)
-        cost = masked_cost(parties, [words], star=False)
-        return replace(cost, setup=keys_cost(parties))
+    def forecast_for(self, facts: vr.Facts, queries: int) -> vr.Forecast:
+        words = np.zeros(facts.classes + (self.mistake == "forecast"), np.uint64)
+        cost = masked_cost(facts.parties, [words], star=False)
+        return replace(cost, setup=keys_cost(facts.parties))
 
     @override
     def membership(self, facts: vr.Facts) -> vr.Membership:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Features, Ranges, Rows
+from veilring.data.table import Ranges, Rows
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.claims import Argument, Comparison, Example, replace_row
@@ -37,7 +37,7 @@ from veilring.protocols.ldp.algorithm.survey import (
 from veilring.protocols.ldp.messages import ID_BYTES, ClientBatch, ReportBatch
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, gather_cost_bounds
 from veilring.protocols.ldp.task import Task
-from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
+from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
 BINS_MAX: Final = 1024  # more bins add no information that survives the noise
@@ -139,22 +139,15 @@ class LDPBayes(System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Forecast the collection: its minimum cost, with the maximum as `most`.
 
         Clients draw their questions in secret, and the length of a report depends on the question.
-        Labelling costs nothing. Without `rows`, each party is one client.
+        Labelling costs nothing. Without a public number of rows, each party is one client.
         """
-        survey = self.bind(*public_numbers(features, classes))
-        return gather_cost_bounds(self.task(survey), parties, parties if rows is None else rows)
+        survey = self.bind(facts.features, facts.classes)
+        clients = facts.parties if facts.rows is None else facts.rows
+        return gather_cost_bounds(self.task(survey), facts.parties, clients)
 
     def bind(
         self, features: int | Ranges, classes: int, *, epsilon: float | None = None

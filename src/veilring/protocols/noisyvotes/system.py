@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Features, Rows
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
@@ -29,7 +29,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
 from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.roles import private_votes, queries_max, votes_membership
-from veilring.protocols.promise import Facts, Promise, Spent, public_numbers, public_rows
+from veilring.protocols.promise import Facts, Promise, Spent, public_rows
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
@@ -158,27 +158,19 @@ class NoisyVotes(System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Return the cost of labelling queries, before anything is run.
 
         With `k` and a grid the cost depends on the number of rows, which the parties count with
         noise unless it is public: the forecast is then the cost for noise 0.
 
         Raises:
-            InputError: If `rows` is needed and missing.
+            InputError: If the number of rows is needed and not public.
         """
-        public = self.bind(*public_numbers(features, classes), rows=rows)
+        public = self.bind(facts.features, facts.classes, rows=facts.rows)
         size = self.largest_batch(public)
         return in_batches(
-            lambda count: votes_cost(parties, count, public, rows=rows), queries, size
+            lambda count: votes_cost(facts.parties, count, public, rows=facts.rows), queries, size
         )
 
     def bind(self, features: int, classes: int, *, rows: int | None = None) -> NoisyVotesParameters:

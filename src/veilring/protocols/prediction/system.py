@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Features, Rows
+from veilring.data.table import Rows
 from veilring.errors import InputError, StoreFailed
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
@@ -49,7 +49,7 @@ from veilring.protocols.prediction.rules import (
 )
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import open_state
-from veilring.protocols.promise import Facts, Promise, Spent, public_numbers, public_rows
+from veilring.protocols.promise import Facts, Promise, Spent, public_rows
 from veilring.protocols.system import PARTIES, SERVER, Play, ServerSetup, System, Tunable, together
 
 STREAM_QUERIES: Final = 1000
@@ -162,16 +162,8 @@ class IndKNN(System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
-        rules = self.bind(*public_numbers(features, classes), queries=queries)
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
+        rules = self.bind(facts.features, facts.classes, queries=queries)
         return in_batches(lambda count: _stream_cost(count, rules), queries, rules.queries)
 
     def bind(

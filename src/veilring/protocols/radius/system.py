@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Features, Rows, pairwise_distances
+from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
@@ -20,7 +20,7 @@ from veilring.privacy.ledger import open_ledger
 from veilring.protocols.claims import Argument
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
-from veilring.protocols.promise import Facts, Promise, Spent, public_numbers, public_rows
+from veilring.protocols.promise import Facts, Promise, Spent, public_rows
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import (
@@ -270,17 +270,10 @@ class DataOwner(System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
-        width, _ = public_numbers(features, classes)
-        size, k = self.bind(width, classes).queries_max, public_k(self.k, width, rows)
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
+        width = facts.features
+        size = self.bind(width, facts.classes).queries_max
+        k = public_k(self.k, width, facts.rows)
         return in_batches(lambda count: label_cost(count, width, k), queries, size)
 
     def bind(self, features: int, classes: int, rows: int | None = None) -> OwnerRules:

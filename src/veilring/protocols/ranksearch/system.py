@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Features, Rows
+from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.measures import Estimate, Leakage, Measure
 from veilring.protocols.membership import Membership
-from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
+from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
@@ -158,20 +158,12 @@ class RankSearch(System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Return the range of costs of queries before they are asked; the steps depend on rows."""
-        public = self.bind(*public_numbers(features, classes))
-        public.check_parties(parties)
+        public = self.bind(facts.features, facts.classes)
+        public.check_parties(facts.parties)
         size = min(self.batch, public.queries_max)
-        return in_batches(lambda count: search_cost(parties, count, public), queries, size)
+        return in_batches(lambda count: search_cost(facts.parties, count, public), queries, size)
 
     def bind(self, features: int, classes: int) -> SearchParameters:
         """Return the public parameters for rows of this shape.

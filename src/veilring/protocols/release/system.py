@@ -212,22 +212,16 @@ class Release(System):
         return ReleaseParameters(features, plan)
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Return the cost of a release, for any number of queries.
 
         Raises:
-            InputError: If `rows` is needed and missing: the statistic depends on it.
+            InputError: If the statistic depends on the number of rows, and it is not public.
         """
-        schema = Features.of_numbers(features, classes) if isinstance(features, int) else features
-        return self.cost(self.bind(schema, parties, rows), parties)
+        schema = facts.schema
+        if schema is None:
+            schema = Features.of_numbers(facts.features, facts.classes)
+        return self.cost(self.bind(schema, facts.parties, facts.rows), facts.parties)
 
     def cost(self, parameters: ReleaseParameters, parties: int) -> Forecast:
         """Return the closed form of the cost of a release.

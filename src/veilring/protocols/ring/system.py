@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Features, Rows, pairwise_distances
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
@@ -19,7 +19,7 @@ from veilring.protocols.claims import Comparison, Example, exchange_rows
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.measures import Estimate, Leakage, Measure
 from veilring.protocols.membership import Membership
-from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
+from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
@@ -125,18 +125,10 @@ class PrivateKNN(System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
-        public = self.bind(*public_numbers(features, classes))
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
+        public = self.bind(facts.features, facts.classes)
         size = min(self.batch, public.queries_max)
-        return in_batches(lambda count: knn_cost(parties, count, public), queries, size)
+        return in_batches(lambda count: knn_cost(facts.parties, count, public), queries, size)
 
     def bind(self, features: int, classes: int) -> KNNParameters:
         """Return the public parameters for rows of this shape.

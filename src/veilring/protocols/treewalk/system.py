@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Features, Rows
+from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
@@ -20,7 +20,7 @@ from veilring.privacy.checks import require, require_that
 from veilring.protocols.claims import Argument, Example
 from veilring.protocols.claims import Comparison as WorldsCompared
 from veilring.protocols.forecast import Forecast, in_batches
-from veilring.protocols.promise import Facts, Promise, Spent, public_numbers
+from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together
 from veilring.protocols.treewalk.algorithm.one_message import bucket_law, bucket_points, respond
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
@@ -287,20 +287,12 @@ class TreeWalk(System):
         )
 
     @override
-    def forecast(
-        self,
-        *,
-        parties: int = PARTIES,
-        queries: int,
-        features: int | Features,
-        classes: int = 2,
-        rows: int | None = None,
-    ) -> Forecast:
-        if rows is None:
+    def forecast_for(self, facts: Facts, queries: int) -> Forecast:
+        if facts.rows is None:
             raise InputError.because(
                 "the cost depends on the number of public rows; give `rows`", field="rows"
             )
-        lookup = self.bind(rows, public_numbers(features, classes)[0])
+        lookup = self.bind(facts.rows, facts.features)
         size = min(self.batch, lookup.queries_max)
         return in_batches(lookup.cost, queries, size)
 

@@ -205,14 +205,7 @@ def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:
                 f"{played.shape}: the closed form predicts {_said(due)}; the run took"
                 f" {_said(measured)}."
             )
-        facts = played.setup.facts
-        before = subject.system.forecast(
-            parties=facts.parties,
-            queries=len(played.queries),
-            features=facts.features,
-            classes=facts.classes,
-            rows=facts.rows,
-        )
+        before = subject.system.forecast_for(played.setup.facts, len(played.queries))
         range_ = (_numbers(before), _numbers(measured), _numbers(before.most or before))
         if not all(low <= number <= high for low, number, high in zip(*range_, strict=True)):
             wrong.append(
