@@ -10,26 +10,56 @@ import nox
 
 nox.options.sessions = ["lint", "types", "tests-3.11"]
 nox.options.reuse_venv = "yes"
-LOCKED = ("-c", "requirements.lock")
-MUTMUT = "mutmut==3.8.1"  # of this session only: no other step needs its dependencies
+# Of one session each: no other step needs their dependencies.
+MUTMUT = "mutmut==3.8.1"
+UV = "uv==0.13.9"
+# Each file of hashes with the extras that it covers, in the versions of constraints.txt.
+HASHED = {
+    "requirements.lock": ("docs", "lint", "test", "uvloop"),
+    "requirements-server.lock": ("geo", "postgres", "uvloop"),
+}
 
 
-def install(session: nox.Session, extras: str) -> None:
-    """Install the checkout with extras, in the locked versions."""
-    session.install("-q", "-e", f".[{extras}]", *LOCKED)
+def install(session: nox.Session) -> None:
+    """Install the checkout for development, each package with its hash checked."""
+    session.install("-q", "-r", "requirements.lock")
+    session.install("-q", "--no-build-isolation", "--no-deps", "-e", ".")
+
+
+def install_extras(session: nox.Session, extras: str) -> None:
+    """Install the checkout with extras that requirements.lock lacks, in the locked versions."""
+    session.install("-q", "-e", f".[{extras}]", "-c", "constraints.txt")
+
+
+@nox.session(python="3.11")
+def lock(session: nox.Session) -> None:
+    """Write the files of versions again; `nox -s lock -- --upgrade` takes the newest versions."""
+    session.install("-q", UV)
+
+    compiling = ("uv", "pip", "compile", "-q", "pyproject.toml")
+    platforms = ("--universal", "--python-version", "3.11")
+    header = ("--custom-compile-command", "nox -s lock")
+
+    def write(name: str, extras: tuple[str, ...], *options: str) -> None:
+        chosen = (f"--extra={extra}" for extra in extras)
+        session.run(*compiling, *platforms, *header, *chosen, *options, "-o", name)
+
+    write("constraints.txt", (*HASHED["requirements.lock"], "benchmark", "ray"), *session.posargs)
+    for name, extras in HASHED.items():
+        write(name, extras, "--generate-hashes", "--no-annotate", "-c", "constraints.txt")
 
 
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 def tests(session: nox.Session) -> None:
     """Run the quick tests; `nox -s tests-3.13 -- -m ""` runs all with Python 3.13."""
-    install(session, "test")
+    install(session)
     session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session(python="3.11")
 def lint(session: nox.Session) -> None:
     """Check style, prose and the contracts of imports."""
-    install(session, "docs,lint,test,uvloop")
+    install(session)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", ".ci/prose.py", "--examples")
@@ -39,14 +69,14 @@ def lint(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def types(session: nox.Session) -> None:
     """Check types."""
-    install(session, "docs,lint,test,uvloop")
+    install(session)
     session.run("mypy")
 
 
 @nox.session(python="3.11")
 def docs(session: nox.Session) -> None:
     """Build the pages, and run what they show."""
-    install(session, "docs,test")
+    install(session)
     session.run("python", "-m", "sphinx", "-W", "-n", "-b", "html", "docs", "docs/_build/html")
     session.run("python", "-m", "pytest", "-n", "auto", "-m", "docs")
 
@@ -54,7 +84,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def coverage(session: nox.Session) -> None:
     """Show which lines of `veilring.privacy` its own tests leave out."""
-    install(session, "lint,test")
+    install(session)
     session.run("coverage", "run", "-m", "pytest", "-q", "tests/privacy")
     session.run("coverage", "report", "--show-missing")
 
@@ -65,7 +95,7 @@ def mutation(session: nox.Session) -> None:
 
     `nox -s mutation -- 'veilring.privacy.tails.*'` changes one module, which takes minutes.
     """
-    install(session, "test")
+    install(session)
     session.install("-q", MUTMUT)
     session.run("mutmut", "run", *session.posargs)
     results = str(session.run("mutmut", "results", silent=True)).splitlines()
@@ -80,14 +110,14 @@ def mutation(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def notebooks(session: nox.Session) -> None:
     """Run the notebooks, and compare their outputs with those on the pages."""
-    install(session, "test")
+    install(session)
     session.run("python", "-m", "pytest", "-m", "docs", "tests/docs/test_notebooks.py")
 
 
 @nox.session(python="3.11")
 def audit(session: nox.Session) -> None:
     """Audit all systems quickly; `nox -s audit -- release` audits one."""
-    install(session, "lab")
+    install_extras(session, "lab")
     command = "import veilring; print(*veilring.system_names())"
     names = str(session.run("python", "-c", command, silent=True)).split()
     for name in session.posargs or names:
@@ -97,5 +127,5 @@ def audit(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def benchmarks(session: nox.Session) -> None:
     """Measure beside references; `nox -s benchmarks -- --only worlds` measures one."""
-    install(session, "benchmark,test,uvloop")
+    install_extras(session, "benchmark,test,uvloop")
     session.run("python", "-m", "benchmarks", *session.posargs)

@@ -1,11 +1,14 @@
-"""The locked versions: those of servers have hashes, and are those that the tests run with."""
+"""The locked versions: each file has the same ones, and those that pip installs have hashes."""
 
 import re
 import tomllib
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[1]
+HASHED: Final = ("requirements.lock", "requirements-server.lock")
 TOOLS: Final = {"pytest", "sphinx", "mypy", "ruff", "furo", "hypothesis", "import-linter"}
 _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?:.*\\\n)*.*)", re.MULTILINE)
 
@@ -18,12 +21,17 @@ def pinned(name: str) -> dict[str, set[str]]:
     return found
 
 
-def test_a_server_installs_what_was_tested() -> None:
-    """Each version for servers is one of `requirements.lock`, and no tool is among them."""
-    everything, served = pinned("requirements.lock"), pinned("requirements-server.lock")
-    assert all(versions <= everything[package] for package, versions in served.items())
-    assert not TOOLS & set(served)
-    assert set(everything) >= TOOLS
+@pytest.mark.parametrize("name", HASHED)
+def test_all_files_have_the_same_versions(name: str) -> None:
+    """Each version in a file of hashes is one of `constraints.txt`."""
+    constraints = pinned("constraints.txt")
+    assert all(versions <= constraints[package] for package, versions in pinned(name).items())
+
+
+def test_tools_are_not_installed_on_servers() -> None:
+    """The tools of tests and documentation are in `requirements.lock`, and none is for servers."""
+    assert set(pinned("requirements.lock")) >= TOOLS
+    assert not TOOLS & set(pinned("requirements-server.lock"))
 
 
 def test_a_server_has_all_that_it_needs() -> None:
@@ -35,13 +43,26 @@ def test_a_server_has_all_that_it_needs() -> None:
         assert re.split(r"[\[>=;]", requirement)[0] in served
 
 
+def test_contributors_have_all_that_they_need() -> None:
+    """Everything that the package, its tests, its checks and its pages depend on."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = ("dask", "docs", "geo", "lab", "lint", "parquet", "plot", "postgres", "test", "uvloop")
+    locked = pinned("requirements.lock")
+    needed = {
+        *project["dependencies"],
+        *(each for name in extras for each in optional(project, name)),
+    }
+    assert {re.split(r"[\[>=;]", each)[0] for each in needed} <= {*locked, "veilring"}
+
+
 def optional(project: dict[str, dict[str, list[str]]], extra: str) -> list[str]:
     """Return the requirements of an extra."""
     return project["optional-dependencies"][extra]
 
 
-def test_each_version_of_a_server_has_hashes() -> None:
+@pytest.mark.parametrize("name", HASHED)
+def test_each_version_has_hashes(name: str) -> None:
     """Each requirement has hashes, as `pip install --require-hashes` demands."""
-    entries = _PINNED.findall((ROOT / "requirements-server.lock").read_text())
+    entries = _PINNED.findall((ROOT / name).read_text())
     assert len(entries) > 20
     assert all("--hash=sha256:" in rest for _, _, rest in entries)

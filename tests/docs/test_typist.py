@@ -61,6 +61,6 @@ def test_a_line_of_progress_is_no_output(tmp_path: Path) -> None:
 
 def test_what_installs_is_left_out(tmp_path: Path) -> None:
     """Installation commands are skipped, and the rest of the line is typed."""
-    installs = "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' -c requirements.lock"
+    installs = "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' -c constraints.txt"
     _type(f"```sh\n{installs} && .venv/bin/python -c 'print(1)' > out\n```\n", tmp_path)
     assert (tmp_path / "out").read_text() == "1\n"
