@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class _StandIn:
-    """Counts letters. Takes what the library's class takes, and refuses anything else."""
+    """A model that counts letters, and refuses arguments unknown to the library's class."""
 
     def __init__(self, name: str, *, local_files_only: bool) -> None:
         assert Path(name).is_dir()
@@ -24,7 +24,7 @@ class _StandIn:
         convert_to_numpy: bool,
         show_progress_bar: bool,
     ) -> NDArray[np.float32]:
-        """Return the shares of a, b and of all else."""
+        """Return the fractions of a, b and other letters."""
         assert (normalize_embeddings, convert_to_numpy, show_progress_bar) == (True, True, False)
         counts = [[each.count("a"), each.count("b"), 1 + len(each)] for each in sentences]
         found = np.array(counts, np.float32)
@@ -32,7 +32,7 @@ class _StandIn:
 
 
 def install_stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a model's folder, and the library that loads it; return the model."""
+    """Create a model's folder and the library that loads it; return the model."""
     library = ModuleType("sentence_transformers")
     library.SentenceTransformer = _StandIn  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)

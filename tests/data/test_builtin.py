@@ -1,4 +1,4 @@
-"""Built-in sets."""
+"""Built-in data sets."""
 
 import importlib.util
 
@@ -15,7 +15,7 @@ class TestBuiltIn:
 
     @pytest.mark.parametrize("name", ["wine", "breast-cancer", "digits", "iris"])
     def test_is_what_scikit_learn_loads(self, name: str) -> None:
-        """Rows, labels and all names are those of scikit-learn's own loader."""
+        """Rows, labels and names equal those of scikit-learn's own loader."""
         theirs = getattr(datasets, f"load_{name.replace('-', '_')}")()
         ours = load(name)
         np.testing.assert_array_equal(ours.X, theirs.data)
@@ -27,7 +27,7 @@ class TestBuiltIn:
     def test_without_the_packaged_file_the_library_is_asked(
         self, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where scikit-learn keeps its files elsewhere, the table is the same."""
+        """The table is the same if scikit-learn stores its files elsewhere."""
         usual = load(name)
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
         asked = load(name)
@@ -36,6 +36,6 @@ class TestBuiltIn:
 
     @pytest.mark.parametrize("name", ["", "wines", "wine.tsv"])
     def test_an_unknown_source_is_refused(self, name: str) -> None:
-        """A source that is none names all that are."""
+        """The error for an unknown source lists all sources."""
         with pytest.raises(InputError, match=r"breast-cancer.*openml:NAME.*\.csv"):
             load(name)

@@ -17,7 +17,7 @@ WriteCsv = Callable[[str], str]
 
 @pytest.fixture
 def write_csv(tmp_path: Path) -> WriteCsv:
-    """Give a function that writes a CSV file and returns its path."""
+    """Return a function that writes a CSV file and returns its path."""
 
     def write(text: str) -> str:
         path = tmp_path / "rows.csv"
@@ -31,7 +31,7 @@ class TestCsv:
     """Files whose last column is the label."""
 
     def test_numbers_stay_and_categories_become_one_hot(self, write_csv: WriteCsv) -> None:
-        """A mixed table is what scikit-learn's encoder makes of it, classes in numerical order."""
+        """A mixed table equals scikit-learn's encoding, with classes in numerical order."""
         table = load(write_csv("size,colour,class\n1.5,red,10\n-2,blue,9\n1e3,red,10\n"))
         colours = OneHotEncoder(sparse_output=False).fit_transform([["red"], ["blue"], ["red"]])
         np.testing.assert_array_equal(table.X[:, 0], [1.5, -2, 1000])
@@ -40,8 +40,8 @@ class TestCsv:
         assert table.features.classes == ("9", "10")
         assert table.y.tolist() == [1, 0, 1]
 
-    def test_which_features_were_one_column_is_remembered(self, write_csv: WriteCsv) -> None:
-        """Through scaling and splitting too, so that each row's category can be read again."""
+    def test_one_hot_columns_are_remembered(self, write_csv: WriteCsv) -> None:
+        """Scaling and splitting keep them, so each row's category can be read again."""
         table = load(write_csv("size,kind,x,y\n2,b,p,0\n3,a,p,1\n4,c,p,1\n5,a,p,0\n"))
         half = split(scale_to_unit(table), 0.5, default_rng(0)).train
         kind, only = half.features.categories
@@ -53,20 +53,20 @@ class TestCsv:
         sizes = (2 + 3 * half.X[:, 0]).tolist()
         assert told == [{2: "b", 3: "a", 4: "c", 5: "a"}[round(size)] for size in sizes]
 
-    def test_how_columns_were_read_is_told(self, write_csv: WriteCsv) -> None:
-        """In one line, after scaling too: numbers, categories with their sizes, and the label."""
+    def test_the_reading_of_columns_is_reported(self, write_csv: WriteCsv) -> None:
+        """One line lists numbers, categories with sizes, and the label, even after scaling."""
         table = load(write_csv("size,sex,ward,class\n2,f,a,x\n3,m,b,y\n4,f,c,x\n"))
         told = "rows.csv: columns: 1 of numbers, 2 of categories (sex 2, ward 3); "
         assert scale_to_unit(table).describe() == told + "label 'class' (2 classes)"
 
     @pytest.mark.parametrize("unknown", ["?", "NA", "null", "None"])
     def test_no_word_means_missing(self, write_csv: WriteCsv, unknown: str) -> None:
-        """A word for a missing value is a category like any other, even among numbers."""
+        """A word for a missing value is an ordinary category, even among numbers."""
         table = load(write_csv(f"a,class\n1,x\n{unknown},y\n"))
         assert set(table.features.names) == {"a=1", f"a={unknown}"}
 
     def test_spaces_and_a_byte_order_mark_do_not_count(self, write_csv: WriteCsv) -> None:
-        """Names and cells are read without what surrounds them."""
+        """Names and cells are read without surrounding spaces."""
         table = load(write_csv("\ufeffa, b, class\n 1, u , x\n2,u,x \n"))
         assert table.features.names == ("a", "b=u")
         assert table.features.classes == ("x",)
@@ -96,15 +96,15 @@ class TestCsv:
             ("a,class\n" + "".join(f"1,{n}\n" for n in range(1001)), "1001 different numbers"),
         ],
     )
-    def test_what_is_no_table_is_refused(self, write_csv: WriteCsv, text: str, named: str) -> None:
-        """The error names the file and what is wrong, with column and line if there is one."""
+    def test_an_invalid_table_is_refused(self, write_csv: WriteCsv, text: str, named: str) -> None:
+        """The error names the file and the mistake, with column and line if known."""
         with pytest.raises(InputError) as caught:
             load(write_csv(text))
         assert named in str(caught.value)
         assert "rows.csv" in str(caught.value)
 
-    def test_what_may_stand_in_an_empty_cell_is_told(self, write_csv: WriteCsv) -> None:
-        """A number where the others are numbers, for a word there would make them categories."""
+    def test_the_repair_of_an_empty_cell_is_suggested(self, write_csv: WriteCsv) -> None:
+        """The suggestion for a numeric column is a number: a word would make it categorical."""
         for column, allowed in (
             ("1\n\n2", "drop the row or fill in a number"),
             ("u\n\n2", "write '\\?'"),
@@ -113,8 +113,8 @@ class TestCsv:
             with pytest.raises(InputError, match=f"line 3 is empty; .*{allowed}"):
                 load(write_csv(f"a,class\n{rows}"))
 
-    def test_numbers_with_a_slip_are_no_categories(self, write_csv: WriteCsv) -> None:
-        """Nine numbers of ten are a column of numbers, and the tenth is shown; eight are not."""
+    def test_mistyped_numbers_are_not_categories(self, write_csv: WriteCsv) -> None:
+        """Nine numbers in ten cells make a numeric column, and the tenth is shown; eight do not."""
         rows = [f"{n},x\n" for n in range(8)]
         with pytest.raises(
             InputError, match=r"'age'.* 9 of 10 cells are numbers, but line 3 is '\?'"
@@ -132,10 +132,10 @@ class TestCsv:
             ([f"Ann {n}" for n in range(21)], "21 different words; .* 20 classes"),
         ],
     )
-    def test_what_measures_or_names_is_no_label(
+    def test_a_measurement_or_a_name_is_not_a_label(
         self, write_csv: WriteCsv, labels: list[object], found: str
     ) -> None:
-        """The last column is named, and that it was taken as the label."""
+        """The error names the last column, and says that it was used as the label."""
         rows = "".join(f"1,{label}\n" for label in labels)
         with pytest.raises(InputError, match=f"'size': .*{found}.* last column is taken"):
             load(write_csv(f"a,size\n{rows}"))
@@ -153,21 +153,21 @@ class TestCsv:
         "rows",
         ["1.5,2,x\n3,4,y\n", "7,7,0\n3,4,1\n", "u,7.5,x\nv,3,y\n", "0,x\n1,y\n", "1,2,4\n1,2,4\n"],
     )
-    def test_a_first_line_of_data_is_no_header(self, write_csv: WriteCsv, rows: str) -> None:
+    def test_a_first_line_of_data_is_not_a_header(self, write_csv: WriteCsv, rows: str) -> None:
         """No row of a file without a header is lost silently."""
         with pytest.raises(InputError, match=r"rows.csv, line 1: .* must name the columns"):
             load(write_csv(rows))
 
     @pytest.mark.parametrize("header", ["0,1,2", "1,2,3", "0,1,class", "1990,b,1992"])
     def test_numbers_may_be_names(self, write_csv: WriteCsv, header: str) -> None:
-        """Those that count the columns, and those beside a name over numbers."""
+        """Numbered columns, and numbers beside a named numeric column, are valid headers."""
         assert (
             load(write_csv(f"{header}\n5,6,0\n7,8,1\n")).features.names[0]
             == header[: header.index(",")]
         )
 
     def test_a_file_that_is_not_there_is_named(self) -> None:
-        """The path is in the error."""
+        """The error contains the path of a missing file."""
         with pytest.raises(InputError, match=r"nowhere\.csv.*existing"):
             load("nowhere.csv")
 

@@ -1,4 +1,4 @@
-"""Mistakes in CSV files that would pass for data: refused with their place, or said once."""
+"""Mistakes in CSV files that could pass for data: refused with their location, or noted."""
 
 import codecs
 import json
@@ -29,7 +29,7 @@ def table(path: Path, columns: dict[str, Iterable[object]], separator: str = ","
 
 
 def good() -> dict[str, Iterable[object]]:
-    """Return columns that nobody doubts."""
+    """Return columns without mistakes."""
     return {
         "glucose": [(7 * row) % 41 + 0.5 for row in range(ROWS)],
         "ward": [f"w{row % 3}" for row in range(ROWS)],
@@ -38,7 +38,7 @@ def good() -> dict[str, Iterable[object]]:
 
 
 def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
-    """A table without mistakes has no notes, and neither do the tables of the package."""
+    """Neither a good table nor the tables of the package have notes."""
     assert load(str(table(tmp_path / "rows.csv", good()))).notes == ()
     for name in ("wine", "iris"):
         assert load(name).notes == ()
@@ -70,10 +70,10 @@ def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
         (b"a" * 200_000 + b",class\n1,x\n", "line 1: there is no header"),
     ],
 )
-def test_what_is_no_csv_file_in_utf_8_is_refused(
+def test_a_file_that_is_not_csv_in_utf_8_is_refused(
     tmp_path: Path, content: bytes, says: str, read: Callable[[Path], object]
 ) -> None:
-    """The file is named, with what is wrong and how to save it; also where cells stay text."""
+    """The error names the file, the mistake and the way to save it, even if cells stay text."""
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=says):
@@ -82,7 +82,7 @@ def test_what_is_no_csv_file_in_utf_8_is_refused(
 
 @pytest.mark.parametrize("end", ["\n", "\n\n", "\r\n \r\n", "  \n   \n"])
 def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
-    """A table with them is the table without them."""
+    """A table with them equals the table without them."""
     path = tmp_path / "rows.csv"
     path.write_bytes(f"a,class\n1,x\n2,y{end}".encode())
     read = load(str(path))
@@ -92,7 +92,7 @@ def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
 
 
 def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
-    """A column of ids is refused, because it would add a feature a row to the public terms."""
+    """A column of ids would add a feature per row to the public terms."""
     path = table(tmp_path / "rows.csv", {"patient": [f"p{n}" for n in range(ROWS)], **good()})
     with pytest.raises(InputError, match=r"'patient': each of the 40 rows has a different value"):
         load(str(path))
@@ -104,7 +104,7 @@ def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
 
 
 def test_numbers_with_decimal_commas_are_refused(tmp_path: Path) -> None:
-    """With another separator they would be categories."""
+    """With another separator they would become categories."""
     columns = {**good(), "glucose": [f"{row % 7},5" for row in range(ROWS)]}
     path = table(tmp_path / "rows.csv", columns, ";")
     with pytest.raises(InputError, match=r"'glucose': numbers have a decimal comma; .*1\.5"):
@@ -130,17 +130,17 @@ def test_numbers_with_decimal_commas_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_may_be_meant_is_noted(
+def test_a_plausible_mistake_is_noted(
     tmp_path: Path, changed: dict[str, Iterable[object]], says: str
 ) -> None:
-    """One sentence, which names the column, and the table is read."""
+    """One sentence names the column, and the table is read."""
     (note,) = load(str(table(tmp_path / "rows.csv", {**good(), **changed}))).notes
     assert note.startswith(says)
 
 
 @pytest.mark.parametrize("name", ["label", "Class", "target"])
-def test_a_column_that_is_called_label_is_offered(tmp_path: Path, name: str) -> None:
-    """If it is not the last one; chosen by its name, it is the label, and nothing is noted."""
+def test_a_column_named_label_is_suggested(tmp_path: Path, name: str) -> None:
+    """It is suggested if it is not last; chosen by name, it is used without a note."""
     columns = good()
     labels = columns.pop("class")
     path = table(tmp_path / "rows.csv", {name: labels, **columns})
@@ -153,8 +153,8 @@ def test_a_column_that_is_called_label_is_offered(tmp_path: Path, name: str) -> 
     np.testing.assert_array_equal(chosen.y, np.array([*labels]))
 
 
-def test_a_label_of_many_numbers_is_doubted(tmp_path: Path) -> None:
-    """A file whose label stands first ends in a measured column, such as an age."""
+def test_a_label_of_many_numbers_is_noted(tmp_path: Path) -> None:
+    """A file whose label comes first ends in a measured column, such as an age."""
     rows = 520
     columns: dict[str, Iterable[object]] = {
         "sick": [row % 2 for row in range(rows)],
@@ -167,8 +167,8 @@ def test_a_label_of_many_numbers_is_doubted(tmp_path: Path) -> None:
     assert load(str(path), label="sick").notes == ()
 
 
-def test_a_label_that_is_no_column_is_refused(tmp_path: Path) -> None:
-    """The columns are listed; sets that are no CSV files have the label that they have."""
+def test_a_label_that_is_not_a_column_is_refused(tmp_path: Path) -> None:
+    """The error lists the columns; sets other than CSV files keep their label."""
     path = table(tmp_path / "rows.csv", good())
     with pytest.raises(InputError, match=r"label is 'sick'; allowed: .*glucose, ward, class"):
         load(str(path), label="sick")
@@ -182,7 +182,7 @@ def test_a_label_that_is_no_column_is_refused(tmp_path: Path) -> None:
 def test_commands_take_the_label_and_the_separator(
     tmp_path: Path, separator: Separator, mark: str
 ) -> None:
-    """The refusal offers the option, and with it the file is read; `run` and `deploy` agree."""
+    """The error suggests the option, which makes the file readable for `run` and `deploy`."""
     columns = good()
     path = table(tmp_path / "rows.csv", {"class": columns.pop("class"), **columns}, mark)
     runner, folder = CliRunner(), tmp_path / "owner"
@@ -204,7 +204,7 @@ def test_commands_take_the_label_and_the_separator(
 
 
 def test_notes_of_a_run_stand_beside_its_json(tmp_path: Path) -> None:
-    """They are printed on standard error, and standard output is one JSON document."""
+    """Notes go to standard error, and standard output is one JSON document."""
     path = table(tmp_path / "rows.csv", {**good(), "class": ["yes"] * ROWS})
     words = ["run", "wine", "--runtime", "memory", "--json", "--set", "parties.count=3"]
     run = CliRunner().invoke(app, [*words, "--set", f"data.source={path}"])
@@ -216,7 +216,7 @@ def test_notes_of_a_run_stand_beside_its_json(tmp_path: Path) -> None:
 
 
 def test_a_file_may_be_a_pipe(tmp_path: Path) -> None:
-    """Its cells are read once."""
+    """The cells of a pipe are read once."""
     path = table(tmp_path / "rows.csv", good())
     read = "from pathlib import Path; from veilring.data.csv import read_cells; "
     read += "print(len(read_cells(Path('/dev/stdin'))['ward']))"

@@ -17,7 +17,7 @@ Y = np.array([0, 2, 1], np.uint8)
 
 
 def test_arrays_become_a_table(tmp_path: Path) -> None:
-    """Numbers of any precision are features, labels are positions in the names."""
+    """Numbers of any precision become features, and labels are positions in the names."""
     path = tmp_path / "embeddings.npz"
     np.savez(path, X=X, y=Y, class_names=np.array(["a", "b", "c"]), ignored=np.zeros(9))
     table = load(str(path))
@@ -53,8 +53,8 @@ def test_arrays_become_a_table(tmp_path: Path) -> None:
         {"X": X, "y": Y, "ids": np.array([0.5, 1.5, 2.5])},
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
-    """So are files that hold Python objects, which are not unpickled."""
+def test_an_invalid_archive_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    """Files with Python objects are refused as well, and no object is loaded."""
     path = tmp_path / "broken.npz"
     np.savez(path, **arrays)
     with pytest.raises(InputError):
@@ -71,8 +71,8 @@ def test_what_is_no_table_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> 
         Vectors(X[:0], Y[:0].astype(np.int64), (), ()),
     ],
 )
-def test_what_was_written_is_read(tmp_path: Path, written: Vectors) -> None:
-    """Labels, names and ids come back where they were given, and a file that is there stays."""
+def test_a_written_table_is_read_back(tmp_path: Path, written: Vectors) -> None:
+    """Labels, names and ids are read back, and an existing file is not overwritten."""
     path = tmp_path / "some.npz"
     write_vectors(written, path)
     read = read_vectors(path, "file")
@@ -84,8 +84,8 @@ def test_what_was_written_is_read(tmp_path: Path, written: Vectors) -> None:
         write_vectors(written, path)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    """Missing ones, and ones that are no archive or a lone array."""
+def test_a_file_that_is_not_an_archive_is_refused(tmp_path: Path) -> None:
+    """Missing files, other files and files of a single array are refused."""
     (tmp_path / "text.npz").write_text("no", encoding="utf-8")
     np.save(tmp_path / "lone.npy", X)
     (tmp_path / "lone.npy").rename(tmp_path / "lone.npz")
@@ -95,7 +95,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:
-    """Return the beginning of an array file, which says how many numbers follow."""
+    """Return the header of an array file, which states the number of values."""
     file = io.BytesIO()
     announced = {"descr": kind, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, announced)
@@ -123,7 +123,7 @@ def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:
 def test_an_array_that_announces_more_than_the_file_holds_is_refused(
     tmp_path: Path, member: bytes, compression: int
 ) -> None:
-    """It is refused before memory is taken for it, whatever numbers and brackets it announces."""
+    """It is refused before memory is allocated, for any announced numbers and brackets."""
     path = tmp_path / "hostile.npz"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("X.npy", member)
@@ -132,7 +132,7 @@ def test_an_array_that_announces_more_than_the_file_holds_is_refused(
 
 
 def test_an_archive_that_lies_about_a_member_is_refused(tmp_path: Path) -> None:
-    """The directory of the archive claims the announced size; the file is too small to hold it."""
+    """The archive's directory claims the announced size, but the file is too small for it."""
     path = tmp_path / "hostile.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("X.npy", header((1 << 22, 1 << 5)))
@@ -144,7 +144,7 @@ def test_an_archive_that_lies_about_a_member_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_compressions_are_refused(tmp_path: Path, compression: int) -> None:
-    """NumPy writes none of them, and they shrink zeros without a bound that is known."""
+    """NumPy writes no others, and their compression of zeros has no known bound."""
     path = tmp_path / "other.npz"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("X.npy", header((3, 2)) + bytes(48))
@@ -153,7 +153,7 @@ def test_other_compressions_are_refused(tmp_path: Path, compression: int) -> Non
 
 
 def test_large_arrays_of_zeros_are_read(tmp_path: Path) -> None:
-    """They shrink as far as anything does."""
+    """Zeros have the highest compression ratio."""
     path = tmp_path / "zeros.npz"
     np.savez_compressed(path, X=np.zeros((1 << 10, 1 << 10)))
     assert read_vectors(path, "source").features.shape == (1 << 10, 1 << 10)

@@ -1,4 +1,4 @@
-"""Sets from openml.org, as scikit-learn hands them over."""
+"""Data sets from openml.org, as returned by scikit-learn."""
 
 from urllib.error import URLError
 
@@ -12,10 +12,12 @@ from veilring.errors import InputError
 
 
 class TestOpenMl:
-    """Sets from openml.org, as scikit-learn hands them over."""
+    """Data sets from openml.org, as returned by scikit-learn."""
 
-    def test_without_a_network_one_sentence_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The error names the source and what failed."""
+    def test_without_a_network_the_error_is_one_sentence(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The error names the source and the failure."""
 
         def offline(*_: object, **__: object) -> Bunch:
             raise URLError("no route to host")
@@ -27,10 +29,10 @@ class TestOpenMl:
         assert "no route to host" in str(caught.value)
         assert "\n" not in str(caught.value)
 
-    def test_nominal_columns_are_one_hot_and_missing_ones_a_category(
+    def test_nominal_columns_are_one_hot_and_missing_values_a_category(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Numbers stay; a missing category is `?`."""
+        """Numbers stay; a missing category becomes `?`."""
         found = Bunch(
             data=np.array([[0.5, 1], [1.5, 0], [2.5, np.nan]]),
             target=np.array(["no", "yes", "no"], dtype=object),
@@ -44,7 +46,7 @@ class TestOpenMl:
         assert table.features.classes == ("no", "yes")
 
     def test_a_missing_number_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The column and the row are named."""
+        """The error names the column and the row."""
         found = Bunch(
             data=np.array([[0.5], [np.nan]]),
             target=np.array(["a", "b"]),
@@ -56,7 +58,7 @@ class TestOpenMl:
             load("openml:made")
 
     def test_two_labels_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A table has one label a row."""
+        """A table has one label per row."""
         found = Bunch(data=np.zeros((2, 1)), target=np.zeros((2, 2)), feature_names=["a"])
         monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
         with pytest.raises(InputError, match="one label"):

@@ -1,4 +1,4 @@
-"""The distribution of rows among parties."""
+"""The partition of rows among parties."""
 
 import itertools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _SEED = st.integers(0, 2**32)
 
 
 class TestPartition:
-    """The distribution of rows among parties."""
+    """The partition of rows among parties."""
 
     @given(
         _LABELS,
@@ -30,7 +30,7 @@ class TestPartition:
     def test_each_row_goes_to_exactly_one_party(
         self, labels: np.ndarray, parties: int, seed: int, kind: PartitionKind, alpha: float
     ) -> None:
-        """No kind loses or doubles a row, and equal seeds deal equally."""
+        """No partition loses or duplicates a row, and equal seeds give equal partitions."""
         dealt, again = (
             partition(labels, parties, default_rng(seed), kind=kind, alpha=alpha) for _ in range(2)
         )
@@ -42,13 +42,13 @@ class TestPartition:
     def test_equal_numbers_differ_by_one_row_at_most(
         self, labels: np.ndarray, parties: int, seed: int, kind: PartitionKind
     ) -> None:
-        """`iid` and `by-label` give equal numbers."""
+        """`iid` and `by-label` give nearly equal numbers."""
         sizes = [len(rows) for rows in partition(labels, parties, default_rng(seed), kind=kind)]
         assert max(sizes) - min(sizes) <= 1
 
     @given(st.lists(st.integers(0, 20), min_size=1, max_size=8), _SEED)
     def test_sizes_are_kept(self, sizes: list[int], seed: int) -> None:
-        """`sizes` gives each party what was asked for, and every row to one of them."""
+        """`sizes` gives each party the requested number of rows, and every row to one party."""
         labels = np.zeros(sum(sizes), dtype=np.int64)
         dealt = partition(labels, len(sizes), default_rng(seed), kind="sizes", sizes=sizes)
         assert [len(rows) for rows in dealt] == sizes
@@ -58,7 +58,7 @@ class TestPartition:
     def test_by_label_gives_each_party_neighbouring_labels(
         self, labels: np.ndarray, parties: int, seed: int
     ) -> None:
-        """No label of a party is above any label of the next."""
+        """No label of a party exceeds any label of the next."""
         dealt = partition(labels, parties, default_rng(seed), kind="by-label")
         held = [labels[rows] for rows in dealt if len(rows)]
         assert all(one.max() <= two.min() for one, two in itertools.pairwise(held))
@@ -88,15 +88,15 @@ class TestPartition:
             ({"kind": "fair"}, "by-label"),
         ],
     )
-    def test_what_cannot_be_dealt_is_refused(
+    def test_an_impossible_partition_is_refused(
         self, arguments: dict[str, object], named: str
     ) -> None:
-        """A distribution that is impossible is refused, and the error gives the allowed values."""
+        """The error gives the allowed values."""
         deal: Callable[..., object] = partition
         with pytest.raises(InputError, match=named):
             deal(np.zeros(3, dtype=np.int64), 2, default_rng(0), **arguments)
 
-    def test_nobody_can_be_dealt_nothing(self) -> None:
+    def test_zero_parties_are_refused(self) -> None:
         """There is at least one party."""
         with pytest.raises(InputError, match="parties"):
             partition(np.zeros(3, dtype=np.int64), 0, default_rng(0))

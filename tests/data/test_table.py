@@ -1,4 +1,4 @@
-"""Tables: what fits, what is scaled, and what is held out."""
+"""Tables: validation, scaling and held-out rows."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from veilring.randomness import Streams
 
 
 class TestScaling:
-    """Features by public ranges into the unit cube."""
+    """Scaling of features by public ranges into the unit cube."""
 
     def test_is_what_scikit_learn_does_by_default(self) -> None:
         """Scaling by a table's own ranges equals scikit-learn's min-max scaler."""
@@ -29,24 +29,24 @@ class TestScaling:
         )
     )
     def test_always_lands_in_the_unit_cube(self, rows: list[tuple[float, float]]) -> None:
-        """Whatever the magnitudes, each feature is from 0 to 1."""
+        """Each feature is from 0 to 1, at any magnitude."""
         scaled = scale_to_unit(table_of([list(row) for row in rows])).X
         assert ((scaled >= 0) & (scaled <= 1)).all()
 
-    def test_clips_what_is_outside_the_ranges(self) -> None:
-        """A value beyond an end is that end."""
+    def test_clips_values_outside_the_ranges(self) -> None:
+        """A value beyond an end becomes that end."""
         scaled = scale_to_unit(table_of([[-5.0], [5.0], [50.0]]), Ranges((0.0,), (10.0,)))
         np.testing.assert_array_equal(scaled.X, [[0.0], [0.5], [1.0]])
 
     def test_a_constant_feature_becomes_zero(self) -> None:
-        """A feature whose ends are equal says nothing."""
+        """A feature with equal ends becomes 0."""
         np.testing.assert_array_equal(
             scale_to_unit(table_of([[7.0, 1.0], [7.0, 2.0]])).X, [[0, 0], [0, 1]]
         )
 
     @pytest.mark.parametrize("low", [2.0, np.nan, -np.inf])
     def test_bad_ranges_are_refused(self, low: float) -> None:
-        """A range upside down or without an end is no range."""
+        """A range in reverse order or without an end is refused."""
         with pytest.raises(InputError, match="ranges"):
             Ranges((0.0, low), (1.0, 1.0))
 
@@ -56,18 +56,18 @@ class TestScaling:
             scale_to_unit(table_of([[1.0, 2.0]]), Ranges.unit(1))
 
     def test_ranges_are_the_extremes_and_stay_with_the_parts(self) -> None:
-        """By default they are each feature's least and greatest value in the whole table."""
+        """By default they are the minimum and maximum of each feature in the whole table."""
         whole = table_of([[1.0, 5.0], [3.0, 4.0]])
         for table in (whole, whole.take(np.array([1]))):
             assert table.features.ranges == Ranges((1.0, 4.0), (3.0, 5.0))
 
 
 class TestSplit:
-    """Rows that are held out."""
+    """Held-out rows."""
 
     @given(st.integers(2, 60), st.floats(0.001, 0.999), st.integers(0, 2**32))
     def test_no_row_is_lost_or_doubled(self, rows: int, share: float, seed: int) -> None:
-        """The two tables have all rows between them, at least one each, in the asked proportion."""
+        """Together the two tables have all rows, at least one each, in the requested proportion."""
         table = table_of([[float(n)] for n in range(rows)])
         train, held_out = split(table, share, default_rng(seed))
         together = np.concatenate([train.X, held_out.X]).ravel()
@@ -76,12 +76,12 @@ class TestSplit:
         assert abs(len(held_out) - max(1, share * rows)) <= 1
 
     def test_the_first_held_out_rows_are_a_sample_of_all_classes(self) -> None:
-        """A table in the order of its labels is held out in random order."""
+        """A table sorted by label is held out in random order."""
         _, held_out = split(load("iris"), 0.5, default_rng(5))
         assert set(held_out.y[:20].tolist()) == {0, 1, 2}
 
     def test_is_that_of_a_scenario_with_the_same_seed(self) -> None:
-        """So are the parts that are dealt, and all of them keep the public schema."""
+        """The parts are the same too, and all keep the public schema."""
         wine, streams = load("wine"), Streams(3)
         train, test = wine.split(0.25, seed=3)
         theirs = split(wine, 0.25, streams.generator("split"))
@@ -94,12 +94,12 @@ class TestSplit:
 
     @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
     def test_a_share_that_leaves_one_side_empty_is_refused(self, share: float) -> None:
-        """The share is above 0 and below 1."""
+        """The fraction is above 0 and below 1."""
         with pytest.raises(InputError, match="test_share"):
             split(table_of([[1.0], [2.0]]), share, default_rng(0))
 
     def test_one_row_cannot_be_split(self) -> None:
-        """Each side needs a row."""
+        """Each side needs at least one row."""
         with pytest.raises(InputError, match="at least 2 rows"):
             split(table_of([[1.0]]), 0.5, default_rng(0))
 
@@ -113,9 +113,7 @@ class TestSplit:
         ({"labels": np.array([-1])}, "index into `classes`"),
     ],
 )
-def test_a_table_that_does_not_fit_itself_is_refused(
-    change: dict[str, np.ndarray], named: str
-) -> None:
+def test_an_inconsistent_table_is_refused(change: dict[str, np.ndarray], named: str) -> None:
     """Shapes agree, features are finite, and each label has a name."""
     columns = {"features": np.zeros((1, 1)), "labels": np.zeros(1, dtype=np.int64), **change}
     with pytest.raises(InputError, match=named):
@@ -123,5 +121,5 @@ def test_a_table_that_does_not_fit_itself_is_refused(
 
 
 def test_a_table_does_not_show_its_rows() -> None:
-    """Its text has its shape and no value."""
+    """The text of a table has its shape but no value."""
     assert repr(table_of([[0.123456], [0.2]])) == "Table('made': 2 rows, 1 features, 1 classes)"

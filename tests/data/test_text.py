@@ -1,4 +1,4 @@
-"""Texts become directions through a sentence-transformers model; here, a stand-in."""
+"""Conversion of texts to directions by a sentence-transformers model, here a stand-in."""
 
 import sys
 from pathlib import Path
@@ -16,20 +16,20 @@ from veilring.errors import InputError, MissingExtra
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model's folder, and a library that loads it."""
+    """Return a model's folder, with a library that loads it."""
     return install_stand_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    """A file of three texts."""
+    """Return a file of three texts."""
     file = tmp_path / "texts.csv"
     file.write_text("n,text,label\n1,aa,x\n2,bb,y\n3,ab,x\n", encoding="utf-8")
     return file
 
 
 def test_texts_become_a_table_and_a_file(model: Path, texts: Path, tmp_path: Path) -> None:
-    """The command's file is read as any other table, and it overwrites none."""
+    """The command's output is read like any table, and it overwrites no file."""
     out = tmp_path / "texts.npz"
     command = ["embed", str(texts), "--model", str(model), "--out", str(out)]
     done = CliRunner().invoke(app, command)
@@ -43,10 +43,10 @@ def test_texts_become_a_table_and_a_file(model: Path, texts: Path, tmp_path: Pat
     assert CliRunner().invoke(app, command).exit_code == 2
 
 
-def test_ids_are_kept_and_labels_left_out_where_asked(
+def test_ids_are_kept_and_labels_omitted_on_request(
     model: Path, texts: Path, tmp_path: Path
 ) -> None:
-    """With a key, the file keeps the id of each row, and rows without a label keep none."""
+    """With a key, the file keeps each row's id; rows without a label have none."""
     out = tmp_path / "texts.npz"
     options = ("--model", str(model), "--key", "n", "--unlabelled", "--out", str(out))
     done = CliRunner().invoke(app, ["embed", str(texts), *options])
@@ -56,8 +56,8 @@ def test_ids_are_kept_and_labels_left_out_where_asked(
     assert (held.labels, held.class_names) == (None, None)
 
 
-def test_what_cannot_be_embedded_is_refused(model: Path, texts: Path) -> None:
-    """A column that is not there or is the label, no texts, and no model."""
+def test_invalid_input_is_refused(model: Path, texts: Path) -> None:
+    """A missing column, the label as column, no texts, and no model are refused."""
     for column in ("title", "label"):
         with pytest.raises(InputError, match="column is"):
             embed_csv(texts, column, model)
@@ -69,10 +69,10 @@ def test_what_cannot_be_embedded_is_refused(model: Path, texts: Path) -> None:
         embed(["a"], model / "none")
 
 
-def test_without_the_extra_it_says_what_to_install(
+def test_without_the_extra_the_error_says_what_to_install(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No traceback, but the command."""
+    """The error is the install command, without a traceback."""
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtra, match=r"veilring\[text\]"):
         embed(["a"], model)

@@ -14,7 +14,7 @@ from veilring.testing.ports import reserve_ports
 
 
 class Collection:
-    """A folder of `veilring deploy survey`, and what runs in it."""
+    """A folder written by `veilring deploy survey`, and its processes."""
 
     def __init__(self, folder: Path, *, reports: int, survey_clients: int = 2) -> None:
         self.folder = folder
@@ -27,7 +27,7 @@ class Collection:
 
     @property
     def log(self) -> Path:
-        """The collector's log."""
+        """The log of the collector."""
         return self.folder / "collector.log"
 
     def serve(self) -> None:
@@ -35,7 +35,7 @@ class Collection:
         self.collector = start_serving(self.folder, "collector", output=self.log)
 
     def submit(self, number: int, *options: str, rows: str = "") -> Command:
-        """Start a survey client, of its own rows unless another file is named."""
+        """Start a survey client, by default with its own rows."""
         name = f"survey-client-{number}"
         process = Command(
             self.folder,
@@ -52,7 +52,7 @@ class Collection:
         return command
 
     def kill_all(self) -> None:
-        """End all processes as a loss of power would end them."""
+        """End all processes, as a power failure would."""
         for process in (self.collector, *self.survey_clients):
             if process is not None:
                 process.kill()
@@ -67,7 +67,7 @@ class Collection:
         return rows
 
     def outboxes(self) -> list[tuple[str, bytes, bytes, int | None]]:
-        """Return client, id, report and verdict of all reports that were made."""
+        """Return the client, id, report and verdict of each report in the outboxes."""
         rows: list[tuple[str, bytes, bytes, int | None]] = []
         for path in sorted(self.folder.glob("*.outbox.sqlite")):
             database = sqlite3.connect(path)
@@ -98,7 +98,7 @@ class Collection:
         return len(stored)
 
     def counted(self) -> int:
-        """Return how many reports the running sums are over."""
+        """Return the number of reports in the running sums."""
         database = sqlite3.connect(self.folder / "reports.sqlite")
         ((count,),) = database.execute("SELECT coalesce(sum(reports), 0) FROM tallies").fetchall()
         database.close()
@@ -106,7 +106,7 @@ class Collection:
 
     @staticmethod
     def kept(output: str) -> int:
-        """Return how many reports a survey client says are stored."""
+        """Return the number of reports that a survey client shows as stored."""
         found = re.search(r"^([\d,]+) reports are stored", output, re.MULTILINE)
         assert found is not None, output
         return int(found[1].replace(",", ""))

@@ -1,4 +1,4 @@
-"""A deployed collector that is killed again and again while reports flow.
+"""A deployed collector that is killed repeatedly while reports arrive.
 
 By hand: `python -m tests.deployment.collector_crashes ROUNDS`.
 """
@@ -44,7 +44,7 @@ class Crashes:
 
 
 class Crashing:
-    """A collection, its survey clients, and what was seen of them."""
+    """A collection, its survey clients, and the observations about them."""
 
     def __init__(self, folder: Path, rng: np.random.Generator) -> None:
         rows = SURVEY_CLIENTS * ROWS
@@ -53,7 +53,7 @@ class Crashing:
         self.running: dict[int, Command] = {}
 
     def round(self, number: int) -> None:
-        """Start what does not run, kill the collector at some point, and perhaps others too."""
+        """Start stopped processes, kill the collector at some point, and perhaps others too."""
         kills_all = number % ALL_EVERY == ALL_EVERY - 1
         self.collection.serve()
         before = self.collection.counted()
@@ -71,7 +71,7 @@ class Crashing:
         self.seen.outlived += any(each.poll() is None for each in self.running.values())
 
     def hand_in(self, survey_client: int) -> None:
-        """Let a survey client run that was killed, or more rows come to one that ended well."""
+        """Start a survey client that was killed, or add rows to one that has finished."""
         process = self.running.get(survey_client)
         if process is not None:
             if process.poll() is None:
@@ -82,7 +82,7 @@ class Crashing:
         self.running[survey_client] = self.collection.submit(survey_client, *options)
 
     def require_well(self, process: Command) -> None:
-        """Refuse an end that was not a good one."""
+        """Require that a command has ended successfully."""
         assert process.wait(SECONDS) == 0, process.output
         assert "Traceback" not in process.output
 
@@ -95,7 +95,7 @@ class Crashing:
         self.seen.rows += ROWS
 
     def wait_for_more(self, before: int) -> None:
-        """Wait until more is stored, or nobody submits any more."""
+        """Wait until more reports are stored, or no survey client is running."""
         deadline = time.monotonic() + SECONDS
         while self.collection.counted() == before:
             if all(each.poll() is not None for each in self.running.values()):
@@ -104,14 +104,14 @@ class Crashing:
             time.sleep(0.005)
 
     def kill_collector(self, before: int) -> None:
-        """Kill it, and see whether reports were under way."""
+        """Kill the collector, and record whether reports were arriving."""
         assert self.collection.collector is not None
         self.collection.collector.kill()
         self.seen.kills += 1
         self.seen.flowing += before < self.collection.counted() < self.seen.rows
 
     def kill_survey_clients(self, numbers: range | list[int]) -> None:
-        """Kill those of some survey clients that have not ended."""
+        """Kill some of the survey clients that are still running."""
         for number in numbers:
             process = self.running[number]
             if process.poll() is None:
@@ -120,13 +120,13 @@ class Crashing:
                 del self.running[number]
 
     def check(self) -> None:
-        """Check what must hold when everything was killed."""
+        """Check the invariants after everything was killed."""
         stored = self.collection.require_sound()
         heard = sum(verdict is not None for *_, verdict in self.collection.outboxes())
         self.seen.unheard += stored - heard
 
     def finish(self) -> None:
-        """Hand in what is left, and hold acknowledged to counted, to the last report."""
+        """Submit the remaining reports, and compare acknowledged with counted reports."""
         self.collection.serve()
         for survey_client in range(SURVEY_CLIENTS):
             process = self.running.get(survey_client) or self.collection.submit(survey_client)

@@ -1,4 +1,4 @@
-"""Commands of `veilring` in processes of their own, which tests may kill.
+"""Commands of `veilring` in separate processes, which tests may kill.
 
 Each is forked from a server that has imported everything: it starts in milliseconds, where a new
 interpreter takes a second.
@@ -60,12 +60,12 @@ class Command:
 
     @property
     def pid(self) -> int:
-        """The number of its process."""
+        """The id of the process."""
         assert self._process.pid is not None
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Return the exit code, or nothing while it runs."""
+        """Return the exit code, or None while the process runs."""
         return self._process.exitcode
 
     def wait(self, seconds: float) -> int:
@@ -76,16 +76,16 @@ class Command:
         return code
 
     def freeze(self) -> None:
-        """Stop it, as a machine that hangs would; its connections stay open."""
+        """Stop the process like a machine that hangs; its connections stay open."""
         assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it as a loss of power would."""
+        """End the party, as a power failure would."""
         self._process.kill()
         self._process.join()
 
@@ -108,16 +108,16 @@ class Server:
         return self.folder / f"{self._name}.log"
 
     def serve(self) -> None:
-        """Start it and wait until it is ready."""
+        """Start the party and wait until it is ready."""
         self.start()
         self.wait_until_ready()
 
     def start(self) -> None:
-        """Start it."""
+        """Start the party."""
         self._command = Command(self.folder, "serve", f"{self._name}.toml", output=self.log)
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers; a member of several is ready when all of them have started."""
+        """Wait until the party answers; a member of a group is ready when all have started."""
         assert self._command is not None
         wait_for(self._command, "is ready")
 
@@ -146,7 +146,7 @@ class Server:
         return said.splitlines()[-1]
 
     def end_in_order(self) -> None:
-        """Ask it to end, and require that it does so well."""
+        """Ask the party to end, and require success."""
         assert self._command is not None
         self._command.terminate()
         assert self._command.wait(SECONDS) == 0
@@ -162,7 +162,7 @@ def start_serving(folder: Path, name: str, *, output: Path) -> Command:
 
 
 def wait_for(command: Command, text: str) -> None:
-    """Wait until a command that goes on has printed a text."""
+    """Wait until a running command has printed a text."""
 
     def printed() -> bool:
         found = text in command.output
@@ -173,7 +173,7 @@ def wait_for(command: Command, text: str) -> None:
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    """Wait until something has happened."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + SECONDS
     while not happened():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Disks that fail a server: what they do to a state file until the context is left."""
+"""Failures of a server's disk, which affect a state file until the context is left."""
 
 import resource
 import sqlite3
@@ -13,7 +13,7 @@ Fault = Callable[[Path, int], AbstractContextManager[object]]
 
 @contextmanager
 def _locked(path: Path, _pid: int) -> Iterator[None]:
-    """Hold SQLite's own lock, as a program that looks into the file may."""
+    """Hold SQLite's own lock, as another program may while reading the file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -22,7 +22,7 @@ def _locked(path: Path, _pid: int) -> Iterator[None]:
 
 @contextmanager
 def _full(path: Path, pid: int) -> Iterator[None]:
-    """Let no file of the process grow beyond what its log has already, as on a full disk."""
+    """Prevent all files of the process from growing, as on a full disk."""
     log = path.with_name(f"{path.name}-wal")
     most = log.stat().st_size
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))

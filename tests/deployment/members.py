@@ -1,4 +1,4 @@
-"""Members of a deployment of peers that are served in this process, and their client."""
+"""Members of a deployment of peers, served in this process, and their client."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class Served:
         self.members: dict[str, Any] = {}
 
     async def serve(self, *names: str) -> None:
-        """Serve some, and wait until they are ready."""
+        """Serve some members, and wait until they are ready."""
         ready = asyncio.Semaphore(0)
 
         def take(member: Member) -> None:
@@ -48,7 +48,7 @@ class Served:
                 await ready.acquire()
 
     async def end(self, *names: str) -> None:
-        """End some."""
+        """Stop some members."""
         for name in names:
             self._tasks[name].cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -61,7 +61,7 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def all_served(folder: Path, names: Sequence[str], serve: Serve) -> AsyncIterator[Served]:
-    """Serve all of some members."""
+    """Serve all of the given members."""
     served = Served(folder, names, serve)
     try:
         await served.serve(*names)
@@ -71,7 +71,7 @@ async def all_served(folder: Path, names: Sequence[str], serve: Serve) -> AsyncI
 
 
 async def labels_of(folder: Path, first: int, last: int, file: str = "client.csv") -> list[str]:
-    """Have some of the client's queries labelled."""
+    """Return the labels of some of the client's queries."""
     header, *rows = (folder / file).read_text().splitlines()
     queries = folder / f"{first}-{last}.csv"
     queries.write_text("\n".join([header, *rows[first:last]]))

@@ -1,4 +1,4 @@
-"""A deployed data owner that is killed again and again while two analysts ask it.
+"""A deployed data owner that is killed repeatedly while two analysts ask it.
 
 By hand: `python -m tests.deployment.owner_crashes ROUNDS`.
 """
@@ -39,7 +39,7 @@ TOTAL, ANALYST = 20.0, 12.0
 
 
 class Deployed(Server):
-    """A folder of `veilring deploy owner`, and the owner that runs in it."""
+    """A folder written by `veilring deploy owner`, and its running owner."""
 
     def __init__(
         self, folder: Path, *, budgets: dict[str, float], asked: dict[str, float] | None = None
@@ -54,7 +54,7 @@ class Deployed(Server):
 
     @property
     def ledger(self) -> Path:
-        """The path of the ledger of its charges."""
+        """The path of the ledger."""
         return self.folder / "queries.ledger"
 
     def ask(self, number: int) -> Result:
@@ -84,7 +84,7 @@ class Crashes:
 
 @dataclass
 class Analyst:
-    """One analyst: what it asked, and what it was told."""
+    """An analyst with its requests and the answers."""
 
     node: Node
     terms: OwnerTerms
@@ -94,13 +94,13 @@ class Analyst:
     pending: LabelRequest | None = None
 
     def invent(self, price: float) -> LabelRequest:
-        """Make a new request."""
+        """Create a new request."""
         count, features = int(self.rng.integers(1, 40)), self.terms.width
         radii = self.rng.uniform(0, 0.5, count)
         return ask_within(self.rng.random((count, features)), radii, price)
 
     async def ask(self, request: LabelRequest) -> None:
-        """Ask until there is an answer, and hold it to the one that was given before."""
+        """Ask until there is an answer, and compare it with an earlier one."""
         while True:
             try:
                 labels = (await self._try(request)).labels.tobytes()
@@ -125,7 +125,7 @@ class Analyst:
         return await self.node.run(role, session, pair, request, seconds=SECONDS, rules=rules)
 
     async def ask_on(self, stop: asyncio.Event) -> None:
-        """Ask one new request after the other, and some old ones again, until told to stop."""
+        """Ask new requests, and repeat some old ones, until told to stop."""
         while not stop.is_set():
             self.pending = self.invent(PRICE)
             await self.ask(self.pending)
@@ -135,7 +135,7 @@ class Analyst:
                 await self.ask(self.told[keys[int(self.rng.integers(len(keys)))]][0])
 
     async def exhaust(self) -> int:
-        """Ask dear requests until the budget is exhausted; return how many were answered."""
+        """Ask expensive requests until the budget is exhausted; return the number of answers."""
         answered, left = 0, LAST_PRICE
         while left >= LAST_PRICE:
             try:
@@ -168,7 +168,7 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
 
 
 async def _round(deployed: Deployed, analysts: list[Analyst], seconds: float) -> None:
-    """Let both ask, kill the owner at some point, start it again, and let both finish."""
+    """Let both ask, kill the owner at some point, restart it, and let both finish."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for analyst in analysts:
@@ -186,7 +186,7 @@ async def _round(deployed: Deployed, analysts: list[Analyst], seconds: float) ->
 
 
 def _check(deployed: Deployed, seen: Crashes, dear: int) -> None:
-    """Hold the ledger to what the analysts were told."""
+    """Compare the ledger with the analysts' answers."""
     totals = read_totals(deployed.ledger)
     assert totals.answers == seen.answered, "a request was charged twice, or for nothing"
     spent = round((seen.answered - dear) * PRICE + dear * LAST_PRICE, 6)

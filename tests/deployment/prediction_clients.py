@@ -1,4 +1,4 @@
-"""Clients of a prediction server that is killed: they ask and change it until it has answered."""
+"""Clients of a prediction server that is killed: they retry questions and changes."""
 
 import asyncio
 import time
@@ -51,7 +51,7 @@ class Crashes:
 
 @dataclass
 class Client(ABC):
-    """Somebody with a connection to the server, who tries until there is an answer."""
+    """A client that retries until there is an answer."""
 
     node: Node
     terms: PredictionTerms
@@ -60,10 +60,10 @@ class Client(ABC):
 
     @abstractmethod
     async def go_on(self, stop: asyncio.Event) -> None:
-        """Do one thing after the other until told to stop."""
+        """Act repeatedly until told to stop."""
 
     async def do(self, role: Callable[..., Awaitable[T]], given: object) -> T:
-        """Play a role again and again until the server was there to the end."""
+        """Play a role again until the server stays available to the end."""
         pair, deadline = Parties((self.node.name, SERVER)), time.monotonic() + SECONDS
         while True:
             try:
@@ -77,20 +77,20 @@ class Client(ABC):
 
 @dataclass
 class PredictionClient(Client):
-    """Asks blocks, and holds each retry to what it was told before."""
+    """A client that asks blocks of queries, and compares each retry with the earlier answer."""
 
     told: list[tuple[NDArray[np.float32], list[int]]] = field(default_factory=list)
     waiting: int = 0
 
     async def ask(self, queries: NDArray[np.float32]) -> list[int]:
-        """Have one block labelled."""
+        """Label one block."""
         role = partial(label_session(self.terms.digest), rules=self.terms.rules, block=BLOCK_MAX)
         labels: list[int] = (await self.do(role, queries)).tolist()
         return labels
 
     @override
     async def go_on(self, stop: asyncio.Event) -> None:
-        """Ask one new block after the other, and some old ones again."""
+        """Ask new blocks, and repeat some old ones."""
         while not stop.is_set():
             rows = self.rng.random((int(self.rng.integers(1, BLOCK_MAX)), self.terms.width))
             queries = self.terms.directions(rows)
@@ -102,7 +102,7 @@ class PredictionClient(Client):
                 await self.ask_again(int(self.rng.integers(len(self.told))))
 
     async def ask_again(self, number: int) -> None:
-        """Ask what was answered."""
+        """Repeat an answered question."""
         queries, labels = self.told[number]
         assert await self.ask(queries) == labels, "a retry was answered differently"
         self.seen.retried += 1
@@ -110,7 +110,7 @@ class PredictionClient(Client):
 
 @dataclass
 class Administrator(Client):
-    """Adds and forgets the same few records, and remembers which of them are there."""
+    """An administrator that adds and forgets a few records, and remembers their state."""
 
     records: LabelledRecords = field(kw_only=True)
     here: set[str] = field(default_factory=set)
@@ -118,7 +118,7 @@ class Administrator(Client):
 
     @override
     async def go_on(self, stop: asyncio.Event) -> None:
-        """Let some records come and others go."""
+        """Add some records and forget others."""
         while not stop.is_set():
             places = self.rng.permutation(len(self.records))[: int(self.rng.integers(1, 9))]
             some = self.records.take(places.tolist())

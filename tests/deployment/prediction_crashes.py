@@ -1,4 +1,4 @@
-"""A deployed prediction server that is killed again and again while all ask and change it.
+"""A deployed prediction server that is killed repeatedly while clients use and change it.
 
 By hand: `python -m tests.deployment.prediction_crashes ROUNDS SEED`.
 """
@@ -36,7 +36,7 @@ STABLE = 100  # these records stay; the others come and go
 
 
 class Served(Server):
-    """A folder of `veilring deploy prediction`, and the server that runs in it."""
+    """A folder written by `veilring deploy prediction`, and its running server."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, SERVER)
@@ -44,7 +44,7 @@ class Served(Server):
 
     @classmethod
     def deployed(cls, folder: Path, prediction: PredictionSection) -> "Served":
-        """Write the folder, of wine."""
+        """Write the folder for the wine data."""
         example = PredictionExample.model_validate(
             prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}
         )
@@ -53,13 +53,13 @@ class Served(Server):
         return cls(folder)
 
     def everything(self) -> bytes:
-        """Return the bytes of all files that the server has written."""
+        """Return the content of all files that the server has written."""
         files = [path for path in self.state.rglob("*") if path.is_file()]
         return b"".join(path.read_bytes() for path in (*files, self.log))
 
 
 class Trial:
-    """A server, its clients, and what must hold whenever it was killed."""
+    """A server, its clients, and the invariants after each kill."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.served, self.seen = Served.deployed(folder, EVERYBODY), Crashes()
@@ -101,7 +101,7 @@ class Trial:
         return node
 
     async def _round(self, administrator: Administrator, seconds: float) -> None:
-        """Let all go on, kill the server at some point, start it again, and let all finish."""
+        """Let all clients act, kill the server at some point, restart it, and let all finish."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for client in (administrator, *self.clients):
@@ -143,7 +143,7 @@ class Trial:
         return tie
 
     def _check_records(self, administrator: Administrator, tie: bytes) -> None:
-        """What was added is there, and of what was forgotten is not a byte."""
+        """Check that added records exist, and that no byte of forgotten ones is left."""
         path, schema = self.served.state / "rows.bin", self.terms.schema_digest
         rows = open_rows(path, self.terms.width, schema, tie)
         found = {name for records in rows.load() for name in records.ids}

@@ -1,4 +1,4 @@
-"""Commands of parties that fall silent once a session is open: what their processes run."""
+"""Commands of parties that fall silent once a session is open."""
 
 import asyncio
 import logging
@@ -23,13 +23,13 @@ _log = logging.getLogger("veilring.saboteur")
 
 
 async def _say_nothing(_party: Party, opener: str) -> None:
-    """Join a session for good."""
+    """Join a session and never send a message."""
     _log.warning("a session with %s", opener)
     await asyncio.Event().wait()
 
 
 class _SilentService(Service):
-    """Joins each session and says nothing in it."""
+    """A service that joins each session and sends nothing."""
 
     def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
         silent = {name: replace(offer, play=_say_nothing) for name, offer in offers.items()}
@@ -37,7 +37,7 @@ class _SilentService(Service):
 
 
 def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
-    """Run a command as `commands.run` does, and fall silent: members from round 1 on."""
+    """Run a command like `commands.run`, and fall silent: members from round 1 on."""
     for module, role in ((ring_system, "private_knn"), (votes_roles, "private_votes")):
         setattr(module, role, corrupt(getattr(module, role), Silent()))
     vars(connecting)["Service"] = _SilentService
@@ -45,12 +45,12 @@ def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
 
 
 def _lie(standing: Standing | None) -> Stands:
-    """Say that the first message of all is missing, and that party-1 owes it."""
+    """Claim that the first message of the session is missing, and that party-1 owes it."""
     lie = {"known": True, "senders": ("party-1",), "kinds": ("x.y",), "dues": (0,)}
     return encode_standing(standing).model_copy(update=lie)
 
 
 def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
-    """Run a command as `run_silently` does, and put the blame on party-1 when asked."""
+    """Run a command like `run_silently`, and blame party-1 when asked."""
     vars(node)["encode_standing"] = _lie
     run_silently(folder, words, output)

@@ -1,4 +1,4 @@
-"""A deployed collection: `serve`, `submit` and `estimate` as processes, killed at any moment."""
+"""A deployed collection: `serve`, `submit` and `estimate` as processes, killed at any time."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ Start = Callable[..., Collection]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Deploy collections, and end what runs in them."""
+    """Deploy collections, and end their processes afterwards."""
     started: list[Collection] = []
 
     def deploy(**options: int) -> Collection:
@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
-    """Each row is reported once however often it is asked, and estimated while it runs."""
+    """Each row is reported once for any number of attempts, and estimates work meanwhile."""
     collection = start(reports=CLIENTS)
     collection.serve()
     collector = collection.collector
@@ -73,7 +73,7 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
 
 @pytest.mark.slow
 def test_kill_minus_nine_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """Whenever what is killed what was acknowledged is stored; in the end each row counts once."""
+    """After any kill, acknowledged reports are stored; in the end each row counts once."""
     rng = np.random.default_rng()  # when to kill is the point, not the same again
     seen = crash_rounds(tmp_path / "survey", 4, rng)
     assert seen.kills == 4
@@ -82,7 +82,7 @@ def test_kill_minus_nine_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_survey_client_outlives_its_collector(start: Start) -> None:
-    """A survey client whose collector dies waits for it, and ends well when it is back."""
+    """A survey client waits for a dead collector, and succeeds when it is back."""
     collection = start(reports=CLIENTS)
     collection.serve()
     submitted = collection.submit(0, "--single")
@@ -100,7 +100,7 @@ def test_a_survey_client_outlives_its_collector(start: Start) -> None:
 
 @pytest.mark.slow
 def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
-    """A second task gets nothing from clients without budget, and a pinned task is the only one."""
+    """Clients without budget skip a second task, and a pinned task is the only one accepted."""
     collection = start(reports=1000, survey_clients=1)
     collection.serve()
     submitted = collection.submit(0)

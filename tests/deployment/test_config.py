@@ -1,4 +1,4 @@
-"""Configurations and keys: what the command line reads and writes, and what it refuses."""
+"""Configurations and keys: reading, writing and refusals on the command line."""
 
 import inspect
 import re
@@ -55,7 +55,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
-    """A configuration can be read from anywhere."""
+    """A configuration can be read from any working directory."""
     member = load_config(write(tmp_path, MEMBER))
     assert isinstance(member, MemberConfig)
     old = load_config(write(tmp_path, MEMBER.replace('"member"', '"ring-member"')))
@@ -68,7 +68,7 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
 
 
 def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
-    """A path is relative to the configuration, and the URL of a database stays as it is."""
+    """A path is relative to the configuration, and a database URL is left unchanged."""
     collector = load_config(write(tmp_path, COLLECTOR))
     assert isinstance(collector, CollectorConfig)
     assert collector.store == str(tmp_path / "reports.sqlite")
@@ -126,14 +126,14 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
         (MEMBER + "x = ", "a file in TOML"),
     ],
 )
-def test_a_configuration_is_met_at_the_edge(tmp_path: Path, text: str, message: str) -> None:
-    """A mistake names the key, the value and what is allowed."""
+def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The error names the key, the value and the allowed values."""
     with pytest.raises(ScenarioError, match=message):
         load_config(write(tmp_path, text))
 
 
 def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path) -> None:
-    """As the commands do: a role that does not serve, or ask, is refused at once."""
+    """As with the commands, a role that cannot serve or ask is refused at once."""
     client, member = write(tmp_path, CLIENT), tmp_path / "member.toml"
     member.write_text(MEMBER)
     for role, path in ((serve(str(member)), member), (ask(client, "queries.csv"), client)):
@@ -149,8 +149,8 @@ def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path)
         ask(member, "queries.csv").close()
 
 
-def test_keys_are_made_once_and_put_into_a_roster(tmp_path: Path) -> None:
-    """Each party makes its own key; the roster is put together from the public parts."""
+def test_keys_are_created_once_and_added_to_a_roster(tmp_path: Path) -> None:
+    """Each party creates its own key; the roster is assembled from the public parts."""
     cli = CliRunner()
     for name, port in (("ada", 7311), ("bob", 7312)):
         options = ["--host", "10.0.0.1", "--port", str(port), "--out", str(tmp_path)]
@@ -171,7 +171,7 @@ def test_keys_are_made_once_and_put_into_a_roster(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    """A key, a roster and a deployment stay as they are; the exit code says why."""
+    """An existing key, roster or deployment stays unchanged, and the exit code shows it."""
     cli = CliRunner()
     new = ["keys", "new", "ada", "--out", str(tmp_path)]
     assert cli.invoke(app, new).exit_code == 0
@@ -199,7 +199,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 def test_each_command_refuses_the_other_roles(
     tmp_path: Path, command: list[str], text: str, allowed: str
 ) -> None:
-    """A member does not ask, a client does not serve, and who submits does not estimate."""
+    """A member does not ask, a client does not serve, and a survey client does not estimate."""
     name, *files = command
     result = CliRunner().invoke(app, [name, str(write(tmp_path, text)), *files])
     assert result.exit_code == 2
@@ -207,8 +207,8 @@ def test_each_command_refuses_the_other_roles(
     assert f"`veilring {name}`" in result.output
 
 
-def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
-    """Before anything is asked, a file that is there is refused and stays as it is."""
+def test_labels_never_overwrite_a_file(tmp_path: Path) -> None:
+    """An existing file is refused before anything is asked, and stays unchanged."""
     labels = tmp_path / "labels.csv"
     labels.write_text("label\nold\n")
     command = ["ask", str(write(tmp_path, CLIENT)), "q.csv", "--out", str(labels)]
@@ -230,10 +230,10 @@ def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_trial_collection_is_met_at_the_edge(
+def test_an_impossible_trial_collection_is_refused(
     tmp_path: Path, options: list[str], message: str
 ) -> None:
-    """A trial collection with impossible settings is refused before any file is written."""
+    """Impossible settings are refused before any file is written."""
     command = ["deploy", "survey", "iris", *options, "--out", str(tmp_path / "survey")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""Damage to the files that hold a role's durable state: altered, cut or removed.
+"""Damage to the files of a role's durable state: altered, truncated or removed.
 
 Each role is deployed and used over TLS, and its process is stopped in order or killed. Then its
 files are damaged, one place at a time, and the role starts again: its state is complete, or it
@@ -57,7 +57,7 @@ class Role:
     use: Callable[[Path], list[Server]]
 
     def read(self, folder: Path) -> Files:
-        """Return all files that the role has written and that say something."""
+        """Return all files with content that the role has written."""
         paths = (path for name in self.files for path in folder.glob(f"{name}*"))
         return {
             str(path.relative_to(folder)): content
@@ -66,7 +66,7 @@ class Role:
         }
 
     def write(self, folder: Path, files: Files) -> None:
-        """Put files in the place of those that are there."""
+        """Replace the existing files by others."""
         for name in self.files:
             for path in folder.glob(f"{name}*"):
                 path.unlink()
@@ -75,7 +75,7 @@ class Role:
 
 
 def run(*words: object) -> None:
-    """Run a command that has to succeed."""
+    """Run a command that must succeed."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
 
@@ -91,7 +91,7 @@ def serving(folder: Path, *names: str) -> list[Server]:
 
 
 def ask(folder: Path, client: str) -> None:
-    """Have a client's queries answered."""
+    """Label a client's queries."""
     run("ask", folder / f"{client}.toml", folder / f"{client}.csv")
 
 
@@ -105,7 +105,7 @@ def in_ledger(path: Path) -> object:
 
 
 def use_owner(folder: Path) -> list[Server]:
-    """Ask an owner whose rows pay, as two analysts."""
+    """Ask an owner with record budgets, as two analysts."""
     options = ("--radius", 0.3, "--epsilon", 0.1, "--record", 0.5, "--port", reserve_ports())
     run("deploy", "owner", "iris", *options, "--out", folder)
     servers = serving(folder, "owner")
@@ -123,7 +123,7 @@ def use_votes(folder: Path) -> list[Server]:
 
 
 def use_places_client(folder: Path) -> list[Server]:
-    """Ask a server for what is near two places."""
+    """Ask a server for the places near two locations."""
     rows = folder.with_suffix(".csv")
     rows.write_text(
         "lat,lon\n" + "".join(f"{37.7 + n / 1000},{-122.4 + n / 700}\n" for n in range(99))
@@ -193,19 +193,19 @@ def deploy_survey(folder: Path, clients: int) -> Server:
 
 
 def stored_in(folder: Path) -> int:
-    """Return how many reports the running sums of a collector are over."""
+    """Return the number of reports in the running sums of a collector."""
     with closing(open_reports(folder, read_only=True)) as store:
         return store.tally().clients
 
 
 def open_reports(folder: Path, *, read_only: bool) -> Store:
-    """Open a collector's store as a collector does, or as estimates do."""
+    """Open a collector's store for writing like a collector, or for reading like estimates."""
     task = SurveyTerms.load(folder / "terms.toml").task
     return reports.open_report_store(str(folder / "reports.sqlite"), task, read_only=read_only)
 
 
 def use_collector(folder: Path) -> list[Server]:
-    """Take the reports of a survey client, and then of more of its clients."""
+    """Accept the reports of a survey client, and then of more of its clients."""
     server = deploy_survey(folder, 300)
     rows = folder / "survey-client-0.csv"
     lines = rows.read_text().splitlines(keepends=True)
@@ -216,7 +216,7 @@ def use_collector(folder: Path) -> list[Server]:
 
 
 def in_reports(folder: Path) -> object:
-    """Return all reports acknowledged by a collector, after it has read and counted them again."""
+    """Return all reports acknowledged by a collector, read and counted again."""
     with closing(open_reports(folder, read_only=False)) as store:
         tally = store.recount()
         return tally.counts, [sums.tolist() for sums in tally.sums], store.members()
@@ -228,7 +228,7 @@ def use_survey_client(folder: Path) -> list[Server]:
 
 
 def in_outbox(folder: Path) -> object:
-    """Return all that an outbox holds."""
+    """Return the content of an outbox."""
     with Outbox(folder / "survey-client-0.outbox.sqlite") as outbox:
         return [
             outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (tables of ours; what is on the disk)
@@ -272,7 +272,7 @@ ROLES: Final = {
 
 
 def flipped(content: bytes, place: int) -> bytes:
-    """Return a file with another bit."""
+    """Return a file with one bit flipped."""
     byte, bit = divmod(place, 8)
     return content[:byte] + bytes([content[byte] ^ 1 << bit]) + content[byte + 1 :]
 
@@ -286,10 +286,8 @@ def cut(content: bytes, place: int) -> bytes:
     "killed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["closed", "killed"]
 )
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
-def test_what_is_damaged_is_refused_or_lost_nothing(
-    tmp_path: Path, role: Role, *, killed: bool
-) -> None:
-    """A flipped bit, a missing end or a missing file costs no charge, answer, row or report."""
+def test_damage_is_refused_or_harmless(tmp_path: Path, role: Role, *, killed: bool) -> None:
+    """A flipped bit, a missing end or a missing file loses no charge, answer, row or report."""
     folder, random = tmp_path / "deployed", Random(1)
     servers = role.use(folder)
     for server in servers:
@@ -316,7 +314,7 @@ def test_what_is_damaged_is_refused_or_lost_nothing(
 
 
 def _refusal(role: Role, folder: Path, files: Files, whole: object) -> str:
-    """Return why a role refuses to start on some files, or nothing if its state is complete."""
+    """Return the reason for which a role refuses to start, or None if its state is complete."""
     role.write(folder, files)
     before = role.read(folder)
     try:
@@ -345,7 +343,7 @@ def _require_refused_by_process(role: Role, folder: Path) -> None:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
 def test_a_damaged_store_gives_no_estimate_or_the_whole(tmp_path: Path, *, killed: bool) -> None:
-    """Estimates, too, are never made of fewer reports than were acknowledged without a word."""
+    """Estimates never silently omit acknowledged reports."""
     folder, role, random = tmp_path / "deployed", ROLES["collector"], Random(2)
     (server,) = role.use(folder)
     if not killed:
@@ -373,7 +371,7 @@ def test_a_damaged_store_gives_no_estimate_or_the_whole(tmp_path: Path, *, kille
 
 
 def test_a_ledger_without_its_log_stops_the_owner(tmp_path: Path) -> None:
-    """After a kill, the main file alone, in place or moved, starts no owner with whole budgets."""
+    """After a kill, the main file alone, moved or not, never gives an owner full budgets."""
     folder = tmp_path / "deployed"
     (server,) = use_owner(folder)
     server.kill()
@@ -390,7 +388,7 @@ def test_a_ledger_without_its_log_stops_the_owner(tmp_path: Path) -> None:
 
 
 def test_two_owners_on_one_ledger_never_both_charge(tmp_path: Path) -> None:
-    """Though the lock file was removed, the one that comes second to a charge makes none."""
+    """Even without the lock file, the owner that charges second makes no charge."""
     folder, other = tmp_path / "deployed", tmp_path / "other"
     (first,) = use_owner(folder)
     ledger = folder / "queries.ledger"

@@ -1,4 +1,4 @@
-"""Diagnoses of failures in a deployment: each names the party at fault, or nobody.
+"""Diagnoses of failures in a deployment: each names the party at fault, or none.
 
 Each party is a process over TLS. A silent party is found after a timeout, so timeouts are short
 here. On a machine too busy for them a run fails without anyone at fault, and the client asks
@@ -33,7 +33,7 @@ PLACES: Final = "lat,lon\n37.77,-122.42\n37.78,-122.41\n37.79,-122.40\n37.76,-12
 
 @dataclass
 class Deployment:
-    """The files of a deployment and its processes.
+    """The files and processes of a deployment.
 
     Attributes:
         folder: The folder that contains the files.
@@ -58,18 +58,18 @@ class Deployment:
         return self.running[name].output
 
     def ask(self) -> Command:
-        """Have the client ask."""
+        """Run the client."""
         return Command(self.folder, *self.client, output=self.folder / "client.log")
 
     def fail(self) -> str:
-        """Have the client ask, require that it fails and prints no labels, and return its error."""
+        """Run the client, require that it fails without labels, and return its error."""
         asked = self.ask()
         assert asked.wait(2 * SECONDS) == 1, asked.output
         assert "Traceback" not in asked.output
         return asked.output
 
     def fail_with(self, text: str, honest: tuple[str, ...]) -> None:
-        """Have the client ask until its error has a text; no error blames an honest party."""
+        """Run the client until its error contains a text; no error blames an honest party."""
         errors = []
         for _ in range(ATTEMPTS):
             errors.append(self.fail())
@@ -85,7 +85,7 @@ class Deployment:
         path.write_text(path.read_text().replace(old, new))
 
     def own_roster(self, name: str, change: Mapping[str, object]) -> None:
-        """Give a party a roster of its own, in which its own entry is another."""
+        """Give a party a roster in which its own entry is different."""
         tables = load_toml(self.folder / "roster.toml")
         for member in tables["members"]:
             if member["name"] == name:
@@ -134,7 +134,7 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def ring(files: Path, tmp_path: Path) -> Iterator[Deployment]:
-    """Give a fresh copy of these files, and end what was started in it."""
+    """Yield a fresh copy of these files, and end the processes started in it."""
     folder = tmp_path / "ring"
     shutil.copytree(files, folder)
     queries = "queries.csv" if (folder / "queries.csv").exists() else "client.csv"
@@ -144,19 +144,19 @@ def ring(files: Path, tmp_path: Path) -> Iterator[Deployment]:
 
 
 def port_of(folder: Path, name: str) -> int:
-    """Return the port of a party by the roster."""
+    """Return the port of a party in the roster."""
     return Roster.load(folder / "roster.toml").member(name).port
 
 
 def new_key(folder: Path, name: str) -> Mapping[str, object]:
-    """Give a party another key, and return its entry in a roster."""
+    """Give a party a new key, and return its roster entry."""
     identity = make_identity(name)
     (folder / f"{name}.key").write_bytes(write_identity(identity))
     return {"fingerprint": identity.fingerprint, "certificate": identity.certificate_pem}
 
 
 def test_a_party_that_was_never_started(ring: Deployment) -> None:
-    """The asked party answers at once that it is not ready, and both name the missing one."""
+    """The asked party answers at once that it is not ready; both name the missing party."""
     ring.serve("party-0", "party-1")
     where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
     reason = f"party-0 cannot reach party-2 at {where}: nothing listens at its address"
@@ -171,7 +171,7 @@ def test_a_party_that_was_never_started(ring: Deployment) -> None:
 
 @pytest.mark.slow
 def test_a_party_that_hangs(ring: Deployment) -> None:
-    """One that is stopped does not say where it stands, and the others name it."""
+    """A stopped party does not answer the inquiry, and the others name it."""
     ring.serve(*PARTIES)
     for name in PARTIES:
         ring.wait_for(name, "is ready")
@@ -183,7 +183,7 @@ def test_a_party_that_hangs(ring: Deployment) -> None:
 
 @pytest.mark.slow
 def test_the_party_that_is_asked_hangs(ring: Deployment) -> None:
-    """The client does not reach it, and names it."""
+    """The client does not reach the party, and names it."""
     ring.serve(*PARTIES)
     for name in PARTIES:
         ring.wait_for(name, "is ready")
@@ -193,7 +193,7 @@ def test_the_party_that_is_asked_hangs(ring: Deployment) -> None:
 
 
 def test_a_party_that_falls_silent(ring: Deployment) -> None:
-    """It answers that it is there, but not what is due: it is named, or a suspect beside a peer."""
+    """It answers the inquiry but not the protocol: it is named, or a suspect beside a peer."""
     ring.serve("party-0", "party-1")
     ring.serve("party-2", body=run_silently)
     for name in PARTIES:
@@ -216,8 +216,8 @@ def test_a_party_that_falls_silent(ring: Deployment) -> None:
     ring.wait_for("party-1", expected)
 
 
-def test_a_party_that_falls_silent_and_says_that_another_did(ring: Deployment) -> None:
-    """A lie blames nobody: both are suspects, or their counts contradict each other."""
+def test_a_silent_party_that_blames_another(ring: Deployment) -> None:
+    """A lie convicts no party: both are suspects, or their counts contradict each other."""
     ring.serve("party-0", "party-1")
     ring.serve("party-2", body=run_lying)
     for name in PARTIES:
@@ -229,7 +229,7 @@ def test_a_party_that_falls_silent_and_says_that_another_did(ring: Deployment) -
 
 
 def test_a_party_with_a_key_that_its_roster_does_not_have(ring: Deployment) -> None:
-    """It says so before it waits for anybody, and ends; the others wait for it by name."""
+    """It reports the mistake before waiting, and ends; the others wait for it by name."""
     new_key(ring.folder, "party-2")
     ring.serve(*PARTIES)
     assert ring.running["party-2"].wait(SECONDS) == 2
@@ -244,7 +244,7 @@ def test_a_party_with_a_key_that_its_roster_does_not_have(ring: Deployment) -> N
 def test_a_party_with_a_key_that_the_others_do_not_know(
     ring: Deployment, wrong: str, asked: str
 ) -> None:
-    """Whether it dials or is dialled, the others wait for it by name and their logs say why."""
+    """In either direction of dialling, the others wait for it by name, and logs give the reason."""
     ring.own_roster(wrong, new_key(ring.folder, wrong))
     ring.edit("client.toml", 'ask = "party-0"', f'ask = "{asked}"')
     ring.serve(*PARTIES)
@@ -257,7 +257,7 @@ def test_a_party_with_a_key_that_the_others_do_not_know(
 
 
 def test_a_party_at_another_port(ring: Deployment) -> None:
-    """Nobody listens where the others look for it: they say where, and wait for it by name."""
+    """The others report the address at which no party listens, and wait for it by name."""
     ring.own_roster("party-2", {"port": reserve_ports()})
     ring.serve(*PARTIES)
     where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
@@ -266,7 +266,7 @@ def test_a_party_at_another_port(ring: Deployment) -> None:
 
 
 def test_a_party_with_other_terms(ring: Deployment) -> None:
-    """It is found before anything is asked, and the keys that differ are named with both values."""
+    """The difference is detected before any query, and errors show both values of each key."""
     terms = load_toml(ring.folder / "terms.toml")
     section, key = ("votes", "radius") if "votes" in terms else ("protocol", "k")
     here = terms.get(section, {}).get(key, 5)
@@ -285,7 +285,7 @@ def test_a_party_with_other_terms(ring: Deployment) -> None:
 
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Deployment, str]]:
-    """Write the files of one server, and give them with its name in the roster."""
+    """Write the files of one server, and return them with its name in the roster."""
     command, name, client = SERVERS[request.param]
     (tmp_path / "places.csv").write_text(PLACES)
     words = [str(tmp_path / word) if word == "places.csv" else word for word in command]
@@ -298,8 +298,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Dep
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_or_says_nothing(server: tuple[Deployment, str]) -> None:
-    """One that is stopped is named; of one that is at work nobody can say more than that."""
+def test_a_server_that_hangs_or_is_silent(server: tuple[Deployment, str]) -> None:
+    """A stopped server is named; about a busy server nothing more can be reported."""
     deployment, name = server
     deployment.serve(name, body=run_silently)
     deployment.wait_for(name, "is ready")
@@ -317,14 +317,14 @@ def test_a_server_that_hangs_or_says_nothing(server: tuple[Deployment, str]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["owner"], indirect=True)  # all clients connect alike
 def test_a_server_that_is_not_there(server: tuple[Deployment, str]) -> None:
-    """The client tries for a while, names it, and says that nothing listens at its address."""
+    """The client retries for a while, then names the server and its unreachable address."""
     deployment, name = server
     error = deployment.fail()
     assert f"no connection with {name}: nothing listens at its address" in error
 
 
 def test_a_server_that_has_another_key(server: tuple[Deployment, str]) -> None:
-    """The client names it, and says what it found at its address."""
+    """The client names the server and the key found at its address."""
     deployment, name = server
     deployment.own_roster(name, new_key(deployment.folder, name))
     deployment.serve(name)
@@ -334,7 +334,7 @@ def test_a_server_that_has_another_key(server: tuple[Deployment, str]) -> None:
 
 
 def test_a_server_with_other_terms(server: tuple[Deployment, str]) -> None:
-    """The client is told at once which key differs, and what it is at both ends."""
+    """The client learns at once the key that differs, and both of its values."""
     deployment, name = server
     terms = load_toml(deployment.folder / "terms.toml")
     key, there = ("edition", "2") if "places" in terms else ("classes", ["a", "b", "c"])

@@ -1,4 +1,4 @@
-"""The terms and the files of a trial have the columns of its table, as a deployment's own have."""
+"""The draft terms and files of a trial have the columns of its table."""
 
 import csv
 import tomllib
@@ -16,7 +16,7 @@ LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
 
 
 def write_patients(path: Path) -> None:
-    """Write a CSV file with numbers and words, and the line ends that a spreadsheet makes."""
+    """Write a CSV file of numbers and words with the line ends of a spreadsheet."""
     rng = np.random.default_rng(1)
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\r\n")
@@ -28,8 +28,8 @@ def write_patients(path: Path) -> None:
             )
 
 
-def test_a_trials_terms_are_a_draft_of_ones_own(tmp_path: Path) -> None:
-    """A column of words has its categories, one of numbers its range, and the files fit them."""
+def test_a_trials_terms_are_a_draft_for_deployment(tmp_path: Path) -> None:
+    """Text columns have categories, numeric columns have ranges, and the files fit them."""
     source = tmp_path / "patients.csv"
     write_patients(source)
     table = load(str(source))

@@ -1,4 +1,4 @@
-"""A prediction server of texts: embedded, deployed, served and asked, by its commands."""
+"""A prediction server for texts: embedded, deployed, served and asked by commands."""
 
 import csv
 from pathlib import Path
@@ -20,7 +20,7 @@ RICH = ("--epsilon", 500, "--queries", 100, "--tau", 0.9, "--sigma2", 0.1)
 
 
 def run(*command: object) -> str:
-    """Run a command in this process, and return what it prints."""
+    """Run a command in this process, and return its output."""
     done = CliRunner().invoke(app, [str(part) for part in command])
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -28,12 +28,12 @@ def run(*command: object) -> str:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model for which texts of many a and of many b lie far apart."""
+    """Return a model that separates texts with many a from texts with many b."""
     return install_stand_in(tmp_path, monkeypatch)
 
 
 def write_texts(path: Path, count: int, *, labelled: bool = True) -> list[str]:
-    """Write texts of two kinds in turns, each with an id, and return their labels."""
+    """Write alternating texts of two kinds, each with an id, and return their labels."""
     kinds = ["as" if number % 2 else "bs" for number in range(count)]
     rows = [[f"n{at}", kind[0] * (5 + at % 7), kind] for at, kind in enumerate(kinds)]
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -44,7 +44,7 @@ def write_texts(path: Path, count: int, *, labelled: bool = True) -> list[str]:
 
 @pytest.mark.slow
 def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Path) -> None:
-    """Each command reads the output of the one before, from texts to the labels of new ones."""
+    """Each command reads the output of the previous one, from texts to labels of new texts."""
     write_texts(tmp_path / "texts.csv", TEXTS)
     folder = tmp_path / "predict"
     run("embed", tmp_path / "texts.csv", "--model", model, "--out", tmp_path / "texts.npz")

@@ -1,4 +1,4 @@
-"""The report on a collection: its names, its units, and its form as JSON."""
+"""The report on a collection: its names, its units and its JSON form."""
 
 import json
 from pathlib import Path
@@ -23,14 +23,14 @@ GAUSSIAN = "classes = ['no', 'yes']" + TERMS.replace("means", "gaussian-bayes")
 
 
 def terms_of(tmp_path: Path, text: str) -> SurveyTerms:
-    """Read terms."""
+    """Read the terms."""
     path = tmp_path / "terms.toml"
     path.write_text(text)
     return SurveyTerms.load(path)
 
 
 def estimated(terms: SurveyTerms, question: int | None = None) -> Estimates:
-    """Estimate from people of 75 years, of whom a quarter says yes; all answer one question."""
+    """Estimate from people aged 75, a quarter of whom answer yes, all to one question."""
     rng = np.random.default_rng(3)
     rows, labels = np.full((CLIENTS, 1), 75.0), np.repeat([0, 0, 0, 1], CLIENTS // 4)
     survey = terms.task.survey
@@ -41,14 +41,14 @@ def estimated(terms: SurveyTerms, question: int | None = None) -> Estimates:
 
 
 def test_a_mean_is_in_the_unit_of_its_column(tmp_path: Path) -> None:
-    """Its interval holds the mean age, and says so under the name of a mean."""
+    """Its interval contains the mean age, under the heading of a mean."""
     (line,) = estimated(terms_of(tmp_path, TERMS)).lines
     assert (line.of, line.value, line.within, line.clients) == ("age", "mean", "", CLIENTS)
     assert line.low < 75 < line.high
 
 
-def test_what_is_told_within_a_class_is_called_what_it_is(tmp_path: Path) -> None:
-    """A mean of 1/2 on the scale of reports, in a quarter of the clients, is called an eighth."""
+def test_a_mean_within_a_class_is_named_correctly(tmp_path: Path) -> None:
+    """A mean of 1/2 on the reporting scale, in a quarter of the clients, is reported as 1/8."""
     lines = {
         (line.value, line.within): line for line in estimated(terms_of(tmp_path, GAUSSIAN)).lines
     }
@@ -61,8 +61,8 @@ def test_what_is_told_within_a_class_is_called_what_it_is(tmp_path: Path) -> Non
         assert (line.of == "age") == (power > 0)
 
 
-def test_json_holds_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The ends of the intervals of a question that nobody answered are null."""
+def test_json_contains_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The interval ends of a question without answers are null."""
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
@@ -77,8 +77,8 @@ def test_json_holds_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "-inf to inf" in capsys.readouterr().out
 
 
-def test_nothing_is_estimated_from_too_few(tmp_path: Path) -> None:
-    """An empty tally is refused, whatever the minimum."""
+def test_estimates_need_enough_reports(tmp_path: Path) -> None:
+    """An empty tally is refused for any minimum."""
     terms = terms_of(tmp_path, TERMS)
     with pytest.raises(ValueError, match="0 of at least 1 reports so far"):
         estimate_from(terms, Tally.empty(terms.task.survey))
@@ -87,7 +87,7 @@ def test_nothing_is_estimated_from_too_few(tmp_path: Path) -> None:
 def test_intervals_of_too_few_reports_are_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where few reports are expected to say the rarest thing, a line says so; with many, none."""
+    """A line warns if the rarest answer is expected in few reports, and is absent otherwise."""
     terms = terms_of(tmp_path, GAUSSIAN.replace("20", "1"))
     many = estimated(terms)
     assert not any(line.rough for line in many.lines)

@@ -1,4 +1,4 @@
-"""Floods by one member: their effect on a server run by `veilring serve` and on other members.
+"""Floods by one member: their effect on a deployed server and on other members.
 
 No assertion depends on the speed of the machine; `benchmarks/flood.py` measures times.
 """
@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
 
 
 def _let_in(server: Server, name: str) -> RawMember:
-    """Connect, again while the server has yet to notice that an earlier connection has ended."""
+    """Connect, and retry until the server has noticed the end of an earlier connection."""
     deadline = time.monotonic() + commands.SECONDS
     while True:
         try:
@@ -48,8 +48,8 @@ def _let_in(server: Server, name: str) -> RawMember:
         for kind in FLOODERS
     ],
 )
-def test_a_flood_is_borne(server: Server, kind: str) -> None:
-    """Others are answered and let in meanwhile; memory and log stay small, the culprit is named."""
+def test_a_flood_is_withstood(server: Server, kind: str) -> None:
+    """Others are served meanwhile; memory and log stay small, and the culprit is named."""
     mib, lines = server.resident_mib(), len(server.lines())
     peak, asked = mib, 0
     with _let_in(server, HONEST) as honest:
@@ -74,8 +74,8 @@ def test_a_flood_is_borne(server: Server, kind: str) -> None:
     assert bool(cut) == (kind in CUT_OFF), written
 
 
-def test_members_are_let_in_beside_idle_connections(server: Server) -> None:
-    """Two hundred connections of one address that say nothing keep no member out."""
+def test_members_connect_despite_idle_connections(server: Server) -> None:
+    """Two hundred silent connections from one address block no member."""
     lines = len(server.lines())
     with _let_in(server, HONEST) as honest, idle(server.address, 200):
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The modules that a party imports: those of its own system, without the laboratory or charts."""
+"""The modules that a party imports: its own system, without simulation or charts."""
 
 import json
 import subprocess
@@ -77,7 +77,7 @@ Imported = Callable[[str, str], set[str]]
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
-    """Give a function that returns the modules that a command of a deployed party imports."""
+    """Return a function that returns the modules imported by a deployed party's command."""
     folder = tmp_path_factory.mktemp("parties")
     rows = [f"{37.7 + n / 100},{-122.4 + n / 90}" for n in range(8)]
     (folder / "places.csv").write_text("\n".join(["lat,lon", *rows]) + "\n")
@@ -99,10 +99,10 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
 @pytest.mark.parametrize(
     ("system", "command", "own"), PARTIES, ids=[f"{s}-{c.split()[0]}" for s, c, _ in PARTIES]
 )
-def test_a_party_imports_its_own_system_and_no_laboratory(
+def test_a_party_imports_only_its_own_system(
     system: str, command: str, own: str, imported: Imported
 ) -> None:
-    """No more than 130 modules of ours, and of the deployment those of its role."""
+    """It imports at most 130 modules of the package, and of the deployment only its role's."""
     found = imported(system, command)
     assert not found & LABORATORY
     ours = {name for name in found if name.split(".")[0] == "veilring"}
@@ -112,8 +112,8 @@ def test_a_party_imports_its_own_system_and_no_laboratory(
     assert deployed == GENERIC | set(own.split())
 
 
-def test_the_lower_rooms_are_light() -> None:
-    """Each of them is imported without the simulation, the laboratory or a data-frame library."""
+def test_the_lower_layers_are_light() -> None:
+    """Each is imported without the simulation, experiments or a data-frame library."""
     rooms = (
         "veilring.nodes",
         "veilring.transport",

@@ -1,4 +1,4 @@
-"""A party that is to meet all others, and says for whom it waits."""
+"""A party that waits for all others, and reports the missing ones."""
 
 import asyncio
 import logging
@@ -19,17 +19,17 @@ LOG = logging.getLogger("veilring.member")
 
 
 def server(folder: Path, identity: Identity, roster: Roster) -> Server:
-    """Return a party that has its key and its roster in files."""
+    """Return a party with its key and its roster in files."""
     key, file = save_identity(identity, folder), folder / "roster.toml"
     roster.save(file)
     config = ServerConfig(role="ring-member", identity=str(key), roster=str(file), terms="")
     return Server(config, LOG)
 
 
-async def test_who_is_missing_is_said_again_and_again_with_the_address(
+async def test_missing_parties_are_reported_repeatedly_with_their_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line for each missing party a minute; in the end an error names all of them."""
+    """One line per missing party and minute is logged; finally an error names all of them."""
     monkeypatch.setattr(connecting, "REMIND_SECONDS", 0.02)
     port, keys = reserve_ports(3), [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(k, LOOPBACK, port + n) for n, k in enumerate(keys)))
@@ -45,10 +45,10 @@ async def test_who_is_missing_is_said_again_and_again_with_the_address(
             await met.all_here(0.0)
 
 
-async def test_another_key_than_the_rosters_is_refused_before_anybody_is_waited_for(
+async def test_a_key_that_differs_from_the_roster_is_refused_before_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The party's own mistake is said at once, and it does not even listen."""
+    """The party's own mistake is reported at once, before it listens."""
     keys = [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(key, LOOPBACK, 1 + n) for n, key in enumerate(keys)))
     with pytest.raises(InputError, match="not the roster's key for ada"):

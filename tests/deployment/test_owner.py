@@ -1,4 +1,4 @@
-"""A deployed data owner: `veilring serve`, asked by `veilring ask`, and killed in between."""
+"""A deployed data owner: `veilring serve` and `veilring ask`, with kills in between."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ Deploy = Callable[..., Deployed]
 
 @pytest.fixture
 def deploy(tmp_path: Path) -> Iterator[Deploy]:
-    """Deploy owners that are killed in the end."""
+    """Deploy owners that are killed at the end."""
     made: list[Deployed] = []
 
     def make(budgets: dict[str, float], **asked: float) -> Deployed:
@@ -42,15 +42,15 @@ def deploy(tmp_path: Path) -> Iterator[Deploy]:
 
 
 @pytest.mark.slow
-def test_kills_between_charge_and_answer_cost_nobody_anything(tmp_path: Path) -> None:
-    """Whenever the owner is killed, no request is charged twice or answered in two ways."""
+def test_kills_between_charge_and_answer_cost_nothing(tmp_path: Path) -> None:
+    """For any kill, no request is charged twice or answered in two ways."""
     seen = asyncio.run(crash_rounds(tmp_path / "owner", CRASHES, seed=7))
     assert seen.answered > CRASHES
     assert seen.interrupted >= CRASHES
 
 
 def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -> None:
-    """The same command gets the same labels for one price, across a kill, until the budget ends."""
+    """A repeated command gets the same labels at one price, even after a kill."""
     deployed = deploy({"total": 1.5}, epsilon=1.0, k=7)
     deployed.serve()
     first = deployed.ask(0)
@@ -76,8 +76,8 @@ def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -
     deployed.end_in_order()
 
 
-def test_rows_that_pay_are_known_again_after_a_restart(deploy: Deploy) -> None:
-    """An owner whose rows have budgets answers on, and nobody else can write its ledger."""
+def test_rows_with_budgets_are_recognised_after_a_restart(deploy: Deploy) -> None:
+    """An owner with row budgets continues, and no other process can write its ledger."""
     deployed = deploy({"total": 100.0, "record": 0.5}, epsilon=0.25, radius=0.3)
     deployed.serve()
     first = deployed.ask(0)
@@ -96,7 +96,7 @@ def test_rows_that_pay_are_known_again_after_a_restart(deploy: Deploy) -> None:
 
 
 async def _serve_once(path: Path) -> None:
-    """Serve until ready, and leave."""
+    """Serve until ready, and stop."""
     config, ready = load_config(path), asyncio.Event()
     assert isinstance(config, OwnerConfig)
     serve = asyncio.create_task(serve_owner(config, on_ready=lambda _owner: ready.set()))
@@ -108,8 +108,8 @@ async def _serve_once(path: Path) -> None:
         await serve
 
 
-def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
-    """An owner does not start with other budgets than before, unless told that they are meant."""
+def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
+    """An owner with changed budgets does not start unless they are amended."""
     path = Deployed(tmp_path / "owner", budgets={"total": 1.0}).folder / "owner.toml"
     asyncio.run(_serve_once(path))
     path.write_text(path.read_text().replace("total = 1.0", "total = 2.0"))
@@ -120,7 +120,7 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
     assert read_totals(path.parent / "queries.ledger").budget == 2.0
 
 
-def test_rows_cannot_begin_to_pay_after_answers_for_which_they_did_not(tmp_path: Path) -> None:
+def test_rows_cannot_get_budgets_after_unpaid_answers(tmp_path: Path) -> None:
     """An owner whose table paid for batches refuses other accounting on the same ledger."""
     folder = Deployed(
         tmp_path / "owner", budgets={"total": 9.0}, asked={"epsilon": 0.5, "radius": 0.2}
@@ -140,8 +140,10 @@ def test_rows_cannot_begin_to_pay_after_answers_for_which_they_did_not(tmp_path:
         asyncio.run(_serve_once(folder / "owner.toml"))
 
 
-def test_rows_keep_their_names_and_places(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Rows that pay may be added at the end; moved or renamed ones, with others' budgets, may not.
+def test_rows_keep_their_names_and_positions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows with budgets may be appended; moved or renamed rows are refused.
 
     Cells that were corrected in their place have to be meant.
     """
@@ -168,8 +170,8 @@ def test_rows_keep_their_names_and_places(tmp_path: Path, caplog: pytest.LogCapt
     serve(rows[60], *rows[1:53])
 
 
-def test_a_ledger_holds_no_hash_that_tests_guesses_of_rows(tmp_path: Path) -> None:
-    """Hashes of rows in the ledger depend on a key that no other ledger has."""
+def test_a_ledger_has_no_hash_that_tests_guesses_of_rows(tmp_path: Path) -> None:
+    """Hashes of rows depend on a key that no other ledger has."""
     kept = []
     budgets = {"total": 9.0, "record": 1.0}
     for name in ("one", "other"):
@@ -183,7 +185,7 @@ def test_a_ledger_holds_no_hash_that_tests_guesses_of_rows(tmp_path: Path) -> No
 
 
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
-    """The files of `deploy owner` fit each other and contain each party's commands."""
+    """The files of `deploy owner` are consistent and contain each party's commands."""
     folder = tmp_path / "owner"
     command = ["deploy", "owner", "iris", "--k", "5", "--out", str(folder)]
     made = CliRunner().invoke(app, command)
@@ -208,18 +210,18 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_deploy_owner_writes_nothing_that_would_be_refused(
+def test_deploy_owner_refuses_what_the_owner_would_refuse(
     options: list[str], tmp_path: Path
 ) -> None:
-    """Settings that the owner would refuse later are refused before a folder is made."""
+    """Settings that the owner would refuse later are refused before a folder is created."""
     folder = tmp_path / "owner"
     refused = CliRunner().invoke(app, ["deploy", "owner", "iris", *options, "--out", str(folder)])
     assert refused.exit_code == 2
     assert not folder.exists()
 
 
-def test_an_owner_whose_rows_pay_can_be_tried(tmp_path: Path) -> None:
-    """With --record the usual budgets pay for the files of queries that are written."""
+def test_an_owner_with_row_budgets_can_be_tried(tmp_path: Path) -> None:
+    """With --record the default budgets pay for the files of queries that are written."""
     command = ["deploy", "owner", "iris", "--radius", "0.2", "--record", "1"]
     made = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "owner")])
     assert made.exit_code == 0, made.output
@@ -245,8 +247,8 @@ features = [{ name = "x" }]
         ('[labelling]\naccounting = "record"\nconversion = "grid"', "labelling.conversion"),
     ],
 )
-def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> None:
-    """A mistake in terms names the key, the value and what is allowed."""
+def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The error names the key, the value and the allowed values."""
     path = tmp_path / "terms.toml"
     path.write_text(TERMS + text)
     with pytest.raises(ScenarioError, match=message):
@@ -269,10 +271,10 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> N
         ("analyst-0", 'ask = "owner"', 'ask = "ann"', "ask is 'ann'"),
     ],
 )
-def test_a_configuration_is_met_before_anything_is_sent(
+def test_an_invalid_configuration_is_refused_before_sending(
     tmp_path: Path, name: str, old: str, new: str, message: str
 ) -> None:
-    """A mistake of an owner or an analyst names the key, the value and what is allowed."""
+    """The error names the key, the value and the allowed values, for owner and analyst."""
     folder = Deployed(tmp_path / "owner", budgets={"total": 100.0, "record": 0.5}).folder
     path = folder / f"{name}.toml"
     assert old in path.read_text()
@@ -283,7 +285,7 @@ def test_a_configuration_is_met_before_anything_is_sent(
 
 
 def _playing(path: Path) -> Callable[[], Coroutine[Any, Any, object]]:
-    """Return what reads a configuration and does what its role does."""
+    """Return a function that reads a configuration and plays its role."""
 
     async def run() -> object:
         config = load_config(path)
@@ -299,9 +301,7 @@ def _playing(path: Path) -> Callable[[], Coroutine[Any, Any, object]]:
 @pytest.mark.parametrize(
     "fault", [pytest.param(FAULTS["locked"], marks=pytest.mark.slow), FAULTS["full"]], ids=FAULTS
 )
-def test_an_owner_whose_disk_fails_ends_and_answers_when_it_is_started_again(
-    deploy: Deploy, fault: Fault
-) -> None:
+def test_an_owner_with_a_failing_disk_ends_and_recovers(deploy: Deploy, fault: Fault) -> None:
     """It ends with exit code 1 and one sentence, the analyst is told why, and nothing is lost."""
     deployed = deploy({"total": 4.0}, epsilon=1.0, radius=0.2)
     deployed.serve()

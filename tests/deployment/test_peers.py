@@ -1,4 +1,4 @@
-"""Deployed systems with an ε: members that pay by terms with the table `protocol`."""
+"""Deployed systems with an ε: members that pay under terms with the table `protocol`."""
 
 import os
 import signal
@@ -39,21 +39,21 @@ def written(folder: Path, system: System, budget: float, names: tuple[str, ...] 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write three parties whose budgets suffice for one release and a half."""
+    """Write three parties whose budgets suffice for one and a half releases."""
     return written(tmp_path / "peers", Release(epsilon=EPSILON), 1.5 * EPSILON)
 
 
 def change(path: Path, old: str, new: str) -> None:
-    """Replace a text of a file."""
+    """Replace a text in a file."""
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
 
 
-async def test_a_release_labels_any_queries_for_one_price_until_other_terms_ask_for_another(
+async def test_a_release_labels_any_queries_at_one_price(
     folder: Path,
 ) -> None:
-    """All members pay once; a second release is refused where budgets do not suffice for it."""
+    """All members pay once; a second release is refused if the budgets do not suffice."""
     async with all_served(folder, NAMES, serve_member) as served:
         first = await labels_of(folder, 0, 38, QUERIES)
         assert served.spent() == [EPSILON] * 3
@@ -81,7 +81,7 @@ async def test_a_release_labels_any_queries_for_one_price_until_other_terms_ask_
 
 
 async def test_an_owner_releases_alone(tmp_path: Path) -> None:
-    """A roster of one party, which holds all rows, and its client."""
+    """The roster is one party with all rows, and its client."""
     folder = written(tmp_path / "one", Release(trusted=True), 1.0)
     async with all_served(folder, ("owner",), serve_member) as served:
         labels = await labels_of(folder, 0, 38, QUERIES)
@@ -93,7 +93,7 @@ async def test_an_owner_releases_alone(tmp_path: Path) -> None:
 
 
 async def test_noisy_votes_are_deployed_by_their_name(tmp_path: Path) -> None:
-    """Each batch costs its epsilon, and the same batch nothing, as under terms with `votes`."""
+    """Each batch costs its epsilon, and a repeated batch nothing, as under terms with `votes`."""
     folder = written(tmp_path / "votes", NoisyVotes(epsilon=EPSILON, k=20), 1.5 * EPSILON)
     async with all_served(folder, NAMES, serve_member) as served:
         first = await labels_of(folder, 0, 10, QUERIES)
@@ -128,10 +128,10 @@ async def test_noisy_votes_are_deployed_by_their_name(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_terms_are_met_at_the_edge(
+def test_invalid_terms_are_refused(
     folder: Path, old: str, new: str, parties: int, message: str
 ) -> None:
-    """A mistake in the terms names the key and what is allowed."""
+    """The error names the key and the allowed values."""
     path = folder / "terms.toml"
     change(path, old, new)
     with pytest.raises(ScenarioError, match=message):
@@ -146,10 +146,10 @@ def test_terms_are_met_at_the_edge(
         ("terms.toml", "high = 7.9", "high = 5.0", "outside of the range"),
     ],
 )
-async def test_rows_that_do_not_fit_are_refused_before_the_ledger_is_begun(
+async def test_invalid_rows_are_refused_before_the_ledger_is_created(
     folder: Path, name: str, old: str, new: str, message: str
 ) -> None:
-    """The member does not start, so that nothing is sent or charged."""
+    """The member does not start, so nothing is sent or charged."""
     change(folder / name, old, new)
     config = load_config_of(folder / "party-1.toml", MemberConfig, "this")
     with pytest.raises(InputError, match=message):
@@ -158,7 +158,7 @@ async def test_rows_that_do_not_fit_are_refused_before_the_ledger_is_begun(
 
 
 def die_before_it_is_kept(folder: Path, words: tuple[str, ...], output: Path) -> None:
-    """Run a command as `commands.run` does, and lose power between a release and its ledger."""
+    """Run a command like `commands.run`, and lose power between a release and its storage."""
 
     def die(_member: OnceMember, _kept: bytes) -> bytes:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -169,7 +169,7 @@ def die_before_it_is_kept(folder: Path, words: tuple[str, ...], output: Path) ->
 
 
 @pytest.mark.slow
-def test_a_member_killed_before_it_keeps_the_release_gets_it_from_the_others(
+def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(
     folder: Path,
 ) -> None:
     """It has paid and pays no more; its peers, which have the release, are not charged again."""
@@ -200,7 +200,7 @@ def test_a_member_killed_before_it_keeps_the_release_gets_it_from_the_others(
 
 
 async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Path) -> None:
-    """It labels as the client does; members of another system have none, and say so."""
+    """The model labels as the client does; members of other systems report that they have none."""
     path = tmp_path / "model.json"
     async with all_served(folder, NAMES, serve_member) as served:
         labels = await labels_of(folder, 0, 38, QUERIES)
@@ -216,8 +216,8 @@ async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("extra", [["queries.csv"], ["--out", "labels.csv"], ["--epsilon", "1"]])
-def test_a_model_is_asked_for_alone(folder: Path, extra: list[str]) -> None:
-    """The command refuses what it would not use, and a file that is there already."""
+def test_a_model_is_requested_alone(folder: Path, extra: list[str]) -> None:
+    """The command refuses options that it would not use, and an existing file."""
     command = ["ask", str(folder / "client.toml"), "--model"]
     refused = CliRunner().invoke(app, [*command, str(folder / "model.json"), *extra])
     assert refused.exit_code == 2
@@ -228,7 +228,7 @@ def test_a_model_is_asked_for_alone(folder: Path, extra: list[str]) -> None:
 
 
 def spent_at(folder: Path, name: str) -> tuple[float, int]:
-    """Return what a party has spent, and how many entries its ledger has."""
+    """Return a party's spending, and the number of entries in its ledger."""
     totals = read_totals(folder / f"{name}.db")
     return totals.spent, totals.answers
 
@@ -239,7 +239,7 @@ def asked(folder: Path) -> Result:
 
 
 def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
-    """The command declares the rows, takes a budget, and refuses one that pays for nothing."""
+    """The command declares the rows, sets a budget, and refuses one that pays for nothing."""
     out = tmp_path / "release"
     command = ["deploy", "peers", "wine", "--protocol", "release", "--out", str(out)]
     refused = CliRunner().invoke(app, [*command, "--budget", "0.5"])

@@ -1,4 +1,4 @@
-"""A server of places and a client: in one process, and as two over TLS."""
+"""A server of places and its client: in one process, and as two over TLS."""
 
 import asyncio
 import csv
@@ -41,7 +41,7 @@ DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write all files of a server of 200 places and a client."""
+    """Write the files of a server of 200 places and a client."""
     rows = tmp_path / "places.csv"
     lines = [f"place {row},{lat!r},{lon!r}" for row, (lat, lon) in enumerate(DEGREES.tolist())]
     rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _distances() -> NDArray[np.float64]:
-    """Return the length of the shortest way on the ellipsoid to each place, in metres."""
+    """Return the geodesic distance to each place, in metres."""
     latitudes, longitudes = DEGREES.T
     here = np.tile(HERE, (len(DEGREES), 1)).T
     _, _, metres = Geod(ellps="WGS84").inv(here[1], here[0], longitudes, latitudes)
@@ -61,7 +61,7 @@ def _distances() -> NDArray[np.float64]:
 
 
 def _asked(folder: Path, *asked: Near, **changed: object) -> list[dict[str, list[object]]]:
-    """Ask several things of a server in this process, one after the other."""
+    """Ask a server in this process several questions in sequence."""
 
     async def main() -> list[dict[str, list[object]]]:
         server = load_config(folder / "server.toml")
@@ -81,8 +81,8 @@ def _asked(folder: Path, *asked: Near, **changed: object) -> list[dict[str, list
 
 
 @pytest.mark.parametrize("by", ["response", "walk"])
-def test_what_is_found_is_near_on_the_ellipsoid(by: str, folder: Path) -> None:
-    """With much epsilon the places of the own bucket come back, at their true distances."""
+def test_results_are_near_on_the_ellipsoid(by: str, folder: Path) -> None:
+    """With a large epsilon the places of the own bucket are returned, at their exact distances."""
     (found,) = _asked(folder, Near(*HERE, 39.0), by=by, splits=7, show=100)
     expected = _distances()
     rows = np.array(found["place"], dtype=np.int64) - 1
@@ -94,8 +94,8 @@ def test_what_is_found_is_near_on_the_ellipsoid(by: str, folder: Path) -> None:
     np.testing.assert_allclose(degrees, DEGREES[rows], atol=1e-6)
 
 
-def test_the_same_place_again_is_answered_without_the_server(folder: Path) -> None:
-    """A place within the same cell of the grid gets the same places, with no server to ask."""
+def test_the_same_cell_is_answered_without_the_server(folder: Path) -> None:
+    """A location in the same grid cell gets the same places, without a server."""
     (first,) = _asked(folder, Near(*HERE, 3.0))
     client = load_config(folder / "client.toml")
     assert isinstance(client, PlacesClientConfig)
@@ -104,8 +104,8 @@ def test_the_same_place_again_is_answered_without_the_server(folder: Path) -> No
     assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
 
 
-def test_the_budget_is_kept(folder: Path) -> None:
-    """Questions that cost more than all may are refused, and nothing is spent on them."""
+def test_the_budget_is_enforced(folder: Path) -> None:
+    """Questions beyond the budget are refused, and cost nothing."""
     _asked(folder, Near(*HERE, 3.0), budget=5.0)
     with pytest.raises(BudgetExhausted):
         _asked(folder, Near(HERE[0] + 0.01, HERE[1], 3.0), budget=5.0)
@@ -113,7 +113,7 @@ def test_the_budget_is_kept(folder: Path) -> None:
 
 
 def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
-    """Rows that do not fit the terms are met before anything is served."""
+    """Rows that do not fit the terms are refused before anything is served."""
     text = (folder / "places.csv").read_text(encoding="utf-8")
     (folder / "places.csv").write_text(text + "one more,37.7,-122.4\n", encoding="utf-8")
     config = load_config(folder / "server.toml")
@@ -124,13 +124,13 @@ def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:2227", "nowhere"])
 def test_a_plane_without_metres_is_refused(crs: str) -> None:
-    """Degrees, feet and what PROJ does not know are no plane in metres."""
+    """Planes in degrees or feet, and planes unknown to PROJ, are refused."""
     with pytest.raises(ScenarioError, match="crs is"):
         load_projection(crs)
 
 
-def test_a_plane_is_there_and_back() -> None:
-    """Places in the zone around them come back as they were, and poles have no zone."""
+def test_a_projection_is_invertible() -> None:
+    """Places in the zone around them are restored, and poles have no zone."""
     crs = utm_around(DEGREES)
     assert crs == "EPSG:32610"
     plane = load_projection(crs)
@@ -142,15 +142,15 @@ def test_a_plane_is_there_and_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1,2,3", "north,west"])
-def test_what_is_no_place_is_refused_and_not_repeated(text: str) -> None:
-    """An error about a place does not say which."""
+def test_an_invalid_place_is_refused_and_not_shown(text: str) -> None:
+    """An error about a place does not show it."""
     with pytest.raises(InputError) as refused:
         Near.parse(text, 1.0)
     assert str(refused.value) == "--near must be LAT,LON in degrees, such as 37.77,-122.42"
 
 
-def test_what_is_not_on_earth_is_refused_with_the_ranges() -> None:
-    """The error names the option and both ranges, and is the same for all such places."""
+def test_coordinates_off_the_earth_are_refused_with_the_ranges() -> None:
+    """The error names the option and both ranges, and is equal for all such coordinates."""
     refused = set[str]()
     for text in ("300.7,-74.0", "-90.1,0", "0,180.5", "nan,0", "0,inf"):
         with pytest.raises(InputError) as error:
@@ -161,7 +161,7 @@ def test_what_is_not_on_earth_is_refused_with_the_ranges() -> None:
 
 
 def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
-    """A question beyond the area is refused, the same for all, before anything is sent or spent."""
+    """A question outside the area is refused with one error, before any message or charge."""
     client, refused = load_config(folder / "client.toml"), set[str]()
     assert isinstance(client, PlacesClientConfig)
     for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
@@ -174,7 +174,7 @@ def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
 
 
 def test_a_map_has_a_margin_around_its_places() -> None:
-    """The box has all places, a tenth more on each side, and ends where the Earth does."""
+    """The box contains all places, with a tenth more on each side, within the Earth's bounds."""
     around = Area.around(DEGREES)
     assert around.contains(DEGREES)
     least, most = DEGREES.min(axis=0), DEGREES.max(axis=0)
@@ -192,8 +192,8 @@ def test_a_map_has_a_margin_around_its_places() -> None:
         ("north = 91.0", "a number from -90 to 90"),
     ],
 )
-def test_a_map_without_its_places_is_not_served(area: str, message: str, folder: Path) -> None:
-    """Terms with a box that does not fit are met before anything is served."""
+def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: Path) -> None:
+    """Terms with a wrong box are refused before anything is served."""
     terms, _, _ = (folder / "terms.toml").read_text(encoding="utf-8").partition("[area]")
     (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n", encoding="utf-8")
     config = load_config(folder / "server.toml")
@@ -204,7 +204,7 @@ def test_a_map_without_its_places_is_not_served(area: str, message: str, folder:
 
 @pytest.mark.parametrize("by", ["response", "walk"])
 def test_the_chance_of_the_own_bucket_is_that_of_the_law(by: str, folder: Path) -> None:
-    """For 200 places in buckets of 4 it is the law's, and rises with epsilon."""
+    """For 200 places in buckets of 4 it equals the law's, and rises with epsilon."""
     client = load_config(folder / "client.toml")
     assert isinstance(client, PlacesClientConfig)
     config = client.model_copy(update={"by": by, "splits": 2})
@@ -220,7 +220,7 @@ def test_the_chance_of_the_own_bucket_is_that_of_the_law(by: str, folder: Path) 
 
 @pytest.fixture
 def served(folder: Path) -> Iterator[Path]:
-    """Serve the places in a process of their own."""
+    """Serve the places in a separate process."""
     log = folder / "server.log"
     command = [sys.executable, "-m", "veilring", "serve", "server.toml"]
     with log.open("wb") as file:

@@ -1,4 +1,4 @@
-"""A deployed prediction server: served, asked, changed and killed, by its commands."""
+"""A deployed prediction server: served, asked, changed and killed by commands."""
 
 import asyncio
 import csv
@@ -45,7 +45,7 @@ Deploy = Callable[[PredictionSection], Served]
 
 @pytest.fixture
 def deploy(tmp_path: Path) -> Iterator[Deploy]:
-    """Deploy servers that are killed in the end."""
+    """Deploy servers that are killed at the end."""
     made: list[Served] = []
 
     def make(prediction: PredictionSection) -> Served:
@@ -64,8 +64,8 @@ def run(*command: object) -> Result:
 
 
 @pytest.mark.slow
-def test_kills_refund_no_budget_and_bring_nothing_back(tmp_path: Path) -> None:
-    """Whenever it is killed: no answer without its charge, no second charge, and gone is gone."""
+def test_kills_refund_no_budget_and_restore_no_record(tmp_path: Path) -> None:
+    """After any kill, each answer has one charge, and forgotten records stay forgotten."""
     seen = asyncio.run(crash_rounds(tmp_path / "served", CRASHES, seed=7))
     assert seen.answered > CRASHES
     assert seen.retried >= seen.answered
@@ -73,8 +73,8 @@ def test_kills_refund_no_budget_and_bring_nothing_back(tmp_path: Path) -> None:
     assert seen.changed > 0
 
 
-def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy: Deploy) -> None:
-    """From its files to its end: labels, retries across a kill, forgetting, and the end of T."""
+def test_a_deployed_server_runs_from_its_files_to_the_end_of_its_stream(deploy: Deploy) -> None:
+    """It labels, repeats answers after a kill, forgets records, and ends after T queries."""
     served = deploy(RICH)
     folder = served.folder
     asked = ("ask", folder / "client-0.toml", folder / "client-0.csv")
@@ -120,7 +120,7 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
 
 
 def repeated(source: Path, times: int, to: Path) -> Path:
-    """Write the rows of a CSV file several times over, each time moved a little."""
+    """Write the rows of a CSV file several times, each time slightly moved."""
     header, *rows = source.read_text().splitlines()
     more = [
         f"{float(first) - number / 1000},{rest}"
@@ -132,13 +132,13 @@ def repeated(source: Path, times: int, to: Path) -> Path:
 
 
 def spent(served: Served) -> float:
-    """Return how many queries were paid for."""
+    """Return the number of queries charged."""
     shown = run("ledger", "show", served.state / "budgets.sqlite", "--json")
     return float(json.loads(shown.stdout)["spent"])
 
 
 def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) -> None:
-    """It is refused before its first block is sent; blocks that were paid for are written."""
+    """It is refused before its first block is sent; blocks already paid for are written."""
     served = deploy(RICH)
     folder = served.folder
     config = folder / "client-0.toml"
@@ -174,10 +174,10 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     assert spent(served) == 100.0
 
 
-def test_what_was_paid_for_is_written_if_others_use_up_the_stream(
+def test_paid_labels_are_written_if_others_exhaust_the_stream(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels of the blocks before the refusal are there, and the exit code says that some lack."""
+    """Blocks before the refusal are written, and the exit code shows that some are missing."""
     served = deploy(RICH.model_copy(update={"queries": 12}))
     folder = served.folder
     config = folder / "client-0.toml"
@@ -194,7 +194,7 @@ def test_what_was_paid_for_is_written_if_others_use_up_the_stream(
 
 
 def test_deploy_prediction_writes_no_more_queries_than_are_answered(tmp_path: Path) -> None:
-    """Queries written by `deploy prediction` can all be labelled, together and one at a time."""
+    """All queries of `deploy prediction` can be labelled, together or one at a time."""
     for number, (apart, each) in enumerate((((), [3, 2]), (("--apart",), [5, 5]))):
         folder = tmp_path / str(number)
         command = ("deploy", "prediction", "wine", "--clients", 2, "--queries", 5, *apart)
@@ -211,12 +211,12 @@ def flip(path: Path, place: int) -> None:
 
 
 def content(path: Path) -> bytes | None:
-    """Return the bytes of a file, or none if there is no file."""
+    """Return the bytes of a file, or None without a file."""
     return path.read_bytes() if path.exists() else None
 
 
 def lose(state: Path, name: str) -> None:
-    """Remove a file of a server, and all that lies beside it."""
+    """Remove a file of a server with its companion files."""
     for path in state.glob(f"{name}*"):
         path.unlink()
 
@@ -233,7 +233,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 @pytest.mark.slow
 def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: Deploy) -> None:
-    """Damage after a kill ends the start with a sentence, and no file is overwritten."""
+    """Damage after a kill stops the start with one sentence, and no file is overwritten."""
     served = deploy(RICH)
     folder, whole = served.folder, served.folder / "whole"
     administrator = folder / "registrar.toml"
@@ -278,7 +278,7 @@ def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: D
 
 
 def test_only_administrators_change_records_and_only_one_server_has_them(deploy: Deploy) -> None:
-    """A client that calls itself an administrator is refused, and so is a second server."""
+    """A client that claims to be an administrator is refused, and so is a second server."""
     served = deploy(RICH)
     config = served.folder / "registrar.toml"
     config.write_text(config.read_text().replace("registrar.key", "client-0.key"))
@@ -290,14 +290,14 @@ def test_only_administrators_change_records_and_only_one_server_has_them(deploy:
         asyncio.run(serve(load_config(served.folder / "server.toml")))
 
 
-def test_a_server_says_that_its_delta_is_doubtful(deploy: Deploy) -> None:
-    """With a δ large enough to reveal rows, the server logs a warning that names the key."""
+def test_a_server_warns_of_a_doubtful_delta(deploy: Deploy) -> None:
+    """For a δ large enough to reveal rows, the server logs a warning that names the key."""
     said = deploy(RICH.model_copy(update={"delta": 0.5})).log.read_text()
     assert "prediction.delta is 0.5, the probability with which a row may be revealed" in said
 
 
 def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None:
-    """The files that `deploy prediction` writes fit each other and give each party's commands."""
+    """The files of `deploy prediction` are consistent and contain each party's commands."""
     folder = tmp_path / "predict"
     command = ("deploy", "prediction", "wine", "--clients", 2, "--apart", "--out", folder)
     made = run(*command)
@@ -335,7 +335,7 @@ def embeddings(path: Path, **changed: ArrayLike) -> Path:
 
 
 def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path) -> None:
-    """Classes are found by name or else by number, and directions are taken from the origin."""
+    """Classes are found by name or number, and directions are measured from the origin."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
     terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = embeddings(tmp_path / "some.npz")
@@ -357,7 +357,7 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path
 
 
 def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
-    """A file without rows is refused as records and as queries."""
+    """A file without rows is refused both as records and as queries."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
     terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = tmp_path / "none.npz"
@@ -369,14 +369,14 @@ def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
 
 
 def priced(path: Path, price: float) -> ServerRules:
-    """Return the rules of terms whose origin was paid for."""
+    """Return the rules of terms with a paid origin."""
     path.write_text(f"origin_price = {price}\n{EMBEDDED}")
     return PredictionTerms.load(path).rules
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_a_released_origin_is_taken_off_the_budget(tmp_path: Path, share: float) -> None:
-    """Origin and answers together are what the terms promise, at no smaller epsilon."""
+def test_a_released_origin_is_deducted_from_the_budget(tmp_path: Path, share: float) -> None:
+    """Origin and answers together cost what the terms promise, at the same epsilon."""
     path = tmp_path / "terms.toml"
     whole = priced(path, 0.0).budget
     rules = priced(path, share * whole)
@@ -393,14 +393,14 @@ def test_a_released_origin_is_taken_off_the_budget(tmp_path: Path, share: float)
 
 @pytest.mark.parametrize("share", [1.0, 2.0, -0.1])
 def test_an_origin_that_costs_all_of_the_budget_is_refused(tmp_path: Path, share: float) -> None:
-    """Nothing would be left for answers; and a price cannot be negative."""
+    """Nothing would be left for answers; a price cannot be negative either."""
     whole = priced(tmp_path / "terms.toml", 0.0).budget
     with pytest.raises(ScenarioError, match=r"origin_price is .*; allowed: at least 0 and below"):
         priced(tmp_path / "terms.toml", share * whole)
 
 
 def test_the_price_of_a_released_mean_is_that_of_the_terms() -> None:
-    """In the unit of zCDP: 1 / sigma squared, rounded up to units of a ledger."""
+    """In zCDP it is 1 / sigma squared, rounded up to units of a ledger."""
     rows = np.random.default_rng(0).standard_normal((100, 3))
     released = private_mean(rows, 20.0, np.random.default_rng(1))
     assert 1 / 400 <= released.price <= 1 / 400 + 1e-11
@@ -418,10 +418,10 @@ def test_the_price_of_a_released_mean_is_that_of_the_terms() -> None:
         ({"X": np.array([[None] * 3] * 3)}, "arrays of numbers and texts"),
     ],
 )
-def test_files_of_embeddings_are_met_at_the_edge(
+def test_invalid_files_of_embeddings_are_refused(
     tmp_path: Path, changed: dict[str, ArrayLike], message: str
 ) -> None:
-    """What does not fit is named; nothing is ever unpickled."""
+    """The error names the mistake, and nothing is unpickled."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
     terms = PredictionTerms.load(tmp_path / "terms.toml")
     with pytest.raises(InputError, match=message):
@@ -429,7 +429,7 @@ def test_files_of_embeddings_are_met_at_the_edge(
 
 
 def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> None:
-    """A file that was cut anywhere, and one without ids, are no records, and neither is a crash."""
+    """Truncated files and files without ids are refused as records, without a crash."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
     terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = embeddings(tmp_path / "some.npz")
@@ -467,8 +467,8 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),
     ],
 )
-def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> None:
-    """A mistake in terms names the key, the value and what is allowed."""
+def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The error names the key, the value and the allowed values."""
     path = tmp_path / "terms.toml"
     path.write_text(f'classes = ["a", "b"]\n{text}')
     with pytest.raises(ScenarioError, match=message):

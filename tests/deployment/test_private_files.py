@@ -1,4 +1,4 @@
-"""Files with rows, reports, labels or models are their owner's alone, whatever the umask."""
+"""Files with rows, reports, labels or models are private to their owner, for any umask."""
 
 import os
 import stat
@@ -21,14 +21,14 @@ PUBLIC = (".toml", ".log")
 
 @pytest.fixture(autouse=True)
 def generous() -> Iterator[None]:
-    """Let new files be readable by everybody, where nothing else is said."""
+    """Make new files readable by all users by default."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def require_private(folder: Path) -> None:
-    """Require that nobody but its owner reads a file of a folder."""
+    """Require that only its owner can read each file of a folder."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in PUBLIC]
     assert files
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in files}
@@ -36,7 +36,7 @@ def require_private(folder: Path) -> None:
 
 
 def run(*words: object) -> None:
-    """Run a command that has to succeed."""
+    """Run a command that must succeed."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
 

@@ -1,4 +1,4 @@
-"""Rows outside of the public ranges: a party's warning, and its refusal to start."""
+"""Rows outside the public ranges: a party's warning, and its refusal to start."""
 
 import csv
 import logging
@@ -32,7 +32,7 @@ def deploy(folder: Path, *words: str) -> None:
 
 
 def change(path: Path, column: int, change: Callable[[float], float]) -> int:
-    """Change a column of a CSV file, and return how many rows it has."""
+    """Change a column of a CSV file, and return its number of rows."""
     header, *rows = list(csv.reader(path.read_text().splitlines()))
     for row in rows:
         row[column] = str(change(float(row[column])))
@@ -42,21 +42,21 @@ def change(path: Path, column: int, change: Callable[[float], float]) -> int:
 
 
 def in_another_unit(value: float) -> float:
-    """Return a value as another unit would have it."""
+    """Return a value in another unit."""
     return 12 * value + 100
 
 
 def ages(tmp_path: Path, values: Iterable[object]) -> Path:
-    """Write a file of rows with these ages."""
+    """Write a file of rows with the given ages."""
     path = tmp_path / "rows.csv"
     path.write_text("age,sex,label\n" + "".join(f"{age},f,no\n" for age in values))
     return path
 
 
-def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
+def test_a_ring_member_with_rows_in_another_unit_does_not_start(
     tmp_path: Path,
 ) -> None:
-    """It ends with code 2, unless its configuration accepts them; other logs have no count."""
+    """It ends with code 2 unless its configuration accepts them; other logs show no count."""
     folder, port = tmp_path / "ring", str(reserve_ports(3))
     deploy(folder, "ring", "wine", "--set", "parties.count=3", "--port", port)
     rows = change(folder / "party-1.csv", 0, in_another_unit)
@@ -112,7 +112,7 @@ def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
 def test_each_role_that_reads_rows_refuses_another_unit(
     tmp_path: Path, kind: str, words: list[str], file: str, command: list[str]
 ) -> None:
-    """It ends with code 2 before it connects to anybody, and says the counts."""
+    """It ends with code 2 before it connects, and reports the counts."""
     folder = tmp_path / kind
     deploy(folder, kind, *words, "--port", str(reserve_ports(8)))
     place = 1 if file == "records.csv" else 0
@@ -125,7 +125,7 @@ def test_each_role_that_reads_rows_refuses_another_unit(
 
 
 def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Path) -> None:
-    """It ends with code 2 before a report is made; the collector's log has no count."""
+    """It ends with code 2 before it makes a report; the collector's log shows no count."""
     folder = tmp_path / "survey"
     deploy(folder, "survey", "iris", "--reports", "40", "--port", str(reserve_ports(1)))
     rows = change(folder / "survey-client-0.csv", 1, in_another_unit)
@@ -157,26 +157,26 @@ def test_a_survey_client_with_rows_in_another_unit_reports_nothing(tmp_path: Pat
         ([30] * 3, "rows.csv: 3 rows; all values are in their ranges"),
     ],
 )
-def test_what_may_be_a_slip_is_said_and_not_refused(
+def test_a_possible_typing_error_is_reported_but_accepted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, values: list[float], says: str
 ) -> None:
-    """Up to a twentieth of the rows, and always a single value, may lie outside."""
+    """Up to a twentieth of the rows, and always a single value, may be outside."""
     caplog.set_level(logging.INFO)
     TERMS.read_rows(ages(tmp_path, values), OUTSIDE_MAX, LOG)
     assert says in caplog.text
 
 
 @pytest.mark.parametrize("values", [[200, 201], [-1] * 6 + [30] * 94, [1e300] * 3])
-def test_what_is_no_slip_is_refused(tmp_path: Path, values: list[float]) -> None:
-    """More than a twentieth of the rows, and at least two; the refusal holds no value of a row."""
+def test_too_many_values_outside_are_refused(tmp_path: Path, values: list[float]) -> None:
+    """The limit is a twentieth of the rows, and one; the error shows no value."""
     path = ages(tmp_path, values)
     with pytest.raises(ScenarioError, match=r"column 'age': .* outside of the range \(0 to 120\)"):
         TERMS.read_rows(path, OUTSIDE_MAX, LOG)
     TERMS.read_rows(path, 1.0, LOG)
 
 
-def test_all_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
-    """One refusal a column."""
+def test_all_columns_outside_their_ranges_are_named(tmp_path: Path) -> None:
+    """There is one message per column."""
     terms = Schema(
         classes=("no",), features=tuple(FeatureTerms(name=name, high=1) for name in "ab")
     )
@@ -187,10 +187,10 @@ def test_all_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
-def test_a_file_without_rows_is_refused_and_one_row_is_doubted(
+def test_a_file_without_rows_is_refused_and_one_row_gives_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A header alone holds nothing; one row starts the party and is said in its log."""
+    """A header alone is refused; with one row, the party starts and logs a warning."""
     for check in (TERMS.read_rows, TERMS.read_queries):
         with pytest.raises(InputError, match=r"rows\.csv has no rows"):
             check(ages(tmp_path, []), OUTSIDE_MAX, LOG)
@@ -212,7 +212,7 @@ def test_a_header_alone_does_not_start_an_owner(tmp_path: Path) -> None:
 def test_an_image_of_many_columns_names_the_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The line has eight columns and the number of the others."""
+    """The line lists eight columns and the number of the others."""
     features = tuple(FeatureTerms(name=f"x{number}", high=1) for number in range(20))
     cells = Schema(classes=("no",), features=features)
     header = ",".join(feature.name for feature in features)

@@ -1,4 +1,4 @@
-"""How a survey client divides what it sends among sessions, and how long it tries."""
+"""The division of a survey client's reports among sessions, and its retries."""
 
 import asyncio
 import logging
@@ -41,10 +41,10 @@ def batch(number: int, reports: int) -> ClientBatch:
     ("messages", "size", "expected"),
     [(3, 1 << 20, [3, 3, 1]), (100, 50, [3, 3, 1]), (100, 1, [1] * 7), (7, 1 << 20, [7])],
 )
-def test_sessions_take_all_batches_in_order_and_no_more_than_they_should(
+def test_sessions_take_all_batches_in_order_within_their_limits(
     monkeypatch: pytest.MonkeyPatch, messages: int, size: int, expected: list[int]
 ) -> None:
-    """A session ends with the batch that reaches either limit, and the next goes on from there."""
+    """A session ends with the batch that reaches either limit, and the next session continues."""
     monkeypatch.setattr(sending, "SESSION_MESSAGES_MAX", messages)
     monkeypatch.setattr(sending, "SESSION_BYTES_MAX", size)
     waiting = iter([batch(number, 1) for number in range(7)])
@@ -56,7 +56,7 @@ def test_sessions_take_all_batches_in_order_and_no_more_than_they_should(
 
 
 class _Unlucky(ClientConnection):
-    """A connection whose sessions all fail after so long, the first of them with some receipts."""
+    """A connection whose sessions all fail after a delay, the first with some receipts."""
 
     def __init__(self, error: VeilringError, receipts: int) -> None:
         self.error, self.receipts, self.sessions = error, receipts, 0
@@ -73,7 +73,7 @@ class _Unlucky(ClientConnection):
 
 
 def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, int]:
-    """Send until it gives up, and return after how many seconds that was, and after how many tries.
+    """Send until it gives up, and return the seconds and the number of attempts.
 
     The seconds are simulated.
     """
@@ -93,7 +93,7 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
 
 @pytest.mark.parametrize("receipts", [0, 1, 5])
 def test_a_survey_client_waits_from_its_last_receipt(tmp_path: Path, receipts: int) -> None:
-    """It gives up with the third failure in a row, the first that is five minutes after it."""
+    """It gives up with the third failure in a row that is five minutes after the receipt."""
     seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), receipts)
     pauses = RETRY_SECONDS * (1 + 2)
     assert 2 * SESSION_SECONDS + pauses < SUBMIT_PATIENCE_SECONDS < 3 * SESSION_SECONDS + pauses
@@ -103,10 +103,10 @@ def test_a_survey_client_waits_from_its_last_receipt(tmp_path: Path, receipts: i
     assert seconds == sessions * SESSION_SECONDS + pauses
 
 
-def test_a_collector_that_is_down_is_asked_and_named_seldom(
+def test_an_unreachable_collector_is_retried_and_logged_rarely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In five minutes there are some twenty attempts, each counted in the one line that it logs."""
+    """In five minutes there are about twenty attempts, counted in one log line."""
     monkeypatch.setattr("tests.deployment.test_sending.SESSION_SECONDS", 0.0)
     with caplog.at_level(logging.WARNING, "veilring.survey_client"):
         seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), 0)
@@ -117,7 +117,7 @@ def test_a_collector_that_is_down_is_asked_and_named_seldom(
 
 
 @pytest.mark.parametrize("reason", ["NotOffered", "OtherTerms", "WrongParties"])
-def test_a_refusal_for_good_is_not_tried_again(tmp_path: Path, reason: str) -> None:
-    """A collector that says that it never will is believed at once."""
+def test_a_permanent_refusal_is_not_retried(tmp_path: Path, reason: str) -> None:
+    """A collector's permanent refusal ends the attempts at once."""
     assert _tried(tmp_path / "outbox", SessionAborted("census", reason), 0)[1] == 1
     assert _tried(tmp_path / "other", SessionAborted("census", "StoreFailed"), 0)[1] > 1

@@ -1,4 +1,4 @@
-"""A deployed ring: one `veilring serve` a party, asked by `veilring ask`."""
+"""A deployed ring: one `veilring serve` per party, and `veilring ask`."""
 
 import asyncio
 import csv
@@ -48,7 +48,7 @@ class Ring:
             )
 
     def log(self, number: int) -> Path:
-        """Return where a party's log is."""
+        """Return the path of a party's log."""
         return self.folder / f"party-{number}.log"
 
     def wait_for(self, number: int, text: str) -> None:
@@ -95,7 +95,7 @@ def ring(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ring]:
 
 @pytest.mark.slow
 def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring) -> None:
-    """It labels queries, also from a pipe, takes a dead party back, and ends on SIGTERM with 0."""
+    """It labels queries, also from a pipe, readmits a dead party, and ends on SIGTERM with 0."""
     for number in range(PARTIES):
         ring.wait_for(number, "is ready")
     first = ring.ask()
@@ -141,7 +141,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
 
 @pytest.mark.slow
 def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
-    """A client that believes in other terms is told so and gets no answer."""
+    """A client with other terms is refused with a reason and gets no answer."""
     for number in range(PARTIES):
         ring.wait_for(number, "is ready")
     terms = ring.folder / "terms.toml"
@@ -157,7 +157,7 @@ def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
 async def _served(
     folder: Path, names: Iterable[str], *, ready: int = PARTIES
 ) -> AsyncIterator[None]:
-    """Be all parties in this process, wait until some are ready, and leave in order."""
+    """Run all parties in this process, wait until some are ready, and stop in order."""
     has_come = asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
         serving = []
@@ -177,7 +177,7 @@ async def _served(
 async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Asked is one member, the terms of another differ: the client learns who is waited for."""
+    """The asked member tells the client the missing party, whose terms differ."""
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(PARTIES)]
     names = write_peers(
         load("wine"),
@@ -201,10 +201,10 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
     assert "the terms differ: protocol.k: 5 at party-0, 7 at party-1" in caplog.text
 
 
-async def test_a_client_asks_as_much_at_once_as_the_terms_say(
+async def test_a_client_batches_queries_as_the_terms_require(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `protocol.batch` of 20 a ring of five on two cycles gets 44 queries as 20, 20 and 4."""
+    """With `protocol.batch` of 20, a ring of five on two cycles gets 44 queries as 20, 20 and 4."""
     asked: list[int] = []
     usual = PeerMember.ask
 

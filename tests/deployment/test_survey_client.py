@@ -1,4 +1,4 @@
-"""Whose row is whose: no client gets a second report because a file or its keys have changed."""
+"""Clients and rows: changed files or keys never give a client a second report."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ CLIENTS = 120
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Iterator[Collection]:
-    """Serve a collector with one survey client, whose clients are known by a key."""
+    """Serve a collector with one survey client, whose clients are identified by a key."""
     deployed = Collection(tmp_path / "survey", reports=CLIENTS, survey_clients=1)
     deployed.serve()
     yield deployed
@@ -27,7 +27,7 @@ def collection(tmp_path: Path) -> Iterator[Collection]:
 
 
 def lines_of(collection: Collection) -> list[list[str]]:
-    """Return the cells of the survey client's file, its header first."""
+    """Return the cells of the survey client's file, starting with its header."""
     text = (collection.folder / "survey-client-0.csv").read_text()
     return [line.split(",") for line in text.splitlines()]
 
@@ -39,14 +39,14 @@ def write(collection: Collection, name: str, lines: list[list[str]]) -> str:
 
 
 def configure(collection: Collection, key: str, *more: str) -> None:
-    """Say what names the survey client's clients; nothing does if the key is empty."""
+    """Set the column that names the survey client's clients; none if the key is empty."""
     path = collection.folder / "survey-client-0.toml"
     kept = [line for line in path.read_text().splitlines() if not line.startswith("key")]
     path.write_text("\n".join([*kept, *([f'key = "{key}"'] if key else []), *more, ""]))
 
 
 def handed_in(collection: Collection, rows: str, code: int = 0) -> Command:
-    """Submit a file to the end, and require how it ended."""
+    """Submit a file to the end, and require the given ending."""
     command = collection.submit(0, rows=rows)
     assert command.wait(SECONDS) == code, command.output
     assert "Traceback" not in command.output
@@ -59,7 +59,7 @@ def without_key(lines: list[list[str]]) -> list[list[str]]:
 
 
 def test_a_file_whose_rows_have_moved_is_refused(collection: Collection) -> None:
-    """With rows known by number, a line at the top gives nobody a second report; one below does."""
+    """With numbered rows, an inserted line causes no second report, and an appended one is new."""
     lines = without_key(lines_of(collection))
     configure(collection, "row number")
     handed_in(collection, write(collection, "rows.csv", lines))
@@ -80,8 +80,8 @@ def test_a_file_whose_rows_have_moved_is_refused(collection: Collection) -> None
     }
 
 
-def test_rows_are_known_by_number_only_if_somebody_says_so(collection: Collection) -> None:
-    """Without a key nothing is made, and an outbox keeps to what named its clients first."""
+def test_rows_are_numbered_only_on_request(collection: Collection) -> None:
+    """Without a key no report is made, and an outbox keeps its first way of naming clients."""
     lines = lines_of(collection)
     configure(collection, "")
     missing = handed_in(collection, "survey-client-0.csv", 2)
@@ -96,8 +96,8 @@ def test_rows_are_known_by_number_only_if_somebody_says_so(collection: Collectio
     assert len(collection.outboxes()) == CLIENTS
 
 
-def test_a_key_is_one_whatever_blanks_are_around_it(collection: Collection) -> None:
-    """The same key with blanks is the same client, and two rows of a client are refused."""
+def test_a_key_ignores_surrounding_spaces(collection: Collection) -> None:
+    """A key with spaces names the same client, and two rows of one client are refused."""
     lines = lines_of(collection)
     handed_in(collection, "survey-client-0.csv")
     padded = [lines[0], *([f" {key}  ", *cells] for key, *cells in lines[1:])]
@@ -108,7 +108,7 @@ def test_a_key_is_one_whatever_blanks_are_around_it(collection: Collection) -> N
 
 
 def test_keys_of_other_people_are_refused(collection: Collection) -> None:
-    """A key whose cells are others is refused until they are said to be amended, and no report."""
+    """A known key with other cells is refused, without a report, unless amended."""
     lines = lines_of(collection)
     handed_in(collection, "survey-client-0.csv")
     made = collection.outboxes()
@@ -127,7 +127,7 @@ def test_keys_of_other_people_are_refused(collection: Collection) -> None:
 def test_a_row_may_be_corrected_until_its_report_is_made(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted while it makes reports, a survey client has not remembered their rows either."""
+    """A survey client interrupted before making reports has not stored their rows either."""
 
     def interrupted(*_: object) -> Iterator[ClientBatch]:
         raise RuntimeError
@@ -148,8 +148,8 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
     assert "differ from those that were reported" in handed_in(collection, "rows.csv", 2).output
 
 
-def test_reports_leave_in_an_order_that_is_not_the_files(collection: Collection) -> None:
-    """Within a question, the clients of reports in the order of sending are not ascending."""
+def test_reports_are_sent_in_another_order_than_the_file(collection: Collection) -> None:
+    """Within a question, the clients of reports are not in ascending order when sent."""
     handed_in(collection, "survey-client-0.csv")
     order = [int(client.removeprefix("client-")) for client, *_ in collection.outboxes()]
     assert sorted(order) == list(range(CLIENTS))
@@ -158,8 +158,8 @@ def test_reports_leave_in_an_order_that_is_not_the_files(collection: Collection)
     assert (np.diff(order) < 0).sum() > 20
 
 
-def test_a_member_answers_for_no_more_than_its_quota(collection: Collection) -> None:
-    """Forged rows beyond `reports_max` do not count, are shown by member, and can be left out."""
+def test_a_member_submits_at_most_its_quota(collection: Collection) -> None:
+    """Rows beyond `reports_max` do not count, are shown by member, and can be left out."""
     collection.kill_all()
     config = collection.folder / "collector.toml"
     config.write_text("reports_max = 150\n" + config.read_text())
@@ -191,8 +191,8 @@ def test_a_member_answers_for_no_more_than_its_quota(collection: Collection) -> 
     assert collection.kept(again.output) == 390 == len(collection.stored())
 
 
-def test_a_quota_of_a_stranger_is_refused(collection: Collection) -> None:
-    """A collector does not start with a limit for a name that the roster does not have."""
+def test_a_quota_for_an_unknown_member_is_refused(collection: Collection) -> None:
+    """A collector does not start with a limit for a name outside the roster."""
     collection.kill_all()
     config = collection.folder / "collector.toml"
     config.write_text(config.read_text() + "\n[reports_max_of]\nada = 390\n")

@@ -1,4 +1,4 @@
-"""The terms of a collection: what is asked, how a row is read, and what does not fit."""
+"""The terms of a collection: its questions, the reading of rows, and invalid terms."""
 
 import json
 from pathlib import Path
@@ -56,10 +56,10 @@ def written(tmp_path: Path, text: str, name: str = "terms.toml") -> Path:
     ],
     ids=["discrete-bayes", "gaussian-bayes", "means", "categories", "bins"],
 )
-def test_rows_are_read_as_the_survey_asks(
+def test_rows_are_read_as_the_survey_requires(
     tmp_path: Path, text: str, rows: list[list[float]], domains: list[int]
 ) -> None:
-    """A range is cut, a category is its number or one of several 0 and 1, and all answer."""
+    """Ranges clip values, and categories become numbers or one-hot columns."""
     terms = SurveyTerms.load(written(tmp_path, text))
     pool = terms.read_clients(written(tmp_path, ROWS, "rows.csv"))
     np.testing.assert_array_equal(pool.rows, rows)
@@ -76,7 +76,7 @@ def test_rows_are_read_as_the_survey_asks(
 
 
 def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path) -> None:
-    """No rounding moves a category to another bin, however many there are."""
+    """No rounding moves a category to another bin, for any number of categories."""
     names = [f"c{n}" for n in range(97)]
     text = TERMS.replace('["red", "green", "blue"]', json.dumps(names))
     text = text.replace("epsilon = 1.5", "epsilon = 1.5\nbins = 8")
@@ -116,22 +116,22 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
         ("high = 100", "high = -1", r"features\.age\.high is -1"),
     ],
 )
-def test_terms_are_met_at_the_edge(tmp_path: Path, old: str, new: str, message: str) -> None:
-    """A mistake in the terms names the key, the value and what is allowed."""
+def test_invalid_terms_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """The error names the key, the value and the allowed values."""
     assert old in TERMS
     with pytest.raises(ScenarioError, match=message):
         SurveyTerms.load(written(tmp_path, TERMS.replace(old, new, 1)))
 
 
 def test_one_column_is_counted_at_a_time(tmp_path: Path) -> None:
-    """A frequency is that of one column."""
+    """A frequency survey has one column."""
     text = PLAIN.replace("discrete-bayes", "frequency")
     with pytest.raises(ScenarioError, match="frequencies has one column; there are 2"):
         SurveyTerms.load(written(tmp_path, text))
 
 
-def test_rows_that_do_not_fit_are_named(tmp_path: Path) -> None:
-    """A mistake in a file is named by column and row."""
+def test_invalid_rows_are_named(tmp_path: Path) -> None:
+    """The error names the column and the row."""
     terms = SurveyTerms.load(written(tmp_path, TERMS))
     with pytest.raises(InputError, match=r"'colour', line 2 is 'pink'; allowed: one of red"):
         terms.read_clients(written(tmp_path, "age,colour,label\n1,pink,no\n", "rows.csv"))
@@ -142,8 +142,8 @@ def test_rows_that_do_not_fit_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [TERMS, NUMERIC, PLAIN.replace("discrete-bayes", "means"), FREQUENCY]
 )
-def test_a_published_task_is_made_again_from_its_terms(tmp_path: Path, text: str) -> None:
-    """A client that reads what is published ends with the same survey, numbers and hash."""
+def test_a_published_task_is_rebuilt_from_its_terms(tmp_path: Path, text: str) -> None:
+    """A client that reads a published task has the same survey, numbers and hash."""
     terms = SurveyTerms.load(written(tmp_path, text))
     assert SurveyTerms.load(written(tmp_path, terms.to_toml())).task.digest == terms.task.digest
     again = read_published(terms.task.encoded, "census")
@@ -181,8 +181,8 @@ def _changed(encoded: bytes, change: str) -> bytes:
         "no such oracle",
     ],
 )
-def test_numbers_that_terms_do_not_give_are_refused(tmp_path: Path, change: str) -> None:
-    """A client answers no task of which any number is not what its own terms give."""
+def test_numbers_that_differ_from_the_terms_are_refused(tmp_path: Path, change: str) -> None:
+    """A client refuses a task with any number that its own terms do not give."""
     encoded = SurveyTerms.load(written(tmp_path, TERMS)).task.encoded
     changed = _changed(encoded, change)
     assert changed != encoded
@@ -194,7 +194,7 @@ def test_numbers_that_terms_do_not_give_are_refused(tmp_path: Path, change: str)
 @pytest.mark.parametrize(
     "body", [b"", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"terms":1}']
 )
-def test_bytes_that_are_no_task_name_the_collector(body: bytes) -> None:
-    """Whatever is published, a client either reads it or names who published it."""
+def test_bytes_that_are_not_a_task_name_the_collector(body: bytes) -> None:
+    """Any published bytes are either read or blamed on the collector."""
     with pytest.raises(ProtocolViolation, match="census"):
         read_published(body, "census")

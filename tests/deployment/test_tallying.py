@@ -1,4 +1,4 @@
-"""Reports of a collection, added up elsewhere: the same numbers on one process and on a cluster."""
+"""Reports of a collection, summed elsewhere: equal results on one process and a cluster."""
 
 import json
 from collections.abc import Iterator
@@ -37,26 +37,26 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
-    """Give the address of a Dask cluster of two workers."""
+    """Return the address of a Dask cluster of two workers."""
     with local_cluster(2) as address:
         yield address
 
 
 def same(one: Tally, other: Tally) -> bool:
-    """Say whether two tallies are equal to the last count."""
+    """Return whether two tallies are equal."""
     return one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
 
 
 def on_dask(scheduler: str) -> Spread:
-    """Return a function that adds pieces up on a Dask cluster."""
+    """Return a function that sums pieces on a Dask cluster."""
     return partial(each_done, engine=Engine("dask", dask_address=scheduler))
 
 
 @pytest.mark.parametrize("at_once", [123, 700, None])
-def test_two_dask_workers_count_as_one_process_does(
+def test_two_dask_workers_count_like_one_process(
     files: tuple[Path, ...], at_once: int | None, scheduler: str
 ) -> None:
-    """The tally, and so the classifier to the last bit, however the files are cut."""
+    """Tally and classifier are equal to the last bit, for any division of the files."""
     expected = tally_parquet(TASK, files)
     found = tally_files(TASK, files, on_dask(scheduler), at_once=at_once)
     assert same(found, expected)
@@ -64,24 +64,24 @@ def test_two_dask_workers_count_as_one_process_does(
     assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
 
 
-def test_processes_of_this_machine_count_so_too(files: tuple[Path, ...]) -> None:
-    """Two of them, many pieces."""
+def test_processes_of_this_machine_count_alike(files: tuple[Path, ...]) -> None:
+    """Two processes and many pieces give the same tally."""
     found = tally_files(
         TASK, files, partial(each_done, engine=Engine("local", workers=2)), at_once=300
     )
     assert same(found, tally_files(TASK, files))
 
 
-def test_a_cluster_refuses_what_one_process_refuses(
+def test_a_cluster_refuses_the_same_reports_as_one_process(
     files: tuple[Path, ...], scheduler: str
 ) -> None:
-    """A report for a task other than is an error of the input, wherever it is found."""
+    """A report for another task is an input error, on any worker."""
     with pytest.raises(InputError, match="for a task other than"):
         tally_files(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)
 
 
-def test_what_is_exported_says_what_the_store_says(tmp_path: Path) -> None:
-    """`veilring tally` of the files of `veilring export` prints what `veilring estimate` does."""
+def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> None:
+    """`veilring tally` of exported files prints the same as `veilring estimate`."""
     folder = Collection(tmp_path / "survey", reports=10).folder
     config = load_config(folder / "collector.toml")
     assert isinstance(config, CollectorConfig)

@@ -1,4 +1,4 @@
-"""The terms of a deployment: how rows and queries are read, and what does not fit."""
+"""The terms of a deployment: the reading of rows and queries, and invalid terms."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ k = 2
 
 @pytest.fixture
 def terms_file(tmp_path: Path) -> Path:
-    """Write good terms."""
+    """Write valid terms."""
     path = tmp_path / "terms.toml"
     path.write_text(TERMS)
     return path
@@ -39,7 +39,7 @@ def table(tmp_path: Path, text: str) -> Path:
 
 
 def test_rows_are_scaled_by_public_ranges_and_categories(terms_file: Path, tmp_path: Path) -> None:
-    """A number becomes its place in its range, a category one of several features."""
+    """A number becomes its position in its range, and a category a one-hot group."""
     text = "colour,age,flat,ignored,label\nblue,50,3,x,yes\nred,200,7,y,no\n"
     rows = PeerTerms.load(terms_file).read_rows(table(tmp_path, text))
     np.testing.assert_array_equal(rows.features, [[0.5, 0, 1, 0], [1, 1, 0, 0]])
@@ -47,7 +47,7 @@ def test_rows_are_scaled_by_public_ranges_and_categories(terms_file: Path, tmp_p
 
 
 def test_queries_need_no_label(terms_file: Path, tmp_path: Path) -> None:
-    """The columns of the terms are enough, in any order."""
+    """The columns of the terms suffice, in any order."""
     queries = PeerTerms.load(terms_file).read_queries(table(tmp_path, "flat,age,colour\n3,0,red\n"))
     np.testing.assert_array_equal(queries, [[0, 1, 0, 0]])
 
@@ -69,10 +69,8 @@ def test_queries_need_no_label(terms_file: Path, tmp_path: Path) -> None:
         ("age,colour,flat,label\n1,,3,no\n", r"'colour', line 2 is empty"),
     ],
 )
-def test_cells_that_do_not_fit_are_named(
-    terms_file: Path, tmp_path: Path, text: str, message: str
-) -> None:
-    """A mistake in a file is named by column and row, with what is allowed."""
+def test_invalid_cells_are_named(terms_file: Path, tmp_path: Path, text: str, message: str) -> None:
+    """The error names the column, the row and the allowed values."""
     with pytest.raises(InputError, match=message):
         PeerTerms.load(terms_file).read_rows(table(tmp_path, text))
 
@@ -91,8 +89,8 @@ def test_cells_that_do_not_fit_are_named(
         ("[protocol]", "[protocol", "a file in TOML"),
     ],
 )
-def test_terms_are_met_at_the_edge(terms_file: Path, old: str, new: str, message: str) -> None:
-    """A mistake in the terms names the key, the value and what is allowed."""
+def test_invalid_terms_are_refused(terms_file: Path, old: str, new: str, message: str) -> None:
+    """The error names the key, the value and the allowed values."""
     text = terms_file.read_text()
     assert old in text
     terms_file.write_text(text.replace(old, new, 1))
@@ -100,8 +98,8 @@ def test_terms_are_met_at_the_edge(terms_file: Path, old: str, new: str, message
         PeerTerms.load(terms_file)
 
 
-def test_as_many_parties_as_cycles_need_are_asked_for(terms_file: Path) -> None:
-    """Two cycles are agreed on by five parties, and refused where there are four."""
+def test_cycles_need_enough_parties(terms_file: Path) -> None:
+    """Two cycles are accepted with five parties, and refused with four."""
     text = terms_file.read_text()
     terms_file.write_text(text.replace("k = 2", 'k = 2\nsum = "cycles"\ncycles = 2', 1))
     for parties in (None, 5):
@@ -112,8 +110,8 @@ def test_as_many_parties_as_cycles_need_are_asked_for(terms_file: Path) -> None:
         PeerTerms.load(terms_file, 4)
 
 
-def test_terms_differ_if_anything_differs(terms_file: Path) -> None:
-    """The digest is that of the content: every key counts, the layout of the file does not."""
+def test_the_digest_depends_on_every_key(terms_file: Path) -> None:
+    """The digest depends on every key, but not on the layout of the file."""
     one = PeerTerms.load(terms_file)
     terms_file.write_text(one.to_toml())
     assert PeerTerms.load(terms_file).digest == one.digest

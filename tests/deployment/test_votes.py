@@ -1,4 +1,4 @@
-"""Deployed noisy votes: each member pays from its own ledger before it adds to a sum."""
+"""Deployed noisy votes: each member charges its own ledger before it adds to a sum."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -45,7 +45,7 @@ def all_served(folder: Path) -> AbstractAsyncContextManager[Served]:
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: Path) -> None:
-    """A batch costs each member epsilon, the same batch nothing, and one too many is refused."""
+    """A batch costs each member epsilon, a repeated batch nothing, and one too many is refused."""
     async with all_served(folder) as served:
         first = await labels_of(folder, 0, 20)
         assert len(first) == 20
@@ -64,7 +64,7 @@ async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: 
 
 
 async def test_the_releases_of_a_batch_are_one_charge(folder: Path) -> None:
-    """A batch about k, which is two sums, costs epsilon and not twice as much."""
+    """A batch about k, which takes two sums, costs epsilon once."""
     terms = folder / "terms.toml"
     terms.write_text(terms.read_text().replace("radius = 0.3", "k = 20\nrows = 112", 1))
     async with all_served(folder) as served:
@@ -72,8 +72,8 @@ async def test_the_releases_of_a_batch_are_one_charge(folder: Path) -> None:
         assert served.spent() == [EPSILON] * 3
 
 
-async def test_nobody_pays_where_one_cannot(folder: Path) -> None:
-    """If another member's budget does not suffice, it is named before anybody is charged."""
+async def test_no_member_pays_if_one_cannot(folder: Path) -> None:
+    """A member with an insufficient budget is named before any member is charged."""
     with open_ledger(folder / "party-2.db", Budgets(total=BUDGET)) as ledger:
         ledger.charge(Charge("party-1", "before", b"", b"", 5.0))
     async with all_served(folder) as served:
@@ -86,7 +86,7 @@ async def test_nobody_pays_where_one_cannot(folder: Path) -> None:
 async def test_a_member_that_dies_between_charge_and_sum_has_paid(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that dies after charging has paid, and pays again when the batch is asked again."""
+    """It pays again if the batch is asked again."""
     async with all_served(folder) as served:
         dying: PeerMember = served.members["party-1"]
         assert dying.till is not None
@@ -111,10 +111,10 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
         assert max(served.spent()) == BUDGET
 
 
-async def test_a_session_s_name_used_again_is_charged_again(
+async def test_a_reused_session_name_is_charged_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that gives two runs one name, across a restart, has no second sum for nothing."""
+    """A member that reuses a name, even after a restart, gets no second sum at no cost."""
 
     class OneName(Streams):
         @override
@@ -128,8 +128,8 @@ async def test_a_session_s_name_used_again_is_charged_again(
     assert served.spent() == [BUDGET] * 3
 
 
-async def test_a_client_has_a_budget_of_its_own_at_the_member_that_it_asks(folder: Path) -> None:
-    """It is told so before anybody pays, and what was paid for is told to all clients as before."""
+async def test_a_client_has_its_own_budget_at_the_asked_member(folder: Path) -> None:
+    """A refusal precedes all payments, and paid answers stay available to all clients."""
     config = folder / "party-0.toml"
     config.write_text(config.read_text() + f"client = 0.0\nclients = {{ client = {EPSILON} }}\n")
     async with all_served(folder) as served:
@@ -157,10 +157,10 @@ async def test_a_client_has_a_budget_of_its_own_at_the_member_that_it_asks(folde
         ("client = 1e7", "client: .* must be from 0"),
     ],
 )
-async def test_budgets_of_clients_are_met_at_the_edge(
+async def test_invalid_budgets_of_clients_are_refused(
     folder: Path, line: str, message: str
 ) -> None:
-    """A mistake names the key and what is allowed, before the ledger is begun."""
+    """The error names the key and the allowed values, before the ledger is created."""
     path = folder / "party-0.toml"
     path.write_text(f"{path.read_text()}{line}\n")
     with pytest.raises(ScenarioError, match=message):
@@ -168,8 +168,8 @@ async def test_budgets_of_clients_are_met_at_the_edge(
     assert not (folder / "party-0.db").exists()
 
 
-def test_a_member_whose_disk_fails_ends_and_the_others_pay_for_one_batch(folder: Path) -> None:
-    """It is named, ends with exit code 1, and until it is back nobody else pays for anything."""
+def test_a_member_with_a_failing_disk_ends(folder: Path) -> None:
+    """It is named and ends with exit code 1; meanwhile the others pay for one batch only."""
     servers = {name: Server(folder, name) for name in NAMES}
     try:
         for server in servers.values():
@@ -199,15 +199,15 @@ def test_a_member_whose_disk_fails_ends_and_the_others_pay_for_one_batch(folder:
 
 
 def _asked(folder: Path, first: int, last: int) -> Result:
-    """Run the client's command on some of its queries in this process."""
+    """Run the client's command on some queries in this process."""
     header, *rows = (folder / "client.csv").read_text().splitlines()
     queries = folder / f"{first}-{last}.csv"
     queries.write_text("\n".join([header, *rows[first:last]]))
     return CliRunner().invoke(app, ["ask", str(folder / "client.toml"), str(queries)])
 
 
-async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
-    """A member does not go on under another budget than before, unless told to."""
+async def test_another_budget_must_be_intended(folder: Path) -> None:
+    """A member with a changed budget does not start unless it is amended."""
     with open_ledger(folder / "party-0.db", Budgets(total=1.0)):
         pass
     config = load_config(folder / "party-0.toml")
@@ -231,8 +231,8 @@ async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
         ("epsilon = 4.0", "epsilon = 0", "votes.epsilon is 0; allowed: a number above"),
     ],
 )
-def test_terms_are_met_at_the_edge(folder: Path, old: str, new: str, message: str) -> None:
-    """A mistake in the terms names the key, the value and what is allowed."""
+def test_invalid_terms_are_refused(folder: Path, old: str, new: str, message: str) -> None:
+    """The error names the key, the value and the allowed values."""
     path = folder / "terms.toml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
@@ -241,7 +241,7 @@ def test_terms_are_met_at_the_edge(folder: Path, old: str, new: str, message: st
 
 
 def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
-    """A batch that finds radii and votes costs at most the ε that the terms state."""
+    """A batch with radii and votes costs at most the ε in the terms."""
     path = folder / "terms.toml"
     path.write_text(path.read_text().replace("radius = 0.3", "k = 5\nrows = 112", 1))
     parameters = VotesTerms.load(path, 3).parameters
@@ -250,7 +250,7 @@ def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
 
 
 def test_deploy_votes_writes_what_serve_reads(tmp_path: Path) -> None:
-    """The command says what to type, refuses what does not fit, and overwrites nothing."""
+    """The command prints the next commands, refuses invalid settings, and overwrites nothing."""
     folder = tmp_path / "votes"
     command = ["deploy", "votes", "iris", "--out", str(folder)]
     refused = CliRunner().invoke(app, [*command, "--k", "0"])

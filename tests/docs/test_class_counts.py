@@ -1,4 +1,4 @@
-"""Cost and results of the counting protocol that the documentation shows."""
+"""Cost and results of the counting protocol in the documentation."""
 
 import numpy as np
 from docs.examples.class_counts import class_counts, forecast
@@ -21,7 +21,7 @@ def test_all_parties_learn_the_total(run_protocol: ProtocolRunner) -> None:
         assert total.tolist() == [6, 4 * 2**40, 0]
 
 
-def test_a_view_holds_no_counts(run_protocol: ProtocolRunner) -> None:
+def test_a_view_contains_no_counts(run_protocol: ProtocolRunner) -> None:
     """No message of round 2 contains the counts of its sender."""
     own = [np.array([1, 2, 3], np.uint64)] * 4
     run = run_protocol(class_counts, 4, own=own, watch=["party-0"])

@@ -1,4 +1,4 @@
-"""The commands and files of the documentation work as the pages show them."""
+"""Commands and files in the documentation work as shown."""
 
 import re
 import shlex
@@ -76,20 +76,20 @@ def _running() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def starter() -> Iterator[Starter]:
-    """Start the server that starts `veilring` at once."""
+    """Start the server that starts `veilring` without delay."""
     with Starter() as server:
         yield server
 
 
 @pytest.mark.docs
 @pytest.mark.parametrize("page", _running(), ids=_name)
-def test_what_a_page_shows_runs(page: Path, starter: Starter, tmp_path: Path) -> None:
-    """Each command of a page works, in the order in which a reader types them."""
+def test_commands_of_a_page_run(page: Path, starter: Starter, tmp_path: Path) -> None:
+    """Each command of a page works, in the order in which readers type them."""
     type_page(page, tmp_path, starter.path)
 
 
-def test_what_is_not_run_has_its_reason() -> None:
-    """Only the listed blocks are not run, each with its reason."""
+def test_skipped_blocks_have_a_reason() -> None:
+    """Only the listed blocks are skipped, each with its reason."""
     found = [
         (_name(page), reason)
         for page in pages()
@@ -100,8 +100,8 @@ def test_what_is_not_run_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=_name)
-def test_no_block_escapes(page: Path) -> None:
-    """Each fence of a page has a known language, and each comment has a meaning."""
+def test_every_block_is_covered(page: Path) -> None:
+    """Each fence of a page has a known language, and each comment has a known meaning."""
     text, found = page.read_text(encoding="utf-8"), _blocks(page)
     fences = re.findall(r"^[ \t>]*(?:`{3,}|~{3,})", text, re.MULTILINE)
     assert fences == ["```"] * (2 * len(found))
@@ -170,7 +170,7 @@ def _commands(command: Any) -> Iterator[Any]:
 
 
 def _below(command: Any) -> dict[str, Any]:
-    """Return the commands of a group by name, including those that it makes when it is used."""
+    """Return the commands of a group by name, including those created on use."""
     if not hasattr(command, "list_commands"):
         return {}
     context = typer.Context(command)

@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 @pytest.mark.docs
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_prints_what_the_pages_show(example: Path) -> None:
-    """The output of each example is its `.out` file, to the letter."""
+    """The output of each example equals its `.out` file exactly."""
     run = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, check=False
     )

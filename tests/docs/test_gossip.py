@@ -1,4 +1,4 @@
-"""A test with the first adversary of the documentation, which shows this file."""
+"""A test of the first adversary in the documentation, which shows this file."""
 
 import pytest
 from typing_extensions import override
@@ -11,7 +11,7 @@ from veilring.transport import Message
 
 
 class Gossip(Adversary):
-    """Sends a message for one party to all parties."""
+    """An adversary that sends each message to all parties."""
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
@@ -19,7 +19,7 @@ class Gossip(Adversary):
         return [(peer, message) for peer in self.party.peers]
 
 
-def test_gossip_is_found(run_protocol: ProtocolRunner) -> None:
+def test_gossip_is_detected(run_protocol: ProtocolRunner) -> None:
     """A party that receives a message twice during the ring draw names its sender."""
     with pytest.raises(RunFailed, match="party-2 broke the protocol: sent"):
         run_protocol(draw_ring, 4, adversaries={"party-2": Gossip()})

@@ -1,4 +1,4 @@
-"""The notebooks of the documentation run in a fresh kernel, and print what they show."""
+"""The documentation's notebooks run in a fresh kernel and print the shown output."""
 
 from pathlib import Path
 from typing import Final

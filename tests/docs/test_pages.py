@@ -40,7 +40,7 @@ MADE = ROOT / "docs" / "_made"
     ids=lambda page: page.stem,
 )
 def test_sessions_on_a_page_are_true(page: Path) -> None:
-    """Each `>>>` statement of a page prints the output that the page shows."""
+    """Each `>>>` statement of a page prints the shown output."""
     text = "\n".join(SESSION.findall(page.read_text(encoding="utf-8")))
     session = doctest.DocTestParser().get_doctest(text, {}, page.stem, str(page), 0)
     failures: list[str] = []
@@ -54,8 +54,8 @@ def test_every_link_has_a_text() -> None:
     assert [page.name for page in PAGES if empty.search(page.read_text(encoding="utf-8"))] == []
 
 
-def test_every_link_is_one() -> None:
-    """No address of a link contains a space or the end of a line."""
+def test_every_link_is_valid() -> None:
+    """No link address contains a space or a line end."""
     broken = re.compile(r"\]\([^)\s]*\s+(?![\"'])[^)]*\)|\]\s+\([^)\s]+\.(?:md|py|toml)[^)\s]*\)")
     for page in PAGES:
         text = FENCED.sub("", page.read_text(encoding="utf-8"))
@@ -72,7 +72,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def _broken_links(page: Path) -> list[str]:
-    """Return the links of a page to files that are not there, or to anchors that they lack."""
+    """Return the links of a page to missing files or anchors."""
     text = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
     broken = []
     for link in LINK.findall(text):
@@ -87,12 +87,12 @@ def _broken_links(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_link_leads_to_a_file_and_an_anchor(page: Path) -> None:
-    """Links lead to existing files and anchors, also within sentences and across lines."""
+    """Links lead to existing files and anchors, even within sentences and across lines."""
     assert _broken_links(page) == []
 
 
-def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
-    """In a sentence, over two lines, in a table and to the page itself; not in code."""
+def test_a_broken_link_is_detected(tmp_path: Path) -> None:
+    """Links in sentences, over two lines, in tables and within the page are checked, not code."""
     page = tmp_path / "page.md"
     page.write_text(
         "# One `heading`\n\nSee [a](page.md#one-heading), [b\nc](page.md#two) and [d](#three).\n\n"
@@ -112,8 +112,8 @@ def test_a_cell_has_the_name_of_its_column() -> None:
 
 
 @pytest.mark.slow
-def test_pages_are_made_without_the_extras_of_others() -> None:
-    """The packages of the extra `docs` are enough to read all limits from the code."""
+def test_pages_are_built_with_their_own_extra() -> None:
+    """The packages of the extra `docs` suffice to read all limits from the code."""
     hidden = """
         import sys
         from importlib.machinery import PathFinder
@@ -151,7 +151,7 @@ def test_the_readme_shows_code_that_runs() -> None:
 
 
 def test_all_systems_are_described_in_one_order() -> None:
-    """The page of each system has the same sections, in the same order."""
+    """The pages of all systems have the same sections, in the same order."""
     order = ["Run it", "Threat model and guarantee", "How it works", "Cost"]
     order += ["When not to use it", "Sources"]
     for page in ROOT.glob("docs/protocols/*.md"):
@@ -167,7 +167,7 @@ def test_every_limit_has_a_reason() -> None:
 
 
 def test_every_key_of_a_scenario_is_on_its_page() -> None:
-    """The page on scenarios has the table of each section, and each key has a meaning there."""
+    """The page on scenarios describes each key of each section in a table."""
     page = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
     tables = set(Scenario.model_fields) - {"name", "description"}
     assert {table for table in tables if f"\n## {table}\n" not in page} == set()
@@ -179,7 +179,7 @@ def test_every_key_of_a_scenario_is_on_its_page() -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_parameter_of_a_system_is_on_its_page(name: str) -> None:
-    """Each parameter of a system is in the table of exactly one page, with its meaning."""
+    """Each parameter of a system is described in the table of exactly one page."""
     pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/protocols/*.md")]
     assert sum(f"```{{system-keys}} {name}\n" in page for page in pages) == 1
     assert all(meaning and allowed for _, _, allowed, meaning in system_rows(name))
@@ -210,7 +210,7 @@ def _make_fault(table: dict[str, object]) -> None:
 
 
 def test_every_dependency_is_justified() -> None:
-    """Each package that `pyproject.toml` asks for has a line in the page on dependencies."""
+    """Each package in `pyproject.toml` has a line on the dependencies page."""
     page = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = (project["dependencies"], *project["optional-dependencies"].values())

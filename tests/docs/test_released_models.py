@@ -21,7 +21,7 @@ LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def test_ten_lines_label_as_veilring_does(
     name: str, statistic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's NumPy program labels like veilring, also for columns without a width."""
+    """The page's NumPy program labels like veilring, even for columns of zero width."""
     (listing,) = LISTING.findall(PAGE.read_text(encoding="utf-8"))
     assert "veilring" not in listing
     (start,) = (n for n, line in enumerate(listing.splitlines()) if not line)
@@ -39,7 +39,7 @@ def test_ten_lines_label_as_veilring_does(
 
 
 def test_the_page_names_every_key_and_kind() -> None:
-    """The page names each key of the file, its promise, its release and each classifier."""
+    """The page names each key of the file, and each classifier."""
     page = PAGE.read_text(encoding="utf-8")
     keys = {*_Document.model_fields}
     promised = {*vr.Promise.__dataclass_fields__}

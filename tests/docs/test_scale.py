@@ -1,4 +1,4 @@
-"""The page on scaling shows the output of its commands, exact if it is simulated."""
+"""The page on scaling shows the output of its commands, exactly if simulated."""
 
 import csv
 import re
@@ -15,8 +15,8 @@ JITTERY = Batch(network=load_network(DOCS / "scale" / "wan.toml"))
 @pytest.mark.parametrize(
     ("folder", "batch"), [(".", Batch()), ("jitter", JITTERY)], ids=["plain", "jitter"]
 )
-def test_simulated_points_of_the_page_are_todays(folder: str, batch: Batch) -> None:
-    """The two smallest points of each curve have the same seconds, messages and bytes again."""
+def test_simulated_points_of_the_page_are_current(folder: str, batch: Batch) -> None:
+    """The two smallest points of each curve still have the same seconds, messages and bytes."""
     with (DOCS / "scale" / folder / "scale-ring.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     found = {(row["curve"], int(row["x"]), row["y is"]): float(row["y"]) for row in rows}
@@ -33,7 +33,7 @@ def test_simulated_points_of_the_page_are_todays(folder: str, batch: Batch) -> N
 
 
 def test_every_file_of_the_page_is_refreshed_by_the_script() -> None:
-    """Each file that the page includes is the output of the command next to it."""
+    """Each file that the page includes is the output of the command beside it."""
     page = (DOCS / "scale.md").read_text(encoding="utf-8")
     included = re.findall(r"\{(?:literalinclude|image)\} (\S+)", page)
     assert len(included) == 9

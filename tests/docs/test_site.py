@@ -1,4 +1,4 @@
-"""The built site in a real browser: each page, on a screen and on a phone, light and dark."""
+"""The built site in a browser: every page, on a screen and a phone, light and dark."""
 
 import subprocess
 import sys
@@ -64,7 +64,7 @@ def site() -> Path:
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("width", [SCREEN, PHONE])
 def test_every_page_fits(site: Path, browser: Browser, width: int, colours: str) -> None:
-    """No page is wider than its window; code scrolls; pictures are there, and fit the colours."""
+    """No page is wider than its window, code scrolls, and pictures suit the colour scheme."""
     pages = sorted(path for path in site.rglob("*.html") if path.name not in MADE)
     assert len(pages) > 40
     wrong = {}
@@ -95,6 +95,6 @@ def test_the_search_finds_pages_without_a_server(site: Path, browser: Browser) -
 
 
 def test_the_title_names_the_version(site: Path, browser: Browser) -> None:
-    """Of each page, so that it is known which release it is about."""
+    """The title of each page shows the release that it describes."""
     browser.open(site / "quickstart.html")
     assert browser.evaluate("document.title").endswith(f"veilring {__version__}")

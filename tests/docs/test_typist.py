@@ -1,4 +1,4 @@
-"""The typist finds the mistakes of a page."""
+"""The typist detects the mistakes of a page."""
 
 from pathlib import Path
 
@@ -28,13 +28,13 @@ def _type(text: str, folder: Path) -> None:
         ("```sh\nveilring serve nothing.toml\ntrue\n```\n", "does not become ready"),
     ],
 )
-def test_what_does_not_work_is_found(text: str, wrong: str, tmp_path: Path) -> None:
+def test_a_wrong_output_is_detected(text: str, wrong: str, tmp_path: Path) -> None:
     """A page whose output differs from the shown one is refused, with the line."""
     with pytest.raises(Mistyped, match=f"(?s)page.md, {wrong}|{wrong}"):
         _type(text, tmp_path)
 
 
-def test_comments_say_what_is_done_before(tmp_path: Path) -> None:
+def test_comments_prepare_a_block(tmp_path: Path) -> None:
     """Before a block runs, its files are written, other commands run, and words are replaced."""
     _type(
         "<!-- file: a/b.txt -->\n```text\nport 7311 of ada.example\n```\n\n"
@@ -52,14 +52,14 @@ def test_comments_say_what_is_done_before(tmp_path: Path) -> None:
     assert words[3] == "127.0.0.1"
 
 
-def test_a_line_of_progress_is_no_output(tmp_path: Path) -> None:
+def test_progress_is_not_output(tmp_path: Path) -> None:
     """Progress on standard error is not part of the output."""
     page = tmp_path / "page.md"
     page.write_text("```console\n$ echo 'Comparing: 1,043 of 2,057' >&2; echo one\none\n```\n")
     type_page(page, tmp_path)
 
 
-def test_what_installs_is_left_out(tmp_path: Path) -> None:
+def test_installations_are_skipped(tmp_path: Path) -> None:
     """Installation commands are skipped, and the rest of the line is typed."""
     installs = "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' -c constraints.txt"
     _type(f"```sh\n{installs} && .venv/bin/python -c 'print(1)' > out\n```\n", tmp_path)

@@ -1,4 +1,4 @@
-"""The notice that a party sends when another party has ended a session."""
+"""The abort notice that a party sends when another party has ended a session."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ TERMS, OTHER = bytes(32), bytes(31) + b"\x01"
 
 
 async def meet(party: Party, *_: object) -> None:
-    """Hear from everybody."""
+    """Receive a message from every other party."""
     for peer in party.peers:
         await party.send(peer, Word(text=party.me))
     for peer in party.peers:
@@ -38,13 +38,13 @@ async def stumble(_party: Party, _opener: str) -> None:
 
 
 async def wait_for_answer(party: Party) -> None:
-    """Wait for an answer of the only peer."""
+    """Wait for an answer from the only peer."""
     await party.receive(Word, sender=party.peers[0])
 
 
 @asynccontextmanager
 async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> AsyncIterator[Node]:
-    """Give a client's node; it asks ada, who then meets bob, who is honest, and cy."""
+    """Yield a client's node, which asks ada; ada then meets bob, who is honest, and cy."""
     network = MemoryNetwork((CLIENT, *MEMBERS))
     nodes = {name: Node(network.endpoint(name), Streams(1)) for name in (CLIENT, *MEMBERS)}
 
@@ -82,10 +82,10 @@ async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> 
         ({"meet": Offer(accuse_bob, TERMS, lambda _: True)}, "ProtocolViolation", "bob"),
     ],
 )
-async def test_whatever_ends_a_members_own_session_is_told_to_its_client_and_to_its_peers(
+async def test_the_end_of_a_members_session_is_reported_to_client_and_peers(
     cy: dict[str, Offer], reason: str, blamed: str
 ) -> None:
-    """However a third party ends it, nobody is left waiting, and the client learns whom to ask."""
+    """However a third party ends it, no party keeps waiting, and the client learns its name."""
     met: asyncio.Queue[SessionAborted] = asyncio.Queue()
     async with deployed(cy, met) as client:
         ask = opening(wait_for_answer, "ask", TERMS)

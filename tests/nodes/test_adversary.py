@@ -1,4 +1,4 @@
-"""Adversaries: a party that plays its role with another's lines, on every runtime."""
+"""Adversaries: a party that plays its role with altered messages, on every runtime."""
 
 from dataclasses import dataclass
 
@@ -32,34 +32,34 @@ NAMES = ["ada", "bob", "cy"]
 
 
 class Deaf(Adversary):
-    """Hears what it likes."""
+    """An adversary that ignores its received messages."""
 
     @override
     async def received(self, sender: str, message: Message) -> Message:
-        """Hear nothing of it."""
+        """Return other content than was received."""
         return Word(text=f"{sender} said nothing")
 
 
 @dataclass
 class Counting(Adversary):
-    """Numbers its lines, which it remembers in an attribute."""
+    """An adversary that counts its messages in an attribute."""
 
     lines: int = 0
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
-        """Say how many lines there were."""
+        """Return the number of messages so far."""
         self.lines += 1
         return [(to, Word(text=str(self.lines)))]
 
 
 def shout(message: Message) -> Message:
-    """Say it louder."""
+    """Return the message in capitals."""
     return Word(text=message.text.upper()) if isinstance(message, Word) else message
 
 
 async def say_two(party: Party) -> list[str]:
-    """Send two words to the next party and return the two that come."""
+    """Send two words to the next party and return the two received words."""
     here, n = party.parties.position(party.me), len(party.parties)
     before = party.parties[here - 1]
     for number in (1, 2):
@@ -69,7 +69,7 @@ async def say_two(party: Party) -> list[str]:
 
 
 def test_by_default_it_is_honest(run_protocol: ProtocolRunner) -> None:
-    """Result, cost and transcript are those of a run without it."""
+    """Result, cost and transcript equal those of a run without an adversary."""
     honest = run_protocol(pass_on, NAMES, own=NAMES)
     run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Adversary()})
     assert run.results == honest.results
@@ -78,20 +78,20 @@ def test_by_default_it_is_honest(run_protocol: ProtocolRunner) -> None:
 
 
 def test_it_chooses_its_input(run_protocol: ProtocolRunner) -> None:
-    """The role is given what the adversary likes, in place of resident data too."""
+    """The role receives the adversary's input, even in place of resident data."""
     run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Substitute("eve")})
     assert run.results == {"ada": "cy", "bob": "ada", "cy": "eve"}
 
 
-def test_it_says_something_else(run_protocol: ProtocolRunner) -> None:
-    """The receiver hears the altered line, and what is measured is what was said."""
+def test_it_alters_sent_messages(run_protocol: ProtocolRunner) -> None:
+    """The receiver gets the altered message, and the cost is that of the altered one."""
     run = run_protocol(pass_on, NAMES, own=NAMES, watch=["bob"], adversaries={"bob": Alter(shout)})
     assert run.results["cy"] == "BOB"
     assert [seen.message for seen in run.views["bob"].sent] == [Word(text="BOB")]
 
 
-def test_it_hears_something_else(run_protocol: ProtocolRunner) -> None:
-    """Only its own role is told otherwise, and it has to be a message of the type that is due."""
+def test_it_alters_received_messages(run_protocol: ProtocolRunner) -> None:
+    """Only its own role is affected, and the message must have the expected type."""
     run = run_protocol(pass_on, NAMES, adversaries={"bob": Deaf()})
     assert run.results == {"ada": "cy", "bob": "ada said nothing", "cy": "bob"}
     with pytest.raises(
@@ -101,7 +101,7 @@ def test_it_hears_something_else(run_protocol: ProtocolRunner) -> None:
 
 
 def test_each_run_starts_with_a_fresh_copy() -> None:
-    """State that an adversary keeps from one run reaches neither the next run nor its template."""
+    """State that an adversary keeps in one run reaches neither the next run nor the template."""
     counting = Counting()
 
     async def main() -> list[str]:
@@ -113,7 +113,7 @@ def test_each_run_starts_with_a_fresh_copy() -> None:
     assert counting.lines == 0
 
 
-def test_lines_that_are_not_due_name_who_says_them(run_protocol: ProtocolRunner) -> None:
+def test_unexpected_messages_name_their_sender(run_protocol: ProtocolRunner) -> None:
     """An unexpected, repeated or misplaced message names its sender."""
     for adversary in (Gossip(), Repeat(), Forger("ada")):
         with pytest.raises(RunFailed) as caught:
@@ -131,7 +131,7 @@ def _named(failed: RunFailed, adversary: str) -> set[str]:
     [Drop(only=(RingReveal,)), Drop((RingReveal,), first=1), Silent(0)],
     ids=["drop", "drop the first", "silent"],
 )
-def test_who_does_not_speak_is_waited_for_and_named(adversary: Adversary) -> None:
+def test_a_silent_party_is_waited_for_and_named(adversary: Adversary) -> None:
     """A session with a silent party ends at its limit; the error names party and message."""
 
     async def main() -> None:
@@ -144,8 +144,8 @@ def test_who_does_not_speak_is_waited_for_and_named(adversary: Adversary) -> Non
     assert any("from ada" in str(e) for e in waits if isinstance(e, SessionTimeout))
 
 
-def test_a_silent_party_has_spoken_before() -> None:
-    """It keeps quiet from its round on, and not before."""
+def test_a_silent_party_speaks_before_its_round() -> None:
+    """It is silent from its round on, and not before."""
 
     async def main(limit: float | None) -> None:
         async with Cluster(NAMES, runtime="simulated") as cluster:
@@ -158,14 +158,14 @@ def test_a_silent_party_has_spoken_before() -> None:
     assert isinstance(caught.value.root, SessionTimeout)
 
 
-def test_what_is_dropped_first_is_made_up_for_by_nothing(run_protocol: ProtocolRunner) -> None:
-    """Other messages than those that it drops are sent, and cost what they cost."""
+def test_a_dropped_message_is_not_replaced(run_protocol: ProtocolRunner) -> None:
+    """Messages other than the dropped ones are sent at their normal cost."""
     run = run_protocol(pass_on, NAMES, adversaries={"bob": Drop((RingReveal,))})
     assert_cost(run, messages=3, rounds=1)
 
 
 def test_a_delay_takes_time_and_nothing_else() -> None:
-    """Each message waits on the simulated clock, and a limit that it passes ends the run."""
+    """Each message waits on the simulated clock, and exceeding a limit ends the run."""
 
     async def main(limit: float) -> float:
         async with Cluster(NAMES, runtime="simulated") as cluster:
@@ -181,15 +181,15 @@ def test_a_delay_takes_time_and_nothing_else() -> None:
         Delay(-1)
 
 
-def test_it_speaks_in_another_order(run_protocol: ProtocolRunner) -> None:
-    """The second of two lines comes first."""
+def test_it_reorders_messages(run_protocol: ProtocolRunner) -> None:
+    """The second of two messages arrives first."""
     run = run_protocol(say_two, NAMES, adversaries={"bob": Reorder()})
     assert run.results["cy"] == ["bob 2", "bob 1"]
     assert run.results["ada"] == ["cy 1", "cy 2"]
 
 
-def test_it_says_what_it_said_in_another_session(run_protocol: ProtocolRunner) -> None:
-    """Old lines come in their order, and a nonce of another session fits no commitment."""
+def test_it_replays_messages_of_another_session(run_protocol: ProtocolRunner) -> None:
+    """Old messages come in order, and a nonce of another session matches no commitment."""
     before = run_protocol(say_two, NAMES, watch=["ada"]).views["ada"]
     run = run_protocol(say_two, NAMES, adversaries={"bob": Replay(before.sent[:1])})
     assert run.results["cy"] == ["ada 1", "bob 2"]
@@ -199,8 +199,8 @@ def test_it_says_what_it_said_in_another_session(run_protocol: ProtocolRunner) -
     assert _named(caught.value, "bob") == {"bob"}
 
 
-async def test_an_adversary_is_somebody_in_the_cluster() -> None:
-    """A name that no party has is refused."""
+async def test_an_adversary_must_be_a_party_of_the_cluster() -> None:
+    """An unknown party name is refused."""
     async with Cluster(NAMES) as cluster:
         with pytest.raises(InputError, match="party is 'dan'"):
             await cluster.run(pass_on, adversaries={"dan": Adversary()})

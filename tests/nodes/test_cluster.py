@@ -1,4 +1,4 @@
-"""Clusters: one interface to four places where parties can live."""
+"""Clusters: one interface to four places where parties can run."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 def test_each_party_is_given_its_own_data(run_protocol: ProtocolRunner) -> None:
-    """Resident data go to the party that they belong to, in order."""
+    """Resident data go to their party, in order."""
     run = run_protocol(pass_on, ["ada", "bob", "cy"], own=["a", "b", "c"])
     assert run.results == {"ada": "c", "bob": "a", "cy": "b"}
 
 
 def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> None:
-    """Each message counts once, with its frame's bytes, in its sender's round."""
+    """Each message counts once, with its frame's bytes, in the sender's round."""
     run = run_protocol(pass_on, ["ada", "bob", "cy"])
     sizes = {name: frame_size(encode(bytes(16), Word(text=name))) for name in ("ada", "bob", "cy")}
     assert_cost(run, messages=3, bytes=sum(sizes.values()), rounds=1)
@@ -37,7 +37,7 @@ def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> Non
         assert_cost(run, messages=4)
 
 
-def test_what_is_sent_to_set_up_is_asserted_apart(run_protocol: ProtocolRunner) -> None:
+def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -> None:
     """Set-up messages are counted separately, and a failed assertion shows both counts."""
     run = run_protocol(draw_ring, ["ada", "bob", "cy"])
     setup = run.cost.setup
@@ -49,15 +49,15 @@ def test_what_is_sent_to_set_up_is_asserted_apart(run_protocol: ProtocolRunner) 
         assert_cost(run, setup_bytes=setup.bytes + 1)
 
 
-def test_a_cost_without_a_number_asserts_nothing(run_protocol: ProtocolRunner) -> None:
+def test_a_cost_assertion_needs_a_number(run_protocol: ProtocolRunner) -> None:
     """A cost assertion without a number is refused."""
     run = run_protocol(pass_on, ["ada", "bob", "cy"])
     with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
         assert_cost(run)
 
 
-def test_a_watched_party_has_a_view_and_no_other(run_protocol: ProtocolRunner) -> None:
-    """Only watched parties have a view, made of all messages that they received and sent."""
+def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
+    """A view contains all messages that the party received and sent."""
     run = run_protocol(pass_on, ["ada", "bob", "cy"], watch=["bob"])
     assert list(run.views) == ["bob"]
     view = run.views["bob"]
@@ -68,7 +68,7 @@ def test_a_watched_party_has_a_view_and_no_other(run_protocol: ProtocolRunner) -
 
 
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
-    """There is no partial result; the error is the one nearest to the cause."""
+    """There is no partial result; the error is the one closest to the cause."""
     with pytest.raises(RunFailed, match="bob had a bad day") as caught:
         run_protocol(fail, ["ada", "bob", "cy"], who="bob")
     errors = caught.value.errors
@@ -95,8 +95,8 @@ def _on(runtime: str, main: Coroutine[Any, Any, T]) -> T:
     return simulation.simulate(main) if runtime == "simulated" else asyncio.run(main)
 
 
-async def test_a_cluster_lives_on_and_runs_many_at_once() -> None:
-    """One cluster answers any number of runs, side by side, also after one that failed."""
+async def test_a_cluster_runs_many_sessions_at_once() -> None:
+    """One cluster runs any number of sessions concurrently, even after a failure."""
     async with Cluster(3, own=list("abc")) as cluster:
         runs = await asyncio.gather(*(cluster.run(pass_on) for _ in range(20)))
         assert {run.result for run in runs} == {"c"}
@@ -122,8 +122,8 @@ async def test_an_argument_can_be_for_one_party_only() -> None:
     assert run.results == {"party-0": "", "party-1": "s", "party-2": ""}
 
 
-def test_on_the_simulated_clock_a_deadlock_says_who_waits_for_whom() -> None:
-    """A message that will never come is found at once and not after a limit."""
+def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
+    """A message that will never come is detected at once, not after a limit."""
 
     async def wait_for_the_next(party: Party) -> None:
         here = party.parties.position(party.me)
@@ -153,14 +153,14 @@ async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
         ({"parties": 3, "seed": -1}, "seed is -1"),
     ],
 )
-def test_a_cluster_refuses_what_does_not_fit(arguments: dict[str, Any], message: str) -> None:
-    """A mistake is met before any party starts."""
+def test_a_cluster_refuses_invalid_arguments(arguments: dict[str, Any], message: str) -> None:
+    """A mistake is reported before any party starts."""
     with pytest.raises(InputError, match=message):
         Cluster(**arguments)
 
 
-async def test_a_cluster_refuses_runs_outside_its_life_and_unknown_parties() -> None:
-    """A run needs a running cluster and parties that it has."""
+async def test_a_cluster_refuses_runs_while_stopped_and_unknown_parties() -> None:
+    """A run needs a running cluster and known parties."""
     cluster = Cluster(3)
     with pytest.raises(ClusterError, match="not running"):
         await cluster.run(pass_on)
@@ -184,8 +184,8 @@ async def test_unseeded_runs_differ() -> None:
     assert again[0] != again[1]  # another run of the same cluster draws anew
 
 
-async def test_what_cannot_cross_a_process_is_said_clearly() -> None:
-    """A role or a result without a pickle is named, and the cluster lives on."""
+async def test_unpicklable_roles_and_results_are_reported() -> None:
+    """A role or result that cannot be pickled is named, and the cluster stays usable."""
 
     async def local(party: Party) -> None:
         await pass_on(party)
@@ -201,7 +201,7 @@ async def test_what_cannot_cross_a_process_is_said_clearly() -> None:
 
 
 async def test_large_inputs_and_results_cross_processes() -> None:
-    """Arrays beyond a frame's size reach a process and return from it: they are no messages."""
+    """Arrays larger than a frame reach a process and return from it: they are not messages."""
     big = [np.full(300_000, float(n)) for n in range(3)]
     async with Cluster(3, runtime="processes", own=big) as cluster:
         run = await cluster.run(pass_array)

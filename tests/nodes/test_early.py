@@ -1,4 +1,4 @@
-"""Frames that came before their session: kept as bytes, within limits, and for a while."""
+"""Frames that arrive before their session: kept as bytes, within limits, for a limited time."""
 
 import pytest
 
@@ -16,8 +16,8 @@ from veilring.transport.frames import FRAME_BYTES_MAX
 FIRST, SECOND = bytes(16), bytes(15) + b"\x01"
 
 
-def test_what_came_for_a_session_is_taken_in_order_and_once() -> None:
-    """The frames of one session are given in the order of arrival, and the others are kept."""
+def test_early_frames_are_returned_in_order_and_once() -> None:
+    """The frames of one session are returned in order of arrival, and the others are kept."""
     early = EarlyFrames(lambda: 0.0)
     for number in range(4):
         early.keep("ada", (FIRST, SECOND)[number % 2], bytes([number]))
@@ -34,7 +34,7 @@ def test_what_came_for_a_session_is_taken_in_order_and_once() -> None:
     [(b"x", EARLY_FRAMES_MAX), (bytes(FRAME_BYTES_MAX), EARLY_BYTES_MAX // FRAME_BYTES_MAX)],
 )
 def test_a_peer_that_sends_too_much_is_named_and_forgotten(frame: bytes, most: int) -> None:
-    """At a limit in frames or in bytes the peer is at fault; what others sent is kept."""
+    """At a limit in frames or bytes the peer is at fault; other peers' frames are kept."""
     early = EarlyFrames(lambda: 0.0)
     early.keep("bob", FIRST, b"of bob")
     for _ in range(most):
@@ -48,7 +48,7 @@ def test_a_peer_that_sends_too_much_is_named_and_forgotten(frame: bytes, most: i
 MIB = bytes(1 << 20)
 
 
-def test_many_peers_together_are_bounded_and_nobody_is_at_fault(
+def test_many_peers_together_are_bounded_without_blame(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The oldest session of the peer with the most messages is dropped, and logged once."""
@@ -66,8 +66,8 @@ def test_many_peers_together_are_bounded_and_nobody_is_at_fault(
     assert caplog.messages[0].startswith("dropped frames of peer 0, sent before their session")
 
 
-def test_colluding_peers_get_nobody_accused_and_no_session_misread() -> None:
-    """An honest peer that has most of all loses a session as a whole, and what it sends later."""
+def test_colluding_peers_cause_no_blame_and_no_misread_session() -> None:
+    """An honest peer with the most messages loses whole sessions, and their later messages."""
     early = EarlyFrames(lambda: 0.0)
     early.keep("ada", FIRST, MIB)
     early.keep("ada", FIRST, b"second")
@@ -82,7 +82,7 @@ def test_colluding_peers_get_nobody_accused_and_no_session_misread() -> None:
 
 
 def test_old_frames_are_no_attack() -> None:
-    """What is left of sessions that never began does not add up to a limit."""
+    """Remaining frames of sessions that never began do not accumulate to a limit."""
     now = 0.0
     early = EarlyFrames(lambda: now)
     for number in range(10 * EARLY_FRAMES_MAX):
@@ -91,8 +91,8 @@ def test_old_frames_are_no_attack() -> None:
     assert list(early.take(bytes(16))) == []
 
 
-def test_what_is_forgotten_or_dropped_is_not_counted() -> None:
-    """A peer that was lost, and a session that was refused, leave nothing behind."""
+def test_forgotten_and_dropped_frames_are_not_counted() -> None:
+    """A lost peer and a refused session leave nothing behind."""
     early = EarlyFrames(lambda: 0.0)
     for number in range(10 * EARLY_FRAMES_MAX):
         early.keep("ada", number.to_bytes(16, "big"), b"x")

@@ -1,4 +1,4 @@
-"""Asking where all parties stand: what is said, who is named, and what a lie can do."""
+"""Inquiries into a stalled run: the answers, the named party, and the effect of lies."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ QUICK = SessionLimits(session=0.2, answer=5.0)
 
 
 async def go_round(party: Party, *_: object, silent: str = "") -> None:
-    """Pass a word round, ada first; one of them drops it."""
+    """Pass a word round, starting with ada; one party drops it."""
     place = NAMES.position(party.me)
     if place:
         await party.receive(Word, sender=NAMES[place - 1], due=place)
@@ -39,7 +39,7 @@ async def go_round(party: Party, *_: object, silent: str = "") -> None:
 
 @asynccontextmanager
 async def three(silent: str, limits: SessionLimits = QUICK) -> AsyncIterator[dict[str, Node]]:
-    """Give ada's, bob's and cyd's nodes; the last two join what ada convenes."""
+    """Yield the nodes of ada, bob and cyd; the last two join sessions convened by ada."""
     network = MemoryNetwork(tuple(NAMES))
     nodes = {
         name: Node(network.endpoint(name), Streams(1), seconds=limits.session, limits=limits)
@@ -66,8 +66,8 @@ async def convene(node: Node, silent: str) -> SessionTimeout:
     return caught.value
 
 
-async def test_the_one_whose_word_the_judge_misses_is_named() -> None:
-    """All say what they miss; the earliest missing message is the judge's own."""
+async def test_the_sender_missed_by_the_judge_is_named() -> None:
+    """All parties report what they miss; the earliest missing message is the judge's own."""
     async with three("cyd") as nodes:
         error = await convene(nodes["ada"], "cyd")
     assert error.culprit == "cyd"
@@ -76,7 +76,7 @@ async def test_the_one_whose_word_the_judge_misses_is_named() -> None:
 
 @pytest.mark.parametrize(("silent", "misses"), [("ada", "bob"), ("bob", "cyd")])
 async def test_on_the_word_of_a_peer_both_ends_are_suspects(silent: str, misses: str) -> None:
-    """The earliest missing message is missed by a peer, which may lie: nobody is convicted."""
+    """If only a peer, which may lie, misses the earliest message, no party is convicted."""
     async with three(silent) as nodes:
         error = await convene(nodes["ada"], silent)
     assert error.culprit == ""
@@ -92,10 +92,10 @@ async def test_on_the_word_of_a_peer_both_ends_are_suspects(silent: str, misses:
         (9, "nobody can be blamed: bob reports 2 messages sent to cyd, which received 9"),
     ],
 )
-async def test_a_liar_convicts_nobody(
+async def test_a_liar_convicts_no_party(
     received: int, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is silent, and says that an honest peer is, is named beside it or nobody is."""
+    """If a silent party accuses an honest peer, either both are named or neither is."""
     lie = Standing("cyd", (Wait("bob", "x.y", 0),), received={"bob": received})
     honest = Standing("bob", (Wait("cyd", "test.word", 7),), sent={"cyd": 2})
     async with three("cyd") as nodes:
@@ -106,8 +106,8 @@ async def test_a_liar_convicts_nobody(
     assert (error.culprit, error.verdict) == ("", verdict)
 
 
-async def test_one_that_does_not_answer_is_named_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that is connected and says nothing at all is stopped, cut off or busy."""
+async def test_a_party_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connected peer that sends nothing is stopped, cut off or busy."""
     async with three("bob", SessionLimits(session=0.2, answer=0.2)) as nodes:
         monkeypatch.setattr(nodes["cyd"], "_dispatch", lambda *_: None)
         error = await convene(nodes["ada"], "")
@@ -115,8 +115,8 @@ async def test_one_that_does_not_answer_is_named_for_that(monkeypatch: pytest.Mo
     assert (error.culprit, "cyd has not answered for 0.2 s" in str(error)) == ("cyd", True)
 
 
-async def test_the_others_are_told_who_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A party that joins learns the culprit's name from the party that asked all the others."""
+async def test_the_other_parties_are_told_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party that joins learns the culprit's name from the party that asked the others."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     async with three("cyd") as nodes:
         usual = nodes["bob"].run
@@ -134,15 +134,15 @@ async def test_the_others_are_told_who_it_was(monkeypatch: pytest.MonkeyPatch) -
     assert said.endswith("(SessionTimeout, blaming cyd): cyd did not send its message in time")
 
 
-def test_the_nearer_to_the_fault_gives_up_first() -> None:
-    """Each limit leaves room for the answers and the news of the one before it."""
+def test_the_party_nearest_to_the_fault_gives_up_first() -> None:
+    """Each limit leaves time for the answers and the news of the one before it."""
     limits = SessionLimits(session=120, answer=5)
     found = (limits.session, limits.joined, limits.served, limits.client)
     assert found == (120, 130, 140, 150)
 
 
-def test_where_a_party_stands_among_a_thousand_fits_a_frame() -> None:
-    """However many peers there are, the lists of an answer are few."""
+def test_an_answer_among_a_thousand_parties_fits_a_frame() -> None:
+    """For any number of peers, the lists in an answer are short."""
     peers = [f"party-{number}" for number in range(1_000)]
     counts = dict.fromkeys(peers, 7)
     waits = tuple(Wait(peer, "test.word", 3) for peer in peers)

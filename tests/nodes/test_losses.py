@@ -1,4 +1,4 @@
-"""Roles that go on without lost peers, and what their run is."""
+"""Roles that tolerate lost peers, and the results of their runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ Script = Callable[[Party], Awaitable[Any]]
 
 
 async def hear(party: Party, sender: str) -> str:
-    """Return the next word of a peer, or the name of the error that stands for it."""
+    """Return the next word of a peer, or the name of the error raised instead."""
     try:
         return (await party.receive(Word, sender=sender)).text
     except (PeerLost, SessionAborted) as error:
@@ -34,7 +34,7 @@ async def hear(party: Party, sender: str) -> str:
 
 
 async def tell(party: Party, to: str) -> str:
-    """Send a word; return the name of the error if that fails."""
+    """Send a word; return the name of the error if sending fails."""
     try:
         await party.send(to, Word(text=party.me))
     except (PeerLost, SessionAborted) as error:
@@ -43,13 +43,13 @@ async def tell(party: Party, to: str) -> str:
 
 
 async def played(nodes: dict[str, Node], **scripts: Script) -> dict[str, Any]:
-    """Play a script at each of the given nodes, and return each one's result or error."""
+    """Play a script at each of the given nodes, and return the results or errors."""
     runs = [nodes[name].run(script, FIRST, NAMES) for name, script in scripts.items()]
     results = await asyncio.gather(*runs, return_exceptions=True)
     return dict(zip(scripts, results, strict=True))
 
 
-async def test_a_lost_peer_is_that_of_its_own_messages_alone() -> None:
+async def test_a_lost_peer_affects_only_its_own_messages() -> None:
     """Messages sent before a loss are received before it, and other peers are unaffected."""
     async with three_nodes() as nodes:
 
@@ -76,8 +76,8 @@ async def test_a_lost_peer_is_that_of_its_own_messages_alone() -> None:
         assert standing.without == ("bob",)
 
 
-async def test_an_abort_is_a_loss_that_says_why() -> None:
-    """The others go on; the error names the reason and the culprit."""
+async def test_an_abort_is_a_loss_with_a_reason() -> None:
+    """The others continue; the error names the reason and the culprit."""
     async with three_nodes() as nodes:
 
         async def break_off(party: Party) -> None:
@@ -100,8 +100,8 @@ async def test_an_abort_is_a_loss_that_says_why() -> None:
             assert (error.by, error.reason, error.culprit) == ("bob", "ProtocolViolation", "cy")
 
 
-async def test_a_peer_that_was_given_up_is_not_heard_again() -> None:
-    """Messages from and to a peer that was given up are dropped, and end no session."""
+async def test_messages_of_a_peer_that_was_given_up_are_dropped() -> None:
+    """Messages from and to such a peer are dropped, and end no session."""
     async with three_nodes() as nodes:
         done = asyncio.Event()
 
@@ -134,7 +134,7 @@ async def test_a_peer_that_was_given_up_is_not_heard_again() -> None:
         }
 
 
-async def test_giving_up_wakes_who_waits() -> None:
+async def test_giving_up_wakes_waiting_tasks() -> None:
     """A task that waits for a peer is woken at once when the peer is given up."""
     async with three_nodes() as nodes:
 
@@ -148,8 +148,8 @@ async def test_giving_up_wakes_who_waits() -> None:
         assert await played(nodes, ada=give_up) == {"ada": "PeerGivenUp"}
 
 
-async def test_nobody_is_given_up_where_no_loss_is_tolerated() -> None:
-    """The role has to say first that it goes on."""
+async def test_no_peer_is_given_up_without_tolerance() -> None:
+    """The role must first declare that it tolerates losses."""
     async with three_nodes() as nodes:
 
         async def give_up(party: Party) -> None:
@@ -162,7 +162,7 @@ async def test_nobody_is_given_up_where_no_loss_is_tolerated() -> None:
 def outcome(
     party: str, error: VeilringError | None = None, without: tuple[str, ...] | None = ()
 ) -> Outcome:
-    """Return an outcome of a role that goes on without some, or tolerates no loss."""
+    """Return an outcome of a role that tolerates losses, or does not."""
     standing = Standing(party, without=without)
     channels = {(party, peer): f"{party} to {peer}" for peer in NAMES if peer != party}
     return Outcome(
@@ -171,13 +171,13 @@ def outcome(
 
 
 class TestRuns:
-    """A run is that of the parties that are left, if all of them may go on."""
+    """A run consists of the remaining parties, if all of them tolerate losses."""
 
     @pytest.mark.parametrize(
         "error", [PeerLost("cy"), PeerGivenUp("ada"), SessionAborted("ada", "TooManyLost")]
     )
     def test_lost_parties_have_no_results(self, error: VeilringError) -> None:
-        """One that crashed, or was given up and ended for want of the others."""
+        """This includes crashed parties, and parties given up that ended for lack of the others."""
         run = join_outcomes(
             [outcome("ada", None, ("cy",)), outcome("bob"), outcome("cy", error)], 0
         )
@@ -186,7 +186,7 @@ class TestRuns:
         assert set(run.channels) == {("ada", "bob"), ("bob", "ada")}
 
     def test_a_party_that_crashed_after_all_others_ended_is_lost(self) -> None:
-        """Though nobody has noticed."""
+        """The party is lost even if no other party has noticed."""
         run = join_outcomes([outcome("ada"), outcome("bob"), outcome("cy", PeerLost("cy"))], 0)
         assert run.lost == ("cy",)
 
@@ -201,6 +201,6 @@ class TestRuns:
         ],
     )
     def test_any_other_error_fails_the_run(self, outcomes: list[Outcome]) -> None:
-        """A party that tolerates no loss, one that nobody gave up, a violation, and no result."""
+        """Intolerance, an unexpected loss, a violation, and no result all fail the run."""
         with pytest.raises(RunFailed):
             join_outcomes(outcomes, 0)

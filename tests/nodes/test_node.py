@@ -1,4 +1,4 @@
-"""Sessions at nodes that share one network in memory: how they begin, go side by side, and end."""
+"""Sessions at nodes on one in-memory network: their start, concurrency and end."""
 
 import asyncio
 
@@ -17,8 +17,8 @@ from veilring.errors import (
 from veilring.nodes.party import Parties, Party
 
 
-async def test_all_parties_of_a_session_get_what_was_sent_to_them() -> None:
-    """A message reaches the party that it was sent to, from the one that sent it."""
+async def test_messages_reach_the_right_parties() -> None:
+    """A message reaches its addressee from its sender."""
     async with three_nodes() as nodes:
         words = await asyncio.gather(*(n.run(pass_on, FIRST, NAMES) for n in nodes.values()))
     assert words == ["cy", "ada", "bob"]
@@ -36,7 +36,7 @@ async def test_sessions_run_side_by_side_and_do_not_mix() -> None:
     assert words == ["cy", "ada", "bob"] * 50
 
 
-async def test_a_message_that_comes_before_its_session_is_opened_is_kept() -> None:
+async def test_a_message_before_its_session_is_kept() -> None:
     """A party may open a session later than its peers."""
     async with three_nodes() as nodes:
         early = [asyncio.create_task(nodes[n].run(pass_on, FIRST, NAMES)) for n in ("ada", "bob")]
@@ -46,7 +46,7 @@ async def test_a_message_that_comes_before_its_session_is_opened_is_kept() -> No
 
 
 async def test_a_session_name_is_never_used_twice() -> None:
-    """A name that a session has had is refused, so that nothing of it can be replayed."""
+    """A used session name is refused, so that no session can be replayed."""
     async with three_nodes() as nodes:
         await asyncio.gather(*(n.run(pass_on, FIRST, NAMES) for n in nodes.values()))
         with pytest.raises(ClusterError, match="used this session name"):
@@ -54,14 +54,14 @@ async def test_a_session_name_is_never_used_twice() -> None:
 
 
 async def test_a_stranger_to_the_session_is_refused_at_the_edge() -> None:
-    """A party that is not among the participants cannot play."""
+    """Only participants can take part in a session."""
     async with three_nodes() as nodes:
         with pytest.raises(InputError, match="ada is not among the parties"):
             await nodes["ada"].run(pass_on, FIRST, Parties(["bob", "cy", "dan"]))
 
 
 async def test_a_lost_peer_ends_every_session_that_needs_it_and_no_other() -> None:
-    """A crash is reported by name where it matters."""
+    """Only sessions that need the crashed peer report it, by name."""
     pair = Parties(["ada", "bob"])
     async with three_nodes() as nodes:
         with_cy = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, NAMES))
@@ -74,7 +74,7 @@ async def test_a_lost_peer_ends_every_session_that_needs_it_and_no_other() -> No
         assert await without == "after"
 
 
-async def test_a_session_with_a_peer_that_is_gone_fails_at_once() -> None:
+async def test_a_session_with_a_lost_peer_fails_at_once() -> None:
     """A session that could never end is not begun."""
     async with three_nodes() as nodes:
         await nodes["cy"].close()
@@ -84,14 +84,14 @@ async def test_a_session_with_a_peer_that_is_gone_fails_at_once() -> None:
 
 
 async def test_a_silent_peer_ends_the_session_at_its_limit() -> None:
-    """A session's limit says what it was waiting for."""
+    """The error at a session's limit names what it waited for."""
     async with three_nodes() as nodes:
         with pytest.raises(SessionTimeout, match=r"0\.05 s: bob is waiting for test\.word"):
             await nodes["bob"].run(listen_to_ada, FIRST, NAMES, seconds=0.05)
 
 
-async def test_a_role_that_fails_tells_its_peers_the_kind_of_error_only() -> None:
-    """The news of a failure carries no data of the party that failed."""
+async def test_a_failed_role_reveals_only_the_kind_of_error() -> None:
+    """The abort notice contains no data of the failed party."""
 
     async def fail(party: Party) -> None:
         await asyncio.sleep(0)
@@ -109,8 +109,8 @@ async def test_a_role_that_fails_tells_its_peers_the_kind_of_error_only() -> Non
     assert (results[1].by, results[1].reason, results[1].culprit) == ("ada", "InternalError", "")
 
 
-async def test_a_time_limit_of_a_role_itself_is_an_error_of_its_own() -> None:
-    """It is raised where it was set, and no peer takes it for a failed disk or a late session."""
+async def test_a_roles_own_time_limit_is_its_own_error() -> None:
+    """It is raised where it was set, and peers do not treat it as a disk failure or timeout."""
 
     async def hurry(_party: Party) -> None:
         async with asyncio.timeout(0.01):
@@ -147,7 +147,7 @@ async def test_a_cancelled_role_tells_its_peers() -> None:
 
 
 async def test_closing_a_node_ends_its_sessions() -> None:
-    """A node that shuts down fails what is open there with its own closing."""
+    """A node that shuts down ends its open sessions with an error that says so."""
     async with three_nodes() as nodes:
         listening = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, NAMES))
         await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_closing_a_node_ends_its_sessions() -> None:
 
 
 async def test_rounds_never_go_back() -> None:
-    """A role that marks an earlier round is a mistake of its writer."""
+    """Marking an earlier round is a mistake of the role's author."""
 
     async def go_back(party: Party) -> None:
         await asyncio.sleep(0)
@@ -170,7 +170,7 @@ async def test_rounds_never_go_back() -> None:
 
 
 async def test_two_tasks_may_not_wait_for_one_peer() -> None:
-    """Which of them would get the message is not said, so that it is refused."""
+    """It would be undefined which task gets the message, so the second wait is refused."""
 
     async def wait_twice(party: Party) -> None:
         async with asyncio.TaskGroup() as waiting:
@@ -184,7 +184,7 @@ async def test_two_tasks_may_not_wait_for_one_peer() -> None:
 
 
 async def test_a_party_cannot_wait_for_itself_or_a_stranger() -> None:
-    """Waiting for somebody who can never answer is refused at once."""
+    """Waiting for a party that can never answer is refused at once."""
 
     async def wait_for(party: Party, sender: str) -> None:
         await party.receive(Word, sender=sender)

@@ -1,4 +1,4 @@
-"""Peers that say what is not due, say too much, or have no part in the session."""
+"""Peers that send unexpected messages, too many messages, or have no part in the session."""
 
 import asyncio
 
@@ -14,19 +14,19 @@ from veilring.transport.messages import Message, encode
 
 
 class Other(Message, kind="test.other"):
-    """Something else to say."""
+    """A message of another type."""
 
     number: int
 
 
 async def send_and_wait(party: Party) -> None:
-    """Send much to bob, and wait for an answer."""
+    """Send many messages to bob, and wait for an answer."""
     await party.send("bob", Word(text="y" * 950))
     await party.receive(Word, sender="bob")
 
 
-async def test_what_an_outsider_says_in_a_session_does_not_count() -> None:
-    """Only participants are heard, even if somebody else knows the session's name."""
+async def test_messages_of_an_outsider_do_not_count() -> None:
+    """Only participants are heard, even if an outsider knows the session's name."""
     pair = Parties(["ada", "bob"])
     async with three_nodes() as nodes:
         listening = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
@@ -37,7 +37,7 @@ async def test_what_an_outsider_says_in_a_session_does_not_count() -> None:
 
 
 async def test_a_message_of_the_wrong_type_names_its_sender() -> None:
-    """A peer that says one thing where another is due has broken the protocol."""
+    """A peer that sends another type than expected has broken the protocol."""
 
     async def say_other(party: Party) -> None:
         await party.send("bob", Other(number=1))
@@ -57,8 +57,8 @@ async def test_a_message_of_the_wrong_type_names_its_sender() -> None:
     assert (results[0].by, results[0].culprit) == ("bob", "ada")
 
 
-async def test_a_message_that_nobody_asked_for_is_held_against_its_sender() -> None:
-    """A session does not end well if something was said that was not due."""
+async def test_an_unrequested_message_is_blamed_on_its_sender() -> None:
+    """A session does not succeed if an unexpected message remains."""
 
     async def say_twice(party: Party) -> None:
         await party.send("bob", Word(text="one"))
@@ -71,8 +71,8 @@ async def test_a_message_that_nobody_asked_for_is_held_against_its_sender() -> N
             await nodes["bob"].run(listen_to_ada, FIRST, pair)
 
 
-async def test_bytes_that_are_no_message_end_every_session_with_their_sender() -> None:
-    """Garbage cannot be told to a session, so that all sessions with its sender end."""
+async def test_invalid_bytes_end_every_session_with_their_sender() -> None:
+    """Garbage cannot be assigned to a session, so all sessions with its sender end."""
     pair = Parties(["ada", "bob"])
     async with three_nodes() as nodes:
         listening = [
@@ -126,7 +126,7 @@ async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten(
 async def test_a_session_whose_early_frames_were_dropped_fails_without_a_culprit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody is accused, other sessions go on, and all are told why this one cannot be joined."""
+    """The session fails with a reason, no party is accused, and other sessions continue."""
     monkeypatch.setattr("veilring.nodes.node.EARLY_TOTAL_BYTES_MAX", 1_000)
     pair = Parties(["ada", "bob"])
     async with three_nodes() as nodes:
@@ -165,7 +165,7 @@ async def test_a_peer_that_floods_with_large_messages_is_named() -> None:
 
 
 async def test_a_session_that_has_failed_keeps_nothing_more() -> None:
-    """While its role is still at its own work, a flood finds no room in it."""
+    """While its role is still working, a flood finds no room in it."""
     pair = Parties(["ada", "bob"])
     done = asyncio.Event()
 

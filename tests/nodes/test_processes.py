@@ -1,4 +1,4 @@
-"""Parties as operating-system processes: what happens when they die, and that none is left."""
+"""Parties as operating-system processes: deaths, and complete cleanup."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ KILLS = 20
 
 
 def _named(error: BaseException) -> str:
-    """Return whom an error holds to be dead."""
+    """Return the parties that an error reports as dead."""
     match error:
         case PeerLost(peer=peer):
             return peer
@@ -32,7 +32,7 @@ def _named(error: BaseException) -> str:
 
 @pytest.mark.parametrize("point", range(KILLS))
 async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
-    """At any point of a run a kill -9 ends it everywhere, naming the dead."""
+    """A kill -9 at any point of a run ends it everywhere, naming the dead party."""
     runtime = Processes()
     async with Cluster(4, runtime=runtime, seed=point) as cluster:
         victim = f"party-{point % 4}"
@@ -49,7 +49,7 @@ async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
 
 
 async def test_a_cluster_with_a_dead_party_refuses_to_run() -> None:
-    """After a death each run fails at once with its name, and no partial result."""
+    """After a death each run fails at once with the party's name and no partial result."""
     runtime = Processes()
     async with Cluster(3, runtime=runtime) as cluster:
         os.kill(runtime.pids["party-1"], signal.SIGKILL)
@@ -58,7 +58,7 @@ async def test_a_cluster_with_a_dead_party_refuses_to_run() -> None:
         assert {_named(error) for error in caught.value.errors.values()} == {"party-1"}
 
 
-async def test_several_runs_at_once_all_learn_of_a_death() -> None:
+async def test_concurrent_runs_all_report_a_death() -> None:
     """Every session that needs the dead party ends with its name."""
     runtime = Processes()
     async with Cluster(3, runtime=runtime) as cluster:
@@ -70,7 +70,7 @@ async def test_several_runs_at_once_all_learn_of_a_death() -> None:
             assert {_named(error) for error in outcome.errors.values()} == {"party-2"}
 
 
-async def test_what_a_party_prints_is_logged_under_its_name(
+async def test_output_of_a_party_is_logged_under_its_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The launcher streams each process's output with the party's name."""
@@ -110,17 +110,17 @@ _LAUNCHER = """
 
 
 async def test_more_processes_than_the_machine_can_run_are_refused_at_once() -> None:
-    """The refusal gives the number of processes allowed here and suggests a runtime for more."""
+    """The error gives the number of processes allowed here and suggests another runtime."""
     with pytest.raises(InputError, match="parties is 1000; allowed: at most") as caught:
         async with Cluster(1000, runtime="processes"):
             pass
     assert "simulated or memory" in str(caught.value)
 
 
-async def test_processes_that_do_not_come_up_or_end_are_named_in_one_line(
+async def test_processes_that_do_not_start_or_stop_are_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A start that takes too long says how many are missing, and a kill says whom it struck."""
+    """A slow start reports the number of missing processes, and a kill names the killed ones."""
 
     async def be_killed(worker: Any) -> None:
         worker.was_killed = True
@@ -146,7 +146,7 @@ async def test_processes_that_do_not_come_up_or_end_are_named_in_one_line(
     "sign", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
 )
 def test_parties_end_with_their_launcher(sign: signal.Signals, pytestconfig: pytest.Config) -> None:
-    """Ctrl-C at the launcher, or its death, leaves no process behind."""
+    """Neither Ctrl-C at the launcher nor its death leaves a process behind."""
     launcher = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_LAUNCHER)],
         cwd=pytestconfig.rootpath,

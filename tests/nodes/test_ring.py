@@ -1,4 +1,4 @@
-"""Rings: an order that no single party chose."""
+"""Rings: an order that no single party chooses."""
 
 import math
 from collections import Counter
@@ -30,7 +30,7 @@ from veilring.transport.messages import Message
 
 
 def test_all_parties_draw_the_same_ring(run_protocol: ProtocolRunner) -> None:
-    """Every party ends with the same order of all parties, at the cost that the formula says."""
+    """Every party ends with the same order of all parties, at the predicted cost."""
     run = run_protocol(draw, 5)
     assert len(set(run.results.values())) == 1
     assert sorted(run.result) == [f"party-{n}" for n in range(5)]
@@ -39,7 +39,7 @@ def test_all_parties_draw_the_same_ring(run_protocol: ProtocolRunner) -> None:
 
 
 @pytest.mark.slow
-async def test_every_order_is_as_likely_as_every_other() -> None:
+async def test_all_orders_are_equally_likely() -> None:
     """The 24 orders of four parties are uniform; false alarm 1e-6 by a chi-square test."""
     runs = 2400
     async with Cluster(4, seed=7) as cluster:
@@ -51,7 +51,7 @@ async def test_every_order_is_as_likely_as_every_other() -> None:
 
 
 async def test_a_large_ring_is_drawn_by_a_committee() -> None:
-    """Beyond the committee's size the cost grows linearly, and all still agree."""
+    """Above the committee's size the cost grows linearly, and all parties still agree."""
     parties = COMMITTEE_SIZE + 6
     async with Cluster(parties, seed=1) as cluster:
         run = await cluster.run(draw)
@@ -60,7 +60,7 @@ async def test_a_large_ring_is_drawn_by_a_committee() -> None:
 
 
 def test_a_committee_is_picked_by_the_session() -> None:
-    """Other sessions have other committees, and all parties know whose turn it is."""
+    """Other sessions have other committees, and all parties know the members."""
     parties = Parties([f"p{n}" for n in range(200)])
     one, other = (committee_for(parties, bytes([n]) * 16) for n in (1, 2))
     assert len(one) == len(other) == COMMITTEE_SIZE
@@ -84,8 +84,8 @@ class _LieToParty1(Adversary):
         (RingCommit(commitment=bytes(32)), "different from its commitment|was told other"),
     ],
 )
-async def test_a_party_that_lies_in_the_draw_is_found(lie: Message, reason: str) -> None:
-    """Neither another nonce than the promised one nor two promises pass."""
+async def test_a_party_that_lies_in_the_draw_is_detected(lie: Message, reason: str) -> None:
+    """Neither a nonce that differs from the commitment nor two commitments pass."""
     async with Cluster(4, seed=1) as cluster:
         with pytest.raises(RunFailed, match=reason) as caught:
             await cluster.run(draw_ring, adversaries={"party-0": _LieToParty1(lie)})
@@ -96,7 +96,7 @@ async def test_a_party_that_lies_in_the_draw_is_found(lie: Message, reason: str)
 
 @given(st.permutations([f"p{n}" for n in range(7)]))
 def test_successor_and_predecessor_are_inverse(order: list[str]) -> None:
-    """Going one hop on and one hop back ends where it began, and n hops go round."""
+    """One hop forward and one back returns to the start, and n hops complete the ring."""
     ring = Ring(order)
     for name in order:
         assert ring.predecessor(ring.successor(name)) == name
@@ -108,7 +108,7 @@ def test_successor_and_predecessor_are_inverse(order: list[str]) -> None:
 
 
 def test_a_ring_needs_three() -> None:
-    """With two parties each would learn the other's input."""
+    """With two parties, each would learn the other's input."""
     with pytest.raises(InputError, match="at least 3"):
         Ring(["a", "b"])
 
@@ -121,7 +121,7 @@ def test_a_dealt_ring_depends_on_its_generator_only() -> None:
     assert sorted(rings[0].order) == names
 
 
-def test_a_party_that_does_not_reveal_is_waited_for_and_named() -> None:
+def test_a_party_that_does_not_reveal_is_named() -> None:
     """The last to reveal may refuse, which ends the session at its limit with its name."""
 
     async def main() -> None:

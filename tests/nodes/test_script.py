@@ -1,4 +1,4 @@
-"""Clusters of processes that a script starts at its top level."""
+"""Clusters of processes started at the top level of a script."""
 
 import subprocess
 import sys
@@ -87,8 +87,8 @@ def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_role_of_the_script_itself_is_found(tmp_path: Path) -> None:
-    """So are its messages and classes, and the script starts no cluster in a party's process."""
+def test_a_role_of_the_script_is_found(tmp_path: Path) -> None:
+    """Its messages and classes are found too, and the script starts no cluster in a process."""
     done = _script(tmp_path, _ROLE)
     assert done.returncode == 0, done.stderr
     first, *lines = done.stdout.splitlines()
@@ -100,7 +100,7 @@ def test_a_role_of_the_script_itself_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
-    """A role below the first run is not found, and the error names the right place."""
+    """The error names the right place for the role."""
     done = _script(tmp_path, _LATE)
     assert done.stdout == "1\n"
     assert "cannot find the role" in done.stderr

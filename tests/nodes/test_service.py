@@ -32,14 +32,14 @@ TERMS = bytes(32)
 
 
 async def greet(party: Party) -> list[str]:
-    """Greet all and return all greetings."""
+    """Greet all parties and return all greetings."""
     for peer in party.peers:
         await party.send(peer, Word(text=f"hello from {party.me}"))
     return [(await party.receive(Word, sender=peer)).text for peer in party.peers]
 
 
 async def join(party: Party, _opener: str) -> None:
-    """Greet, when asked to."""
+    """Greet when requested."""
     await greet(party)
 
 
@@ -63,7 +63,7 @@ OFFERS = {
 
 @asynccontextmanager
 async def served() -> AsyncIterator[dict[str, Node]]:
-    """Give three nodes; bob and cy serve, ada asks."""
+    """Yield three nodes; bob and cy serve, and ada asks."""
     network = MemoryNetwork(NAMES)
     nodes = {name: Node(network.endpoint(name), Streams(1)) for name in NAMES}
     for node in nodes.values():
@@ -75,7 +75,7 @@ async def served() -> AsyncIterator[dict[str, Node]]:
 
 
 async def test_a_session_that_one_party_opens_is_joined_by_all() -> None:
-    """The opener asks, the others join, and all play under one name."""
+    """One party opens the session, the others join, and all play under one name."""
     async with served() as nodes:
         heard = await nodes["ada"].run(opening(greet, "greet", TERMS), bytes(16), NAMES)
     assert heard == ["hello from bob", "hello from cy"]
@@ -89,10 +89,10 @@ async def test_a_session_that_one_party_opens_is_joined_by_all() -> None:
         ("greet", bytes(31) + b"\x01", "OtherTerms"),
     ],
 )
-async def test_what_does_not_fit_is_refused_with_a_reason(
+async def test_an_invalid_request_is_refused_with_a_reason(
     service: str, terms: bytes, reason: str
 ) -> None:
-    """An unknown service, a peer that may not ask, and other terms are told apart."""
+    """An unknown service, an unauthorised peer and different terms have separate reasons."""
     async with served() as nodes:
         with pytest.raises(SessionAborted, match=reason):
             await nodes["ada"].run(opening(greet, service, terms), bytes(16), NAMES)
@@ -111,8 +111,8 @@ async def test_a_session_of_parties_without_its_opener_is_refused() -> None:
             await nodes["ada"].run(open_for_others, bytes(16), NAMES)
 
 
-async def test_a_peer_may_open_only_so_many_sessions() -> None:
-    """One peer cannot take all of a node; when a session ends there is room again."""
+async def test_a_peer_may_open_a_limited_number_of_sessions() -> None:
+    """One peer cannot occupy a whole node; a session that ends makes room again."""
 
     async def hang(_party: Party) -> None:
         await asyncio.Event().wait()
@@ -138,7 +138,7 @@ async def test_a_peer_may_open_only_so_many_sessions() -> None:
 async def test_a_bug_in_one_session_does_not_end_the_service(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The opener is told, the operator's log has the trace, and the node serves on."""
+    """The opener gets an error, the log has the traceback, and the node keeps serving."""
     pair = Parties(["ada", "bob"])
     async with served() as nodes:
         with pytest.raises(SessionAborted, match="InternalError"):
@@ -147,7 +147,7 @@ async def test_a_bug_in_one_session_does_not_end_the_service(
     assert "stumble for ada failed" in caplog.text
 
 
-async def test_a_request_that_is_no_request_is_held_against_its_sender() -> None:
+async def test_a_malformed_request_is_blamed_on_its_sender() -> None:
     """A malformed request opens nothing and ends nothing else."""
     pair = Parties(["ada", "bob"])
     async with served() as nodes:
@@ -159,13 +159,13 @@ async def test_a_request_that_is_no_request_is_held_against_its_sender() -> None
 
 @pytest.fixture
 def budgets_do_not_refill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make what a peer may do independent of how long the machine takes."""
+    """Make a peer's budget independent of the machine's speed."""
     for name in ("service.OPENS", "service.REFUSALS", "node.STRAYS"):
         monkeypatch.setattr(f"veilring.nodes.{name}_PER_SECOND", 1e-9)
 
 
 def watched(server: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
-    """Note whom a node cuts off, and whom it lets rest, once each."""
+    """Record each peer that a node cuts off or pauses, once each."""
     cut, rested = list[str](), list[str]()
     monkeypatch.setattr(server.endpoint, "cut", lambda peer, _why: cut.append(peer))
     monkeypatch.setattr(server.endpoint, "rest", lambda peer, _seconds: rested.append(peer))
@@ -179,16 +179,16 @@ def request(number: int, service: str, *, names: Parties = NAMES) -> bytes:
 
 
 async def turns(count: int = 20) -> None:
-    """Let the loop turn."""
+    """Let the loop take some turns."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 @pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_that_is_refused_without_end_is_cut_off(
+async def test_a_peer_that_is_refused_endlessly_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told why some hundred times, logged once, and then taken to break the rules."""
+    """It is told why about a hundred times, logged once, and then treated as misbehaving."""
     async with served() as nodes:
         cut, _ = watched(nodes["bob"], monkeypatch)
         for number in range(REFUSALS_MAX):
@@ -220,8 +220,8 @@ async def test_a_peer_that_does_not_read_its_refusals_is_cut_off(
 
 
 @pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_with_too_many_sessions_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it is refused one more, it is told so, is not cut off, and keeps the others."""
+async def test_a_peer_with_too_many_sessions_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A further session is refused with a reason; the peer keeps the others and its connection."""
     pair = Parties(["ada", "bob"])
     async with served() as nodes:
         cut, rested = watched(nodes["bob"], monkeypatch)
@@ -238,10 +238,10 @@ async def test_a_peer_with_too_many_sessions_rests(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_with_too_many_sessions_that_does_not_read_rests_and_is_cut_off(
+async def test_a_peer_with_too_many_sessions_that_does_not_read_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Behind a slow line it is read less often; one that never reads is cut off at last."""
+    """On a slow link it is read less often; a peer that never reads is finally cut off."""
     async with served() as nodes:
         for number in range(SESSIONS_PER_PEER_MAX):
             await nodes["ada"].endpoint.send("bob", request(number, "wait"))
@@ -260,7 +260,7 @@ async def test_a_peer_with_too_many_sessions_that_does_not_read_rests_and_is_cut
 
 
 async def test_a_client_that_opens_hundreds_of_sessions_at_once_gets_them_all() -> None:
-    """Over TLS, where peers are cut off, it asks again for those that were too many."""
+    """Over TLS, where peers can be cut off, it retries the refused sessions."""
     pair, town = Parties(["ada", "cy"]), Town(["ada"], ["cy"])
     refused, enough = Counter[str](), asyncio.Event()
 
@@ -290,10 +290,10 @@ async def test_a_client_that_opens_hundreds_of_sessions_at_once_gets_them_all() 
 
 
 @pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_that_opens_sessions_without_end_rests(
+async def test_a_peer_that_opens_sessions_endlessly_is_paused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is answered all the same, only later."""
+    """It is still answered, only later."""
     pair = Parties(["ada", "bob"])
     async with served() as nodes:
         cut, rested = watched(nodes["bob"], monkeypatch)
@@ -304,10 +304,10 @@ async def test_a_peer_that_opens_sessions_without_end_rests(
 
 
 @pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_frames_for_sessions_that_have_ended_are_heard_less_often(
+async def test_frames_for_ended_sessions_are_read_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Some thousands are passed over at once; a peer that sends more has to wait."""
+    """Several thousand are skipped at once; a peer that sends more has to wait."""
     async with served() as nodes:
         cut, rested = watched(nodes["bob"], monkeypatch)
         for _ in range(STRAYS_MAX + 1):
@@ -323,10 +323,10 @@ async def test_frames_for_sessions_that_have_ended_are_heard_less_often(
 @pytest.mark.parametrize(
     "frame", [b"\xc1", encode(bytes(16), Word(text="x"))[:10], request(1, "x" * OPEN_BYTES_MAX)]
 )
-async def test_what_is_no_message_costs_the_sender_its_connection(
+async def test_an_invalid_message_costs_the_sender_its_connection(
     frame: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that are no message, and requests that no honest peer makes, are not passed over."""
+    """Invalid messages, and requests that no honest peer makes, are not ignored."""
     async with served() as nodes:
         cut, _ = watched(nodes["bob"], monkeypatch)
         await nodes["ada"].endpoint.send("bob", frame)

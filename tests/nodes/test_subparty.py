@@ -1,4 +1,4 @@
-"""A party among some of the parties of its session."""
+"""A party within a subset of the parties of its session."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Greeting(Message, kind="test.within.greeting"):
 
 
 async def greet(party: Party) -> dict[str, Any]:
-    """Greet all others of the own part, and say what a role sees there."""
+    """Greet all others of the subset, and return what a role sees there."""
     inside = SubParty(party, Parties(PARTS[party.me]))
     inside.round(1)
     await broadcast(inside, Greeting(name=inside.me))
@@ -29,12 +29,12 @@ async def greet(party: Party) -> dict[str, Any]:
 
 
 async def accuse(party: Party) -> None:
-    """Accuse from inside."""
+    """Accuse a peer from within."""
     SubParty(party, party.parties).accuse(VeilringError("that cannot be"))
 
 
-async def test_a_role_inside_meets_its_part_only() -> None:
-    """It has the part's parties as its own, and the session's name, rounds and randomness."""
+async def test_a_role_inside_sees_only_its_subset() -> None:
+    """It has the subset's parties, and the session's name, rounds and randomness."""
     async with Cluster(list(PARTS), seed=0) as cluster:
         run = await cluster.run(greet)
     for name, seen in run.results.items():
@@ -44,7 +44,7 @@ async def test_a_role_inside_meets_its_part_only() -> None:
     assert (run.cost.messages, run.cost.rounds) == (4, 1)
 
 
-async def test_who_accuses_inside_ends_the_session() -> None:
+async def test_an_accusation_inside_ends_the_session() -> None:
     """The error is that of the whole run."""
     async with Cluster(3) as cluster:
         with pytest.raises(RunFailed, match="that cannot be"):
@@ -52,7 +52,7 @@ async def test_who_accuses_inside_ends_the_session() -> None:
 
 
 async def test_a_part_without_the_party_is_refused() -> None:
-    """A party cannot send in a part to which it does not belong."""
+    """A party cannot send within a subset to which it does not belong."""
 
     async def outside(party: Party) -> None:
         with pytest.raises(InputError, match=f"{party.me} is not among"):

@@ -1,4 +1,4 @@
-"""Traces: which message passed when, and nothing of what it said."""
+"""Traces: the time of each message, without its content."""
 
 import asyncio
 import math
@@ -29,7 +29,7 @@ WORDS = "what only ada knows"
 
 
 def _traces(messages: list[TracedMessage]) -> list[Trace]:
-    """Return what the parties of one session would have recorded of these messages."""
+    """Return the records that the parties of one session would have of these messages."""
     traces = {name: Trace(name, "5e55", 0.0) for name in NAMES}
     for message in messages:
         what = (message.round, message.kind, message.bytes, message.number)
@@ -43,7 +43,7 @@ def _traces(messages: list[TracedMessage]) -> list[Trace]:
 
 @st.composite
 def _conversations(draw: st.DrawFn) -> list[TracedMessage]:
-    """Draw messages on all channels, some of which are known at one end only."""
+    """Draw messages on all channels, some of which are recorded at one end only."""
     channels = [(a, b) for a in NAMES for b in NAMES if a != b]
     counts: dict[tuple[str, str], int] = {}
     messages = []
@@ -68,14 +68,14 @@ class TestJoining:
     """Joining the records of both ends into one table."""
 
     @given(_conversations())
-    def test_what_both_ends_saw_is_one_message(self, messages: list[TracedMessage]) -> None:
+    def test_a_message_seen_by_both_ends_is_one_row(self, messages: list[TracedMessage]) -> None:
         """Each message is one row, even if one end's record is lost."""
         joined = join_traces(_traces(messages))
         assert sorted(joined, key=repr) == sorted(messages, key=repr)
         assert [m.seconds for m in joined] == sorted(m.seconds for m in joined)
 
-    def test_what_was_changed_on_its_way_is_two(self) -> None:
-        """A message that arrives with another size was never received, and one without sender."""
+    def test_an_altered_message_is_two_rows(self) -> None:
+        """A message with a changed size has a row without receipt and one without sender."""
         ada, bob = Trace("ada", "5e55", 0.0), Trace("bob", "5e55", 0.0)
         ada.passed.append(Passed(1.0, True, "bob", 1, "word", 10, 0))
         bob.passed.append(Passed(2.0, False, "ada", 1, "word", 11, 0))
@@ -85,7 +85,7 @@ class TestJoining:
         ]
 
     def test_sessions_do_not_mix(self) -> None:
-        """The first message of one session is not that of another, though they look alike."""
+        """The first message of one session is not joined with an equal one of another session."""
         traces = [Trace("ada", session, 0.0) for session in ("01", "02")]
         for trace in traces:
             trace.passed.append(Passed(1.0, True, "bob", 1, "word", 10, 0))
@@ -95,8 +95,8 @@ class TestJoining:
 class TestTap:
     """The records of one party."""
 
-    def test_counts_each_direction_of_each_channel_by_the_clock_it_is_given(self) -> None:
-        """Numbers start at 0 in each, and times count from the given instant."""
+    def test_counts_each_direction_of_each_channel_on_the_given_clock(self) -> None:
+        """Numbers start at 0 in each direction, and times at the given instant."""
         instants = iter((10.5, 11.0, 12.0, 13.0))
         trace = Trace("ada", "5e55", since=10.0)
         observe = trace.observer(lambda: next(instants))
@@ -118,8 +118,8 @@ class TestTap:
 class TestRuns:
     """Traced runs of clusters."""
 
-    def test_are_alike_wherever_parties_live(self, run_protocol: ProtocolRunner) -> None:
-        """Each message is there once, with both its times, and they add up to the cost."""
+    def test_are_equal_for_all_runtimes(self, run_protocol: ProtocolRunner) -> None:
+        """Each message is listed once, with both times, and the sizes add up to the cost."""
         run = run_protocol(pass_on, NAMES, trace=True)
         assert {(m.sender, m.receiver) for m in run.trace} == {
             ("ada", "bob"),
@@ -133,21 +133,21 @@ class TestRuns:
             assert message.received_seconds is not None
             assert 0 <= message.sent_seconds <= message.received_seconds <= run.seconds
 
-    def test_have_no_trace_unless_it_is_asked_for(self, run_protocol: ProtocolRunner) -> None:
+    def test_have_no_trace_by_default(self, run_protocol: ProtocolRunner) -> None:
         """Nothing is recorded."""
         assert run_protocol(pass_on, NAMES).trace == ()
 
-    def test_hold_no_word_of_what_was_said(self, run_protocol: ProtocolRunner) -> None:
-        """The content of a message appears nowhere in a trace, even when it crossed a wire."""
+    def test_contain_no_content(self, run_protocol: ProtocolRunner) -> None:
+        """The content of a message appears nowhere in a trace, even over a network."""
         run = run_protocol(pass_on, NAMES, own=[WORDS, "b", "c"], trace=True)
         assert run.results["bob"] == WORDS
         assert WORDS not in repr(run.trace)
         assert WORDS not in repr(run.traces)
 
-    def test_a_failed_run_leaves_its_messages_and_who_failed(
+    def test_a_failed_run_keeps_its_messages_and_failures(
         self, run_protocol: ProtocolRunner
     ) -> None:
-        """The journal has what was sent, and each party's end, but no text of an alien error."""
+        """The journal has all messages and each party's end, but no text of a foreign error."""
         journal = Journal()
         with pytest.raises(RunFailed, match="a bad day"):
             run_protocol(fail_late, NAMES, who="bob", rounds=3, trace=journal)
@@ -160,8 +160,8 @@ class TestRuns:
         assert "bad day" not in repr(journal)
 
 
-async def test_a_dead_process_is_marked_and_what_it_sent_is_known_from_others() -> None:
-    """Of a party that was killed there is no record: its messages have a time of arrival only."""
+async def test_a_dead_process_is_marked_and_its_messages_are_known_from_others() -> None:
+    """A killed party has no record: its messages have only a time of arrival."""
     journal = Journal()
     async with Cluster(NAMES, runtime="processes") as cluster:
         with pytest.raises(RunFailed):
@@ -177,7 +177,7 @@ async def test_a_dead_process_is_marked_and_what_it_sent_is_known_from_others() 
 
 
 async def test_runs_of_one_journal_share_its_clock() -> None:
-    """Times of a second run go on where those of the first ended."""
+    """Times of a second run continue after those of the first."""
     journal = Journal()
     async with Cluster(NAMES) as cluster:
         runs = [await cluster.run(chat, rounds=3, trace=journal) for _ in range(2)]
@@ -201,8 +201,8 @@ def test_the_times_are_those_of_the_simulated_clock() -> None:
     assert times == {(n, n * LATENCY_SECONDS, (n + 1) * LATENCY_SECONDS) for n in range(4)}
 
 
-def test_a_deadlock_leaves_what_was_said_before() -> None:
-    """A run that is never over still shows which messages passed."""
+def test_a_deadlock_keeps_earlier_messages() -> None:
+    """A run that never ends still shows the messages that passed."""
 
     async def say_and_wait(party: Party) -> None:
         await pass_on(party)
@@ -219,7 +219,7 @@ def test_a_deadlock_leaves_what_was_said_before() -> None:
     assert len(journal.messages) == 3
 
 
-def test_a_fault_is_marked_when_it_struck() -> None:
+def test_a_fault_is_marked_at_its_time() -> None:
     """Times of faults count from the start of the journal, and each is marked once."""
     crash = Fault("crash", 3.0, math.inf, ("bob",))
     slow = Fault("slow", 1.0, 2.5, ("ada",), LATENCY_SECONDS)
@@ -245,7 +245,7 @@ def test_a_fault_is_marked_when_it_struck() -> None:
 
 
 async def test_an_adversary_is_marked_once_for_all_runs() -> None:
-    """The parties that an adversary controls are marked in the trace from the beginning."""
+    """The adversary's parties are marked in the trace from the beginning."""
     journal = Journal()
     async with Cluster(NAMES) as cluster:
         for _ in range(2):

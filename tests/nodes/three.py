@@ -1,4 +1,4 @@
-"""Three nodes on one network in memory, and what they say."""
+"""Three nodes on one in-memory network, and their messages."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ FIRST, SECOND = bytes(16), bytes(15) + b"\x01"
 
 @asynccontextmanager
 async def three_nodes() -> AsyncIterator[dict[str, Node]]:
-    """Give three nodes on one network."""
+    """Yield three nodes on one network."""
     network = MemoryNetwork(NAMES)
     nodes = {name: Node(network.endpoint(name), Streams(1)) for name in NAMES}
     for node in nodes.values():

@@ -1,4 +1,4 @@
-"""A system of another package, installed beside this one, is what a built-in system is."""
+"""A system of another installed package is equivalent to a built-in system."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ Invoked = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder into which the package is installed: what an installer would write."""
+    """Return a folder with the package as an installer would write it."""
     folder = tmp_path_factory.mktemp("site")
     with (PROJECT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
@@ -55,7 +55,7 @@ def _env(site: Path) -> dict[str, str]:
 
 
 def _run(site: Path, *command: str, folder: Path | None = None) -> str:
-    """Run Python with a module and its arguments, where the package is installed."""
+    """Run Python with a module and its arguments, with the package installed."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder or site,
@@ -70,7 +70,7 @@ def _run(site: Path, *command: str, folder: Path | None = None) -> str:
 
 @pytest.fixture
 def invoked(site: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
-    """Run a command in this process, where the package is installed; return what it prints."""
+    """Run a command in this process with the package installed; return its output."""
     monkeypatch.syspath_prepend(site)
 
     def run(*words: str | Path) -> str:
@@ -82,12 +82,12 @@ def invoked(site: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
 
 
 def test_it_is_small() -> None:
-    """A system with its parameters, forecast and promise takes less than 120 lines."""
+    """The system with its parameters, forecast and guarantee takes less than 120 lines."""
     assert len((PROJECT / "private_mean.py").read_text().splitlines()) < 120
 
 
 def test_it_is_found_by_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is listed after the built-in systems, and one whose package is broken says so."""
+    """It is listed after the built-in systems; a broken package is reported."""
     assert "private-mean" not in vr.system_names()
     monkeypatch.syspath_prepend(site)
     assert vr.system_names()[-1] == "private-mean"
@@ -105,8 +105,8 @@ def test_it_is_found_by_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-def test_it_runs_alike_on_every_runtime(site: Path, invoked: Invoked) -> None:
-    """`veilring run` has equal transcripts and labels everywhere, and costs what was forecast."""
+def test_it_runs_equally_on_every_runtime(site: Path, invoked: Invoked) -> None:
+    """Transcripts and labels of `veilring run` are equal, at the forecast cost."""
     command = ("run", "wine", "--protocol", "private-mean", "--seed", "1", "--json", "--runtime")
     reports = [json.loads(_run(site, "veilring", *command, "processes"))]
     reports += [json.loads(invoked(*command, each)) for each in RUNTIMES if each != "processes"]
@@ -118,7 +118,7 @@ def test_it_runs_alike_on_every_runtime(site: Path, invoked: Invoked) -> None:
 
 
 def test_it_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> None:
-    """Its parameters make a grid, faults make nothing wrong, and a folder becomes a page."""
+    """Its parameters form a grid, faults cause no wrong result, and a run folder becomes a page."""
     of_it = ("--protocol", "private-mean")
     out, alone = tmp_path / "sweep.parquet", ("--workers", "1")
     invoked("sweep", "wine", *of_it, "--grid", "protocol.bits=1,24", *alone, "--out", out)
@@ -134,7 +134,7 @@ def test_it_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_it_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
-    """It has a line of its own, with its promise, and costs what was forecast."""
+    """It has its own row, with its guarantee and the forecast cost."""
     options = ("--splits", "2", "--epsilon", "1", "--queries", "9", "--seed", "1", "--parties", "3")
     lines = json.loads(invoked("compare", "iris", *options, "--json"))["lines"]
     (line,) = [line for line in lines if line["system"] == "private-mean"]
@@ -142,7 +142,7 @@ def test_it_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
 
 
 def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`vr.run` and the labels of one process agree."""
+    """The labels of `vr.run` and of one process agree."""
     monkeypatch.syspath_prepend(site)
     system = vr.find_system("private-mean")(bits=20)
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
@@ -154,7 +154,7 @@ def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_it_is_deployed_served_and_asked(site: Path, invoked: Invoked, tmp_path: Path) -> None:
-    """Three members over TLS give a client the labels of a run, and name a member that was lost."""
+    """Three members over TLS give a client the labels of a run, and name a lost member."""
     folder, port = tmp_path / "deployed", str(reserve_ports(3))
     data = ("wine", "--protocol", "private-mean", "--set", "parties.count=3")
     deploy = ("deploy", "peers", *data, "--set", "protocol.bits=20", "--port", port)
@@ -192,8 +192,8 @@ def _labels(site: Path, bits: int) -> list[str]:
         return list(vr.run(system, train.partition(3, seed=1), test, seed=1).labels)
 
 
-def test_only_systems_of_peers_are_deployed_so(tmp_path: Path) -> None:
-    """Others are refused with a sentence."""
+def test_only_systems_of_peers_can_be_deployed(tmp_path: Path) -> None:
+    """Other systems are refused with a sentence."""
     command = ["deploy", "peers", "wine", "--protocol", "treewalk", "--out", str(tmp_path / "out")]
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
@@ -206,7 +206,7 @@ def test_only_systems_of_peers_are_deployed_so(tmp_path: Path) -> None:
 
 
 class _WithServer(vr.PrivateKNN):
-    """A system whose parties do not all hold rows."""
+    """A system in which some parties hold no rows."""
 
     @override
     def membership(self, facts: vr.Facts) -> Any:
@@ -214,7 +214,7 @@ class _WithServer(vr.PrivateKNN):
 
 
 def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parameters are a constructor's; it passes a search, a clone, a pickle and a `vr.run`."""
+    """Its parameters are constructor arguments; it can be searched, cloned, pickled and run."""
     monkeypatch.syspath_prepend(site)
     system = vr.find_system("private-mean")
     kind = classifier_of(system)
@@ -252,7 +252,7 @@ def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ids=lambda each: each.name,
 )
 def test_each_system_is_an_estimator(system: vr.System) -> None:
-    """Each system is an estimator, with the parameters of the system."""
+    """Each system has an estimator with its parameters."""
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     ranges = (train.features.ranges.lows, train.features.ranges.highs)
     estimator = vr.as_classifier(system, ranges=ranges)
@@ -263,7 +263,7 @@ def test_each_system_is_an_estimator(system: vr.System) -> None:
 
 @pytest.mark.slow
 def test_its_role_is_tested_by_the_pytest_plugin(site: Path, tmp_path: Path) -> None:
-    """The fixture `run_protocol` plays what the setup's play says, on all runtimes."""
+    """The fixture `run_protocol` plays the setup's play, on all runtimes."""
     (tmp_path / "pytest.ini").write_text(f"[pytest]\nveilring_runtimes = {' '.join(RUNTIMES)}\n")
     (tmp_path / "test_mean.py").write_text(
         """

@@ -1,4 +1,4 @@
-"""Both generators that mechanisms run on, and the test that compares draws with a law."""
+"""Both generators for mechanisms, and the test that compares draws with a law."""
 
 import math
 from collections.abc import Callable
@@ -19,17 +19,17 @@ LEAST_EXPECTED = 50.0
 
 
 def seeded(*name: str | int) -> np.random.Generator:
-    """Return PCG64-DXSM, as simulations have it."""
+    """Return PCG64-DXSM, the generator of simulations."""
     return Streams(20_07).generator(*name)
 
 
 def cryptographic(key: int = 1) -> np.random.Generator:
-    """Return ChaCha20, as deployments have it, but with a known key."""
+    """Return ChaCha20, the generator of deployments, with a known key."""
     return np.random.Generator(ChaCha(key=key, rounds=20))
 
 
 def scripted(*calls: NDArray[np.integer]) -> np.random.Generator:
-    """Return what gives these whole numbers, one array a call, whatever is asked for."""
+    """Return a generator of the given whole numbers, one array per call, for any request."""
     return cast("np.random.Generator", _Scripted(*calls))
 
 
@@ -42,7 +42,7 @@ class _Scripted:
 
 
 def spelling(x: Fraction) -> np.random.Generator:
-    """Return what gives the bits of `x`, in [0, 1): first 53 of them as a float, then 32 a call."""
+    """Return a generator of the bits of `x` in [0, 1): first 53 as a float, then 32 per call."""
     return cast("np.random.Generator", _Spelling(x))
 
 

@@ -1,4 +1,4 @@
-"""Coins: exact by enumeration of all their bits, and as frequent as they should be."""
+"""Coins: exact by enumeration of all their bits, and statistically correct."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ from veilring.privacy.exact import Dyadic
 
 
 @given(st.integers(1, 2**8 - 1))
-def test_a_coin_shows_heads_for_so_many_of_all_bits(numerator: int) -> None:
+def test_a_coin_shows_heads_for_its_numerator_of_all_bits(numerator: int) -> None:
     """Over all 256 values of the bits, exactly `numerator` give heads."""
     rng = scripted(np.arange(256, dtype=np.uint8))
     assert bernoulli(Dyadic(numerator, 8), 256, rng).sum() == numerator
 
 
 @given(st.integers(0, 2**8))
-def test_a_packed_coin_shows_heads_for_so_many_of_all_bits(numerator: int) -> None:
+def test_a_packed_coin_shows_heads_for_its_numerator_of_all_bits(numerator: int) -> None:
     """Over all 256 values of their eight bits, exactly `numerator` packed coins give heads."""
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
     slices = [np.packbits(bits[:, place]).view(np.uint64) for place in range(8)]
@@ -40,7 +40,7 @@ def test_a_packed_coin_shows_heads_for_so_many_of_all_bits(numerator: int) -> No
 def test_coins_are_as_frequent_as_their_probability(
     p: Dyadic, generator: Callable[[], np.random.Generator]
 ) -> None:
-    """Heads in 400,000 single and in as many packed coins pass an exact binomial test."""
+    """Heads in 400,000 single and 400,000 packed coins pass an exact binomial test."""
     rng, trials = generator(), 400_000
     packed = np.unpackbits(packed_bernoulli(p, 400, 1000, rng))
     for heads in (bernoulli(p, trials, rng).sum(), packed.sum()):
@@ -48,7 +48,7 @@ def test_coins_are_as_frequent_as_their_probability(
 
 
 def test_rare_heads_are_everywhere() -> None:
-    """Heads that only the tenth bit or a later one decides fall into each part of a row alike."""
+    """Heads decided only by the tenth bit or later fall into each part of a row alike."""
     for p in (Dyadic(3, 11), Dyadic(2**9 + 1, 20)):
         packed = packed_bernoulli(p, 1, 64 * 2**15, seeded("everywhere", p.bits))
         heads = np.unpackbits(packed).reshape(16, -1).sum(axis=1)
@@ -73,7 +73,7 @@ def test_neighbouring_packed_coins_are_independent() -> None:
 
 @given(st.integers(0, 5), st.integers(0, 70), st.integers(0, 2**12))
 def test_padding_bits_are_zero(rows: int, columns: int, numerator: int) -> None:
-    """A row takes as few bytes as it can, and its last bits are 0 even when every coin is heads."""
+    """A row takes the minimum number of bytes, and padding is 0 even if every coin is heads."""
     packed = packed_bernoulli(Dyadic(numerator, 12), rows, columns, seeded(rows, columns))
     assert packed.shape == (rows, -(-columns // 8))
     bits = np.unpackbits(packed, axis=1) if packed.size else np.zeros((rows, columns), np.uint8)
@@ -83,7 +83,7 @@ def test_padding_bits_are_zero(rows: int, columns: int, numerator: int) -> None:
 
 
 def test_certain_coins_take_no_randomness() -> None:
-    """Probability 0 and 1 give what they say and leave the generator where it was."""
+    """Probabilities 0 and 1 give constant results and leave the generator unchanged."""
     rng = seeded("certain")
     before = rng.bit_generator.state
     assert bernoulli(Dyadic(4, 2), (2, 3), rng).all()

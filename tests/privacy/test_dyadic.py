@@ -1,4 +1,4 @@
-"""Binary probabilities: rounded in the direction that was asked for, and exact from there on."""
+"""Binary probabilities: rounded in the requested direction, then exact."""
 
 from fractions import Fraction
 
@@ -23,7 +23,7 @@ def test_a_probability_is_between_its_neighbours(x: float | Fraction, bits: int)
 
 
 @given(PROBABILITIES, BITS)
-def test_the_complement_is_what_is_left(x: float | Fraction, bits: int) -> None:
+def test_the_complement_adds_up_to_one(x: float | Fraction, bits: int) -> None:
     """A probability and its complement add up to exactly 1."""
     p = Dyadic.floor(x, bits)
     assert p.fraction + p.complement.fraction == 1
@@ -33,15 +33,15 @@ def test_the_complement_is_what_is_left(x: float | Fraction, bits: int) -> None:
 @pytest.mark.parametrize(
     ("numerator", "bits"), [(-1, 3), (9, 3), (0, -1), (0, 65), (2**64 + 1, 64)]
 )
-def test_what_is_no_probability_is_refused(numerator: int, bits: int) -> None:
+def test_an_invalid_probability_is_refused(numerator: int, bits: int) -> None:
     """A numerator outside [0, 2**bits] and more bits than a word are refused."""
     with pytest.raises(InputError, match=r"numerator|bits"):
         Dyadic(numerator, bits)
 
 
 @pytest.mark.parametrize("x", [-1e-9, 1.0000001, float("nan"), Fraction(-1, 3)])
-def test_what_is_outside_is_not_rounded_in(x: float | Fraction) -> None:
-    """A number that is no probability is refused in both directions."""
+def test_values_outside_are_not_rounded_in(x: float | Fraction) -> None:
+    """A number outside [0, 1] is refused in both directions."""
     for rounded in (Dyadic.floor, Dyadic.ceil):
         with pytest.raises(InputError, match="x is"):
             rounded(x, 16)

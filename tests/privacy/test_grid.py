@@ -1,4 +1,4 @@
-"""Grids: what rounding does to a sensitivity."""
+"""Grids: the effect of rounding on sensitivity."""
 
 import math
 from fractions import Fraction
@@ -18,7 +18,9 @@ STEPS = st.integers(-20, 6).map(lambda power: 2.0**power)
 
 
 @given(VECTORS, STEPS)
-def test_rounding_to_the_nearest_costs_what_is_said(pair: np.ndarray, step: float) -> None:
+def test_rounding_to_the_nearest_costs_the_stated_sensitivity(
+    pair: np.ndarray, step: float
+) -> None:
     """Two vectors are at most `sensitivity(their distance)` steps apart, in both norms."""
     grid = PublicGrid(step)
     apart = [Fraction(a) - Fraction(b) for a, b in pair.tolist()]
@@ -31,7 +33,7 @@ def test_rounding_to_the_nearest_costs_what_is_said(pair: np.ndarray, step: floa
 
 
 def test_the_cost_of_rounding_is_reached() -> None:
-    """Nearly equal vectors in nine dimensions can be three steps apart, and 3 is what is said."""
+    """Nearly equal vectors in nine dimensions can be three steps apart, and the bound is 3."""
     grid = PublicGrid(0.25)
     low, high = np.full(9, 0.1249), np.full(9, 0.1251)
     assert np.linalg.norm(grid.nearest(low) - grid.nearest(high)) == 3
@@ -39,21 +41,21 @@ def test_the_cost_of_rounding_is_reached() -> None:
 
 
 def test_steps_are_read_back_exactly() -> None:
-    """Whole steps survive the way to real numbers and back."""
+    """Whole steps survive the conversion to real numbers and back."""
     grid, steps = PublicGrid(2.0**-16), np.arange(-(10**6), 10**6, 997)
     assert np.array_equal(grid.nearest(grid.values(steps)), steps)
 
 
 @pytest.mark.parametrize("step", [0.0, -0.5, 0.3, math.inf, math.nan])
 def test_steps_are_powers_of_two(step: float) -> None:
-    """Any other step would be inexact, and is refused."""
+    """Other steps would be inexact and are refused."""
     with pytest.raises(InputError, match="power of two"):
         PublicGrid(step)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300, 2.0**54])
-def test_what_is_not_on_the_grid_is_refused_unseen(value: float) -> None:
-    """Values that no whole number of steps stands for are refused, and not shown."""
+def test_values_off_the_grid_are_refused_unseen(value: float) -> None:
+    """Values that are not a whole number of steps are refused and not shown."""
     for grid in (PublicGrid(1.0), PublicGrid(2.0**-60)):
         with pytest.raises(InputError, match="must be finite") as refusal:
             grid.nearest(np.array([0.0, value]))

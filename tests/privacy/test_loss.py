@@ -1,4 +1,4 @@
-"""Losses of finite laws: closed forms, and rounding that errs on the safe side only."""
+"""Losses of finite laws: closed forms, and rounding only in the safe direction."""
 
 import math
 from decimal import Decimal, localcontext
@@ -23,13 +23,13 @@ RATIOS = st.fractions(1, 10**30, max_denominator=2**70)
 
 
 def decimals(x: Fraction) -> Decimal:
-    """Return a fraction in the current context."""
+    """Return a fraction as a decimal in the current context."""
     return Decimal(x.numerator) / Decimal(x.denominator)
 
 
 @given(RATIOS)
 def test_a_logarithm_is_never_rounded_down(ratio: Fraction) -> None:
-    """`log_ceil` is at least the logarithm with 150 digits, and one of two floats next to it."""
+    """`log_ceil` is at least the logarithm at 150 digits, and one of its two nearest floats."""
     with localcontext(prec=150):
         truth = decimals(ratio).ln()
         bound = log_ceil(ratio)
@@ -37,7 +37,7 @@ def test_a_logarithm_is_never_rounded_down(ratio: Fraction) -> None:
         assert Decimal(math.nextafter(math.nextafter(bound, -1), -1)) < truth or bound == 0
 
 
-def test_the_smallest_losses_are_seen() -> None:
+def test_the_smallest_losses_are_not_zero() -> None:
     """Two weights of 64 bits that differ by 1 have a loss of 2**-64, not 0."""
     assert log_ceil(Fraction(2**64, 2**64 - 1)) == pytest.approx(2.0**-64, rel=1e-15)
     assert log_ceil(Fraction(1)) == 0.0
@@ -45,7 +45,7 @@ def test_the_smallest_losses_are_seen() -> None:
 
 @given(st.fractions(-700, 700, max_denominator=2**60) | st.floats(-700, 700))
 def test_exponentials_are_enclosed(x: float | Fraction) -> None:
-    """The truth, computed with 150 digits, is between two fractions that differ by 1e-50 of it."""
+    """The exact value, at 150 digits, is between two fractions that differ by 1e-50 of it."""
     low, high = exp_floor(x), exp_ceil(x)
     with localcontext(prec=150):
         truth = decimals(Fraction(x)).exp()
@@ -55,7 +55,7 @@ def test_exponentials_are_enclosed(x: float | Fraction) -> None:
 
 @given(st.floats(0.01, 8), st.integers(8, 64))
 def test_optimised_unary_encoding_keeps_its_budget(epsilon: float, bits: int) -> None:
-    """With p = 1/2 and q rounded up, the exact loss is at most epsilon, and nears it with bits."""
+    """With p = 1/2 and q rounded up, the exact loss is at most epsilon, and approaches it."""
     q = Dyadic.ceil(1 / (1 + exp_floor(epsilon)), bits)
     spent = unary_epsilon(Dyadic(1, 1), q)
     assert spent <= epsilon
@@ -64,7 +64,7 @@ def test_optimised_unary_encoding_keeps_its_budget(epsilon: float, bits: int) ->
 
 @given(st.integers(1, 2**16 - 1), st.integers(1, 2**16 - 1))
 def test_a_unary_encoding_loses_what_its_two_bits_lose(a: int, b: int) -> None:
-    """The loss of two bits, taken as a law on four outcomes, is that of the closed form."""
+    """The loss of two bits, as a law on four outcomes, equals the closed form."""
     assume(a >= b)
     p, q = Fraction(a, 2**16), Fraction(b, 2**16)
     law = [own * other for own in (p, 1 - p) for other in (q, 1 - q)]
@@ -73,13 +73,13 @@ def test_a_unary_encoding_loses_what_its_two_bits_lose(a: int, b: int) -> None:
 
 
 def test_randomised_response_has_its_textbook_loss() -> None:
-    """A coin of 3/4 against one of 1/4 loses ln 3; equal coins lose nothing."""
+    """Coins of 3/4 and 1/4 have a loss of ln 3; equal coins have none."""
     p, q = Dyadic(3, 2), Dyadic(1, 2)
     assert epsilon_of(p, q) == epsilon_of(q, p) == pytest.approx(math.log(3), rel=1e-15)
     assert epsilon_of(p, Fraction(3, 4)) == 0.0
 
 
-def test_what_only_one_input_can_show_costs_everything() -> None:
+def test_an_outcome_of_only_one_input_costs_everything() -> None:
     """An outcome that is impossible for one of two inputs makes the loss infinite."""
     assert epsilon_of(Dyadic(1, 1), Dyadic(1, 0)) == math.inf
     assert unary_epsilon(Fraction(1), Fraction(1, 2)) == math.inf
@@ -87,7 +87,7 @@ def test_what_only_one_input_can_show_costs_everything() -> None:
     assert loss((Fraction(0), Fraction(1)), (Fraction(0), Fraction(1))) == 0.0
 
 
-def test_what_is_no_pair_of_laws_is_refused() -> None:
+def test_an_invalid_pair_of_laws_is_refused() -> None:
     """Laws of different lengths, negative entries and a p below its q are refused."""
     with pytest.raises(InputError, match="length"):
         loss((Fraction(1),), (Fraction(1, 2), Fraction(1, 2)))

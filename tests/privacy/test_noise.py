@@ -1,4 +1,4 @@
-"""Discrete Laplace and Gaussian noise: their laws, their exact paths, and their real losses."""
+"""Discrete Laplace and Gaussian noise: their laws, exact paths and exact losses."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ LAWS = {
 
 
 def counted(draws: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
-    """Return how often each whole number from `-reach` to `reach` was drawn."""
+    """Return the number of draws of each whole number from `-reach` to `reach`."""
     inside = draws[np.abs(draws) <= reach]
     return np.bincount(inside + reach, minlength=2 * reach + 1)
 
@@ -56,8 +56,8 @@ def test_noise_follows_its_law(
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_each_draw_can_have_a_scale_of_its_own(name: str) -> None:
-    """An array of scales gives each column the law of its own scale."""
+def test_each_draw_can_have_its_own_scale(name: str) -> None:
+    """An array of scales gives each column the law of its scale."""
     draw, pmf = LAWS[name]
     scales = np.array([0.5, 3.0, 11.0])
     draws = draw(scales, (60_000, 3), seeded("columns", name))
@@ -68,7 +68,7 @@ def test_each_draw_can_have_a_scale_of_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("scale", [0.01, 0.7, 5, Fraction(1000, 7), 2.0**20])
 def test_floats_decide_as_exact_numbers_do(scale: float | Fraction) -> None:
-    """The same random bits give the same geometric numbers when no float is trusted."""
+    """The same random bits give the same geometric numbers on the exact path."""
     quick = geometric(scale, 1500, seeded("inverse", str(scale)))
     exact = geometric(scale, 1500, seeded("inverse", str(scale)), slack=0.9)
     assert np.array_equal(quick, exact)
@@ -78,7 +78,7 @@ def test_floats_decide_as_exact_numbers_do(scale: float | Fraction) -> None:
 def test_gaussian_proposals_are_judged_as_exact_numbers_judge_them(
     sigma: Scale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same random bits give the same Gaussian noise when no float is trusted."""
+    """The same random bits give the same Gaussian noise on the exact path."""
     quick = discrete_gaussian(sigma, (200, 3), seeded("judged"))
     trusting_none = partial(bernoulli_exp, slack=2.0)
     monkeypatch.setattr("veilring.privacy.noise.bernoulli_exp", trusting_none)
@@ -96,7 +96,7 @@ def test_doubtful_draws_follow_the_law_too() -> None:
 
 
 def test_coins_of_any_exponent_are_exact() -> None:
-    """Coins of e**-gamma are the same from floats and from exact numbers, and certain for 0."""
+    """Coins of e**-gamma agree in floats and exact arithmetic, and are certain for 0."""
     numerators = np.arange(1200, dtype=np.float64) % 60
     unit = Fraction(3, 20)
 
@@ -112,8 +112,8 @@ def test_coins_of_any_exponent_are_exact() -> None:
 
 @pytest.mark.parametrize("bits", [40, 53, 54, 85, 117, 150])
 @pytest.mark.parametrize("gamma", [Fraction(1, 7), Fraction(1), Fraction(50)])
-def test_a_number_next_to_its_threshold_is_judged_rightly(gamma: Fraction, bits: int) -> None:
-    """Numbers that differ from e**-gamma far behind a float's last bit fall on the right side."""
+def test_a_number_next_to_its_threshold_is_decided_correctly(gamma: Fraction, bits: int) -> None:
+    """Numbers that differ from e**-gamma far beyond a float's last bit are decided correctly."""
     threshold = (exp_floor(-gamma) + exp_ceil(-gamma)) / 2
     for side in (-1, 1):
         number = threshold + side * Fraction(1, 2**bits) * threshold
@@ -122,7 +122,7 @@ def test_a_number_next_to_its_threshold_is_judged_rightly(gamma: Fraction, bits:
         assert geometric(1 / gamma, 1, spelling(number)).tolist() == [int(side < 0)]
 
 
-def test_numpy_is_as_exact_as_is_relied_on() -> None:
+def test_numpy_is_as_exact_as_assumed() -> None:
     """NumPy's `exp` and `log` are accurate to 48 bits, compared with 40-digit values."""
     rng = seeded("numpy")
     powers = np.concatenate([-np.logspace(-17, 2.8, 1500), -60 * rng.random(1500)])
@@ -155,7 +155,7 @@ def test_variances_are_those_of_the_laws(scale: float) -> None:
 
 @given(st.floats(0.1, 100), st.integers(1, 5))
 def test_laplace_noise_loses_no_more_than_it_claims(scale: float, shift: int) -> None:
-    """No outcome is more than e**(shift / scale) times as likely as it is for a shifted input."""
+    """No outcome is more than e**(shift / scale) times as likely as for a shifted input."""
     reach = math.ceil(300 * scale)
     k = np.arange(-reach, reach + 1)
     ratio = np.log(discrete_laplace_pmf(k, scale)) - np.log(discrete_laplace_pmf(k - shift, scale))
@@ -183,7 +183,7 @@ def test_gaussian_noise_loses_no_more_than_it_claims(
 
 @pytest.mark.parametrize("scale", [0, -1.0, math.inf, math.nan, 2.0**41, 2.0**-21])
 def test_scales_out_of_range_are_refused(scale: float) -> None:
-    """Scales that are no number in [2**-20, 2**40] are refused, alone or in an array."""
+    """Scales outside [2**-20, 2**40] are refused, alone or in an array."""
     for draw, _ in LAWS.values():
         with pytest.raises(InputError, match=r"scale|sigma"):
             draw(scale, 3, seeded())
@@ -192,7 +192,7 @@ def test_scales_out_of_range_are_refused(scale: float) -> None:
 
 
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian, geometric])
-def test_scales_that_fit_no_draws_are_refused(draw: Callable[..., object]) -> None:
-    """An array of another shape than the draws is named by its shape."""
+def test_scales_of_another_shape_are_refused(draw: Callable[..., object]) -> None:
+    """The error names the shape of scales that differs from that of the draws."""
     with pytest.raises(InputError, match=r"has the shape \(2,\), which does not fit \(4, 3\)"):
         draw(np.array([1.0, 2.0]), (4, 3), seeded())

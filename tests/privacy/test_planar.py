@@ -13,7 +13,7 @@ ALARM = 1e-6
 
 
 def test_it_has_its_law_on_a_coarse_grid() -> None:
-    """Draws at scale 1.5 pass a chi-square test against e^(-|v| / scale) on each point of the grid.
+    """Draws at scale 1.5 pass a chi-square test against e^(-|v| / scale) at each grid point.
 
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
@@ -45,8 +45,8 @@ def test_on_a_fine_grid_it_is_the_planar_law() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, None])
-def test_any_generator_will_do(seed: int | None) -> None:
-    """Seeded and cryptographic generators both give as many points as were asked for."""
+def test_any_generator_works(seed: int | None) -> None:
+    """Seeded and cryptographic generators both give the requested number of points."""
     draws = planar_laplace(10.0, 1000, Streams(seed).generator("any"))
     assert draws.shape == (1000, 2)
     assert draws.dtype == np.int64

@@ -1,4 +1,4 @@
-"""Poisson and Skellam noise: their laws, their exact path, and what shares of it add up to."""
+"""Poisson and Skellam noise: their laws, exact paths and sums of shares."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ MEANS = (1, Fraction(7, 3), 4.5, 19, 300.7)
 @settings(max_examples=15)
 @given(st.floats(SKELLAM_VARIANCE_MIN, 5000))
 def test_probabilities_are_scipys(variance: float) -> None:
-    """The law is SciPy's, sums to 1, and has the variance that it is named by."""
+    """The law is SciPy's, sums to 1, and has the stated variance."""
     k = np.arange(-math.ceil(12 * math.sqrt(variance)) - 60, 1)
     law = skellam_pmf(k, variance)
     assert law == pytest.approx(stats.skellam.pmf(k, variance / 2, variance / 2), abs=1e-12)
@@ -70,15 +70,15 @@ def test_shares_of_skellam_noise_add_up_exactly(parties: int) -> None:
     ("mean", "draws"), [(1, 300), (Fraction(7, 3), 300), (40.25, 300), (3000, 300), (2.0**32, 3)]
 )
 def test_floats_decide_as_exact_numbers_do(mean: float | Fraction, draws: int) -> None:
-    """The same random bits give the same draws when no float is trusted."""
+    """The same random bits give the same draws on the exact path."""
     quick = poisson(mean, draws, seeded("poisson", str(mean)))
     exact = poisson(mean, draws, seeded("poisson", str(mean)), slack=1.0)
     assert np.array_equal(quick, exact)
 
 
 @pytest.mark.parametrize("mean", [1, 1.5, Fraction(16, 3), 15.9, 100, 2.0**20, 2.0**32])
-def test_floats_are_as_exact_as_is_relied_on(mean: float | Fraction) -> None:
-    """A chance in floats is nearer to its exact bounds than where floats stop deciding."""
+def test_floats_are_as_exact_as_assumed(mean: float | Fraction) -> None:
+    """A float's probability is closer to the exact bounds than the margin for floats."""
     law = PoissonLaw.of(Fraction(mean))
     step = max(1, law.scale // 40)
     x = np.arange(-4 * law.scale, 4 * law.scale + 1, step)[:: 1 + (law.scale > 10_000) * 40]
@@ -92,7 +92,7 @@ def test_floats_are_as_exact_as_is_relied_on(mean: float | Fraction) -> None:
 @settings(max_examples=25)
 @given(st.floats(1, 400))
 def test_no_proposal_is_ever_too_rare(mean: float) -> None:
-    """No number is accepted with a chance above 1, and the likeliest with nearly 1."""
+    """No number is accepted with a probability above 1, and the likeliest with nearly 1."""
     law = PoissonLaw.of(Fraction(mean))
     reach = 4 * law.scale + 20
     chances = [law.bounds(x, 40)[1] for x in range(-reach, reach + 1)]
@@ -103,7 +103,7 @@ def test_no_proposal_is_ever_too_rare(mean: float) -> None:
 
 @pytest.mark.parametrize("variance", [1.9, 0, -3.0, math.nan, math.inf, SKELLAM_VARIANCE_MAX * 2])
 def test_variances_out_of_range_are_refused(variance: float) -> None:
-    """A variance outside of 2 to 2**33, or a mean outside of its half, is refused."""
+    """A variance outside 2 to 2**33, or a mean outside half of it, is refused."""
     for call in (lambda: skellam(variance, 3, seeded()), lambda: skellam_pmf([0], variance)):
         with pytest.raises(InputError, match="variance is"):
             call()

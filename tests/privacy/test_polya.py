@@ -1,4 +1,4 @@
-"""Pólya noise: its law, its exact path, and what shares of it add up to."""
+"""Pólya noise: its law, exact path and sums of shares."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ LAWS: tuple[tuple[float | Fraction, float | Fraction], ...] = (
 @settings(max_examples=30)
 @given(st.floats(1e-3, 4), st.floats(0.02, 500))
 def test_probabilities_are_scipys(exponent: float, scale: float) -> None:
-    """The law is SciPy's negative binomial one."""
+    """The law is SciPy's negative binomial law."""
     k = np.arange(int(20 * scale) + 5)
     known = stats.nbinom.pmf(k, exponent, -math.expm1(-1 / scale))
     seen = known > 1e-200
@@ -100,15 +100,15 @@ def test_differences_have_the_law_of_the_convolution(
     ids=str,
 )
 def test_floats_decide_as_exact_numbers_do(exponent: float | Fraction, scale: float) -> None:
-    """The same random bits give the same draws when no float is trusted."""
+    """The same random bits give the same draws on the exact path."""
     quick = polya(exponent, scale, 500, seeded("polya", str(scale)))
     exact = polya(exponent, scale, 500, seeded("polya", str(scale)), slack=2.0**60)
     assert np.array_equal(quick, exact)
 
 
 @pytest.mark.parametrize("bits", [40, 52, 53, 54, 85, 117, 150])
-def test_a_number_next_to_its_threshold_is_judged_rightly(bits: int) -> None:
-    """Numbers that differ from P[at least 2] far behind a float's last bit fall on both sides."""
+def test_a_number_next_to_its_threshold_is_decided_correctly(bits: int) -> None:
+    """Numbers that differ from P[at least 2] far beyond a float's last bit fall correctly."""
     a, scale = Fraction(1, 2), Fraction(3)
     q = [bound(Fraction(-1, 3)) for bound in (exp_floor, exp_ceil)]
     q_mean = (q[0] + q[1]) / 2
@@ -120,8 +120,8 @@ def test_a_number_next_to_its_threshold_is_judged_rightly(bits: int) -> None:
         assert polya(a, scale, 1, spelling(number)).tolist() == [2 if side < 0 else 1]
 
 
-def test_the_least_number_of_all_goes_on_beyond_the_table() -> None:
-    """A number below all entries of the table is settled by its further bits."""
+def test_the_smallest_number_continues_beyond_the_table() -> None:
+    """A number below all table entries is decided by its further bits."""
     drawn = polya(0.5, 1, 1, spelling(Fraction(1, 2**80)))
     tail = stats.nbinom.sf(drawn[0] - np.array([1, 0]), 0.5, -math.expm1(-1))
     assert tail[0] > 2.0**-80 > tail[1]
@@ -138,7 +138,7 @@ def test_the_least_number_of_all_goes_on_beyond_the_table() -> None:
         (1, 0, "scale is 0"),
     ],
 )
-def test_what_has_no_law_is_refused(exponent: float, scale: float, message: str) -> None:
+def test_invalid_parameters_are_refused(exponent: float, scale: float, message: str) -> None:
     """Exponents and scales out of range are refused."""
     with pytest.raises(InputError, match=message):
         polya(exponent, scale, 3, seeded())

@@ -1,4 +1,4 @@
-"""Bounds of probabilities: against another library, and how often they are wrong."""
+"""Bounds of probabilities, compared with SciPy, and their error rate."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from veilring.privacy.tails import proportion_bounds
 @pytest.mark.parametrize("runs", [1, 10, 100_000])
 @pytest.mark.parametrize("alarm", [2.5e-9, 1e-3, 0.3])
 def test_bounds_are_the_ends_of_exact_intervals(runs: int, alarm: float) -> None:
-    """They are SciPy's exact intervals, from no run to all."""
+    """The bounds are SciPy's exact intervals, for all counts from none to all."""
     counts = np.unique([0, 1, runs // 3, runs - 1, runs])
     found = proportion_bounds(counts, runs, alarm)
     for count, low, high in zip(counts.tolist(), *found, strict=True):
@@ -18,8 +18,8 @@ def test_bounds_are_the_ends_of_exact_intervals(runs: int, alarm: float) -> None
         assert (low, high) == pytest.approx((exact.low, exact.high), rel=1e-6)
 
 
-def test_a_bound_is_wrong_no_oftener_than_it_says() -> None:
-    """Summed over the exact binomial law, either bound misses at most at the alarm rate."""
+def test_a_bound_misses_at_most_at_its_rate() -> None:
+    """Summed over the exact binomial law, each bound misses at most at the alarm rate."""
     runs, alarm = 50, 0.05
     counts = np.arange(runs + 1)
     low, high = proportion_bounds(counts, runs, alarm)

@@ -1,4 +1,4 @@
-"""Randomised response: its law by enumeration, and never more loss than was asked for."""
+"""Randomised response: its law by enumeration, and a loss within the budget."""
 
 import math
 from collections.abc import Callable
@@ -29,8 +29,8 @@ def test_each_report_has_exactly_its_weight(
 
 
 @given(st.floats(0.001, 40), st.integers(2, 2**20))
-def test_a_law_spends_what_it_may_and_no_more(epsilon: float, domain: int) -> None:
-    """The exact loss is at most epsilon, and what the 63 bits leave below it is small."""
+def test_a_law_spends_at_most_its_budget(epsilon: float, domain: int) -> None:
+    """The exact loss is at most epsilon, and close to it with 63 bits."""
     law = ResponseLaw.spending(epsilon, domain)
     assert Fraction(law.own, law.other) <= exp_floor(epsilon)
     assert law.epsilon <= epsilon
@@ -42,7 +42,7 @@ def test_a_law_spends_what_it_may_and_no_more(epsilon: float, domain: int) -> No
 
 @given(st.integers(2, 6), st.floats(0.1, 5))
 def test_the_loss_of_any_two_values_is_the_one_reported(domain: int, epsilon: float) -> None:
-    """The whole laws of two values, as fractions, lose exactly `law.epsilon`."""
+    """The full laws of any two values, as fractions, have the loss `law.epsilon`."""
     law = ResponseLaw.spending(epsilon, domain)
     one, other = ([law.p if x == value else law.q for x in range(domain)] for value in (0, 1))
     assert loss(one, other) == law.epsilon
@@ -61,13 +61,13 @@ def test_reports_follow_their_law(generator: Callable[[], np.random.Generator]) 
 
 
 def test_two_values_are_warners_coin() -> None:
-    """With two values the truth is told with probability e**epsilon / (1 + e**epsilon)."""
+    """With two values the true one is reported with probability e**epsilon / (1 + e**epsilon)."""
     law = ResponseLaw.spending(math.log(3), 2)
     assert float(law.p) == pytest.approx(0.75, rel=1e-15)
 
 
-def test_what_is_no_law_is_refused() -> None:
-    """Domains of one value, weights that favour lies, totals beyond 63 bits, and false budgets."""
+def test_an_invalid_law_is_refused() -> None:
+    """Domains of one value, weights that favour lies, totals beyond 63 bits, and bad budgets."""
     for fields in ((1, 1, 1), (3, 1, 2), (3, 1, 0), (3, 2**63, 1)):
         with pytest.raises(InputError, match=r"domain|other"):
             ResponseLaw(*fields)
@@ -80,14 +80,14 @@ def test_what_is_no_law_is_refused() -> None:
         ResponseLaw.spending(1.0, 2**63)
 
 
-def test_a_tiny_budget_buys_nothing() -> None:
-    """Weights are equal where the exponential of a budget does not differ from 1."""
+def test_a_tiny_budget_gives_equal_weights() -> None:
+    """Weights are equal if the exponential of the budget equals 1 in floats."""
     law = ResponseLaw.spending(1e-300, 4)
     assert (law.own, law.epsilon) == (law.other, 0.0)
 
 
 def test_values_outside_the_domain_are_refused_unseen() -> None:
-    """A value that is not in the domain is refused, and the error does not show it."""
+    """A value outside the domain is refused, and the error does not show it."""
     law = ResponseLaw(4, 3, 1)
     for value in (-77, 4, 77):
         with pytest.raises(InputError, match="values must be from 0 to") as refusal:

@@ -1,4 +1,4 @@
-"""Choosing by score: laws from enumerated coins and orders, and their real privacy loss."""
+"""Selection by score: laws from enumerated coins and orders, and exact privacy losses."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ BASE = Fraction(3, 2)
 
 
 def flipped(scores: tuple[int, ...]) -> list[Fraction]:
-    """Return the law of permute-and-flip as McKenna and Sheldon wrote it, order by order."""
+    """Return the law of permute-and-flip as defined by McKenna and Sheldon, order by order."""
     p = [BASE ** (score - max(scores)) for score in scores]
     law = [Fraction(0)] * len(p)
     for order in permutations(range(len(p))):
@@ -57,7 +57,7 @@ EXACT = {"exponential": weighted, "permute and flip": flipped}
 @pytest.mark.parametrize("name", MECHANISMS)
 @given(scores=st.lists(st.integers(-9, 9), min_size=1, max_size=6))
 def test_probabilities_are_those_of_the_definition(name: str, scores: list[int]) -> None:
-    """Closed forms agree with laws that are added up as fractions, coin by coin."""
+    """Closed forms agree with laws summed as fractions, coin by coin."""
     epsilon = 2 * math.log(BASE)
     exact = np.array([[float(p) for p in EXACT[name](tuple(scores))]])
     law = MECHANISMS[name][1](np.array([scores]), epsilon)
@@ -70,7 +70,7 @@ def test_probabilities_are_those_of_the_definition(name: str, scores: list[int])
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_choosing_loses_no_more_than_it_claims(name: str) -> None:
-    """Exactly: one step of any scores costs epsilon; half of it if all move the same way."""
+    """One step of any scores costs epsilon, or half of it if all scores move the same way."""
     for scores in product(range(4), repeat=3):
         law = EXACT[name](scores)
         for step in product((-1, 0, 1), repeat=3):
@@ -123,7 +123,7 @@ def test_eighty_rows_against_twenty() -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_floats_decide_as_exact_numbers_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same random bits give the same choices when no float is trusted."""
+    """The same random bits give the same choices on the exact path."""
     scores = seeded("scores").integers(-50, 50, (300, 8))
     choose = partial(MECHANISMS[name][0], scores, np.linspace(0.001, 3, 300), sensitivity=3)
     quick = choose(seeded("exact"))
@@ -134,8 +134,8 @@ def test_floats_decide_as_exact_numbers_do(name: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("bits", [40, 53, 54, 85, 117, 150])
-def test_a_number_next_to_a_boundary_is_judged_rightly(bits: int) -> None:
-    """Numbers that differ from the end of an interval behind a float's last bit fall right."""
+def test_a_number_next_to_a_boundary_is_decided_correctly(bits: int) -> None:
+    """Numbers that differ from an interval's end beyond a float's last bit fall correctly."""
     first, second = exp_floor(-1), exp_ceil(Fraction(-5, 2))
     total = first + second + 1
     for candidate, boundary in ((0, first / total), (1, (first + second) / total)):
@@ -147,7 +147,7 @@ def test_a_number_next_to_a_boundary_is_judged_rightly(bits: int) -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_hopeless_candidates_do_no_harm(name: str) -> None:
-    """Scores as far apart as they may be choose the best, and a single candidate is chosen."""
+    """Scores at the maximum distance choose the best; a single candidate is always chosen."""
     draw, law = MECHANISMS[name]
     scores = np.array([[2**52, -(2**52)]] * 50)
     assert not draw(scores, 5.0, seeded()).any()
@@ -171,16 +171,16 @@ def test_hopeless_candidates_do_no_harm(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_what_has_no_law_is_refused(
+def test_invalid_parameters_are_refused(
     name: str, scores: NDArray[np.int64], epsilon: float, sensitivity: int, field: str
 ) -> None:
-    """Scores, budgets and sensitivities out of range are refused, naming which it was."""
+    """Scores, budgets and sensitivities out of range are refused by name."""
     with pytest.raises(InputError, match=f"^{field}"):
         MECHANISMS[name][0](scores, epsilon, seeded(), sensitivity=sensitivity)
 
 
 @pytest.mark.parametrize("law", [law for _, law in MECHANISMS.values()], ids=MECHANISMS)
 def test_narrow_scores_are_as_far_apart_as_wide_ones(law: Law) -> None:
-    """Scores of 8 bits whose differences need more have the law of the same scores in 64 bits."""
+    """8-bit scores with larger differences have the law of the same scores in 64 bits."""
     scores = np.array([[100, -100, 0]], dtype=np.int8)
     np.testing.assert_array_equal(law(scores, 0.01), law(scores.astype(np.int64), 0.01))

@@ -1,4 +1,4 @@
-"""The privacy loss of sums of noise shares: accounts against the exact convolved laws."""
+"""The privacy loss of sums of noise shares: accounts compared with exact convolved laws."""
 
 import math
 from collections.abc import Iterator
@@ -73,10 +73,10 @@ def hockey_stick(law: NDArray[np.float64], shift: tuple[int, ...], epsilon: floa
 @pytest.mark.parametrize("shares", [1, 2, 5])
 @pytest.mark.parametrize("sigma", [3.0, 4.7])
 @pytest.mark.parametrize("shift", [(1,), (3,), (1, 1), (2, 1)], ids=str)
-def test_the_account_of_gaussian_shares_is_the_truth_to_a_millionth(
+def test_the_account_of_gaussian_shares_is_exact_to_a_millionth(
     shares: int, sigma: float, shift: tuple[int, ...]
 ) -> None:
-    """At each order the claim is at least the divergence of the convolved law, and no more."""
+    """At each order the claim is at least the divergence of the convolved law, and close to it."""
     claim = gaussian_shares(sigma, shares, math.hypot(*shift), len(shift))
     law, plane = gaussian_sum(sigma, shares), len(shift) > 1
     for order in ORDERS[: 3 if plane else None]:
@@ -91,7 +91,7 @@ def test_the_account_of_gaussian_shares_is_the_truth_to_a_millionth(
 def test_the_true_delta_is_below_the_one_that_is_claimed(
     shift: tuple[int, ...], shares: int
 ) -> None:
-    """The hockey-stick divergence of the sum is that of a Gaussian, and the account is above."""
+    """The hockey-stick divergence of the sum is at most that of the account."""
     sigma, length = 10.0, math.hypot(*shift)
     claim = gaussian_shares(sigma, shares, length, len(shift))
     law = gaussian_sum(sigma, shares)
@@ -106,7 +106,7 @@ def test_the_true_delta_is_below_the_one_that_is_claimed(
 @pytest.mark.parametrize("sigma", [0.5, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("shift", [1, 2])
 def test_small_shares_are_accounted_for_too(shares: int, sigma: float, shift: int) -> None:
-    """Even where a sum is far from a discrete Gaussian, the divergence stays below the claim."""
+    """Even for a sum far from a discrete Gaussian, the divergence stays below the claim."""
     claim = gaussian_shares(sigma, shares, shift, 1)
     law = gaussian_sum(sigma, shares)
     for order in (1.5, 2.0, 3.0):
@@ -114,7 +114,7 @@ def test_small_shares_are_accounted_for_too(shares: int, sigma: float, shift: in
 
 
 def test_an_account_without_tau_is_caught() -> None:
-    """A sum of small shares loses more than discrete Gaussian noise of the same variance would."""
+    """A sum of small shares has a larger loss than discrete Gaussian noise of equal variance."""
     law, ideal = gaussian_sum(0.5, 2), 1 / (2 * 2 * 0.5**2)
     assert divergence(law, (1,), 1.5) > 1.5 * ideal * 1.0001
     assert gaussian_shares(0.5, 2, 1, 1).rho > ideal * 1.1
@@ -122,7 +122,7 @@ def test_an_account_without_tau_is_caught() -> None:
 
 @pytest.mark.parametrize("dimensions", [1, 400])
 def test_the_account_is_that_of_dp_accounting_for_one_gaussian(dimensions: int) -> None:
-    """From sigma 3 on m shares are as good as Gaussian noise m times as strong, at its orders."""
+    """From sigma 3, m shares equal Gaussian noise of m times the variance, at its orders."""
     claim = gaussian_shares(3.5, 6, 2.0, dimensions)
     orders = np.linspace(1.05, 64, 2000).tolist()
     known = rdp.RdpAccountant(orders)
@@ -149,7 +149,7 @@ def log_skellam(variance: float, reach: int) -> NDArray[np.float64]:
 def test_the_account_of_skellam_noise_is_above_the_truth_and_near(
     variance: float, shift: int
 ) -> None:
-    """At all orders that are tried the claim is above the true divergence, by little if wide."""
+    """At all tested orders the claim exceeds the exact divergence, slightly for wide noise."""
     orders = tuple(order for order in (2.0, 3.0, 8.0, 32.0, 128.0, 1024.0) if order * shift < 3000)
     claim = skellam_noise(variance, shift, shift, orders)
     reach = 9000
@@ -162,7 +162,7 @@ def test_the_account_of_skellam_noise_is_above_the_truth_and_near(
 
 
 def test_wide_skellam_noise_is_as_good_as_gaussian_noise() -> None:
-    """At a standard deviation of some thousands the epsilons agree to three digits."""
+    """At standard deviations of several thousand, the epsilons agree to three digits."""
     found = skellam_noise(4045.0**2, 1000, 1000).epsilon(DELTA)
     assert found == pytest.approx(1, abs=2e-3)
     assert found >= gaussian_shares(4045.0, 1, 1000, 1).epsilon(DELTA)
@@ -181,7 +181,7 @@ def steps(norm: int, dimensions: int) -> Iterator[tuple[int, ...]]:
 def test_the_loss_of_a_vector_is_the_worst_of_all_vectors(
     exponent: Fraction, norm: int, dimensions: int
 ) -> None:
-    """No vector of the norm has a greater ratio anywhere, and one has it (or in the limit)."""
+    """No vector of the norm has a greater ratio, and some vector attains it (or in the limit)."""
     epsilon = Fraction(1, 4)
     reach = 160
     logs = np.log(polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon))
@@ -202,7 +202,7 @@ def test_the_loss_of_a_full_share_is_that_of_dp_accounting() -> None:
 
 
 def test_losses_of_more_units_are_bounded_by_those_of_one() -> None:
-    """A count that changes by more loses more, and less than as much for each unit."""
+    """Counts that change by more have a larger loss, but less than in proportion."""
     third = Fraction(1, 3)
     losses = [count_loss(0.2, third, units) for units in range(6)]
     assert losses[0] == 0
@@ -212,7 +212,7 @@ def test_losses_of_more_units_are_bounded_by_those_of_one() -> None:
     assert vector_loss(0.2, Fraction(), 5, 2) == math.inf
 
 
-def test_what_has_no_account_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     """Arguments out of range are refused by name."""
     for arguments, field in (
         ((0.4, 2, 1.0, 1), "sigma"),

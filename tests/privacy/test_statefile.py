@@ -1,4 +1,4 @@
-"""State files: what is damaged, cut, removed, moved or written twice is refused and left alone."""
+"""State files: damaged, truncated, removed, moved or doubly written files are refused."""
 
 import multiprocessing
 import os
@@ -37,7 +37,7 @@ WAYS = ("closed", "killed", "killed after its log was moved into it")
 
 
 def write(file: StateFile, name: str, text: bytes) -> None:
-    """Write a note, or another text of it."""
+    """Write a note, or a new text for it."""
     with file.transaction() as connection:
         connection.execute(
             "INSERT INTO notes VALUES (?, ?, ?)"
@@ -52,7 +52,7 @@ def notes_in(connection: sqlite3.Connection) -> dict[str, bytes]:
 
 
 def notebook(folder: Path, way: str) -> Path:
-    """Make a notebook with all notes, and leave it as a process would that ended in some way."""
+    """Create a file with all notes, in the state left by a process that ended in a given way."""
     live, left = folder / "live" / "notebook", folder / "left"
     live.parent.mkdir(parents=True)
     file = open_state_file(live, FORMAT)
@@ -69,14 +69,14 @@ def notebook(folder: Path, way: str) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return all files that say something; the index of the log is made again at each start."""
+    """Return all files with content; the log's index is rebuilt at each start."""
     files = (each for each in folder.iterdir() if not each.name.endswith("-shm"))
     return {each.name: content for each in files if (content := each.read_bytes())}
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_untouched_file_has_everything(tmp_path: Path, way: str) -> None:
-    """However its process ended, and again after that."""
+    """The file is complete for any end of its process, and when opened again."""
     path = notebook(tmp_path, way)
     for _ in range(2):
         with closing(open_state_file(path, FORMAT)) as file:
@@ -99,7 +99,7 @@ def _cut(content: bytes, where: int) -> bytes:
 def test_damage_is_refused_or_changes_nothing(
     tmp_path: Path, way: str, damage: Callable[[bytes, int], bytes]
 ) -> None:
-    """A bit that flips or an end that is missing, in any file: nothing is lost in silence."""
+    """A flipped bit or a missing end in any file never loses data silently."""
     path, random = notebook(tmp_path, way), Random(3)
     folder, refused = path.parent, 0
     sound = contents(folder)
@@ -123,8 +123,8 @@ def test_damage_is_refused_or_changes_nothing(
     assert refused > PLACES // 4, "damage is found"
 
 
-def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    """SQLite's module raises errors of its own there, and none of them passes through."""
+def test_a_schema_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    """Errors raised by SQLite's module itself are converted as well."""
     path = notebook(tmp_path, "closed")
     sound = contents(path.parent)
     start = sound["notebook"].index(b"CREATE TABLE notes")
@@ -141,7 +141,7 @@ def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["notebook", "notebook-wal", "notebook-shm", "notebook.lock"])
 def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, name: str) -> None:
-    """It is refused without the main file or a log that was needed, and opens otherwise."""
+    """Without the main file or a required log it is refused; otherwise it opens."""
     path = notebook(tmp_path, way)
     (path.parent / name).unlink(missing_ok=True)
     needed = name == "notebook" or (name, way) in {
@@ -157,7 +157,7 @@ def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, 
 
 
 def test_the_main_file_alone_is_whole_or_refused(tmp_path: Path) -> None:
-    """Moved elsewhere without its log it opens only if it was closed properly."""
+    """Moved without its log, the file opens only if it was closed properly."""
     for way in WAYS:
         path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"
         shutil.copy(path, moved)
@@ -176,7 +176,7 @@ def test_the_main_file_alone_is_whole_or_refused(tmp_path: Path) -> None:
 
 
 def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
-    """In the place of a file that has gone on, neither is taken for it."""
+    """Neither an older copy nor another file is accepted in its place."""
     path, older, other = tmp_path / "notebook", tmp_path / "older", tmp_path / "other"
     open_state_file(path, FORMAT).close()
     open_state_file(other, FORMAT).close()
@@ -192,7 +192,7 @@ def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
-    """If the lock file is removed, what another process has written is never written over."""
+    """If the lock file is removed, another process's writes are never overwritten."""
     path = tmp_path / "notebook"
     first = open_state_file(path, FORMAT)
     write(first, "a", b"of the first")
@@ -206,10 +206,10 @@ def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
         assert notes_in(second.connection) == {"a": b"of the first", "b": b"of the second"}
 
 
-def test_a_reader_changes_no_promise_and_holds_up_no_transaction(
+def test_a_long_reader_delays_no_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside a reader that does not end, transactions go on, and the main file is never whole."""
+    """During an endless read, transactions continue, and the main file stays incomplete."""
     monkeypatch.setattr("veilring.privacy.witness.BUSY_SECONDS", 1e6)
     path, copy = tmp_path / "notebook", tmp_path / "copy"
     file = open_state_file(path, FORMAT)
@@ -222,10 +222,10 @@ def test_a_reader_changes_no_promise_and_holds_up_no_transaction(
     file.close()
 
 
-def test_a_reader_that_does_not_end_is_named_at_the_start(
+def test_a_long_reader_is_named_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that was closed is not opened for writing while it is read, and nothing is lost."""
+    """A closed file is not opened for writing while it is read, and nothing is lost."""
     path = tmp_path / "notebook"
     with closing(open_state_file(path, FORMAT)) as file:
         write(file, "a", b"b")
@@ -240,8 +240,8 @@ def test_a_reader_that_does_not_end_is_named_at_the_start(
 
 
 @pytest.mark.slow
-def test_a_kill_while_it_is_begun_leaves_a_file_that_can_be_begun(tmp_path: Path) -> None:
-    """Killed before any statement of the first opening, the next one has a whole, empty file."""
+def test_a_kill_during_creation_leaves_a_usable_file(tmp_path: Path) -> None:
+    """Killed before any statement of the first opening, the next opening has an empty file."""
     path, statement = tmp_path / "notebook", 0
     while _killed_before(path, statement):
         with closing(open_state_file(path, FORMAT)) as file:
@@ -254,7 +254,7 @@ def test_a_kill_while_it_is_begun_leaves_a_file_that_can_be_begun(tmp_path: Path
 
 
 def _killed_before(path: Path, statement: int) -> bool:
-    """Open a file in a process that dies just before a statement; return whether it has died."""
+    """Open a file in a process that dies just before a statement; return whether it died."""
     _FORK.set_forkserver_preload(["hypothesis", "pytest", "veilring.privacy.statefile"])
     process = _FORK.Process(target=_open_and_die, args=(path, statement))
     process.start()
@@ -281,7 +281,7 @@ def _open_and_die(path: Path, statement: int) -> None:
 
 
 def test_a_transaction_that_fails_changes_neither_rows_nor_seal(tmp_path: Path) -> None:
-    """It closes the file; opened again, the file is sound and has what it had."""
+    """A failure closes the file; reopened, it is sound and has its previous content."""
     path = tmp_path / "notebook"
     file = open_state_file(path, FORMAT)
     write(file, "a", b"kept")
@@ -335,8 +335,8 @@ def test_the_seal_follows_every_statement(
         assert notes_in(file.connection) == kept
 
 
-def test_a_row_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
-    """SQLite finds nothing wrong with it, and the seal does; nor can a table be left out."""
+def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
+    """SQLite detects nothing, but the seal does; nor can a table be omitted."""
     for statement in ("UPDATE notes SET text = x'01'", "DELETE FROM notes", "DROP INDEX by_pages"):
         path = tmp_path / statement[:6]
         with closing(open_state_file(path, FORMAT)) as file:
@@ -349,7 +349,7 @@ def test_a_row_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
 
 
 def test_memory_needs_no_file() -> None:
-    """A state file in memory has the same transactions, and leaves nothing behind."""
+    """An in-memory state file has the same transactions, and leaves nothing behind."""
     with closing(open_state_file(None, FORMAT)) as file:
         write(file, "a", b"b")
         assert notes_in(file.connection) == {"a": b"b"}

@@ -20,14 +20,14 @@ WHOLE = 2**64
 
 @st.composite
 def divisions(draw: st.DrawFn) -> list[int]:
-    """Divide 4096 words among up to 16 outcomes, of which some may get none."""
+    """Divide 4096 words among up to 16 outcomes, some of which may get none."""
     cuts = sorted(draw(st.lists(st.integers(0, 4096), max_size=15)))
     return [after - before for before, after in zip([0, *cuts], [*cuts, 4096], strict=True)]
 
 
 @given(divisions(), st.integers(-5, 5))
 def test_each_outcome_has_exactly_its_words(division: list[int], first: int) -> None:
-    """Over words in equal distances, each outcome comes up exactly as often as its weight says."""
+    """For equally spaced words, each outcome occurs exactly as often as its weight says."""
     laws = TableLaws(first, [[part * 2**52 for part in division]])
     words = np.arange(4096, dtype=np.uint64) << np.uint64(52)
     drawn = laws.sample(np.zeros(4096, dtype=np.int8), scripted(words))
@@ -62,7 +62,7 @@ CASES = [
 def test_clamped_noise_loses_no_more_than_it_claims(
     inputs: tuple[int, ...], scale: float | Fraction, bound: int
 ) -> None:
-    """No ratio of the weights of two inputs exceeds e**(|u - v| / scale), in whole numbers."""
+    """No ratio of the weights of two inputs exceeds e**(|u - v| / scale), in integers."""
     laws = clamped_laplace(inputs, scale, bound)
     for i, j in combinations(range(len(inputs)), 2):
         claim = (inputs[j] - inputs[i]) / Fraction(scale)
@@ -76,7 +76,7 @@ def test_clamped_noise_loses_no_more_than_it_claims(
 def test_clamped_noise_is_clamped_laplace_noise(
     inputs: tuple[int, ...], scale: float | Fraction, bound: int
 ) -> None:
-    """Each outcome is as likely as clamped noise of the same scale makes it, to a thousandth."""
+    """Each probability equals that of clamped noise of the same scale, to a thousandth."""
     laws = clamped_laplace(inputs, scale, bound)
     reach = 60 * math.ceil(scale) + 2 * bound
     k = np.arange(-reach, reach + 1)
@@ -89,7 +89,7 @@ def test_clamped_noise_is_clamped_laplace_noise(
 
 
 def test_moments_and_losses_are_exact() -> None:
-    """Two outcomes of 1/4 and 3/4 have mean 3/4, variance 3/16, and ln 3 against their mirror."""
+    """Outcomes of 1/4 and 3/4 have mean 3/4, variance 3/16, and a loss of ln 3 when mirrored."""
     quarter = WHOLE // 4
     laws = TableLaws(0, [[quarter, 3 * quarter], [3 * quarter, quarter], [0, WHOLE]])
     assert laws.mean(0) == Fraction(3, 4)
@@ -98,8 +98,8 @@ def test_moments_and_losses_are_exact() -> None:
     assert laws.loss(0, 2) == laws.epsilon == math.inf
 
 
-def test_what_cannot_be_promised_is_refused() -> None:
-    """Bounds of too many scales, inputs that do not rise or lie outside, and false weights."""
+def test_invalid_tables_are_refused() -> None:
+    """Too wide bounds, inputs that do not ascend or lie outside, and wrong weights are refused."""
     with pytest.raises(InputError, match="has a probability of at least"):
         clamped_laplace((0, 16), 32, 1000)
     for inputs in ((), (1, 1), (2, 1), (0, 11), (-11, 0)):

@@ -1,4 +1,4 @@
-"""Bounds on the tails of honest reports: they are safe, and close to the exact tails."""
+"""Bounds on the tails of honest reports: safe, and close to the exact tails."""
 
 import math
 from fractions import Fraction
@@ -19,7 +19,7 @@ LOOSE_BITS = 8
     [(999, 0.2689), (63, 0.5), (1 << 20, 0.2689), (1 << 20, 1e-9), (1000, 1 - 1e-6), (3, 0.26)],
 )
 def test_a_count_outside_of_its_range_is_never_seen(trials: int, chance: float) -> None:
-    """Each tail outside is at most 2^-64, and a range that is one shorter would not be so safe."""
+    """Each tail outside is at most 2^-64, but would not be for a range shorter by one."""
     low, high = binomial_range(trials, chance)
     assert 0 <= low <= trials * chance <= high <= trials
     above, below = binom.logsf(high, trials, chance), binom.logcdf(low - 1, trials, chance)
@@ -28,8 +28,8 @@ def test_a_count_outside_of_its_range_is_never_seen(trials: int, chance: float) 
     assert shorter >= -(NEVER_BITS + LOOSE_BITS) * math.log(2)
 
 
-def test_a_coin_that_is_sure_has_one_count() -> None:
-    """Without trials, or with a chance of 0 or 1, there is one count."""
+def test_a_certain_coin_has_one_count() -> None:
+    """Without trials, or with probability 0 or 1, there is one count."""
     assert binomial_range(0, 0.3) == (0, 0)
     assert binomial_range(10, 0.0) == (0, 0)
     assert binomial_range(10, 1.0) == (10, 10)
@@ -37,7 +37,7 @@ def test_a_coin_that_is_sure_has_one_count() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 100, 10_000])
 def test_a_sum_of_noise_above_its_bound_is_never_seen(count: int) -> None:
-    """The exponential numbers that bound the noise are above it with probability 2^-64 at most."""
+    """The exponential bound on the noise is exceeded with probability at most 2^-64."""
     scale = Fraction(1000)
     sum_max = laplace_sum_max(scale, count)
     tail = gamma.logsf((sum_max - count) / 1000, count) / math.log(2)
@@ -46,7 +46,7 @@ def test_a_sum_of_noise_above_its_bound_is_never_seen(count: int) -> None:
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
 def test_noise_is_no_greater_than_an_exponential_number_and_one(scale: float) -> None:
-    """Each tail of the absolute value is at most the tail of `1 + E` that the bound is made of."""
+    """Each tail of the absolute value is at most the tail of `1 + E` used by the bound."""
     outcomes = np.arange(1, 60)
     exact = 2 * np.array([discrete_laplace_pmf(np.arange(k, 2000), scale).sum() for k in outcomes])
     assert (exact <= np.exp(-(outcomes - 1) / scale) * (1 + 1e-9)).all()

@@ -1,4 +1,4 @@
-"""A coroutine is run to its end from code that is not async, also inside a running loop."""
+"""Running a coroutine to its end from synchronous code, even inside a running loop."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ def test_without_a_loop_it_runs_in_this_thread() -> None:
 
 
 async def test_beside_a_loop_it_runs_in_another_thread() -> None:
-    """A cell of a notebook, where a loop runs, gets the result of a simulation."""
+    """In a notebook cell, where a loop runs, the result of a simulation is returned."""
     simulated, thread, seconds = complete(_where)
     assert (simulated, seconds) == (True, 2.0)
     assert thread != threading.current_thread().name

@@ -1,4 +1,4 @@
-"""The loop whose time is a SimPy environment: a run from its start to its end."""
+"""The loop with a SimPy environment as its clock: a run from its start to its end."""
 
 import asyncio
 import math
@@ -27,7 +27,7 @@ def test_sleep_takes_simulated_time_only() -> None:
 
 
 def test_environment_keeps_its_time() -> None:
-    """A run starts at the time of the environment that it is given and leaves it at its end."""
+    """A run starts at the time of the given environment and leaves it at its end time."""
     environment = Environment(initial_time=7)
 
     async def main() -> float:
@@ -37,8 +37,8 @@ def test_environment_keeps_its_time() -> None:
     assert simulate(main(), env=environment) == environment.now == 8.5
 
 
-def test_a_result_is_not_written_out() -> None:
-    """The result of a run is never formatted, since a large one could take as long as the run."""
+def test_a_result_is_not_formatted() -> None:
+    """The result of a run is never formatted, since formatting could take as long as the run."""
     formatted: list[object] = []
 
     class Result:
@@ -55,7 +55,7 @@ def test_a_result_is_not_written_out() -> None:
 
 
 def test_interrupt_ends_the_run() -> None:
-    """Ctrl-C cancels the main task, as under asyncio's own loop, and the run ends by it."""
+    """Ctrl-C cancels the main task, as in asyncio's own loop, and ends the run."""
     cancelled: list[bool] = []
 
     async def main() -> None:
@@ -86,7 +86,7 @@ def test_closed_loop_refuses_work() -> None:
 
 
 def test_runner_shuts_down_asynchronous_generators() -> None:
-    """A generator that was left suspended is closed when the run ends."""
+    """A suspended generator is closed when the run ends."""
     closed: list[bool] = []
 
     async def numbers() -> AsyncIterator[int]:
@@ -105,7 +105,7 @@ def test_runner_shuts_down_asynchronous_generators() -> None:
 
 
 async def test_real_loop_has_no_environment() -> None:
-    """Outside a simulation one is told how to start one, and inside a loop not to nest."""
+    """The error explains how to start a simulation, and inside a loop, not to nest one."""
     with pytest.raises(SimulationError, match=r"veilring\.simulation\.simulate"):
         running_environment()
     with pytest.raises(SimulationError, match="await"):
@@ -113,13 +113,13 @@ async def test_real_loop_has_no_environment() -> None:
 
 
 def test_without_a_loop_there_is_no_environment() -> None:
-    """The same holds where no loop runs at all."""
+    """The same error is raised without a running loop."""
     with pytest.raises(SimulationError, match=r"veilring\.simulation\.simulate"):
         running_environment()
 
 
 def test_run_works_in_any_thread() -> None:
-    """A simulation may run in a thread of its own."""
+    """A simulation may run in a separate thread."""
     results: list[float] = []
 
     async def main() -> None:
@@ -133,8 +133,8 @@ def test_run_works_in_any_thread() -> None:
     assert results == [1]
 
 
-def test_trace_tells_runs_apart() -> None:
-    """Equal runs have equal digests; one timer's last bit makes another."""
+def test_trace_distinguishes_runs() -> None:
+    """Equal runs have equal digests; a change in the last bit of one timer changes the digest."""
 
     def digest(seconds: float) -> str:
         trace = LoopTrace(keep=True)

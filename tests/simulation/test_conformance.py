@@ -1,4 +1,4 @@
-"""Simulated endpoints keep the contract of every transport."""
+"""Simulated endpoints fulfil the contract of every transport."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ MODELS = {
 
 
 def over(model: LinkModel) -> Maker:
-    """Return a maker of endpoints whose links are all like `model`."""
+    """Return a maker of endpoints whose links all use `model`."""
 
     @asynccontextmanager
     async def make(names: Sequence[str]) -> AsyncIterator[Endpoints]:
@@ -41,5 +41,5 @@ def over(model: LinkModel) -> Maker:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("check", CHECKS)
 def test_simulated_endpoints_conform(check: str, model: str) -> None:
-    """Each check of the contract passes, whatever the links are like."""
+    """Every check of the contract passes, for any links."""
     simulate(run_check(check, over(MODELS[model])))

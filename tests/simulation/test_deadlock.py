@@ -1,4 +1,4 @@
-"""When all wait and nothing is under way, the loop says who waits for what."""
+"""Deadlocks: if all tasks wait and no event is due, the loop names the waiting tasks."""
 
 import asyncio
 import math
@@ -10,8 +10,8 @@ from veilring.errors import Deadlock
 from veilring.simulation import SimulatedLoop, simulate
 
 
-def test_deadlock_names_who_waits() -> None:
-    """Those that described their waits are named, in the order of registration."""
+def test_deadlock_names_waiting_tasks() -> None:
+    """Tasks that described their waits are named, in the order of registration."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ def test_deadlock_leaves_a_usable_runner() -> None:
 
 
 def test_loop_without_tasks_is_a_deadlock() -> None:
-    """A loop that is left with nothing to do says so."""
+    """A loop that has nothing left to do raises a deadlock."""
     loop = SimulatedLoop()
     with pytest.raises(Deadlock, match="without any task"):
         loop.run_forever()

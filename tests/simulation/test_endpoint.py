@@ -43,7 +43,7 @@ def now() -> float:
 
 
 def test_frame_takes_latency_and_bandwidth() -> None:
-    """A frame arrives from its sender after its bytes on a stream and the latency."""
+    """A frame arrives after the transmission time of its bytes and the latency."""
 
     async def body(network: SimulatedNetwork) -> None:
         alice, bob = network.endpoint("alice"), network.endpoint("bob")
@@ -54,8 +54,8 @@ def test_frame_takes_latency_and_bandwidth() -> None:
     play_network(body, Topology(LinkModel(Constant(1), bandwidth_bytes_per_second=10)))
 
 
-def test_frames_arrive_once_and_in_order_whatever_the_jitter() -> None:
-    """Frames of one sender keep their order; more than the window of them need backpressure."""
+def test_frames_arrive_once_and_in_order_at_any_jitter() -> None:
+    """Frames of one sender keep their order, even with more frames than the window."""
     count = 3 * QUEUED_FRAMES_MAX
 
     async def body(network: SimulatedNetwork) -> None:
@@ -72,7 +72,7 @@ def test_frames_arrive_once_and_in_order_whatever_the_jitter() -> None:
 
 
 def test_send_waits_for_a_receiver_that_does_not_read() -> None:
-    """A full window holds a sender back, towards that receiver only, until a frame is read."""
+    """A full window delays a sender to that receiver only, until a frame is read."""
 
     async def body(network: SimulatedNetwork) -> None:
         alice, bob = network.endpoint("alice"), network.endpoint("bob")
@@ -94,8 +94,8 @@ def test_send_waits_for_a_receiver_that_does_not_read() -> None:
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_loss_arrives_behind_what_was_sent(orderly: bool) -> None:
-    """Frames under way arrive; then each peer learns of the loss once, and cannot send any more."""
+def test_loss_arrives_after_earlier_frames(orderly: bool) -> None:
+    """Frames in flight arrive; then each peer learns of the loss once, and can send no more."""
 
     async def body(network: SimulatedNetwork) -> None:
         alice, bob = network.endpoint("alice"), network.endpoint("bob")
@@ -119,8 +119,8 @@ def test_loss_arrives_behind_what_was_sent(orderly: bool) -> None:
     play_network(body)
 
 
-def test_send_that_waits_learns_of_the_loss() -> None:
-    """A sender that is held back by a receiver that crashes gets `PeerLost`."""
+def test_waiting_send_fails_after_a_loss() -> None:
+    """A send that waits for a receiver raises `PeerLost` if the receiver crashes."""
 
     async def body(network: SimulatedNetwork) -> None:
         alice = network.endpoint("alice")
@@ -135,7 +135,7 @@ def test_send_that_waits_learns_of_the_loss() -> None:
 
 
 def test_close_wakes_and_may_be_called_twice() -> None:
-    """Closing twice is allowed and wakes the party's own waiting calls; later calls are refused."""
+    """Closing twice is allowed and wakes the party's waiting calls; later calls are refused."""
 
     async def body(network: SimulatedNetwork) -> None:
         alice = network.endpoint("alice")
@@ -190,7 +190,7 @@ def test_shut_down_ends_all_without_goodbyes() -> None:
 
 
 def test_names_and_ways_are_checked() -> None:
-    """Repeated names, and a topology that does not connect the parties, are refused at once."""
+    """Repeated names, and topologies that do not connect all parties, are refused at once."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(["alice", "bob"])
 

@@ -1,4 +1,4 @@
-"""Laws of durations."""
+"""Distributions of durations."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def fixed() -> Generator:
     ids=lambda parameter: repr(parameter) if isinstance(parameter, DelayLaw) else "",
 )
 def test_draws_follow_the_law(law: DelayLaw, reference: stats.rv_continuous) -> None:
-    """Draws pass a Kolmogorov-Smirnov test against SciPy's law, and the mean is its mean."""
+    """Draws pass a Kolmogorov-Smirnov test against SciPy's law and have its mean."""
     draw = law.sampler(fixed)
     draws = [draw() for _ in range(DRAWS)]
     assert min(draws) >= 0
@@ -43,7 +43,7 @@ def test_draws_follow_the_law(law: DelayLaw, reference: stats.rv_continuous) -> 
 
 
 def test_constant_draws_nothing() -> None:
-    """A constant law asks for no stream."""
+    """A constant law uses no random stream."""
 
     def refuse() -> Generator:
         raise AssertionError
@@ -52,7 +52,7 @@ def test_constant_draws_nothing() -> None:
 
 
 def test_normal_without_deviation_is_its_centre() -> None:
-    """The degenerate normal law has a mean, and its draws are that."""
+    """The degenerate normal law returns its mean."""
     law = Normal(0.1, 0.0, 0.1)
     assert law.sampler(fixed)() == law.expected_seconds == 0.1
 
@@ -74,7 +74,7 @@ def test_normal_without_deviation_is_its_centre() -> None:
     ],
 )
 def test_wrong_numbers_are_refused(make: Callable[[], DelayLaw], field: str) -> None:
-    """A law that makes no sense cannot be made; the error names the field."""
+    """An invalid law cannot be created; the error names the field."""
     with pytest.raises(InputError) as caught:
         make()
     assert caught.value.field == field

@@ -26,7 +26,7 @@ def fixed() -> Generator:
 def arrivals(
     model: LinkModel, sends: list[tuple[float, int]], conditions: LinkConditions | None = None
 ) -> list[tuple[float, int]]:
-    """Send messages, each so long after the one before; return `(instant, index)` of arrivals."""
+    """Send messages at the given intervals; return `(instant, index)` of arrivals."""
     environment = Environment()
     link = Link(environment, model, fixed, conditions)
     arrived: list[tuple[float, int]] = []
@@ -44,7 +44,7 @@ def arrivals(
 
 @given(SENDS)
 def test_constant_law_has_a_closed_form(sends: list[tuple[float, int]]) -> None:
-    """With constant latency each arrival is its departure's end plus the latency, to the bit."""
+    """With constant latency each arrival is the end of its departure plus latency, to the bit."""
     expected, clock, free = [], 0.0, -math.inf
     for index, (pause, size) in enumerate(sends):
         clock += pause
@@ -58,7 +58,7 @@ def test_constant_law_has_a_closed_form(sends: list[tuple[float, int]]) -> None:
 def test_messages_stay_in_order(
     sends: list[tuple[float, int]], bandwidth: float, mean_seconds: float
 ) -> None:
-    """Whatever the jitter, each message arrives once, none before the one sent before it."""
+    """At any jitter, each message arrives once, and after the messages sent before it."""
     model = LinkModel(Uniform(0, 1), Exponential(mean_seconds), bandwidth)
     arrived = arrivals(model, sends)
     assert [index for _, index in arrived] == list(range(len(sends)))
@@ -66,7 +66,7 @@ def test_messages_stay_in_order(
 
 
 def test_jitter_is_added_to_latency() -> None:
-    """A message takes both delays and the time to send its bytes."""
+    """A message takes both delays and the transmission time of its bytes."""
     model = LinkModel(Constant(0.5), Constant(0.25), 100)
     assert arrivals(model, [(0, 25)]) == [(1.0, 0)]
     assert model.expected_seconds == 0.75
@@ -97,7 +97,7 @@ STALLED = Condition(start=3.0, end=4.0, cause=2, stalled=True)
 def test_conditions_have_a_closed_form(
     conditions: tuple[Condition, ...], sends: list[tuple[float, int]], expected: list[float]
 ) -> None:
-    """A message that departs slowly, is delayed, or waits for a link arrives when it should."""
+    """Slow departures, delays and waits for a link give the expected arrival times."""
     model = LinkModel(Constant(0.05), Constant(0.01), bandwidth_bytes_per_second=1e4)
     arrived = arrivals(model, sends, LinkConditions(conditions, set()))
     assert [instant for instant, _ in arrived] == pytest.approx(expected)
@@ -111,7 +111,7 @@ def test_link_needs_a_bandwidth(bandwidth: float) -> None:
 
 
 def test_negative_size_is_refused() -> None:
-    """A message cannot have fewer than 0 bytes, and the refusal leaves the link as it was."""
+    """A negative size is refused, and the link is unchanged."""
     environment = Environment()
     link = Link(environment, LinkModel(), fixed)
     with pytest.raises(InputError, match="size_bytes"):

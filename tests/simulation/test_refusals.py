@@ -15,7 +15,7 @@ from veilring.simulation.loop import REFUSED
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_method_is_refused_by_name(name: str) -> None:
-    """Each method that would reach the real world says what was tried and what to do instead."""
+    """Each method that would access the real world names itself and an alternative."""
 
     async def main() -> None:
         getattr(asyncio.get_running_loop(), name)()
@@ -35,7 +35,7 @@ def test_method_is_refused_by_name(name: str) -> None:
     ],
 )
 def test_convenience_of_asyncio_is_refused(call: Callable[[], "asyncio.Future[object]"]) -> None:
-    """Calls of asyncio that lead to the real world end in the same refusals, without a warning."""
+    """Convenience functions of asyncio are refused in the same way, without a warning."""
 
     async def main() -> None:
         await call()
@@ -44,8 +44,8 @@ def test_convenience_of_asyncio_is_refused(call: Callable[[], "asyncio.Future[ob
         simulate(main())
 
 
-def test_every_method_of_the_loop_is_judged() -> None:
-    """No public coroutine of an event loop that does I/O is left out of the table."""
+def test_every_method_of_the_loop_is_listed() -> None:
+    """Every public I/O coroutine of an event loop is in the table."""
     harmless = {"shutdown_asyncgens", "shutdown_default_executor"}
     loop_methods = vars(asyncio.AbstractEventLoop)
     coroutines = {name for name in loop_methods if asyncio.iscoroutinefunction(loop_methods[name])}
@@ -53,7 +53,7 @@ def test_every_method_of_the_loop_is_judged() -> None:
 
 
 def test_another_thread_is_refused() -> None:
-    """Another thread cannot wake the loop: when it does so cannot be replayed."""
+    """Another thread cannot wake the loop, because its timing cannot be replayed."""
     errors: list[BaseException] = []
 
     async def main() -> None:
@@ -74,7 +74,7 @@ def test_another_thread_is_refused() -> None:
 
 
 def test_transport_over_a_socket_is_refused() -> None:
-    """The selector takes no file but asyncio's own, however one gets at it."""
+    """The selector accepts only asyncio's own file, however it is called."""
     first, second = socket.socketpair()
     with first, second:
 
@@ -87,7 +87,7 @@ def test_transport_over_a_socket_is_refused() -> None:
 
 
 def test_as_completed_over_bare_coroutines_is_refused() -> None:
-    """as_completed starts coroutines in the order of their addresses, and so must get tasks."""
+    """`as_completed` starts coroutines in the order of their addresses, so it requires tasks."""
     coroutines = [asyncio.sleep(1), asyncio.sleep(2)]
 
     async def main() -> None:

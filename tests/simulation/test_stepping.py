@@ -1,4 +1,4 @@
-"""Processes and events of SimPy beside tasks, on one clock."""
+"""SimPy processes and events beside tasks, on one clock."""
 
 import asyncio
 from collections.abc import Generator
@@ -14,7 +14,7 @@ from veilring.simulation import running_environment, simulate, wait_event
 
 
 def test_process_and_tasks_share_the_clock() -> None:
-    """A task can wait for a process of SimPy and get its result while other processes run."""
+    """A task can wait for a SimPy process and get its result while other processes run."""
     log: list[float] = []
 
     def tick(environment: Environment, count: int) -> Generator[Event, Any, int]:
@@ -34,7 +34,7 @@ def test_process_and_tasks_share_the_clock() -> None:
 
 
 def test_failed_event_raises_in_the_waiting_task() -> None:
-    """A process's error reaches the task that waits for it, also after it happened."""
+    """A process's error reaches the task that waits for it, even afterwards."""
 
     def fail(environment: Environment) -> Generator[Event, Any, None]:
         yield environment.timeout(1)
@@ -50,8 +50,8 @@ def test_failed_event_raises_in_the_waiting_task() -> None:
     simulate(main())
 
 
-def test_failed_event_that_nobody_waits_for_ends_the_run() -> None:
-    """A process's error is never lost, even if the task that waited gave up."""
+def test_failed_event_without_a_waiter_ends_the_run() -> None:
+    """A process's error is never lost, even if the waiting task gave up."""
 
     def fail(environment: Environment) -> Generator[Event, Any, None]:
         yield environment.timeout(1)
@@ -70,7 +70,7 @@ def test_failed_event_that_nobody_waits_for_ends_the_run() -> None:
 
 
 def test_event_of_another_environment_is_refused() -> None:
-    """An event that could never happen here is not waited for."""
+    """An event of another environment could never happen here."""
 
     async def main() -> None:
         await wait_event(Environment().timeout(1))

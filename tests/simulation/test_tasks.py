@@ -1,4 +1,4 @@
-"""Tasks on the simulated loop: asyncio's own primitives, and the order in which things end."""
+"""Tasks on the simulated loop: asyncio's primitives, and the order of completion."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from veilring.simulation import Order, running_environment, simulate, wait_event
 
 
 def test_primitives_work_unchanged() -> None:
-    """Groups, limits, queues, events, semaphores, wait, gather and as_completed keep time."""
+    """Groups, limits, queues, events, semaphores, wait, gather and as_completed work in time."""
 
     async def main() -> list[object]:
         log: list[object] = []
@@ -59,7 +59,7 @@ def test_primitives_work_unchanged() -> None:
 
 
 def test_failing_member_ends_its_group() -> None:
-    """A group that aborts cancels all its members, in the same order each time."""
+    """A group that aborts cancels all its members, always in the same order."""
 
     def ended() -> list[int]:
         order: list[int] = []
@@ -87,7 +87,7 @@ def test_failing_member_ends_its_group() -> None:
 
 
 def test_tasks_left_over_are_cancelled_oldest_first() -> None:
-    """Tasks that still run at the end of the main coroutine are cancelled in order of creation."""
+    """Tasks still running at the end of the main coroutine are cancelled in order of creation."""
     ended: list[int] = []
 
     async def member(index: int) -> None:
@@ -130,7 +130,7 @@ def test_own_task_factory_is_used() -> None:
 
 @pytest.mark.parametrize("by_timer", [True, False])
 def test_an_order_permutes_what_one_instant_makes_ready(by_timer: bool) -> None:
-    """Tasks woken at one instant take turns in every order, by timers as by events of links."""
+    """Tasks woken at one instant run in every order, for timers and link events alike."""
 
     def play(seed: int) -> str:
         turns = ""

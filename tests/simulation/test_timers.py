@@ -1,4 +1,4 @@
-"""Timers of the simulated loop: exact, in order, and cancelled in time."""
+"""Timers of the simulated loop: exact, in order and cancellable."""
 
 import asyncio
 import contextvars
@@ -17,7 +17,7 @@ INSTANTS = st.floats(min_value=0, max_value=1e6)
 
 @given(st.lists(INSTANTS, min_size=1), INSTANTS)
 def test_timers_ring_exactly_on_time(instants: list[float], start: float) -> None:
-    """A timer rings at its instant to the last bit, whenever it was set; a late one rings now."""
+    """A timer fires at its instant to the last bit; an overdue timer fires now."""
     rung: list[tuple[float, float]] = []
 
     async def main() -> None:
@@ -37,7 +37,7 @@ def test_timers_ring_exactly_on_time(instants: list[float], start: float) -> Non
 def test_timers_for_one_instant_ring_in_the_order_they_were_set(
     timers: list[tuple[int, int]],
 ) -> None:
-    """Equal deadlines are first in, first out, even if set at different times."""
+    """Timers with equal deadlines fire in order of creation, even if set at different times."""
     rung: list[tuple[float, int]] = []
 
     async def main() -> None:
@@ -59,7 +59,7 @@ def test_timers_for_one_instant_ring_in_the_order_they_were_set(
 
 
 def test_cancelled_timer_does_not_ring() -> None:
-    """A timer that is cancelled in time does not ring, and says so; others are not touched."""
+    """A timer cancelled in time does not fire and reports it; other timers are unaffected."""
     rung: list[str] = []
 
     async def main() -> None:
@@ -77,7 +77,7 @@ def test_cancelled_timer_does_not_ring() -> None:
 
 
 def test_timer_cancelled_between_ringing_and_running_does_not_run() -> None:
-    """A timer whose instant has come can still be cancelled until its callback runs."""
+    """A due timer can be cancelled until its callback runs."""
     rung: list[str] = []
 
     async def main() -> None:
@@ -93,7 +93,7 @@ def test_timer_cancelled_between_ringing_and_running_does_not_run() -> None:
 
 
 def test_timer_keeps_its_context() -> None:
-    """A timer's callback sees the context variables of when it was set."""
+    """A timer's callback runs in the context in which the timer was set."""
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
     seen: list[int] = []
 
@@ -109,7 +109,7 @@ def test_timer_keeps_its_context() -> None:
     assert seen == [1, 0]
 
 
-def test_timer_refuses_what_is_no_number() -> None:
+def test_timer_refuses_nan() -> None:
     """NaN is no instant."""
 
     async def main() -> None:

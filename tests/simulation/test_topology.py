@@ -1,4 +1,4 @@
-"""Which links there are, and the ways over them."""
+"""Links between parties, and routes over them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from veilring.simulation import Constant, Exponential, LinkModel, Routes, Topolo
 
 
 def arrival(topology: Topology, source: str, target: str, size_bytes: int = 0) -> float:
-    """Return when a message sent at 0 s arrives."""
+    """Return the arrival time of a message sent at 0 s."""
     environment = Environment()
     routes = Routes(environment, topology, Streams(1).generator)
     event = routes.send(source, target, size_bytes, "message")
@@ -22,7 +22,7 @@ def arrival(topology: Topology, source: str, target: str, size_bytes: int = 0) -
 
 
 def draws(names: list[str]) -> dict[str, float]:
-    """Return when a message from `a` arrives at each of these parties."""
+    """Return the arrival times of messages from `a` at the given parties."""
     environment = Environment()
     routes = Routes(environment, Topology(LinkModel(Exponential(1))), Streams(1).generator)
     found: dict[str, float] = {}
@@ -34,21 +34,21 @@ def draws(names: list[str]) -> dict[str, float]:
 
 
 def test_default_holds_for_every_pair() -> None:
-    """Without a graph each pair has its own link of the same kind."""
+    """Without a graph, each pair has a separate link of the same kind."""
     topology = Topology(LinkModel(Constant(0.5), bandwidth_bytes_per_second=100))
     assert arrival(topology, "a", "b", 50) == arrival(topology, "x", "y", 50) == 1
     assert topology.path("a", "b") == ("a", "b")
 
 
 def test_other_links_do_not_change_a_links_draws() -> None:
-    """A link draws from its own stream: what it draws does not depend on which others exist."""
+    """Each link draws from its own stream, so its draws do not depend on other links."""
     few, many = draws(["b", "c"]), draws(["z", "c", "y", "b", "x"])
     assert few == {name: many[name] for name in few}
     assert len(set(many.values())) == 5
 
 
 def test_ten_thousand_parties_cost_only_the_links_that_are_used() -> None:
-    """Links are made when first used, so that a large population is possible."""
+    """Links are created on first use, so that large populations are possible."""
     environment = Environment()
     routes = Routes(environment, Topology(LinkModel(Constant(1))), Streams(1).generator)
     for index in range(10_000):
@@ -58,7 +58,7 @@ def test_ten_thousand_parties_cost_only_the_links_that_are_used() -> None:
 
 
 def test_undirected_edge_is_a_link_each_way() -> None:
-    """The two directions are alike and do not share bandwidth."""
+    """The two directions have equal parameters and do not share bandwidth."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_edge("a", "b", latency_seconds=1, bandwidth_bytes_per_second=10)
     topology = Topology(graph=graph)
@@ -71,7 +71,7 @@ def test_undirected_edge_is_a_link_each_way() -> None:
 
 
 def test_directed_edge_is_a_link_one_way() -> None:
-    """The other direction takes the way round."""
+    """Messages in the other direction take a detour."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     nx.add_cycle(graph, ["a", "b", "c"], latency_seconds=1)
     topology = Topology(graph=graph)
@@ -80,8 +80,8 @@ def test_directed_edge_is_a_link_one_way() -> None:
     assert arrival(topology, "b", "a") == 2
 
 
-def test_way_is_the_fastest_and_stores_and_forwards() -> None:
-    """Without a link a message takes the way of least latency, and each link's time in turn."""
+def test_route_is_the_fastest_and_stores_and_forwards() -> None:
+    """Without a link, a message takes the route of least latency, one link after another."""
     graph: nx.Graph[str] = nx.Graph()
     nx.add_path(graph, ["a", "slow", "d"], latency_seconds=5)
     nx.add_path(graph, ["a", "b", "c", "d"], latency_seconds=1, bandwidth_bytes_per_second=10)
@@ -92,7 +92,7 @@ def test_way_is_the_fastest_and_stores_and_forwards() -> None:
 
 
 def test_edge_is_used_even_if_a_detour_is_faster() -> None:
-    """Neighbours talk directly."""
+    """Neighbours use their direct link."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_edge("a", "b", latency_seconds=5)
     nx.add_path(graph, ["a", "c", "b"], latency_seconds=1)
@@ -100,7 +100,7 @@ def test_edge_is_used_even_if_a_detour_is_faster() -> None:
 
 
 def test_routed_messages_share_links_in_order() -> None:
-    """Messages of different parties over one link queue for its bandwidth and stay in order."""
+    """Messages of different parties over one link share its bandwidth and keep their order."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edges_from([("a", "hub"), ("b", "hub")])
     graph.add_edge("hub", "c", bandwidth_bytes_per_second=1, jitter=Exponential(3))
@@ -117,7 +117,7 @@ def test_routed_messages_share_links_in_order() -> None:
 
 
 def test_announcement_reaches_everyone() -> None:
-    """News goes behind what was sent, and to those never sent to after the expected latency."""
+    """News arrives after earlier messages, and otherwise after the expected latency."""
     graph: nx.Graph[str] = nx.Graph()
     nx.add_path(graph, ["a", "b", "c", "d"], latency_seconds=1, bandwidth_bytes_per_second=1)
     graph.add_edge("a", "d", latency_seconds=7)
@@ -144,7 +144,7 @@ def test_announcement_reaches_everyone() -> None:
 
 
 def test_edge_attributes_override_the_default() -> None:
-    """An edge is like the default but for its attributes; jitter in seconds is uniform from 0."""
+    """An edge equals the default except for its attributes; jitter is uniform from 0 seconds."""
     default = LinkModel(Constant(3), Constant(4), 5)
     graph: nx.Graph[str] = nx.Graph()
     graph.add_edge("a", "b")
@@ -167,7 +167,7 @@ def test_edge_attributes_override_the_default() -> None:
     ],
 )
 def test_wrong_attributes_are_refused(attributes: Mapping[str, Any], field: str) -> None:
-    """A wrong edge is refused when the topology is made; the error names edge and attribute."""
+    """A wrong edge is refused when the topology is created; the error names edge and attribute."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_edge("a", "b", **attributes)
     with pytest.raises(InputError) as caught:
@@ -176,13 +176,13 @@ def test_wrong_attributes_are_refused(attributes: Mapping[str, Any], field: str)
 
 
 def test_parallel_edges_are_refused() -> None:
-    """Two links in one direction are not a topology."""
+    """Two links in one direction are refused."""
     with pytest.raises(InputError, match="more than one edge"):
         Topology(graph=nx.MultiGraph())
 
 
-def test_missing_way_names_the_pair() -> None:
-    """Parties that no way connects, or that are unknown, are refused by name."""
+def test_missing_route_names_the_pair() -> None:
+    """Unknown or unconnected parties are refused by name."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from("ab")
     topology = Topology(graph=graph)

@@ -1,4 +1,4 @@
-"""Helpers for tests of refused connections, which both sides name."""
+"""Helpers for tests of refused connections, which both sides report."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ NAMED_WITHIN_SECONDS = 120.0
 
 
 async def both_fail(town: Town, seconds: float = 2.0) -> tuple[str, str]:
-    """Start alice, who dials, and bob, who listens; return the reasons that they give."""
+    """Start alice, who dials, and bob, who listens; return the reasons that they report."""
     async with asyncio.timeout(NAMED_WITHIN_SECONDS):
         errors = await asyncio.gather(
             town.start("alice", seconds=seconds),
@@ -28,14 +28,14 @@ async def both_fail(town: Town, seconds: float = 2.0) -> tuple[str, str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the loop's next turns bring."""
+    """Wait until a condition holds, turn by turn of the loop."""
     async with asyncio.timeout(NAMED_WITHIN_SECONDS):
         while not condition():  # noqa: ASYNC110  (a deque tells nobody that it grew)
             await asyncio.sleep(0.005)
 
 
 async def refused(town: Town, name: str, by: TlsEndpoint, reason: str) -> None:
-    """Start a member, and wait until it is refused for a reason; it gives up then."""
+    """Start a member, and wait until it is refused for a reason and gives up."""
     by.refusals.clear()
     trying = town.start(name)
     await until(lambda: any(reason in error.reason for error in by.refusals))

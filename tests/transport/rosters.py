@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 120.0
 
 
 def port_of(sock: socket.socket) -> int:
-    """Return the port that a socket is bound to."""
+    """Return the port to which a socket is bound."""
     port: int = sock.getsockname()[1]
     return port
 
@@ -32,7 +32,7 @@ class Town:
         self.roster = Roster((*listening, *dialling))
 
     def start(self, name: str, *, seconds: float = PATIENCE_SECONDS) -> asyncio.Task[TlsEndpoint]:
-        """Start a member's endpoint."""
+        """Start the endpoint of a member."""
         starting = TlsEndpoint.start(
             self.identities[name],
             self.roster,
@@ -44,7 +44,7 @@ class Town:
 
     @asynccontextmanager
     async def start_all(self, *names: str) -> AsyncIterator[dict[str, TlsEndpoint]]:
-        """Start some members, all unless named, and close them at the end."""
+        """Start some members, by default all, and close them at the end."""
         chosen = names or tuple(self.identities)
         started = await asyncio.gather(*(self.start(name) for name in chosen))
         try:
@@ -53,7 +53,7 @@ class Town:
             await asyncio.gather(*(endpoint.close() for endpoint in started))
 
     def close(self) -> None:
-        """Close the sockets that no endpoint took."""
+        """Close the sockets that no endpoint used."""
         for sock in self.sockets.values():
             sock.close()
 

@@ -25,7 +25,7 @@ class Stranger:
 
 @asynccontextmanager
 async def stranger(town: Town, *, greet: bool = False) -> AsyncIterator[Stranger]:
-    """Connect a stranger with alice's address, and greet as carol if wanted."""
+    """Connect a stranger with alice's address, and greet as carol if requested."""
     reader, writer = await asyncio.open_connection(
         LOOPBACK,
         town.ports["alice"],

@@ -1,4 +1,4 @@
-"""The checks themselves: each kind of broken transport is found out."""
+"""The conformance checks themselves: they detect each kind of broken transport."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -50,11 +50,11 @@ class Faulty(Endpoint):
 
 
 class Honest(Faulty):
-    """Break nothing."""
+    """Breaks nothing."""
 
 
 class Altering(Faulty):
-    """Change a byte of long frames."""
+    """Changes a byte of long frames."""
 
     @override
     async def receive(self) -> tuple[str, bytes]:
@@ -63,7 +63,7 @@ class Altering(Faulty):
 
 
 class Reversing(Faulty):
-    """Hand over two frames at a time, the later first."""
+    """Delivers frames in pairs, the later one first."""
 
     @override
     def attach(self, sink: Sink) -> None:
@@ -79,7 +79,7 @@ class Reversing(Faulty):
 
 
 class Hushing(Faulty):
-    """Hand over no loss."""
+    """Reports no loss."""
 
     @override
     def attach(self, sink: Sink) -> None:
@@ -90,7 +90,7 @@ class Hushing(Faulty):
 
 
 class Misnaming(Faulty):
-    """Believe what a frame claims."""
+    """Trusts the sender that a frame claims."""
 
     @override
     async def receive(self) -> tuple[str, bytes]:
@@ -99,7 +99,7 @@ class Misnaming(Faulty):
 
 
 class Doubling(Faulty):
-    """Send every frame twice."""
+    """Sends every frame twice."""
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -108,7 +108,7 @@ class Doubling(Faulty):
 
 
 class Crashing(Faulty):
-    """Leave without a goodbye."""
+    """Leaves without a goodbye."""
 
     @override
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class Crashing(Faulty):
 
 
 class Polite(Faulty):
-    """Say goodbye even in a crash."""
+    """Says goodbye even after a crash."""
 
     @override
     def abort(self) -> None:
@@ -124,7 +124,7 @@ class Polite(Faulty):
 
 
 class Forgetting(Faulty):
-    """Receive as if nothing had been lost."""
+    """Receives as if nothing had been lost."""
 
     @override
     async def receive(self) -> tuple[str, bytes]:
@@ -136,7 +136,7 @@ class Forgetting(Faulty):
 
 
 class Repeating(Faulty):
-    """Tell a loss twice."""
+    """Reports a loss twice."""
 
     lost: PeerLost | None = None
 
@@ -153,7 +153,7 @@ class Repeating(Faulty):
 
 
 class Deaf(Faulty):
-    """Drop what is sent to a peer that is gone, and what is sent when closed."""
+    """Drops messages to a lost peer, and messages sent after closing."""
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -164,7 +164,7 @@ class Deaf(Faulty):
 
 
 class Optimistic(Faulty):
-    """Call every peer connected."""
+    """Reports every peer as connected."""
 
     @property
     @override
@@ -173,7 +173,7 @@ class Optimistic(Faulty):
 
 
 class Unbounded(Faulty):
-    """Never wait for a receiver."""
+    """Never waits for a receiver."""
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -218,8 +218,8 @@ FINDS = [
 
 
 @pytest.mark.parametrize(("kind", "check"), FINDS)
-async def test_a_fault_is_found(kind: type[Faulty], check: str) -> None:
-    """A transport that breaks a promise fails that promise's check, by name."""
+async def test_a_fault_is_detected(kind: type[Faulty], check: str) -> None:
+    """A transport that breaks a promise fails the check of that promise, by name."""
     with pytest.raises(AssertionError, match=rf"^{check}: ") as caught:
         await run_check(check, maker_of(kind))
     # found out by what it did, and not because the test's own transport is broken
@@ -234,14 +234,14 @@ def leaves(error: BaseException | None) -> set[type[BaseException]]:
 
 
 async def test_a_check_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transport that never tells a loss fails in time, and not by a hang."""
+    """A transport that never reports a loss fails in time instead of hanging."""
     monkeypatch.setattr("veilring.testing.conformance.checking.CHECK_SECONDS", 0.2)
     with pytest.raises(AssertionError, match=r"^a_close_is_a_goodbye: TimeoutError"):
         await run_check("a_close_is_a_goodbye", maker_of(Forgetting))
 
 
 async def test_all_checks_run() -> None:
-    """`check_transport` runs every check and says which."""
+    """`check_transport` runs every check and returns their names."""
     names = await check_transport(maker_of(Honest))
     assert names == tuple(CHECKS)
     assert len(names) >= 40

@@ -1,4 +1,4 @@
-"""When a member that reaches nobody dials again, on the simulated clock."""
+"""Redialling of unreachable peers, on the simulated clock."""
 
 import asyncio
 from functools import cached_property
@@ -30,7 +30,7 @@ LONGEST = [
 
 
 class Refused(TlsEndpoint):
-    """A client that is refused each time, or reaches the server in one attempt and loses it."""
+    """A client that is refused each time, or reaches the server once and loses it."""
 
     reached: int | None = None
 
@@ -55,7 +55,7 @@ class Refused(TlsEndpoint):
 
 
 def dialled(seed: int, kind: type[Refused] = Refused) -> list[float]:
-    """Return when a client dials."""
+    """Return the times at which a client dials."""
 
     async def main() -> list[float]:
         client = await kind.start(CLIENT, ROSTER, timeout=None, streams=Streams(seed))
@@ -66,8 +66,8 @@ def dialled(seed: int, kind: type[Refused] = Refused) -> list[float]:
     return simulate(main())
 
 
-def test_pauses_double_up_to_a_limit_and_are_cut_by_up_to_a_half() -> None:
-    """Each pause lies between a half of the one without jitter and the whole of it."""
+def test_pauses_double_up_to_a_limit_with_jitter() -> None:
+    """Each pause is between half of the pause without jitter and the whole of it."""
     pauses = np.diff(dialled(1))
     longest = np.array(LONGEST)
     assert np.all((longest / 2 <= pauses) & (pauses <= longest))
@@ -75,7 +75,7 @@ def test_pauses_double_up_to_a_limit_and_are_cut_by_up_to_a_half() -> None:
 
 
 def test_the_times_follow_from_the_seed() -> None:
-    """The same seed dials at the same times, and another at none of them but the first."""
+    """Equal seeds dial at equal times; other seeds share only the first time."""
     first, again, other = (dialled(seed) for seed in (1, 1, 2))
     assert first == again
     assert set(first) & set(other) == {0.0}
@@ -95,7 +95,7 @@ def test_pauses_begin_small_again_after_a_connection() -> None:
 
 
 def test_two_members_of_one_seed_do_not_dial_in_step() -> None:
-    """The pauses of a member and a peer follow from their names too."""
+    """Pauses also depend on the names of a member and its peer."""
     streams = Streams(1)
     ann, bob = (
         list(islice(dial_pauses(streams.generator("dial", name, "server")), ATTEMPTS))

@@ -1,4 +1,4 @@
-"""Floods of an endpoint by strangers and malicious members, and its responses."""
+"""Floods of an endpoint by strangers and malicious members."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ def client_hello() -> bytes:
 
 @asynccontextmanager
 async def crowd(town: Town, count: int, said: bytes) -> AsyncIterator[list[socket.socket]]:
-    """Hold connections to alice that say the same and then nothing."""
+    """Open connections to alice that all send the same bytes and then nothing."""
     held = [socket.create_connection((LOOPBACK, town.ports["alice"])) for _ in range(count)]
     for sock in held:
         sock.sendall(said)
@@ -48,7 +48,7 @@ async def crowd(town: Town, count: int, said: bytes) -> AsyncIterator[list[socke
 
 
 async def pass_through(town: Town, alice: TlsEndpoint) -> None:
-    """Have carol connect, and send a frame to alice."""
+    """Let carol connect and send a frame to alice."""
     async with town.start_all("carol") as clients:
         await clients["carol"].send("alice", b"through")
         assert await alice.receive() == ("carol", b"through")
@@ -60,8 +60,8 @@ HALF = client_hello()[:-1]
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16", HALF], ids=["nothing", "a byte", "half"])
-async def test_idle_connections_keep_nobody_out(said: bytes) -> None:
-    """With 200 connections of one address that never finish a sentence, a member connects."""
+async def test_idle_connections_do_not_block_members(said: bytes) -> None:
+    """A member connects despite 200 connections of one address that never finish a message."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, crowd(town, 200, said):
         alice = endpoints["alice"]
@@ -71,8 +71,8 @@ async def test_idle_connections_keep_nobody_out(said: bytes) -> None:
         assert all("it sent nothing while others waited" in e.reason for e in alice.refusals)
 
 
-async def test_what_is_no_tls_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plaintext is turned away by its first byte, and counts as no handshake."""
+async def test_plaintext_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plaintext is rejected by its first byte, and does not count as a handshake."""
     monkeypatch.setattr(listener, "FAILURES_MAX", 1)
     monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
     town = Town(("alice",), ("carol",))
@@ -84,8 +84,8 @@ async def test_what_is_no_tls_takes_no_place(monkeypatch: pytest.MonkeyPatch) ->
         await pass_through(town, alice)
 
 
-async def test_handshakes_that_stall_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places are taken from those who dawdle, of an address that has its share of them."""
+async def test_stalled_handshakes_do_not_block_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow handshakes of an address that exceeds its share lose their places."""
     monkeypatch.setattr(listener, "HANDSHAKE_PATIENCE_SECONDS", 0.0)
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, crowd(town, 100, client_hello()):
@@ -95,7 +95,7 @@ async def test_handshakes_that_stall_keep_nobody_out(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_listener_that_closes_before_a_handshake_began_leaves_nothing_open() -> None:
-    """A connection whose turn had come, and had not begun, is closed."""
+    """A connection whose handshake was due but had not begun is closed."""
     admitted = list[str]()
 
     async def admit(_sock: socket.socket, address: str) -> bool:
@@ -118,13 +118,13 @@ async def test_a_listener_that_closes_before_a_handshake_began_leaves_nothing_op
 
 
 def raise_at_end(said: bytes) -> None:
-    """Take the end of a connection for what its reset is."""
+    """Treat the end of a connection as a reset."""
     if not said:
         raise ConnectionResetError
 
 
-async def test_who_dawdles_while_nobody_waits_may_go_on() -> None:
-    """A slow line is no reason to be turned away."""
+async def test_a_slow_handshake_may_continue_on_an_idle_server() -> None:
+    """A slow link alone is no reason for rejection."""
     town = Town(("alice",), ("carol",))
     said = client_hello()
     async with town.start_all("alice") as endpoints, crowd(town, 1, said[:100]) as (slow,):
@@ -140,7 +140,7 @@ async def test_who_dawdles_while_nobody_waits_may_go_on() -> None:
 async def test_failing_handshakes_of_an_address_are_budgeted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An address whose handshakes all fail gets a few of them; those that go well cost nothing."""
+    """An address with only failing handshakes gets a few; successful ones cost nothing."""
     monkeypatch.setattr(listener, "FAILURES_MAX", 2)
     monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
     town = Town(("alice",), ("carol",))
@@ -155,8 +155,8 @@ async def test_failing_handshakes_of_an_address_are_budgeted(
                 await town.start("carol", seconds=0.5)
 
 
-async def test_a_burst_is_taken_a_few_frames_a_turn() -> None:
-    """However many frames come at once, the loop turns between every few of them."""
+async def test_a_burst_is_processed_a_few_frames_per_turn() -> None:
+    """The loop turns between every few frames, for bursts of any size."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
         loop, turn, of_turn = asyncio.get_running_loop(), [0], Counter[int]()
@@ -172,8 +172,8 @@ async def test_a_burst_is_taken_a_few_frames_a_turn() -> None:
         assert max(of_turn.values()) <= 2 * FRAMES_PER_TURN_MAX  # ours begins amid the transport's
 
 
-async def test_frames_that_came_before_a_loss_are_delivered_before_it() -> None:
-    """Also those that still waited for their turn when the connection ended."""
+async def test_frames_before_a_loss_are_delivered_first() -> None:
+    """This includes frames that still waited when the connection ended."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints:
         async with stranger(town, greet=True) as carol:
@@ -186,10 +186,10 @@ async def test_frames_that_came_before_a_loss_are_delivered_before_it() -> None:
             await endpoints["alice"].receive()
 
 
-async def test_who_broke_the_rules_is_refused_for_a_while(
+async def test_a_misbehaving_peer_is_refused_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A peer that is cut off is named, told so when it comes again, and let in later."""
+    """A peer that was cut off is named, told so on reconnecting, and admitted later."""
     monkeypatch.setattr(connection, "CUT_SECONDS", 3600.0)
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints:
@@ -213,8 +213,8 @@ async def test_who_broke_the_rules_is_refused_for_a_while(
         assert (len(cut), len(refused)) == (1, 1)
 
 
-async def test_a_peer_is_cut_off_with_what_it_has_sent() -> None:
-    """Once cut off, nothing more of a peer is handed over but its loss."""
+async def test_a_peer_that_is_cut_off_delivers_nothing_more() -> None:
+    """After the cut, only the loss of the peer is delivered."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
         alice, heard = endpoints["alice"], list[bytes | PeerLost]()
@@ -230,8 +230,8 @@ async def test_a_peer_is_cut_off_with_what_it_has_sent() -> None:
         assert isinstance(heard[1], PeerLost)
 
 
-async def test_a_peer_that_rests_loses_nothing() -> None:
-    """Messages for a paused peer are delivered in order later; other peers are unaffected."""
+async def test_a_paused_peer_loses_nothing() -> None:
+    """Messages of a paused peer are delivered in order later; other peers are unaffected."""
     town = Town(("alice", "bob"), ("carol",))
     async with town.start_all() as endpoints:
         alice = endpoints["alice"]
@@ -244,7 +244,7 @@ async def test_a_peer_that_rests_loses_nothing() -> None:
             assert await alice.receive() == ("carol", bytes([number]))
 
 
-async def test_who_connects_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_reconnecting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that connects and leaves in a loop is told that it does so too often."""
     monkeypatch.setattr(connection, "CONNECTS_MAX", 2)
     monkeypatch.setattr(connection, "CONNECTS_PER_SECOND", 1e-9)

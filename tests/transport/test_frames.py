@@ -1,4 +1,4 @@
-"""Frames: every limit, every value, and bytes that nobody meant."""
+"""Frames: limits, values and invalid bytes."""
 
 import random
 import struct
@@ -58,13 +58,13 @@ arrays = hnp.arrays(
 
 @given(values)
 def test_plain_values_come_back(value: WireValue) -> None:
-    """What was packed is unpacked, lists as tuples."""
+    """Packed values are unpacked unchanged, with lists as tuples."""
     assert unpack(pack(value)) == value
 
 
 @given(arrays)
-def test_arrays_come_back(array: NDArray[np.generic]) -> None:
-    """An array comes back with its dtype, shape and bits, read-only."""
+def test_arrays_are_restored(array: NDArray[np.generic]) -> None:
+    """An array is restored with its dtype, shape and bits, read-only."""
     back = unpack(pack(array))
     assert isinstance(back, np.ndarray)
     assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
@@ -85,8 +85,8 @@ def test_byte_and_memory_order_do_not_matter(array: NDArray[np.generic]) -> None
      np.zeros((1,) * (ARRAY_DIMENSIONS_MAX + 1)), "\ud800"],
     ids=["object", "set", "too large", "too small", "complex", "text", "axes", "surrogate"],
 )  # fmt: skip
-def test_what_has_no_encoding_is_refused(value: WireValue) -> None:
-    """A value outside the whitelist is a `FrameError` where it is packed."""
+def test_values_without_an_encoding_are_refused(value: WireValue) -> None:
+    """Packing a value outside the whitelist raises `FrameError`."""
     with pytest.raises(FrameError, match="cannot be sent"):
         pack(value)
 
@@ -131,7 +131,7 @@ def extension(code: int, dtype: int, *shape: int, data: bytes = b"") -> bytes:
     ids=["nothing", "reserved", "short list", "two values", "not UTF-8", "key", "length", "time",
          "no header", "code", "dtype", "axes", "short", "long", "boolean", "shape"],
 )  # fmt: skip
-def test_what_is_not_a_value_is_refused(body: bytes) -> None:
+def test_an_invalid_encoding_is_refused(body: bytes) -> None:
     """Bytes that are not exactly one value are a `FrameError`."""
     with pytest.raises(FrameError):
         unpack(body)
@@ -155,7 +155,7 @@ def listed(items: int, item: bytes = b"\xc0") -> bytes:
     ids=["items", "empty maps", "empty lists", "lists of lists", "entries", "announced"],
 )
 def test_a_frame_cannot_take_more_memory_than_a_few_times_its_size(body: bytes) -> None:
-    """Too many items or containers are refused before they are made."""
+    """Too many items or containers are refused before they are created."""
     tracemalloc.start()
     try:
         with pytest.raises(FrameError):
@@ -166,22 +166,22 @@ def test_a_frame_cannot_take_more_memory_than_a_few_times_its_size(body: bytes) 
 
 
 @pytest.mark.parametrize("items", [ITEMS_MAX - 2, ITEMS_MAX])
-def test_as_many_items_as_are_allowed_come_back(items: int) -> None:
-    """A list of the greatest length, and lists in the greatest number, are values like others."""
+def test_the_maximum_number_of_items_is_restored(items: int) -> None:
+    """A list of maximum length, and the maximum number of lists, are valid."""
     assert unpack(listed(items)) == (None,) * items
     assert unpack(listed(CONTAINERS_MAX - 1, b"\x90")) == ((),) * (CONTAINERS_MAX - 1)
 
 
 @pytest.mark.parametrize("rest", [b"", b"\xc1", b"\x80" * FRAME_BYTES_MAX])
-def test_a_head_is_read_whatever_follows(rest: bytes) -> None:
-    """The first two entries of a list cost the same, whatever the list holds besides."""
+def test_a_head_is_read_with_any_tail(rest: bytes) -> None:
+    """The first two entries of a list cost the same for any further entries."""
     assert read_head(b"\x93" + pack(b"session") + pack("kind") + rest) == (b"session", "kind")
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"\xc1", b"\x01\x02", b"\x91\x01", b"\x92\x01", b"\x92" + pack("x" * 200) * 2]
 )
-def test_what_is_no_list_of_two_has_no_head(body: bytes) -> None:
+def test_bytes_without_a_pair_have_no_head(body: bytes) -> None:
     """Bytes that do not begin like a list with two short entries are a `FrameError`."""
     with pytest.raises(FrameError):
         read_head(body)
@@ -223,8 +223,8 @@ def test_sizes_beyond_the_limits_are_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize("length", [FRAME_BYTES_MAX + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1])
-def test_a_length_is_judged_before_its_bytes_come(length: int) -> None:
-    """The prefix alone is enough to refuse a frame that is too large."""
+def test_a_length_is_checked_before_its_bytes_arrive(length: int) -> None:
+    """The prefix alone suffices to refuse a frame that is too large."""
     with pytest.raises(FrameError, match=str(length)):
         list(FrameReader().feed(struct.pack(">I", length)))
 
@@ -233,8 +233,8 @@ def test_a_length_is_judged_before_its_bytes_come(length: int) -> None:
     st.lists(st.binary(min_size=1, max_size=50)),
     st.lists(st.integers(1, 20), min_size=1),
 )
-def test_pieces_do_not_matter(frames: list[bytes], sizes: list[int]) -> None:
-    """However a stream is cut into pieces, the same frames come out, and the goodbye."""
+def test_chunking_does_not_matter(frames: list[bytes], sizes: list[int]) -> None:
+    """A stream cut into any pieces gives the same frames and the goodbye."""
     stream = b"".join(map(on_stream, frames)) + GOODBYE
     reader, got, start, turn = FrameReader(), list[bytes](), 0, 0
     while start < len(stream):
@@ -247,7 +247,7 @@ def test_pieces_do_not_matter(frames: list[bytes], sizes: list[int]) -> None:
 
 
 def test_a_truncated_frame_is_pending() -> None:
-    """An unfinished frame is not delivered and can be told from a clean end."""
+    """An unfinished frame is not delivered and differs from a clean end."""
     reader = FrameReader()
     assert list(reader.feed(on_stream(b"frame")[:-1])) == []
     assert reader.pending == PREFIX_BYTES + 4
@@ -256,7 +256,7 @@ def test_a_truncated_frame_is_pending() -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_bytes_after_a_goodbye_are_refused(together: bool) -> None:
-    """A stream that goes on after its goodbye is broken."""
+    """A stream that continues after its goodbye is invalid."""
     reader = FrameReader()
     first, last = (b"", GOODBYE + b"x") if together else (GOODBYE, b"x")
     assert list(reader.feed(first)) == []
@@ -284,7 +284,7 @@ def bodies(rng: random.Random) -> Iterator[bytes]:
         yield extension(1, rng.randrange(16), *shape, data=rng.randbytes(rng.randrange(20)))
 
 
-def test_no_bytes_raise_anything_but_a_frame_error() -> None:
+def test_all_bytes_parse_or_raise_a_frame_error() -> None:
     """Of 200,000 seeded bodies each parses or raises `FrameError`; both happen often."""
     rng = random.Random(FUZZ_SEED)
     source = bodies(rng)
@@ -298,8 +298,8 @@ def test_no_bytes_raise_anything_but_a_frame_error() -> None:
     assert FUZZED_FRAMES // 20 < parsed < FUZZED_FRAMES - FUZZED_FRAMES // 20
 
 
-def test_no_stream_raises_anything_but_a_frame_error() -> None:
-    """Valid, mutated and random streams, whole or a byte at a time, are cut or refused alike."""
+def test_all_streams_parse_or_raise_a_frame_error() -> None:
+    """Valid, mutated and random streams, whole or byte by byte, are accepted or refused alike."""
     rng = random.Random(FUZZ_SEED)
     source = bodies(rng)
     for _ in range(5_000):
@@ -311,7 +311,7 @@ def test_no_stream_raises_anything_but_a_frame_error() -> None:
 
 
 def read(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    """Return the frames of a stream, and whether it was refused in the end."""
+    """Return the frames of a stream, and whether it was finally refused."""
     reader, frames = FrameReader(), list[bytes]()
     try:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Identities: keys, certificates, and the files that keep them."""
+"""Identities: keys, certificates and their files."""
 
 import datetime as dt
 import hashlib
@@ -33,8 +33,8 @@ def test_fingerprint_is_that_of_the_public_key() -> None:
     assert identity.fingerprint != make_identity("alice").fingerprint
 
 
-def test_certificate_says_who_and_how_long() -> None:
-    """It has the name, is good from a day before until `valid_days` after, and is no authority."""
+def test_certificate_has_name_and_validity() -> None:
+    """It is valid from a day before until `valid_days` after, and is not an authority."""
     identity = make_identity("alice", valid_days=10, now=NOON)
     name, certificate = read_certificate(identity.certificate_pem)
     assert name == "alice"
@@ -44,7 +44,7 @@ def test_certificate_says_who_and_how_long() -> None:
 
 
 def test_the_key_is_not_shown() -> None:
-    """The printed form of an identity has nothing of its key."""
+    """The printed form of an identity contains no part of its key."""
     assert "private_key" not in repr(make_identity("alice"))
 
 
@@ -52,25 +52,25 @@ def test_the_key_is_not_shown() -> None:
     "name", ["", ".hidden", "-option", "a/b", "a b", "a\n", "é", "x" * (NAME_CHARACTERS_MAX + 1)]
 )
 def test_unfit_names_are_refused(name: str) -> None:
-    """A name holds nothing that is special in a file name or a log, and is not too long."""
+    """A name contains no characters special in file names or logs, and is not too long."""
     with pytest.raises(InputError, match=r"is not a name: it must have 1 to 64 of"):
         make_identity(name)
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * NAME_CHARACTERS_MAX])
-def test_fit_names_are_taken(name: str) -> None:
-    """The limits themselves are allowed."""
+def test_names_at_the_limits_are_accepted(name: str) -> None:
+    """Names of the minimum and the maximum length are valid."""
     assert make_identity(name).name == name
 
 
 def test_validity_is_at_least_a_day() -> None:
-    """A certificate that was never good is refused."""
+    """A certificate with an empty validity is refused."""
     with pytest.raises(InputError, match="valid_days is 0"):
         make_identity("alice", valid_days=0)
 
 
-def test_saved_identities_come_back(tmp_path: Path) -> None:
-    """What was saved is loaded, from one file that only its owner can read."""
+def test_saved_identities_are_restored(tmp_path: Path) -> None:
+    """A saved identity is loaded from one file that only its owner can read."""
     identity = make_identity("alice")
     path = save_identity(identity, tmp_path)
     assert path == tmp_path / "alice.key"
@@ -82,7 +82,7 @@ def test_saved_identities_come_back(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    """A key file that exists is left as it is, and no draft is left beside it."""
+    """An existing key file is left unchanged, and no draft is left beside it."""
     path = save_identity(make_identity("alice"), tmp_path)
     before = path.read_bytes()
     with pytest.raises(InputError, match="does not exist yet"):
@@ -92,8 +92,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
-def test_a_key_that_others_can_reach_is_refused(mode: int, tmp_path: Path) -> None:
-    """A key file with any right for group or others is not loaded."""
+def test_a_key_accessible_to_others_is_refused(mode: int, tmp_path: Path) -> None:
+    """A key file with any permission for group or others is not loaded."""
     path = save_identity(make_identity("alice"), tmp_path)
     path.chmod(mode)
     with pytest.raises(InputError, match=f"mode {mode:o}; .*chmod 600"):
@@ -108,7 +108,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_a_broken_key_file_is_refused(tmp_path: Path) -> None:
-    """A file without a key, without a certificate, or whose two do not fit is refused."""
+    """A file without a key or a certificate, or with a mismatch of both, is refused."""
     good = save_identity(make_identity("alice"), tmp_path).read_text()
     other = save_identity(make_identity("bob"), tmp_path).read_text()
     key, certificate = re.findall(r"-----BEGIN.*?-----END [A-Z ]+-----\n", good, re.DOTALL)
@@ -120,7 +120,7 @@ def test_a_broken_key_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_key_on_another_curve_is_refused(tmp_path: Path) -> None:
-    """Only P-256 is loaded: the certificate's curve is compared too."""
+    """Only P-256 keys are loaded, and the certificate's curve is checked too."""
     alice = make_identity("alice")
     strange = Identity("alice", alice.certificate, ec.generate_private_key(ec.SECP384R1()))
     with pytest.raises(InputError, match="P-256"):

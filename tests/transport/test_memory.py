@@ -19,7 +19,7 @@ async def memory_endpoints(names: Sequence[str]) -> AsyncIterator[dict[str, Memo
 
 @pytest.mark.parametrize("check", CHECKS)
 async def test_conforms(check: str) -> None:
-    """Endpoints in memory keep the contract of every transport."""
+    """In-memory endpoints fulfil the contract of every transport."""
     await run_check(check, memory_endpoints)
 
 

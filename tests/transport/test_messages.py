@@ -1,4 +1,4 @@
-"""Typed messages: checked when said and when heard."""
+"""Typed messages: checked on construction and on decoding."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ SESSION = bytes(range(SESSION_BYTES))
 
 
 class Note(Message, kind="test.note"):
-    """A message with one field of each sort."""
+    """A message with one field of each type."""
 
     number: int
     text: str
@@ -31,14 +31,14 @@ def note(number: int = 1, text: str = "text") -> Note:
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.text())
-def test_messages_come_back(number: int, text: str) -> None:
-    """What was encoded is decoded, with its session."""
+def test_messages_are_restored(number: int, text: str) -> None:
+    """An encoded message is decoded unchanged, with its session."""
     message = note(number, text)
     assert decode(encode(SESSION, message)) == (SESSION, message)
 
 
-def test_equality_is_that_of_the_bytes() -> None:
-    """Equal fields make equal messages with equal hashes; one other field does not."""
+def test_equality_is_by_bytes() -> None:
+    """Equal fields give equal messages and hashes; one different field does not."""
     assert note() == note()
     assert hash(note()) == hash(note())
     assert note() != note(2)
@@ -50,7 +50,7 @@ def test_equality_is_that_of_the_bytes() -> None:
     [{"number": "1"}, {"text": b"text"}, {"rows": np.ones(3)}, {"rows": np.ones((1, 1), "<f4")},
      {"flags": [True]}, {"other": 1}],
 )  # fmt: skip
-def test_a_misfit_cannot_be_said(changed: dict[str, object]) -> None:
+def test_an_invalid_message_cannot_be_constructed(changed: dict[str, object]) -> None:
     """A value of another type, dtype or number of axes is refused at construction."""
     with pytest.raises(ValidationError):
         Note.model_validate(dict(note()) | changed)
@@ -80,13 +80,13 @@ ROWS, FLAGS = np.ones((2, 3)), np.array([True])
         ((SESSION, "test.note", 1, "", ROWS[0], FLAGS), "test.note.rows: an array of float64"),
     ],
 )
-def test_a_misfit_is_not_heard(said: WireValue, reason: str) -> None:
+def test_an_invalid_body_is_refused(said: WireValue, reason: str) -> None:
     """A body that is not a message of a known kind is a `FrameError` that names the fault."""
     with pytest.raises(FrameError, match=reason):
         decode(pack(said))
 
 
 def test_a_kind_belongs_to_one_class() -> None:
-    """Two messages cannot share a kind."""
+    """Two message classes cannot share a kind."""
     with pytest.raises(InputError, match=r"test\.note"):
         type("Other", (Message,), {"__module__": __name__}, kind="test.note")

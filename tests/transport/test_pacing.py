@@ -1,4 +1,4 @@
-"""How often: budgets, repeated lines, and frames in one turn, all on a clock of the test's own."""
+"""Rate limits: budgets, repeated log lines, and frames per turn, on a test clock."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ class Clock:
 
 
 def test_a_budget_is_spent_and_refills() -> None:
-    """A key has its burst at once and its rate afterwards, and never more than the burst."""
+    """A key has its burst at once and its rate afterwards, never more than the burst."""
     clock = Clock()
     budgets = TokenBuckets(3, 2.0, clock)
     assert [budgets.spend("ada") for _ in range(4)] == [True, True, True, False]
@@ -44,8 +44,8 @@ def test_a_budget_is_spent_and_refills() -> None:
     assert budgets.left("ada") == 3
 
 
-def test_a_budget_that_is_whole_again_takes_no_memory() -> None:
-    """Keys come and go without end, as source addresses do, and are forgotten."""
+def test_a_full_budget_takes_no_memory() -> None:
+    """Keys with a full budget, such as former source addresses, are forgotten."""
     clock = Clock()
     budgets = TokenBuckets(3, 2.0, clock)
     for number in range(1_000):
@@ -55,7 +55,7 @@ def test_a_budget_that_is_whole_again_takes_no_memory() -> None:
 
 
 def test_a_line_is_repeated_once_a_minute_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
-    """A thousand equal lines are two, and the second says how many there were."""
+    """A thousand equal lines become two, and the second gives their number."""
     clock = Clock()
     lines = SparingLog(LOG, clock)
     with caplog.at_level(logging.INFO, LOG.name):
@@ -71,8 +71,8 @@ def test_a_line_is_repeated_once_a_minute_with_a_count(caplog: pytest.LogCapture
     ]
 
 
-def test_lines_that_all_differ_are_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
-    """A peer that makes up new lines without end silences itself, and nobody else."""
+def test_many_different_lines_are_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A peer that causes endless new lines silences only itself."""
     lines = SparingLog(LOG, Clock())
     with caplog.at_level(logging.INFO, LOG.name):
         for number in range(1_000):
@@ -83,7 +83,7 @@ def test_lines_that_all_differ_are_bounded_too(caplog: pytest.LogCaptureFixture)
 
 
 class Queue:
-    """Something that takes turns."""
+    """A queue that takes turns."""
 
     def __init__(self, name: str, frames: int, taken: list[str]) -> None:
         self._name, self._taken = name, taken
@@ -91,7 +91,7 @@ class Queue:
         self.is_blocked = False
 
     def step(self) -> TurnOutcome:
-        """Take one."""
+        """Take one item."""
         if not self._frames:
             return TurnOutcome.NONE_LEFT
         if self.is_blocked:
@@ -101,8 +101,8 @@ class Queue:
         return TurnOutcome.TAKEN
 
 
-async def test_frames_are_taken_in_turn_and_a_few_in_each_turn_of_the_loop() -> None:
-    """One with much to say and one with little alternate, and the loop goes on in between."""
+async def test_frames_are_processed_in_turn_and_a_few_per_loop_turn() -> None:
+    """A long and a short queue alternate, and the loop turns in between."""
     taken: list[str] = []
     turns = Turns()
     turns.join(Queue("flood", 100, taken))
@@ -117,8 +117,8 @@ async def test_frames_are_taken_in_turn_and_a_few_in_each_turn_of_the_loop() -> 
     assert taken.count("flood") == 100
 
 
-async def test_who_is_blocked_is_in_nobody_elses_way() -> None:
-    """A blocked queue waits until it is unblocked, and others go on."""
+async def test_a_blocked_queue_delays_no_others() -> None:
+    """A blocked queue waits until it is unblocked, while others continue."""
     taken: list[str] = []
     turns, blocked = Turns(), Queue("blocked", 1, taken)
     blocked.is_blocked = True

@@ -1,4 +1,4 @@
-"""The roster: read, written, and refused with the key of what is wrong."""
+"""The roster: reading, writing, and errors that name the wrong key."""
 
 import tomllib
 from dataclasses import replace
@@ -18,8 +18,8 @@ CAROL = Member.of(make_identity("carol"), kind="client")
 ROSTER = Roster((ALICE, BOB, CAROL))
 
 
-def test_saved_rosters_come_back(tmp_path: Path) -> None:
-    """What was saved is loaded, in order, with the same hash."""
+def test_saved_rosters_are_restored(tmp_path: Path) -> None:
+    """A saved roster is loaded in order, with the same hash."""
     path = tmp_path / "roster.toml"
     ROSTER.save(path)
     assert Roster.load(path) == ROSTER
@@ -37,8 +37,8 @@ def test_members_are_found() -> None:
         ROSTER.member("mallory")
 
 
-def test_hash_tells_members_order_keys_and_kinds() -> None:
-    """Two rosters share their hash only if they agree on who is who, in which order."""
+def test_hash_depends_on_members_order_keys_and_kinds() -> None:
+    """Rosters have equal hashes only if they agree on members and their order."""
     again = Member.of(make_identity("alice"), "alice.example", 7000)
     dave = Member.of(make_identity("dave"), kind="client")
     client = Member.of(make_identity("bob"), kind="client")
@@ -48,8 +48,8 @@ def test_hash_tells_members_order_keys_and_kinds() -> None:
     assert all(len(digest) == 32 for digest in hashes)
 
 
-def test_hash_leaves_addresses_out() -> None:
-    """A host may look different from different places."""
+def test_hash_omits_addresses() -> None:
+    """A host may have different addresses in different networks."""
     moved = ROSTER.at({"bob": ("10.0.0.2", 1)})
     assert moved.hash == ROSTER.hash
     assert (moved.member("bob").host, moved.member("bob").port) == ("10.0.0.2", 1)
@@ -86,8 +86,8 @@ def test_an_unfit_member_is_refused(changed: dict[str, Any], field: str) -> None
     assert told.value.field == f"members[0].{field}"
 
 
-def test_nobody_is_listed_twice() -> None:
-    """A roster has members; no two share a name or a key."""
+def test_duplicate_members_are_refused() -> None:
+    """A roster has members, and no two share a name or a key."""
     with pytest.raises(InputError, match="roster has no members"):
         Roster(())
     with pytest.raises(InputError, match=r"members\[2\].name is 'alice'"):
@@ -120,7 +120,7 @@ TEXT = ROSTER.to_toml()
     ],
 )
 def test_an_unfit_file_is_refused(text: str, field: str) -> None:
-    """What is wrong in a file is named by its dotted key."""
+    """Mistakes in a file are named by their dotted key."""
     with pytest.raises(ScenarioError) as caught:
         Roster.from_toml(text)
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""Endpoints over mutual TLS, among peers that mean well."""
+"""Endpoints over mutual TLS among honest peers."""
 
 import asyncio
 import socket
@@ -25,13 +25,13 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("check", CHECKS)
 def test_conforms(check: str, loop: str) -> None:
-    """Endpoints over TLS keep the contract of every transport, on either loop."""
+    """Endpoints over TLS fulfil the contract of every transport, on both loops."""
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(run_check(check, tls_endpoints))
 
 
 async def test_a_late_party_is_waited_for() -> None:
-    """A party keeps dialling until its peer is there."""
+    """A party keeps dialling until its peer is available."""
     town = Town(("alice", "bob"))
     sock = town.sockets.pop("bob")
     address = sock.getsockname()
@@ -73,8 +73,8 @@ async def test_a_restarted_party_is_reachable_again(lost: str) -> None:
             await fresh.close()
 
 
-async def test_a_loss_is_told_before_the_return() -> None:
-    """A peer stays disconnected until its loss is reported, so that no message goes astray."""
+async def test_a_loss_is_reported_before_the_return() -> None:
+    """A peer stays disconnected until its loss is reported, so that no message is lost."""
     town = Town(("alice",), ("carol",))
     async with town.start_all() as endpoints:
         alice = endpoints["alice"]
@@ -107,8 +107,8 @@ async def test_clients_come_and_go() -> None:
         assert alice.connected == ("bob",)
 
 
-async def test_a_client_dials_whom_it_chooses() -> None:
-    """`connect_to` names the parties to reach; others are not peers."""
+async def test_a_client_dials_the_chosen_parties() -> None:
+    """`connect_to` names the parties to dial; others are not peers."""
     town = Town(("alice", "bob"), ("carol",))
     async with town.start_all("alice", "bob"):
         carol = await TlsEndpoint.start(town.identities["carol"], town.roster, connect_to=("bob",))
@@ -133,7 +133,7 @@ async def test_the_arguments_must_fit_the_roster() -> None:
 
 
 async def test_an_address_of_another_machine_is_refused_once_and_in_plain_words() -> None:
-    """An address is shown once, with the system's reason."""
+    """The error shows an address once, with the system's reason."""
     town = Town(("alice", "bob"))
     with pytest.raises(InputError) as caught:
         await TlsEndpoint.start(town.identities["alice"], town.roster, listen="192.0.2.1")
@@ -155,8 +155,8 @@ async def test_a_cancelled_start_leaves_nothing_open() -> None:
     town.close()
 
 
-async def test_a_party_that_restarts_while_the_ring_forms_finds_its_place() -> None:
-    """A party that restarts while the ring forms connects again, and its peers wait for it."""
+async def test_a_party_can_restart_while_the_ring_forms() -> None:
+    """A party that restarts while the ring forms reconnects, and its peers wait for it."""
     town = Town(("alice", "bob", "carol"))
     bob = town.start("bob", seconds=PATIENCE_SECONDS)
     first = await TlsEndpoint.start(
@@ -179,8 +179,8 @@ async def test_a_party_that_restarts_while_the_ring_forms_finds_its_place() -> N
         await endpoint.close()
 
 
-async def test_a_goodbye_that_nobody_answers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that does not read keeps nobody from leaving."""
+async def test_an_unanswered_goodbye_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that does not read does not keep others from leaving."""
     monkeypatch.setattr(tls, "GOODBYE_SECONDS", 0.1)
     async with tls_endpoints(("alice", "bob")) as endpoints:
         await fill(endpoints["alice"], "bob")
@@ -189,8 +189,8 @@ async def test_a_goodbye_that_nobody_answers_ends(monkeypatch: pytest.MonkeyPatc
             await endpoints["alice"].receive()
 
 
-async def test_connections_are_watched() -> None:
-    """Each socket asks after a silent peer and does not hold small frames back."""
+async def test_connections_are_kept_alive() -> None:
+    """Each socket probes a silent peer and sends small frames without delay."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)]
     with socket.socket() as sock:
         connection.enable_keepalive(sock)
@@ -200,15 +200,15 @@ async def test_connections_are_watched() -> None:
 
 
 async def test_an_answered_goodbye_does_not_wait() -> None:
-    """Peers answer a goodbye on their own, whether or not their nodes read it."""
+    """Peers answer a goodbye even if their nodes do not read it."""
     async with tls_endpoints(("alice", "bob")) as endpoints:
         async with asyncio.timeout(PATIENCE_SECONDS / 2):  # the goodbye's own limit is all of it
             await endpoints["alice"].close()
         assert (await lose(endpoints["bob"])).orderly
 
 
-async def test_a_node_that_stopped_reading_can_still_leave_in_order() -> None:
-    """A node that closes before it has read everything still delivers its messages and goodbye."""
+async def test_a_node_that_stopped_reading_can_still_leave() -> None:
+    """A node that closes before reading everything still delivers its messages and goodbye."""
     async with tls_endpoints(("alice", "bob")) as endpoints:
         await fill(endpoints["bob"], "alice")
         await endpoints["alice"].send("bob", b"last")

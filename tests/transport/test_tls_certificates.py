@@ -23,7 +23,7 @@ ContextMaker = Callable[[Identity, Roster], ssl.SSLContext]
 
 
 def without_certificate(_identity: Identity, roster: Roster) -> ssl.SSLContext:
-    """Make a dialler's context that has nothing to show."""
+    """Create a dialler's context without a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata="\n".join(m.certificate for m in roster.members))
@@ -31,12 +31,12 @@ def without_certificate(_identity: Identity, roster: Roster) -> ssl.SSLContext:
 
 
 def with_another_key(make: ContextMaker) -> ContextMaker:
-    """Show a certificate of the right name and a key that is not in the roster."""
+    """Present a certificate of the right name with a key that is not in the roster."""
     return lambda identity, roster: make(make_identity(identity.name), roster)
 
 
 def with_tls_1_2(make: ContextMaker) -> ContextMaker:
-    """Speak TLS 1.2 and nothing newer."""
+    """Speak only TLS 1.2."""
 
     def made(identity: Identity, roster: Roster) -> ssl.SSLContext:
         context = make(identity, roster)
@@ -74,7 +74,7 @@ async def test_tls_itself_fails(
     listener_says: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A refusal by TLS is named by the side that refused, and suspected by the other side."""
+    """The refusing side names the reason, and the other side suspects it."""
     town = Town(("alice", "bob"))
     monkeypatch.setattr(tls, side, broken)
     at_alice, at_bob = await both_fail(town)
@@ -83,7 +83,7 @@ async def test_tls_itself_fails(
 
 
 def renewed(identity: Identity) -> Identity:
-    """Return another certificate for the same key, good today."""
+    """Return another certificate for the same key, valid today."""
     now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -99,7 +99,7 @@ def renewed(identity: Identity) -> Identity:
 
 
 def with_expired(town: Town, name: str) -> Identity:
-    """Give a member a certificate that expired long ago, in the roster too, and return it."""
+    """Give a member an expired certificate, in the roster too, and return it."""
     past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     expired = make_identity(name, now=past)
     members = {member.name: member for member in town.roster.members}
@@ -110,7 +110,7 @@ def with_expired(town: Town, name: str) -> Identity:
 
 
 async def test_own_expired_certificate_is_named_at_once() -> None:
-    """A party with an expired certificate of its own is refused at its start, before it dials."""
+    """A party with an expired certificate is refused at its start, before it dials."""
     town = Town(("alice", "bob"))
     with_expired(town, "alice")
     with pytest.raises(HandshakeError, match="our own certificate expired on 2020-12-31"):
@@ -126,7 +126,7 @@ async def test_own_expired_certificate_is_named_at_once() -> None:
 async def test_expired_certificate(
     name: str, side: str, make: ContextMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer's expired certificate is refused as such."""
+    """A peer's expired certificate is reported as expired."""
     town = Town(("alice", "bob"))
     expired = with_expired(town, name)
     town.identities[name] = renewed(expired)  # so that it does not notice by itself

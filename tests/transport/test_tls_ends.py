@@ -1,4 +1,4 @@
-"""However an open connection ends without a goodbye, both sides lose a peer."""
+"""Connections that end without a goodbye: both sides lose a peer."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ from veilring.transport.tls import LOOPBACK
 
 
 async def test_oversized_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A length beyond the limit costs the sender its connection; both sides lose each other."""
+    """A length beyond the limit closes the connection; both sides lose each other."""
     async with tls_endpoints(("alice", "bob")) as endpoints:
         monkeypatch.setattr(connection, "on_stream", lambda frame: b"\x00\x10\x00\x01" + frame)
         await endpoints["alice"].send("bob", b"frame")
@@ -37,7 +37,7 @@ def cut_by_close(writer: asyncio.StreamWriter) -> None:
 
 
 def cut_by_fin(writer: asyncio.StreamWriter) -> None:
-    """End TCP properly, but TLS not at all."""
+    """End TCP properly, but not TLS."""
     writer.transport.abort()
 
 
@@ -56,7 +56,7 @@ CUTS = (cut_by_close, cut_by_fin, cut_by_reset)
 async def test_end_without_goodbye(
     last: bytes, cut: Callable[[asyncio.StreamWriter], None]
 ) -> None:
-    """However a stream ends, between frames or amid one: without a goodbye it is a crash."""
+    """Any end of a stream without a goodbye, between or within frames, is a crash."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
         carol.writer.write(on_stream(b"whole"))
@@ -70,8 +70,8 @@ async def test_end_without_goodbye(
         assert (caught.value.peer, caught.value.orderly) == ("carol", False)
 
 
-async def test_words_after_the_goodbye_change_nothing() -> None:
-    """A peer that speaks on after its goodbye is not heard."""
+async def test_data_after_the_goodbye_changes_nothing() -> None:
+    """Data that a peer sends after its goodbye is ignored."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
         carol.writer.write(on_stream(b"last") + bytes(PREFIX_BYTES))

@@ -1,4 +1,4 @@
-"""Members that prove their keys and then greet wrongly, or whom nobody expected there."""
+"""Members with the right key but a wrong greeting, or at the wrong address."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from veilring.transport.tls import LOOPBACK
 
 
 async def test_wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides name both versions, at once and not only when their patience ends."""
+    """Both sides name both versions at once, without waiting for a timeout."""
     monkeypatch.setattr(connection, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
     reasons = await both_fail(Town(("alice", "bob")))
     assert all("protocol version 2 meets version 1" in reason for reason in reasons)
 
 
 async def test_wrong_roster() -> None:
-    """Both sides say that their rosters differ."""
+    """Both sides report that their rosters differ."""
     town = Town(("alice", "bob"))
     alice = town.start("alice")
     await asyncio.sleep(0)
@@ -37,7 +37,7 @@ async def test_wrong_roster() -> None:
 
 
 async def test_swapped_identities() -> None:
-    """If bob's address answers with carol's key, alice says so and carol is told."""
+    """If bob's address answers with carol's key, alice reports it and carol is told."""
     town = Town(("alice", "bob", "carol"))
     there = {"bob": (LOOPBACK, town.ports["carol"]), "carol": (LOOPBACK, town.ports["bob"])}
     others = [town.start("bob"), town.start("carol")]
@@ -53,7 +53,7 @@ async def test_swapped_identities() -> None:
 
 
 async def test_self_connection() -> None:
-    """A party that reaches itself under another party's address reports that it did."""
+    """A party that reaches itself under another party's address reports it."""
     town = Town(("alice", "bob"))
     town.roster = town.roster.at({"bob": (LOOPBACK, town.ports["alice"])})
     reasons = await both_fail(town)
@@ -62,7 +62,7 @@ async def test_self_connection() -> None:
 
 
 async def test_duplicate_identity() -> None:
-    """While one connection of a member lives, a second is refused, and the first goes on."""
+    """While a member is connected, a second connection is refused and the first continues."""
     town = Town(("alice",), ("carol",))
     async with town.start_all() as endpoints:
         alice, carol = endpoints["alice"], endpoints["carol"]
@@ -84,7 +84,7 @@ GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
 
 @pytest.mark.parametrize(("make", "reason"), GREETINGS.values(), ids=GREETINGS)
 async def test_wrong_greeting(make: Callable[[Town], bytes], reason: str) -> None:
-    """A member that greets wrongly is told what is wrong, and so is the log of the listener."""
+    """A wrong greeting is reported to the member and in the listener's log."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, stranger(town) as carol:
         carol.writer.write(make(town))
@@ -99,7 +99,7 @@ async def test_wrong_greeting(make: Callable[[Town], bytes], reason: str) -> Non
 
 
 async def test_no_session_is_resumed() -> None:
-    """No ticket is given out by which a later connection could skip the certificates."""
+    """No session ticket lets a later connection skip the certificates."""
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice"), stranger(town, greet=True) as carol:
         session = carol.writer.get_extra_info("ssl_object").session

@@ -1,4 +1,4 @@
-"""Peers that are absent, silent or without TLS: they are given up and named."""
+"""Peers that are absent, silent or without TLS: they are reported by name."""
 
 import asyncio
 import socket
@@ -16,8 +16,8 @@ from veilring.transport.tls import LOOPBACK, TlsEndpoint
 SILENCE_SECONDS = 3.0
 
 
-async def test_nobody_listens() -> None:
-    """A peer that is not there is named with the reason, and one that never dials, too."""
+async def test_an_absent_peer_is_named() -> None:
+    """A peer that does not listen is named with the reason, and so is one that never dials."""
     town = Town(("alice", "bob", "carol"))
     town.sockets.pop("bob").close()
     with pytest.raises(HandshakeError, match=r"bob.*nothing listens") as caught:
@@ -28,7 +28,7 @@ async def test_nobody_listens() -> None:
 
 
 async def test_plaintext_client() -> None:
-    """A client without TLS is cut off and recorded."""
+    """A client without TLS is disconnected and logged."""
     town = Town(("alice",))
     async with town.start_all() as endpoints:
         reader, writer = await asyncio.open_connection(LOOPBACK, town.ports["alice"])
@@ -44,7 +44,7 @@ async def test_plaintext_client() -> None:
 
 
 async def test_plaintext_server() -> None:
-    """A server without TLS is named as such."""
+    """A server without TLS is reported as such."""
 
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 ready\r\n")

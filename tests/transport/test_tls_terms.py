@@ -1,4 +1,4 @@
-"""Terms in the greeting: members that believe in different ones say which keys differ."""
+"""Terms in the greeting: members with different terms report the keys that differ."""
 
 import pytest
 
@@ -18,7 +18,7 @@ KEYS = {"protocol.k": "5", "protocol.sum": '"ring"'}
 
 
 def refusal(theirs: str, ours: str) -> str:
-    """Return why ada refuses bob's greeting, if it does."""
+    """Return the reason for which ada refuses bob's greeting, if any."""
     hello = Hello(
         version=PROTOCOL_VERSION, roster=ROSTER.hash, sender="bob", receiver="ada", terms=theirs
     )
@@ -27,7 +27,7 @@ def refusal(theirs: str, ours: str) -> str:
 
 
 def test_keys_that_differ_are_named_with_both_values() -> None:
-    """One that only one side has is nothing at the other."""
+    """A key that only one side has is shown as missing on the other."""
     ours = terms_text(KEYS)
     assert refusal(ours, ours) == ""
     changed = terms_text(KEYS | {"protocol.k": "7", "edition": "2"})
@@ -35,21 +35,21 @@ def test_keys_that_differ_are_named_with_both_values() -> None:
     assert refusal(changed, ours) == said
 
 
-def test_who_has_no_terms_compares_none() -> None:
-    """Records administrators and survey clients are told what is run by the party that they ask."""
+def test_a_member_without_terms_compares_none() -> None:
+    """Records administrators and survey clients get the terms from the party that they ask."""
     assert refusal("", terms_text(KEYS)) == refusal(terms_text(KEYS), "") == ""
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 5000, '{"a": {"b": 1}}', '{"\\u0007": "x"}'])
-def test_terms_that_are_none_are_refused_like_others(text: str) -> None:
+def test_invalid_terms_are_refused_like_others(text: str) -> None:
     """The terms that a peer sends appear in errors as one short line of printable characters."""
     said = refusal(text, terms_text(KEYS))
     assert said.startswith("the terms differ: ")
     assert said.isprintable()
 
 
-def test_long_terms_are_told_apart_by_a_hash() -> None:
-    """A greeting stays small, however many keys there are."""
+def test_long_terms_are_compared_by_a_hash() -> None:
+    """A greeting stays small for any number of keys."""
     many = {f"key {number}": "x" for number in range(TERMS_CHARACTERS_MAX)}
     ours, theirs = terms_text(many), terms_text(many | {"key 1": "y"})
     assert max(len(ours), len(theirs)) < 100

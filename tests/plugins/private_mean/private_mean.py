@@ -1,4 +1,4 @@
-"""Private mean: a query gets the class whose mean, over the rows of all parties, is nearest."""
+"""Private mean: a query gets the class with the nearest mean over all parties' rows."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 
 class PrivateMean(vr.System):
-    """The nearest class mean, by one secure sum of all parties' rows and their numbers.
+    """The nearest class mean, by one secure sum of all parties' rows and their counts.
 
     Attributes:
         name: `private-mean`.
@@ -84,7 +84,7 @@ async def private_mean(
     bits: int,
     queries: Array | None = None,
 ) -> NDArray[np.int64]:
-    """Label queries, at the party that has them, by the nearest mean of all parties' rows."""
+    """Label the client's queries by the nearest mean of all parties' rows."""
     fixed, anywhere = FixedPoint(bits, len(party.parties)), Ring(party.parties)
     own = add_up(rows, classes)
     total = await secure_sum(party, own, ring=anywhere, fixed=fixed, method=SHARES)
@@ -93,13 +93,13 @@ async def private_mean(
 
 
 def add_up(rows: vr.Rows, classes: int) -> Array:
-    """Return the sum of the rows of each class, and their number: shape (classes, features + 1)."""
+    """Return the sum and the number of rows of each class, shape (classes, features + 1)."""
     counted = np.hstack([rows.features, np.ones((len(rows), 1))])
     return np.eye(classes)[:, rows.labels] @ counted
 
 
 def nearest(queries: Array, total: Array) -> NDArray[np.int64]:
-    """Return the class of the nearest mean; a class without rows is infinitely far."""
+    """Return the class of the nearest mean; classes without rows are infinitely far."""
     with np.errstate(invalid="ignore", divide="ignore"):
         means = total[:, :-1] / total[:, -1:]
     far = np.linalg.norm(queries[:, None, :] - means, axis=2)

@@ -1,4 +1,4 @@
-"""Conversions to (epsilon, delta), against Google's dp-accounting, closed forms and enumeration."""
+"""Conversions to (epsilon, delta), compared with dp-accounting, closed forms and enumeration."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ EPSILONS = (0.1, 0.5, 1.0, 4.0)
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("sigma", [0.2, 1.0, 3.7, 100.0])
 def test_gaussian_epsilon_is_that_of_dp_accounting(sigma: float, delta: float) -> None:
-    """The exact epsilon of one Gaussian release agrees to 1e-5, and with its noise again."""
+    """The exact epsilon of a Gaussian release agrees to 1e-5, and inverting it gives the noise."""
     epsilon = GaussianDP.of_gaussian(sigma).epsilon(delta)
     assert epsilon == pytest.approx(dp_accounting.get_epsilon_gaussian(sigma, delta), rel=1e-5)
     if epsilon > 0:
@@ -44,7 +44,7 @@ def test_gaussian_epsilon_is_that_of_dp_accounting(sigma: float, delta: float) -
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_gaussian_noise_is_that_of_dp_accounting(epsilon: float, delta: float) -> None:
-    """The least noise for (epsilon, delta) agrees to 1e-5, and is on the safe side of it."""
+    """The minimum noise for (epsilon, delta) agrees to 1e-5 and never falls below the exact one."""
     found = GaussianDP.calibrate(epsilon, delta)
     expected = dp_accounting.get_sigma_gaussian(epsilon, delta)
     assert found.sigma() == pytest.approx(expected, rel=1e-5)
@@ -54,7 +54,7 @@ def test_gaussian_noise_is_that_of_dp_accounting(epsilon: float, delta: float) -
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("sigma", [0.5, 2.0, 30.0])
 def test_renyi_epsilon_and_delta_are_those_of_dp_accounting(sigma: float, delta: float) -> None:
-    """At the same orders the conversion agrees to 1e-5; zCDP's is that of a very fine grid."""
+    """At the same orders conversions agree to 1e-5; zCDP agrees with a very fine grid of orders."""
     ours = RenyiDP.of_gaussian(sigma)
     expected, _ = rdp.rdp_privacy_accountant.compute_epsilon(ORDERS, ours.divergences, delta)
     assert ours.epsilon(delta) == pytest.approx(expected, rel=1e-5)
@@ -80,7 +80,7 @@ def test_a_subsampled_gaussian_is_that_of_dp_accounting(sigma: float, rate: floa
 @pytest.mark.parametrize("delta", [0.0, *DELTAS])
 @pytest.mark.parametrize("bound", [0.01, 1.0, 50.0])
 def test_pure_dp_converts_like_randomised_response(bound: float, delta: float) -> None:
-    """Delta is the hockey-stick divergence of its two answers, and calibration inverts it."""
+    """Delta is the hockey-stick divergence of the two answers, and calibration inverts it."""
     heads, tails = 1 / (1 + math.exp(-bound)), 1 / (1 + math.exp(bound))
     for epsilon in (0.0, bound / 2, bound):
         worst = max(0.0, heads - math.exp(epsilon) * tails)
@@ -92,7 +92,7 @@ def test_pure_dp_converts_like_randomised_response(bound: float, delta: float) -
 
 
 def test_composed_pure_dp_is_no_less_than_its_privacy_loss_distribution() -> None:
-    """As zCDP, a hundred releases cost at least what dp-accounting's exact composition finds."""
+    """Converted as zCDP, a hundred releases cost at least dp-accounting's exact composition."""
     heads = 1 / (1 + math.exp(-0.1))
     exact = pld.from_two_probability_mass_functions(
         {0: math.log(heads), 1: math.log(1 - heads)}, {0: math.log(1 - heads), 1: math.log(heads)}
@@ -111,7 +111,7 @@ def test_composed_pure_dp_is_no_less_than_its_privacy_loss_distribution() -> Non
 def test_individual_budgets_are_those_of_the_literature(
     accountant: Accountant, budgets: tuple[float, ...]
 ) -> None:
-    """At delta = 1e-5 and epsilon = 0.5, 1, 1.5 and 2, to the last digit printed."""
+    """At delta = 1e-5 and epsilon = 0.5, 1, 1.5 and 2, budgets match every printed digit."""
     found = [round(individual_budget(e, 1e-5, accountant), 6) for e in (0.5, 1.0, 1.5, 2.0)]
     assert found == list(budgets)
 
@@ -119,7 +119,7 @@ def test_individual_budgets_are_those_of_the_literature(
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_zcdp_is_calibrated_from_the_safe_side(epsilon: float, delta: float) -> None:
-    """The budget gives epsilon and no more; a little more budget gives more."""
+    """The calibrated budget gives at most epsilon; a slightly larger budget exceeds it."""
     rho = ZCDP.calibrate(epsilon, delta).rho
     assert ZCDP(rho).epsilon(delta) <= epsilon < ZCDP(rho * (1 + 1e-9)).epsilon(delta)
     assert ZCDP(rho).delta(epsilon) == pytest.approx(delta, rel=1e-5)
@@ -154,14 +154,14 @@ def _two_valued_delta(width: float, top: float, count: int, epsilon: float) -> f
 
 
 def test_bounded_range_is_calibrated_from_the_safe_side() -> None:
-    """A hundred steps at the calibrated epsilon cost the target, to the last float."""
+    """A hundred steps at the calibrated epsilon cost exactly the target, to the last float."""
     each = BoundedRange.calibrate(2.0, 1e-6, 100)
     found = BoundedRange.step(each).repeat(100).epsilon(1e-6)
     assert 2.0 * (1 - 1e-9) < found <= 2.0
 
 
 def test_least_noise_meets_its_target() -> None:
-    """Noise for a subsampled composition reaches epsilon, and a little less noise does not."""
+    """Noise for a subsampled composition reaches epsilon, and slightly less noise does not."""
 
     def training(sigma: float) -> RenyiDP:
         return RenyiDP.subsampled_gaussian(sigma, 0.01, orders=(2.0, 8.0, 16.0, 32.0)).repeat(500)
@@ -171,7 +171,7 @@ def test_least_noise_meets_its_target() -> None:
 
 
 def test_composition_adds_up() -> None:
-    """Each kind composes as its papers say."""
+    """Each kind of guarantee composes as its paper states."""
     assert PureDP(0.1).compose(PureDP(0.2)).bound == pytest.approx(0.3)
     assert ZCDP(0.1).compose(ZCDP(0.2), ZCDP(0.3)).rho == pytest.approx(0.6)
     assert GaussianDP(3.0).compose(GaussianDP(4.0)).mu == pytest.approx(5.0)
@@ -183,7 +183,7 @@ def test_composition_adds_up() -> None:
     ids=lambda one: type(one).__name__,
 )
 def test_repeating_is_composing_with_itself(one: Guarantee) -> None:
-    """Three times is the composition of three, and no times costs nothing."""
+    """Repeating three times equals composing three; repeating zero times costs nothing."""
     assert one.repeat(3).epsilon(1e-5) == pytest.approx(one.compose(one, one).epsilon(1e-5))
     assert one.repeat(0).epsilon(1e-5) == 0
 
@@ -217,8 +217,8 @@ def test_noise_and_guarantee_are_inverse() -> None:
         ("target", lambda: least_noise(lambda _: ZCDP(1.0), 0.1, 1e-5)),
     ],
 )
-def test_what_makes_no_sense_is_refused(field: str, call: Callable[[], object]) -> None:
-    """The error names the argument."""
+def test_invalid_arguments_are_refused(field: str, call: Callable[[], object]) -> None:
+    """The error names the invalid argument."""
     with pytest.raises(InputError) as caught:
         call()
     assert caught.value.field == field
@@ -235,18 +235,18 @@ def test_what_makes_no_sense_is_refused(field: str, call: Callable[[], object]) 
     ],
 )
 def test_a_delta_beyond_all_floats_is_its_limit(rho: float, epsilon: float, delta: float) -> None:
-    """Where the best order is so near to 1, or so high, that no float is it, delta is 1 or 0."""
+    """If the best order is beyond the range of floats, delta is 1 or 0."""
     assert ZCDP(rho).delta(epsilon) == delta
 
 
 @pytest.mark.parametrize("rho", [600.0, 699.9, 700.1, 800.0])
 def test_delta_has_no_step_where_orders_end(rho: float) -> None:
-    """On both sides of where the search for an order ends, delta is 1 to all digits."""
+    """On both sides of the end of the order search, delta is 1 to all digits."""
     assert ZCDP(rho).delta(0.0) == 1.0
 
 
-def test_a_delta_is_doubted_from_one_row_on() -> None:
-    """One in a thousand is the most that passes, and one in the number of rows if that is less."""
+def test_a_delta_is_doubted_above_one_over_the_rows() -> None:
+    """A delta passes up to one in a thousand, or one over the number of rows if that is less."""
     assert doubt_of_delta(1e-3) == doubt_of_delta(1e-5, 100_000) == ""
     assert doubt_of_delta(2e-3).startswith("delta is 0.002, ")
     assert "below 1e-05" in doubt_of_delta(1.1e-5, 100_000)
@@ -254,7 +254,7 @@ def test_a_delta_is_doubted_from_one_row_on() -> None:
 
 @given(st.floats(-6, 1.5), st.floats(-18, -0.1))
 def test_pure_conversions_are_rounded_to_the_safe_side(epsilon_power: float, power: float) -> None:
-    """At 60 digits, what is calibrated meets its target, and no epsilon or delta is too small."""
+    """At 60 digits, calibrated values meet their targets, and no epsilon or delta is too small."""
     epsilon, delta = 10.0**epsilon_power, 10.0**power
 
     def exact(bound: float, at: float) -> Decimal:
@@ -272,16 +272,16 @@ def test_pure_conversions_are_rounded_to_the_safe_side(epsilon_power: float, pow
 
 
 @pytest.mark.parametrize("kind", [PureDP, ZCDP, GaussianDP])
-def test_no_release_costs_nothing_however_much_one_would(
+def test_no_release_costs_nothing_at_any_price(
     kind: type[PureDP] | type[ZCDP] | type[GaussianDP],
 ) -> None:
-    """Infinity, none times, is no loss."""
+    """Zero repetitions of an infinite loss cost nothing."""
     assert kind(math.inf).repeat(0) == kind(0.0)
     assert kind(math.inf).repeat(1) == kind(math.inf)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 711.0, 1e308])
 def test_pure_privacy_has_no_delta_at_its_bound_or_above(epsilon: float) -> None:
-    """However large epsilon is."""
+    """Pure privacy has delta 0 for every epsilon at or above its bound."""
     assert PureDP(1.0).delta(epsilon) == 0.0
     assert PureDP(math.inf).delta(epsilon) == 1.0

@@ -1,4 +1,4 @@
-"""Pure steps, composed exactly."""
+"""Exact composition of pure steps."""
 
 import math
 from decimal import Context, Decimal, localcontext
@@ -17,7 +17,7 @@ from veilring.privacy.accounting import STEPS_MAX, BoundedRange, PureSteps
 @pytest.mark.parametrize("bound", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize("count", [1, 2, 17, pytest.param(100, marks=pytest.mark.slow)])
 def test_it_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
-    """Delta is between the optimistic and the pessimistic one of dp-accounting."""
+    """Delta is between the optimistic and the pessimistic bounds of dp-accounting."""
     noise = 2 / (1 + math.exp(bound))  # its responses answer at random with this probability
     high, low = (
         pld.from_randomized_response(
@@ -32,8 +32,8 @@ def test_it_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
-def test_it_is_what_enumeration_gives(count: int) -> None:
-    """Delta is the sum over all rows of responses of what P has beyond e^epsilon times Q."""
+def test_it_agrees_with_enumeration(count: int) -> None:
+    """Delta is the sum over all response rows of P's excess over e^epsilon times Q."""
     bound, epsilon = 0.7, 0.9
     truth = math.exp(bound) / (1 + math.exp(bound))
     total = 0.0
@@ -46,7 +46,7 @@ def test_it_is_what_enumeration_gives(count: int) -> None:
 
 @given(st.floats(0.01, 3), st.integers(1, 60), st.floats(1e-12, 0.5))
 def test_epsilon_and_delta_are_each_others_inverse(bound: float, count: int, delta: float) -> None:
-    """The least epsilon for a delta has that delta, and a smaller one has more."""
+    """The least epsilon for a delta has that delta, and a smaller epsilon has a larger one."""
     steps = PureSteps(bound, count)
     epsilon = steps.epsilon(delta)
     assert steps.delta(epsilon) <= delta
@@ -55,8 +55,8 @@ def test_epsilon_and_delta_are_each_others_inverse(bound: float, count: int, del
 
 
 @given(st.floats(1e-6, 8), st.integers(1, 150), st.floats(-40, -0.1))
-def test_what_is_claimed_holds_exactly(bound: float, count: int, power: float) -> None:
-    """At 60 digits, delta and epsilon are never below the truth, and above it by 1e-9 at most."""
+def test_claims_hold_exactly(bound: float, count: int, power: float) -> None:
+    """At 60 digits, delta and epsilon are at least the exact values, by at most 1e-9."""
     steps, delta = PureSteps(bound, count), 10.0**power
     epsilon = steps.epsilon(delta)
     assert exact_delta(bound, count, epsilon) <= Fraction(delta)
@@ -79,7 +79,7 @@ def exact_delta(bound: float, count: int, epsilon: float) -> Fraction:
 
 @pytest.mark.parametrize(("bound", "count"), [(1e-3, 100_000), (1e-3, 10_000_000), (2.0, 10**6)])
 def test_many_steps_cost_what_gaussian_noise_does(bound: float, count: int) -> None:
-    """Of millions the law of the loss is normal, its mean its variance's half; little is added."""
+    """For millions of steps the loss is nearly normal, with half its variance as mean."""
     tilt = math.tanh(bound / 2)
     mean, variance = count * bound * tilt, count * bound**2 * (1 - tilt**2)
     found = PureSteps(bound, count).epsilon(1e-6)
@@ -88,7 +88,7 @@ def test_many_steps_cost_what_gaussian_noise_does(bound: float, count: int) -> N
 
 
 def test_more_steps_than_can_be_counted_are_refused() -> None:
-    """The error names the field, of steps that are given and of those that are composed."""
+    """The error names the field, for given and for composed steps."""
     with pytest.raises(InputError, match="count"):
         PureSteps(0.1, STEPS_MAX + 1)
     with pytest.raises(InputError, match="count"):
@@ -114,8 +114,8 @@ def test_steps_of_different_bounds_are_refused() -> None:
 
 
 @pytest.mark.parametrize("bound", [math.inf, math.nan, -0.1])
-def test_a_bound_that_is_none_is_refused_by_its_name(bound: float) -> None:
-    """It is finite and at least 0, and the error names the field."""
+def test_an_invalid_bound_is_refused_by_name(bound: float) -> None:
+    """A bound is finite and at least 0; the error names the field."""
     with pytest.raises(InputError) as caught:
         PureSteps(bound)
     assert caught.value.field == "bound"

@@ -12,12 +12,12 @@ RECORD_BUDGETS = Budgets(unit="rho", record=1.0)
 def charge(
     analyst: str, key: str, amount: float, *, answer: bytes = b"yes", request: bytes = b"?"
 ) -> Charge:
-    """Return what an analyst is charged for an answer."""
+    """Return an analyst's charge for an answer."""
     return Charge(analyst, key, request, answer, amount)
 
 
 def charge_records(key: object, slots: ArrayLike, amounts: ArrayLike) -> Charge:
-    """Return what some records are charged for an answer."""
+    """Return the charge of records for an answer."""
     return charge_of(key, RecordCharge.of(slots, amounts))
 
 

@@ -22,7 +22,7 @@ IDS = [f"record {number}" for number in range(1200)]
 
 
 def charge_of(number: int, answer: bytes) -> Charge:
-    """Return the charge of a request: what it is and costs depends on its number alone."""
+    """Return the charge of a request, which depends only on its number."""
     rng = np.random.default_rng(number)
     records = RecordCharge.of(rng.choice(len(IDS), 40, replace=False), rng.random(40) * 1e-3)
     return Charge("ann", str(number), b"request %d" % number, answer, AMOUNT, records)

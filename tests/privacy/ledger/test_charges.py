@@ -1,4 +1,4 @@
-"""Charges and budgets are judged when they are made, and show nothing of what is in them."""
+"""Validation of charges and budgets on creation, and the absence of secrets in their text."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ from veilring.privacy.budgets import (
         ("amount", {"amount": -0.1}),
     ],
 )
-def test_a_charge_is_judged_when_it_is_made(field: str, change: dict[str, Any]) -> None:
-    """The error names the field."""
+def test_a_charge_is_validated_on_creation(field: str, change: dict[str, Any]) -> None:
+    """The error names the invalid field."""
     good: dict[str, Any] = {
         "analyst": "ann",
         "key": "1",
@@ -42,15 +42,15 @@ def test_a_charge_is_judged_when_it_is_made(field: str, change: dict[str, Any]) 
     assert caught.value.field == field
 
 
-def test_a_charge_does_not_show_what_is_in_it() -> None:
-    """Its representation has neither the request nor the answer."""
+def test_a_charge_does_not_show_its_content() -> None:
+    """The representation contains neither the request nor the answer."""
     shown = repr(charge("ann", "1", 0.1, answer=b"secret", request=b"secret"))
     assert "secret" not in shown
 
 
 @pytest.mark.parametrize("budget", [{"total": -1.0}, {"record": float("nan")}, {"unit": ""}])
-def test_budgets_are_judged_when_they_are_made(budget: dict[str, Any]) -> None:
-    """The error names the budget."""
+def test_budgets_are_validated_on_creation(budget: dict[str, Any]) -> None:
+    """The error names the invalid budget."""
     with pytest.raises(InputError) as caught:
         Budgets(**budget)
     assert caught.value.field in budget
@@ -69,10 +69,10 @@ def test_budgets_are_judged_when_they_are_made(budget: dict[str, Any]) -> None:
         ("amounts", [0] * 10, 1e6),
     ],
 )
-def test_a_charge_of_records_is_judged_when_it_is_made(
+def test_a_charge_of_records_is_validated_on_creation(
     field: str, slots: ArrayLike, amounts: ArrayLike
 ) -> None:
-    """The error names the argument; sums that 64 bits cannot hold are refused, too."""
+    """The error names the argument; sums beyond 64 bits are refused as well."""
     with pytest.raises(InputError) as caught:
         RecordCharge.of(slots, amounts)
     assert caught.value.field == field
@@ -80,7 +80,7 @@ def test_a_charge_of_records_is_judged_when_it_is_made(
 
 @pytest.mark.parametrize("slots", [[0.5], [1.0], ["1"], [True], [None]])
 def test_a_slot_is_a_whole_number(slots: ArrayLike) -> None:
-    """A fraction is refused: made whole, it would be another record's slot."""
+    """A fraction is refused: rounded, it would be another record's slot."""
     with pytest.raises(InputError) as caught:
         RecordCharge.of(slots, 0.5)
     assert caught.value.field == "slots"
@@ -103,8 +103,8 @@ def test_units_are_whole_numbers_of_64_bits(
     assert caught.value.field == field
 
 
-def test_who_pays_how_much_is_judged_slot_by_slot() -> None:
-    """Payments that 64 bits hold for each slot are allowed for any number of slots."""
+def test_payments_are_validated_slot_by_slot() -> None:
+    """Payments that fit into 64 bits per slot are allowed for any number of slots."""
     most = (1 << 63) - 1
     assert RecordCharge(np.arange(3), np.full(3, most)).units.tolist() == [most] * 3
     twice = RecordCharge(np.array([4, 4]), np.full(2, most // 2))
@@ -113,13 +113,13 @@ def test_who_pays_how_much_is_judged_slot_by_slot() -> None:
         RecordCharge(np.array([4, 4]), np.full(2, most // 2 + 1))
 
 
-def test_nobody_may_pay() -> None:
-    """A charge without records is one, whatever type an empty list has."""
+def test_a_charge_may_have_no_records() -> None:
+    """A charge without records is valid, for empty arrays of any type."""
     assert RecordCharge.of([], []).slots.dtype == np.int64
 
 
 def test_charges_of_records_can_be_compared() -> None:
-    """Two that were made apart are two, and each is itself."""
+    """Charges are equal only to themselves, even with equal content."""
     one, other = RecordCharge.of([1, 2], 0.5), RecordCharge.of([1, 2], 0.5)
     assert one != other
     assert {one, one} == {one}

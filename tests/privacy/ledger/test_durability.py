@@ -41,13 +41,13 @@ def _charging(path: Path, first: int, *more: str) -> Iterator["subprocess.Popen[
 
 
 def _answers(lines: list[str]) -> dict[int, bytes]:
-    """Read what a process said; a line that was cut off never left."""
+    """Read a process's output, without a line that was cut off."""
     whole = (line.split() for line in lines if line.endswith("\n"))
     return {int(number): bytes.fromhex(answer) for number, answer in whole}
 
 
 def _require_kept(ledger: Ledger, given: dict[int, bytes], doubtful: int) -> int:
-    """Check that all answers that were given are charged, once; return how many there are."""
+    """Check that each given answer was charged exactly once; return the number of answers."""
     count = ledger.totals().answers
     assert count - len(given) in range(doubtful + 1)
     slots = ledger.records.add(IDS)
@@ -66,8 +66,8 @@ def _require_kept(ledger: Ledger, given: dict[int, bytes], doubtful: int) -> int
 
 
 @pytest.mark.slow
-def test_kill_minus_nine_at_random_loses_nothing_that_left(tmp_path: Path) -> None:
-    """After each restart: each answer given is charged, once, and is given again for nothing."""
+def test_kill_minus_nine_at_random_loses_no_given_answer(tmp_path: Path) -> None:
+    """After each restart, each given answer is charged once and is repeated at no cost."""
     path, chance = tmp_path / "ledger", random.Random(1)
     given: dict[int, bytes] = {}
     count = 0
@@ -92,7 +92,7 @@ _STATEMENTS = 14
 
 
 @pytest.mark.parametrize("statement", range(_STATEMENTS))
-def test_a_charge_that_is_cut_short_did_not_happen(tmp_path: Path, statement: int) -> None:
+def test_an_interrupted_charge_did_not_happen(tmp_path: Path, statement: int) -> None:
     """Killed before any statement of a charge, the process has charged and given nothing."""
     path = tmp_path / "ledger"
     with _charging(path, 0, str(statement)) as process:
@@ -104,7 +104,7 @@ def test_a_charge_that_is_cut_short_did_not_happen(tmp_path: Path, statement: in
 
 
 def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) -> None:
-    """The next charge's first statement comes after the commit: one answer is kept, and given."""
+    """If a process is killed after a commit, the answer is stored and returned on retry."""
     path = tmp_path / "ledger"
     with _charging(path, 0, str(_STATEMENTS)) as process:
         assert process.stdout is not None
@@ -115,7 +115,7 @@ def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) 
 
 
 def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None:
-    """It fails with a clear error while the first goes on; totals can be read all the while."""
+    """A second writer fails with a clear error, while totals stay readable."""
     path = tmp_path / "ledger"
     with open_ledger(path, BUDGETS) as ledger:
         ledger.records.add(IDS)
@@ -134,8 +134,8 @@ def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None
     assert read_totals(path).answers == 6
 
 
-def test_a_log_that_is_torn_anywhere_is_a_prefix_of_what_happened(tmp_path: Path) -> None:
-    """Moved without its lock file, a ledger has whole charges, whatever is left of its log."""
+def test_a_log_torn_anywhere_is_a_prefix_of_the_charges(tmp_path: Path) -> None:
+    """Moved without its lock file, a ledger has only whole charges, wherever its log ends."""
     path, torn = tmp_path / "ledger", tmp_path / "torn"
     with open_ledger(path, BUDGETS) as ledger:
         ledger.records.add(IDS)
@@ -168,8 +168,8 @@ def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
                 assert _require_kept(crashed, dict.fromkeys(range(number), b"yes"), 1) == number + 1
 
 
-def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
-    """The ledger, its log and its lock can be read by their owner only."""
+def test_the_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    """The ledger, its log and its lock are readable by their owner only."""
     path = tmp_path / "ledger"
     with open_ledger(path, BUDGETS):
         modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
@@ -178,7 +178,7 @@ def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_memory_is_the_same_engine() -> None:
-    """A ledger without a file charges and repeats like one with a file."""
+    """An in-memory ledger charges and repeats like one with a file."""
     with closing(open_ledger(None, BUDGETS)) as ledger:
         ledger.records.add(IDS)
         given = {number: ledger.charge(charge_of(number, b"yes")) for number in range(3)}

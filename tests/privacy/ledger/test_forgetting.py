@@ -1,4 +1,4 @@
-"""Records that are forgotten: they pay no more, and leave nothing behind but a hash."""
+"""Forgetting records: they pay no more, and leave only a hash behind."""
 
 import sqlite3
 from pathlib import Path
@@ -13,7 +13,7 @@ from veilring.privacy.ledger import open_ledger
 
 
 def test_a_forgotten_record_pays_nothing_and_comes_back_with_what_wasleft(tmp_path: Path) -> None:
-    """At once and after a restart; another record that joins meanwhile has a fresh budget."""
+    """This holds at once and after a restart; a record that joins meanwhile has a fresh budget."""
     path = tmp_path / "a"
     with open_ledger(path, RECORD_BUDGETS) as ledger:
         ledger.records.add(["ann", "bob"])
@@ -29,8 +29,8 @@ def test_a_forgotten_record_pays_nothing_and_comes_back_with_what_wasleft(tmp_pa
         assert left(ledger) == [0.75, 0.5, 1.0]
 
 
-def test_nothing_is_forgotten_if_one_is_unknown() -> None:
-    """The error does not name it: ids may be secret."""
+def test_nothing_is_forgotten_if_a_record_is_unknown() -> None:
+    """The error does not name the unknown record: ids may be secret."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
         ledger.records.add(["ann"])
         with pytest.raises(InputError) as caught:
@@ -40,7 +40,7 @@ def test_nothing_is_forgotten_if_one_is_unknown() -> None:
 
 
 def test_no_byte_of_a_forgotten_record_isleft(tmp_path: Path) -> None:
-    """Its id is in no file at any time; what it paid for which answer is there no more."""
+    """The id of a forgotten record is in no file, and neither are its payments."""
     path = tmp_path / "a"
     name = "a-name-that-is-nowhere"
     paid = [np.array([n], "<i8").tobytes() for n in (0x1234567, 0x2345678, 0x3456789)]
@@ -61,8 +61,8 @@ def test_no_byte_of_a_forgotten_record_isleft(tmp_path: Path) -> None:
     assert not any(units in bytes_beside(path) for units in paid)
 
 
-def test_a_crash_before_the_wiping_is_made_up_for(tmp_path: Path) -> None:
-    """What is left of a forgotten record goes when the ledger is opened again."""
+def test_a_crash_before_the_wiping_is_repaired(tmp_path: Path) -> None:
+    """Traces of a forgotten record are removed when the ledger is opened again."""
     path, copy = tmp_path / "a", tmp_path / "copy"
     units = np.array([0x1234567], "<i8")
     with open_ledger(path, RECORD_BUDGETS) as ledger:
@@ -79,10 +79,8 @@ def test_a_crash_before_the_wiping_is_made_up_for(tmp_path: Path) -> None:
         assert left(ledger) == [0.0]
 
 
-def test_a_reader_that_does_not_let_go_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record is forgotten; its traces go with the next one, when nobody reads."""
+def test_a_blocking_reader_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is forgotten; its traces are removed with the next one, once no reader is left."""
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
     path = tmp_path / "a"
     with open_ledger(path, RECORD_BUDGETS) as ledger:
@@ -105,7 +103,7 @@ def bytes_beside(path: Path) -> bytes:
 
 
 def test_ids_are_hashed_with_the_owners_key(tmp_path: Path) -> None:
-    """A key that the owner keeps is in no file, is needed again, and ties ids to their budgets."""
+    """The owner's key is stored in no file, is required again, and links ids to their budgets."""
     path, key = tmp_path / "a", b"k" * 32
     with open_ledger(path, RECORD_BUDGETS, key=key) as ledger:
         ledger.records.add(["ann"])

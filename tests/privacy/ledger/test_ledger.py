@@ -1,4 +1,4 @@
-"""Global budgets: what is charged, once, and what is refused."""
+"""Global budgets: single charges, repeated requests and refusals."""
 
 import pickle
 import threading
@@ -15,14 +15,14 @@ from veilring.privacy.ledger import Ledger, open_ledger
 
 @pytest.fixture(params=["file", "memory"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    """Give a ledger on the disk, and one in memory."""
+    """Return a ledger on disk and one in memory."""
     path = tmp_path / "spent.ledger" if request.param == "file" else None
     with open_ledger(path, BUDGETS) as opened:
         yield opened
 
 
 def test_an_answer_is_given_for_its_price(ledger: Ledger) -> None:
-    """It comes back, and the odometer, the analyst's budget and the total go down by its price."""
+    """The answer is returned, and the odometer and both budgets decrease by its price."""
     assert ledger.charge(charge("ann", "1", 0.25)) == b"yes"
     assert ledger.remaining("ann") == 0.35
     assert ledger.remaining("bob") == 0.6
@@ -34,7 +34,7 @@ def test_an_answer_is_given_for_its_price(ledger: Ledger) -> None:
 
 
 def test_tenths_fill_a_whole(tmp_path: Path) -> None:
-    """Ten charges of 0.1 fit into 1, and not a millionth of a millionth more."""
+    """Ten charges of 0.1 fit into a budget of 1, and not a millionth of a millionth more."""
     with open_ledger(tmp_path / "a", Budgets(total=1.0)) as ledger:
         for number in range(10):
             ledger.charge(charge("ann", str(number), 0.1))
@@ -43,22 +43,22 @@ def test_tenths_fill_a_whole(tmp_path: Path) -> None:
         assert ledger.totals().spent == 1.0
 
 
-def test_a_repeated_request_gets_the_same_answer_for_nothing(ledger: Ledger) -> None:
-    """Whatever answer and price the second attempt comes with."""
+def test_a_repeated_request_gets_the_same_answer_at_no_cost(ledger: Ledger) -> None:
+    """The first answer is returned, for any answer and price of the second attempt."""
     ledger.charge(charge("ann", "1", 0.25))
     assert ledger.charge(charge("ann", "1", 0.5, answer=b"no")) == b"yes"
     assert ledger.find("ann", "1", b"?") == b"yes"
     assert ledger.totals().spent == 0.25
 
 
-def test_a_request_is_found_even_if_nothing_is_left(ledger: Ledger) -> None:
-    """An answer that was paid for is the analyst's."""
+def test_a_repeated_request_succeeds_with_an_exhausted_budget(ledger: Ledger) -> None:
+    """A paid answer is returned even if no budget is left."""
     ledger.charge(charge("ann", "1", 0.6))
     assert ledger.charge(charge("ann", "1", 0.6)) == b"yes"
 
 
 def test_a_key_of_another_request_is_refused(ledger: Ledger) -> None:
-    """Nothing is charged, and the error shows neither request."""
+    """The error shows neither request, and nothing is charged."""
     ledger.charge(charge("ann", "1", 0.25, request=b"first secret"))
     for use in (ledger.charge, lambda one: ledger.find(one.analyst, one.key, one.request)):
         with pytest.raises(InputError) as caught:
@@ -68,8 +68,8 @@ def test_a_key_of_another_request_is_refused(ledger: Ledger) -> None:
     assert ledger.totals().spent == 0.25
 
 
-def test_keys_of_analysts_are_their_own(ledger: Ledger) -> None:
-    """One cannot fetch another's answer by its key and request."""
+def test_keys_are_separate_for_each_analyst(ledger: Ledger) -> None:
+    """An analyst cannot fetch another's answer with the other's key and request."""
     ledger.charge(charge("ann", "1", 0.1, answer=b"for ann"))
     assert ledger.find("bob", "1", b"?") is None
     assert ledger.charge(charge("bob", "1", 0.1, answer=b"for bob")) == b"for bob"
@@ -79,10 +79,10 @@ def test_keys_of_analysts_are_their_own(ledger: Ledger) -> None:
     ("analyst", "amount", "budget", "left"),
     [("ann", 0.61, "analyst", 0.6), ("eve", 0.2, "analyst", 0.1), ("bob", 0.5, "total", 0.4)],
 )
-def test_what_exceeds_a_budget_is_refused(
+def test_a_charge_beyond_a_budget_is_refused(
     ledger: Ledger, analyst: str, amount: float, budget: str, left: float
 ) -> None:
-    """The error names the budget, the amount requested and the amount left; nothing is charged."""
+    """The error names the budget and the requested and remaining amounts; nothing is charged."""
     if budget == "total":
         ledger.charge(charge("ann", "1", 0.6))
     before = ledger.totals()
@@ -102,7 +102,7 @@ def test_what_exceeds_a_budget_is_refused(
 
 
 def test_a_group_is_charged_in_order_and_refused_one_by_one(ledger: Ledger) -> None:
-    """One that is refused holds up no other, and a key may occur twice."""
+    """A refused charge delays no other, and a key may occur twice."""
     outcomes = ledger.charge_many(
         [
             charge("ann", "1", 0.5, answer=b"1"),
@@ -124,7 +124,7 @@ def test_a_group_is_charged_in_order_and_refused_one_by_one(ledger: Ledger) -> N
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
-    """Charges from many threads never exceed the budget together, and use it up."""
+    """Charges from many threads never exceed the budget together, and exhaust it."""
     given = Budgets(total=0.5)
     with open_ledger(tmp_path / "a", given) as ledger:
         outcomes: list[object] = []

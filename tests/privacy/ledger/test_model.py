@@ -1,4 +1,4 @@
-"""Any sequence of charges, with and without restarts, beside a model of plain dictionaries."""
+"""Random sequences of charges, with and without restarts, compared with a model."""
 
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ GROUPS = st.lists(st.lists(ATTEMPTS, max_size=4), max_size=12)
 @settings(deadline=None)
 @given(groups=GROUPS)
 def test_any_sequence_of_charges_is_that_of_a_model(groups: list[list[_Attempt]]) -> None:
-    """Never over a budget, each request charged once, and the same answer ever after."""
+    """No budget is exceeded, each request is charged once, and its answer never changes."""
     with open_ledger(None, BUDGETS) as ledger:
         model = _Model()
         for number, group in enumerate(groups):
@@ -46,7 +46,7 @@ def test_any_sequence_of_charges_is_that_of_a_model(groups: list[list[_Attempt]]
 def test_restarts_change_nothing(
     groups: list[list[_Attempt]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The same model holds if the ledger is closed and opened between any two groups."""
+    """The model still holds if the ledger is reopened between any two groups."""
     path, model = tmp_path_factory.mktemp("model") / "ledger", _Model()
     for number, group in enumerate(groups):
         with open_ledger(path, BUDGETS) as ledger:
@@ -63,7 +63,7 @@ class _Model:
         self.kept: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
     def require_same(self, ledger: Ledger, group: list[_Attempt], number: int) -> None:
-        """Charge a group, and check each outcome and the totals."""
+        """Charge a group, and check each result and the totals."""
         answers = [f"{number}.{place}".encode() for place in range(len(group))]
         outcomes = ledger.charge_many(
             Charge(one.analyst, one.key, one.request, answer, float(from_units(one.units)))

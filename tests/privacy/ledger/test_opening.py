@@ -12,8 +12,8 @@ from veilring.privacy.budgets import ANSWER_BYTES_MAX, Budgets, Charge, RecordCh
 from veilring.privacy.ledger import open_ledger, open_ledger_store, read_totals
 
 
-def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
-    """A ledger opens with the budgets it was begun with; amended, what was spent stays spent."""
+def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
+    """A ledger opens only with its original budgets; amending them keeps all spending."""
     path = tmp_path / "a"
     with open_ledger(path, Budgets(total=1.0)) as ledger:
         ledger.charge(charge("ann", "1", 0.8))
@@ -26,7 +26,7 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
 
 
 def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
-    """What was spent in one unit is no amount in another one, even if other budgets are meant."""
+    """Spending in one unit is never counted in another unit, even with amended budgets."""
     path = tmp_path / "a"
     with open_ledger(path, Budgets("epsilon within 10.0", total=1.0)) as ledger:
         ledger.charge(charge("ann", "1", 0.8))
@@ -36,7 +36,7 @@ def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
 
 
 def test_another_key_changes_no_budget(tmp_path: Path) -> None:
-    """Without the key of a ledger, its budgets cannot be amended."""
+    """The budgets of a ledger cannot be amended without its key."""
     path = tmp_path / "a"
     open_ledger(path, Budgets(total=1.0), key=bytes(16)).close()
     with pytest.raises(InputError, match="key"):
@@ -44,8 +44,8 @@ def test_another_key_changes_no_budget(tmp_path: Path) -> None:
     assert read_totals(path).budget == 1.0
 
 
-def test_a_record_over_a_lowered_budget_holds_nobody_up(tmp_path: Path) -> None:
-    """A record that has spent more than it now may still takes part in what costs it nothing."""
+def test_a_record_over_a_lowered_budget_delays_no_others(tmp_path: Path) -> None:
+    """A record that has spent more than its lowered budget still takes part at no cost."""
     path = tmp_path / "a"
     for budget, key, amounts in ((1.0, "1", [0.9, 0.0]), (0.5, "2", [0.0, 0.1])):
         with open_ledger(path, Budgets(record=budget), amend=True) as ledger:
@@ -54,7 +54,7 @@ def test_a_record_over_a_lowered_budget_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
-    """After a disk error the ledger closes, and opening it again shows what was charged."""
+    """After a disk error the ledger closes; reopened, it shows all charges."""
     path = tmp_path / "a"
     with open_ledger(path, Budgets()) as ledger:
         ledger.charge(charge("ann", "1", 0.5))
@@ -73,8 +73,8 @@ def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + bytes(5000)])
-def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes) -> None:
-    """To write or to read, and it is left as it is; an empty file can be begun."""
+def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path, content: bytes) -> None:
+    """It cannot be written or read, and is left unchanged; an empty file can be initialised."""
     path = tmp_path / "a"
     path.write_bytes(content)
     with pytest.raises(InputError, match="a ledger of veilring"):
@@ -88,7 +88,7 @@ def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
-    """Pages that are overwritten are met when it is opened or read, and its lock is free again."""
+    """Overwritten pages are detected on opening or reading, and the lock is released."""
     path = tmp_path / "a"
     with open_ledger(path, BUDGETS) as ledger:
         ledger.charge(charge("ann", "1", 0.5))
@@ -100,7 +100,7 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
 
 
 def test_another_programs_database_is_refused(tmp_path: Path) -> None:
-    """A SQLite file that is no ledger stays as it is."""
+    """An SQLite file of another program is left unchanged."""
     path = tmp_path / "a"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE theirs (x)")
@@ -113,8 +113,8 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
         read_totals(tmp_path / "nowhere")
 
 
-def test_a_ledger_that_was_never_begun_has_no_totals(tmp_path: Path) -> None:
-    """A process that died between making the file and its budgets leaves one that can be begun."""
+def test_an_uninitialised_ledger_has_no_totals(tmp_path: Path) -> None:
+    """A process that died between creating the file and its budgets leaves a usable file."""
     path = tmp_path / "a"
     open_ledger_store(path).close()
     with pytest.raises(InputError, match="ledger has no budgets"):
@@ -123,8 +123,8 @@ def test_a_ledger_that_was_never_begun_has_no_totals(tmp_path: Path) -> None:
     assert read_totals(path).budget == BUDGETS.total
 
 
-def test_records_get_no_budgets_after_answers_that_they_did_not_pay_for(tmp_path: Path) -> None:
-    """Budgets of records cannot be added after answers that did not charge records."""
+def test_records_get_no_budgets_after_unpaid_answers(tmp_path: Path) -> None:
+    """Records cannot get budgets after answers that did not charge records."""
     path = tmp_path / "a"
     with open_ledger(path, Budgets(total=9.0)):
         pass
@@ -136,8 +136,8 @@ def test_records_get_no_budgets_after_answers_that_they_did_not_pay_for(tmp_path
         open_ledger(path, Budgets(total=9.0, record=1.0), amend=True)
 
 
-def test_a_fingerprint_is_of_one_ledgers_key(tmp_path: Path) -> None:
-    """It is the same after a restart, another in each ledger, and not a record's hash."""
+def test_a_fingerprint_belongs_to_one_ledgers_key(tmp_path: Path) -> None:
+    """It survives restarts, differs between ledgers, and is not the hash of a record."""
     budgets = Budgets(total=1.0, record=1.0)
     with open_ledger(tmp_path / "a", budgets) as ledger:
         ledger.records.add(["ann"])
@@ -157,8 +157,8 @@ def test_a_fingerprint_is_of_one_ledgers_key(tmp_path: Path) -> None:
     assert fingerprints[0] == fingerprints[1] != made
 
 
-def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
-    """A user's own settings are the last that were kept, and apart from the ledger's."""
+def test_stored_settings_are_returned(tmp_path: Path) -> None:
+    """The latest stored settings are returned, separate from the ledger's own."""
     with open_ledger(tmp_path / "a", Budgets()) as ledger:
         assert ledger.recall("budgets") is None
         ledger.keep("budgets", "one")

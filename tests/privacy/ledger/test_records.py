@@ -1,4 +1,4 @@
-"""The filters of records: what they allow, what is kept of them, and that nobody sees them."""
+"""The filters of records: their limits, their storage and their secrecy."""
 
 import pickle
 import sqlite3
@@ -18,7 +18,7 @@ from veilring.privacy.records import JOURNAL_BYTES_MAX
 
 
 def test_records_pay_and_the_others_do_not() -> None:
-    """Each pays its own part, one that occurs twice pays twice, a new one has all its budget."""
+    """Each record pays its own part, a repeated one pays twice, and a new one has a full budget."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
         slots = ledger.records.add(["a", "b", "c"])
         ledger.charge(charge_records(1, slots[[0, 2, 0]], [0.25, 0.5, 0.25]))
@@ -28,7 +28,7 @@ def test_records_pay_and_the_others_do_not() -> None:
 
 
 def test_one_amount_may_stand_for_all() -> None:
-    """A single amount is charged to each record, whole or not, and units are charged unchanged."""
+    """A single amount is charged to each record, and units are charged unchanged."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
         ledger.records.add("abc")
         ledger.charge(charge_records(1, [0, 1], 0.25))
@@ -40,7 +40,7 @@ def test_one_amount_may_stand_for_all() -> None:
 
 
 def test_if_one_record_cannot_pay_none_does() -> None:
-    """The error reveals only that some record cannot pay, even pickled, and nothing is charged."""
+    """The error reveals only that some record cannot pay, even pickled; nothing is charged."""
     with open_ledger(None, Budgets(record=1.0, analyst=1.0)) as ledger:
         ledger.records.add("ab")
         ledger.charge(charge_records(1, [0], 0.75))
@@ -55,7 +55,7 @@ def test_if_one_record_cannot_pay_none_does() -> None:
 
 
 def test_a_repeated_request_charges_no_record() -> None:
-    """Neither the records of the first attempt again, nor those that the second names."""
+    """Neither the first attempt's records nor the second's are charged."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
         ledger.records.add("ab")
         for slot in (0, 1):
@@ -71,7 +71,7 @@ def test_a_repeated_request_charges_no_record() -> None:
     )
 )
 def test_a_record_never_spends_more_than_it_has(groups: list[list[tuple[int, int]]]) -> None:
-    """Adaptive charges of any kind are all or nothing, and a sum of integers bounds each record."""
+    """Adaptive charges are all or nothing, and a sum of integers bounds each record."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
         ledger.records.add("abcde")
         spent = np.zeros(5, np.int64)
@@ -86,8 +86,8 @@ def test_a_record_never_spends_more_than_it_has(groups: list[list[tuple[int, int
             np.testing.assert_array_equal(ledger.records.remaining(), UNITS - spent)
 
 
-def test_what_was_spent_survives_any_number_of_foldings(tmp_path: Path) -> None:
-    """A ledger that is opened again has the same budgets, however the journal was cut."""
+def test_spending_survives_any_number_of_foldings(tmp_path: Path) -> None:
+    """A reopened ledger has the same budgets, wherever the journal was folded."""
     path, rng, count = tmp_path / "a", np.random.default_rng(3), 2100
     spent: NDArray[np.int64] = np.zeros(count, np.int64)
     keys = iter(range(10**6))
@@ -110,7 +110,7 @@ def test_what_was_spent_survives_any_number_of_foldings(tmp_path: Path) -> None:
 
 
 def test_the_journal_is_folded_before_it_grows_large(tmp_path: Path) -> None:
-    """Whatever is charged, at start there is no more to read than blocks and a short journal."""
+    """After any charges, a start reads only blocks and a short journal."""
     with open_ledger(tmp_path / "a", RECORD_BUDGETS) as ledger:
         ledger.records.add(str(number) for number in range(5000))
         sizes = []
@@ -126,7 +126,7 @@ def test_the_journal_is_folded_before_it_grows_large(tmp_path: Path) -> None:
 
 
 def test_the_odometer_shows_no_record(tmp_path: Path) -> None:
-    """Totals are the same whatever records paid."""
+    """Totals do not depend on the records that paid."""
     seen = []
     for name, amount in (("a", 0.0), ("b", 0.5)):
         with open_ledger(tmp_path / name, RECORD_BUDGETS) as ledger:
@@ -138,7 +138,7 @@ def test_the_odometer_shows_no_record(tmp_path: Path) -> None:
 
 
 def test_any_number_of_records_pays_any_amount(tmp_path: Path) -> None:
-    """The number of records is not limited by the sum of their charges or the width of a field."""
+    """The sum of charges and the field width do not limit the number of records."""
     count, path = 80_000, tmp_path / "a"
     with open_ledger(path, Budgets(record=1e6)) as ledger:
         connection = ledger._store.connection  # noqa: SLF001  (its limits are those of the file)
@@ -153,8 +153,8 @@ def test_any_number_of_records_pays_any_amount(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slot", [-1, 2])
-def test_slots_that_nobody_gave_are_refused(slot: int) -> None:
-    """Nothing is charged."""
+def test_unassigned_slots_are_refused(slot: int) -> None:
+    """An unassigned slot is refused, and nothing is charged."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
         ledger.records.add("ab")
         with pytest.raises(InputError) as caught:
