@@ -134,7 +134,8 @@ def _without_a_round(right: Callable[..., Any]) -> Callable[..., Any]:
     return turns
 
 
-async def _without_the_lost(party: Party, words: Any, _first_round: int) -> Any:
+async def add_without_the_lost(party: Party, words: Any, _first_round: int = 1) -> Any:
+    """Add up by shares to all, and leave out parties that were not heard in time."""
     await broadcast(party, SumShare(values=words))
     total = words
     for peer in party.peers:
@@ -146,7 +147,8 @@ async def _without_the_lost(party: Party, words: Any, _first_round: int) -> Any:
     return total
 
 
-async def _sent_again(party: Party, words: Any, _first_round: int) -> Any:
+async def add_what_is_sent_again(party: Party, words: Any, _first_round: int = 1) -> Any:
+    """Add up by shares to all, again after a slow answer, and count all that arrive."""
     await broadcast(party, SumShare(values=words))
     hearing = [asyncio.create_task(_hear_all(party, peer)) for peer in party.peers]
     try:
@@ -316,13 +318,13 @@ MISTAKES: Final = (
     Mistake(
         "shares of lost parties left out",
         f"{_R}.roles._sum_by_shares",
-        lambda right: _without_the_lost,
+        lambda right: add_without_the_lost,
         RING,
     ),
     Mistake(
         "shares that are sent again counted twice",
         f"{_R}.roles._sum_by_shares",
-        lambda right: _sent_again,
+        lambda right: add_what_is_sent_again,
         RING,
     ),
     # Protocols: what parties draw.

@@ -63,6 +63,7 @@ class Party(Protocol):
     @property
     def peers(self) -> tuple[str, ...]:
         """All participants except this one, in the order of the roster."""
+        return tuple(name for name in self.parties if name != self.me)
 
     @property
     def session(self) -> bytes:
@@ -147,11 +148,6 @@ class ForwardingParty(Party):
 
     @property
     @override
-    def peers(self) -> tuple[str, ...]:
-        return self._party.peers
-
-    @property
-    @override
     def session(self) -> bytes:
         return self._party.session
 
@@ -212,8 +208,3 @@ class SubParty(ForwardingParty):
     @override
     def parties(self) -> Parties:
         return self._parties
-
-    @property
-    @override
-    def peers(self) -> tuple[str, ...]:
-        return tuple(name for name in self._parties if name != self.me)

@@ -153,11 +153,6 @@ class Session(Party):
 
     @property
     @override
-    def peers(self) -> tuple[str, ...]:
-        return tuple(name for name in self._parties if name != self._me)
-
-    @property
-    @override
     def session(self) -> bytes:
         return self._session
 

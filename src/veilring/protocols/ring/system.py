@@ -1,6 +1,7 @@
 """PP-kNN as a system: its parameters, its guarantee, and the play of a batch."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, Self, cast
@@ -26,7 +27,7 @@ from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
-from veilring.protocols.system import PARTIES, Play, Setup, System, Tunable, together
+from veilring.protocols.system import PARTIES, PeerSetup, Play, System, Tunable, together
 
 # Distances in the unit cube are at most the square root of its dimension; noise wider than this is
 # pointless, and k times wider it is still far from a float's limit.
@@ -186,7 +187,7 @@ class PrivateKNN(System):
         return ADVERSARIES
 
 
-class RingSetup(Setup):
+class RingSetup(PeerSetup):
     """Parties that are ready to draw a ring and label.
 
     Attributes:
@@ -200,19 +201,7 @@ class RingSetup(Setup):
         rows = sum(map(len, parts.values()))
         if system.k > rows:
             raise InputError("k", system.k, f"at most {rows}, the rows of all parties together")
-        self._batch = system.batch
         self.parameters = system.bind(facts.features, facts.classes)
-        self.parameters.sum.check(len(parts))
-
-    @property
-    @override
-    def role(self) -> Callable[..., Awaitable[KNNAnswer]]:
-        return private_knn
-
-    @property
-    @override
-    def batch_max(self) -> int:
-        return min(self._batch, self.parameters.queries_max)
 
     @property
     @override
@@ -227,16 +216,12 @@ class RingSetup(Setup):
         among: Sequence[str] | None = None,
         ring: Ring | None = None,
     ) -> Play:
-        parties = self.parties if among is None else tuple(among)
-        client = parties[0]
-        return Play(
-            forecast=lambda _run: knn_cost(
-                len(parties), len(queries), self.parameters, drawn=ring is None
-            ),
-            labels=lambda answer: cast("KNNAnswer", answer).labels,
-            learners=parties,
-            public={"client": client, "parameters": self.parameters, "ring": ring},
-            only={client: {"queries": queries}},
+        play = super().play(queries, among=among, ring=ring)
+        parties, count = len(play.learners), len(queries)
+        return replace(
+            play,
+            forecast=lambda _run: knn_cost(parties, count, self.parameters, drawn=ring is None),
+            public={**play.public, "ring": ring},
         )
 
     @override
