@@ -29,7 +29,8 @@ from benchmarks.measurement import peak_mib
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.estimating import tally_files
-from veilring.deployment.examples import COLLECTOR, TERMS, SurveyExample
+from veilring.deployment.examples import COLLECTOR, SurveyExample
+from veilring.deployment.folder import TERMS
 from veilring.deployment.roles import load_config
 from veilring.deployment.survey import SurveyTerms
 from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
