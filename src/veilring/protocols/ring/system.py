@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, Self, cast
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -26,7 +27,7 @@ from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.leakage import leakage_over_orders
-from veilring.protocols.ring.roles import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
+from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters, private_knn
 from veilring.protocols.system import PARTIES, PeerSetup, Play, System, Tunable, together
 
 # Distances in the unit cube are at most the square root of its dimension; noise wider than this is
@@ -157,7 +158,7 @@ class PrivateKNN(System):
         return Membership(
             private_knn,
             batch_max=min(self.batch, parameters.queries_max),
-            labels=lambda answer: cast("KNNAnswer", answer).labels,
+            labels=attrgetter("labels"),  # of a `KNNAnswer`; a classifier is pickled with it
             public={"parameters": parameters},
             all_learn=True,
         )
