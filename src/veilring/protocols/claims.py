@@ -44,6 +44,11 @@ class Example:
         """Return the world in which a party holds other rows."""
         return Example({**self.parts, party: rows}, self.queries)
 
+    def in_reverse(self) -> "Example":
+        """Return the world in which the first party holds the rows of the last, and so on."""
+        rows = tuple(self.parts.values())[::-1]
+        return Example(dict(zip(self.parts, rows, strict=True)), self.queries)
+
     def asking(self, queries: NDArray[np.float64]) -> "Example":
         """Return the world in which other queries are asked."""
         return Example(self.parts, queries)

@@ -20,7 +20,7 @@ from veilring.transport import Message
 from veilring.transport.messages import Array
 
 Words = NDArray[np.uint64]
-Mistake = Literal["", "forecast", "leak", "charge", "label"]
+Mistake = Literal["", "forecast", "leak", "leak to the last", "charge", "label"]
 
 
 class Counts(Message, kind="planted.counts"):
@@ -95,15 +95,16 @@ async def majority(
     mistake: Mistake,
     queries: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int64]:
-    """Label queries by the class of most rows; the mistakes `leak` and `label` are made here."""
+    """Label queries by the class of most rows; its leaks and its wrong label are made here."""
     own = count(rows, classes)
     total = await masked_sum(party, own)
-    if mistake == "leak" and party.me != client:
-        party.round(2)
-        await party.send(client, Counts(words=own))
-    if mistake == "leak" and party.me == client:
+    receiver = {"leak": client, "leak to the last": party.parties[-1]}.get(mistake, "")
+    if receiver == party.me:
         for peer in party.peers:
             await party.receive(Counts, sender=peer)
+    elif receiver:
+        party.round(2)
+        await party.send(receiver, Counts(words=own))
     label = int(np.argmax(total))
     found = (label + 1) % classes if mistake == "label" else label
     return np.full(0 if queries is None else len(queries), found, np.int64)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.radius.system import DataOwner
-from veilring.protocols.registry import find_system
+from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
 from veilring.testing.auditing import Verdict
 from veilring.testing.auditing.efforts import FULL, QUICK
@@ -92,6 +92,26 @@ def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) ->
     """A quick audit contradicts a system whose noise is that of ε = 4 where it promises 1."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
+
+
+@pytest.mark.parametrize("from_the_end", [False, True])
+def test_a_leak_to_one_party_is_found_in_its_view(from_the_end: bool) -> None:
+    """Rows that are sent to the last party contradict the claim about its view only."""
+    system = Majority(mistake="leak to the last")
+    subject = AuditedSystem(system, system.example(), from_the_end)
+    (claim,) = check_comparison(subject, QUICK, 0, number=0)
+    leaks = claim.verdict is Verdict.CONTRADICTED
+    assert leaks is from_the_end
+    assert claim.claim == "privacy" + ", other view" * from_the_end
+
+
+def test_only_parties_with_rows_take_turns_to_observe() -> None:
+    """A full audit examines the last parties' view where all parties hold rows."""
+    systems = {name: find_system(name)() for name in BUILT_IN}
+    turning = {
+        name for name, each in systems.items() if AuditedSystem(each, each.example()).can_turn
+    }
+    assert turning == {"private-knn", "rank-search", "release", "noisy-votes"}
 
 
 @pytest.mark.slow

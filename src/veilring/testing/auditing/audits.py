@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -78,14 +79,21 @@ def audit(
 
 
 def _checks_of_system(subject: AuditedSystem, effort: Effort, seed: int) -> list[Check]:
-    comparisons = subject.system.comparisons(subject.example)
+    comparisons = range(len(subject.comparisons))
     nothing = [] if comparisons else [partial(_without_comparisons, subject)]
-    shared = effort.shared_by(len(comparisons) + _LABEL_TESTS)
+    seen = [subject]
+    if effort.other_views and subject.can_turn:
+        seen.append(replace(subject, from_the_end=True))
+    shared = effort.shared_by(len(comparisons) * len(seen) + _LABEL_TESTS)
     given = (subject, shared, seed)
     return [
         partial(check_runs, *given),
         partial(check_labels, *given),
-        *(partial(check_comparison, *given, number=number) for number in range(len(comparisons))),
+        *(
+            partial(check_comparison, each, shared, seed, number=number)
+            for number in comparisons
+            for each in seen
+        ),
         *nothing,
         partial(check_accounts, *given),
         partial(check_faults, *given),

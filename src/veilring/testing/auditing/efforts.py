@@ -17,6 +17,8 @@ class Effort:
         worlds: The number of worlds with faults that are always explored.
         worlds_max: The maximum number of worlds, explored until each class of fault has struck.
         every_message: Whether each message of a run is struck by each class of fault as well.
+        other_views: Whether the views of the last parties are examined as well, if these may see
+            something else than the client.
         alarm: The probability that a true claim is contradicted, for one statistical test.
     """
 
@@ -25,6 +27,7 @@ class Effort:
     worlds: int
     worlds_max: int
     every_message: bool
+    other_views: bool
     alarm: float = ALARM
 
     def shared_by(self, tests: int) -> "Effort":
@@ -32,7 +35,11 @@ class Effort:
         return replace(self, alarm=self.alarm / max(1, tests))
 
 
-QUICK: Final = Effort(runs=1_600, drawn=8_000, worlds=20, worlds_max=100, every_message=False)
+QUICK: Final = Effort(
+    runs=1_600, drawn=8_000, worlds=20, worlds_max=100, every_message=False, other_views=False
+)
 """About 20 s on two idle cores."""
-FULL: Final = Effort(runs=8_000, drawn=60_000, worlds=200, worlds_max=400, every_message=True)
+FULL: Final = Effort(
+    runs=8_000, drawn=60_000, worlds=200, worlds_max=400, every_message=True, other_views=True
+)
 """Up to a few minutes."""

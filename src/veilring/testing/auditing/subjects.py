@@ -1,7 +1,7 @@
 """Subjects of audits: a system on its example, and a role with its inputs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.random import Generator
@@ -10,7 +10,7 @@ from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import Ring
-from veilring.protocols.claims import Example
+from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.promise import Facts, Promise
 from veilring.protocols.system import Play, Setup, System
 from veilring.testing.exploring.subjects import Invariant
@@ -75,10 +75,13 @@ class AuditedSystem:
     Attributes:
         system: The system.
         example: The rows and queries that it is run on.
+        from_the_end: Whether the last parties observe, instead of the system's own observers, of
+            whom the first is the client. A party's place may decide what it receives.
     """
 
     system: System
     example: Example
+    from_the_end: bool = False
 
     @property
     def promise(self) -> Promise:
@@ -102,6 +105,30 @@ class AuditedSystem:
         """Return the system, ready to be played on its example or on another one."""
         return self.system.setup((example or self.example).parts, self.facts)
 
+    @property
+    def observers(self) -> tuple[str, ...]:
+        """The parties whose pooled views are examined."""
+        setup = self.setup()
+        return setup.parties[-len(setup.observers) :] if self.from_the_end else setup.observers
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """The system's comparisons; for the last parties, with the rows in reverse order."""
+        compared = self.system.comparisons(self.example)
+        if not self.from_the_end:
+            return compared
+        return tuple(
+            replace(each, one=each.one.in_reverse(), other=each.other.in_reverse())
+            for each in compared
+        )
+
+    @property
+    def can_turn(self) -> bool:
+        """Whether the observers are the first of several parties that all hold rows."""
+        setup = self.setup()
+        first = setup.parties[: len(setup.observers)]
+        return setup.observers == first and setup.parties == tuple(self.example.parts)
+
     def world(self, example: Example) -> World:
         """Return the world in which observers see a batch of an example."""
         setup = self.setup(example)
@@ -114,10 +141,10 @@ class AuditedSystem:
             return [Given(each, play.only.get(party, {})) for party, each in own]
 
         return World(
-            role=_Seen(setup.role, play, setup.observers[0]),
+            role=_Seen(setup.role, play, self.observers[0]),
             inputs=draw,
             parties=Parties(setup.parties),
-            coalition=setup.observers,
+            coalition=self.observers,
             public=play.public,
         )
 

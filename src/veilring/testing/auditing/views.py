@@ -45,11 +45,12 @@ def check_comparison(
         seed: The seed of all runs.
         number: The index of the comparison among those of the system.
     """
-    compared = subject.system.comparisons(subject.example)
+    compared = subject.comparisons
     promise = subject.promise
     comparison = _bounded(compared[number], promise)
-    _require_different(comparison, subject.setup().observers)
+    _require_different(comparison, subject.observers)
     name = "privacy" if len(compared) == 1 else f"privacy {number + 1}"
+    name += ", other view" * subject.from_the_end
     if 0 < comparison.epsilon < math.inf:
         return [_check_epsilon(subject, comparison, effort, seed, number, name)]
     one, other = (subject.world(each) for each in (comparison.one, comparison.other))
@@ -129,12 +130,12 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
     held_out = effort.drawn // 4
     if math.isinf(least_violation(comparison.epsilon, comparison.delta, held_out, alarm)):
         system = subject.system.replaced(epsilon=EPSILON_TESTED)
-        tested = AuditedSystem(system, subject.example)
+        tested = replace(subject, system=system)
         at = (
             f" The system was tested at ε = {EPSILON_TESTED:g}, because this number of runs cannot"
             f" contradict {comparison.epsilon:g}."
         )
-        comparison = _bounded(system.comparisons(subject.example)[number], tested.promise)
+        comparison = _bounded(tested.comparisons[number], tested.promise)
     one, other = (tested.world(each) for each in (comparison.one, comparison.other))
     played = measure_loss(
         one,
@@ -199,7 +200,9 @@ def _require_different(comparison: Comparison, observers: tuple[str, ...]) -> No
 def _drawn_loss(
     subject: AuditedSystem, comparison: Comparison, runs: int, alarm: float, seed: int
 ) -> Loss | None:
-    """Prove a loss from views that the system draws in one process, if it can."""
+    """Prove a loss from the observers' views that the system draws in one process, if it can."""
+    if subject.from_the_end:
+        return None
     views = list[NDArray[np.float64]]()
     for world, example in enumerate((comparison.one, comparison.other)):
         rng = Streams(seed).generator("drawn views", world)
@@ -219,8 +222,8 @@ def _power_of(loss: Loss, claimed: float) -> str:
         f"With a probability of {POWER:.0%}, the audit finds a loss of ε ="
         f" {loss.least_violation(claimed):.1f} or more that a single event shows, as in randomised"
         f" response, and any event with a probability of at least {loss.rarest(claimed):.1%} that"
-        " cannot occur in the other world. It examines no other party's view, and may miss a loss"
-        " that is spread over many numbers or shown only by rarer events."
+        " cannot occur in the other world. It examines no other view, and may miss a loss that is"
+        " spread over many numbers or shown only by rarer events."
     )
 
 
@@ -248,7 +251,7 @@ def _judge_views(
         f"With a probability of {POWER:.0%}, the audit finds an advantage of"
         f" {views.least_advantage:.2f} that its classifier attains, or of"
         f" {views.least_of_coordinate:.2f} that a single number of the view shows. It examines no"
-        " other party's view.",
+        " other view.",
         tuple(str(views).splitlines()),
     )
 
