@@ -1,4 +1,4 @@
-"""A collection that is driven: real processes, and every report on the disk."""
+"""A benchmarked collection: real processes, with every report on disk."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from veilring.protocols.ldp.parquet import tally_parquet
 
 @pytest.mark.slow
 def test_every_report_of_a_driven_collection_is_durable() -> None:
-    """One collector stores a survey client's reports over TLS; bytes and memory count both."""
+    """One collector stores a survey client's reports over TLS; bytes and memory include both."""
     seen = list[int]()
 
     def spent(process: int) -> float:
@@ -28,8 +28,8 @@ def test_every_report_of_a_driven_collection_is_durable() -> None:
     assert seen[0] == seen[1] != os.getpid()
 
 
-def test_reports_in_files_are_as_many_as_clients(tmp_path: Path) -> None:
-    """Their tally counts each client once; the same seed draws the same clients."""
+def test_reports_in_files_match_the_clients(tmp_path: Path) -> None:
+    """The tally counts each client once, and equal seeds draw equal clients."""
     tallies = [
         tally_parquet(task, files)
         for folder in ("one", "other")

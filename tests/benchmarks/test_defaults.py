@@ -1,4 +1,4 @@
-"""The benchmark of defaults: what it prints, and that a seed prints it again."""
+"""The benchmark of defaults: its output, and reproducibility by seed."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ FACTS = Facts(parties=8, features=4, classes=3, rows=100)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_is_judged_beside_what_it_replaced(name: str) -> None:
-    """A seed gives the same numbers again, and the gain is the difference of two of them."""
+def test_a_rule_is_compared_with_its_predecessor(name: str) -> None:
+    """Equal seeds give equal numbers, and the gain is the difference of two of them."""
     table = read("iris", None)
     found = judge(RULES[name], table, (4.0,), splits=2, seed=1)
     assert found == judge(RULES[name], table, (4.0,), splits=2, seed=1)
@@ -28,7 +28,7 @@ def test_a_rule_is_judged_beside_what_it_replaced(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["radius", "prediction", "conversion"])
 def test_no_constant_is_better_in_hindsight(name: str) -> None:
-    """The best is the best: where what was replaced is itself a constant, it is no better."""
+    """If the predecessor is itself a constant, it is no better than the best constant."""
     rule, table = RULES[name], read("iris", None)
     before = rule.before(FACTS)
     both = rule.__class__(rule.what, rule.labels, rule.before, lambda _facts: [before], (20,))
@@ -36,8 +36,8 @@ def test_no_constant_is_better_in_hindsight(name: str) -> None:
     assert found.best == pytest.approx(found.before)
 
 
-def test_columns_of_categories_are_counted_as_they_are(tmp_path: Path) -> None:
-    """Reports are about the values of a column, and not about features of 0 and 1."""
+def test_columns_of_categories_are_counted_as_columns(tmp_path: Path) -> None:
+    """Reports are about the values of a column, not about one-hot features."""
     path = tmp_path / "car.csv"
     rows = [f"{'abc'[n % 3]},{'xy'[n % 2]},{'uv'[n % 2]}" for n in range(400)]
     path.write_text("form,colour,label\n" + "\n".join(rows))
@@ -45,15 +45,15 @@ def test_columns_of_categories_are_counted_as_they_are(tmp_path: Path) -> None:
     assert found.rule == 100  # the second column is the label
 
 
-def test_a_mean_is_over_tables_and_so_is_its_error() -> None:
-    """The error of a mean of two independent numbers is that of one over the root of two."""
+def test_a_mean_and_its_error_are_over_tables() -> None:
+    """The error of a mean of two independent numbers is one number's divided by the root of two."""
     one = Judged(80.0, 70.0, 90.0, 2.0, 10.0, 1.0)
     line = format_line("mean", [one, one])
     assert line.split() == ["mean", "80.0", "±", "1.4", "70.0", "+10.0", "±", "0.7", "90.0"]
 
 
-def test_the_command_marks_tables_that_a_rule_was_made_on() -> None:
-    """A star marks each table that a rule was made on, and the mean of such tables."""
+def test_the_command_marks_tables_used_for_a_rule() -> None:
+    """A star marks each table used for making a rule, and the mean of such tables."""
     command = ["defaults", "--rule", "radius", "--splits", "2", "--epsilon", "4"]
     shown = CliRunner().invoke(app, [*command, "--table", "wine", "--table", "iris"])
     names = [line[:15].strip() for line in shown.stdout.splitlines()[2:-1]]
@@ -64,7 +64,7 @@ def test_the_command_marks_tables_that_a_rule_was_made_on() -> None:
 
 
 def test_tables_are_those_of_other_benchmarks_and_one_more() -> None:
-    """A rule was made on tables that there are; the median cuts the table of diabetes in two."""
+    """Rules use existing tables only; the median splits the table of diabetes in two."""
     assert set(MADE_ON) < set(TARGETS)
     counts = np.bincount(read(DIABETES, None).y)
     assert abs(counts[0] - counts[1]) < 10

@@ -1,4 +1,4 @@
-"""Growth of a simulated ring: repeatable, and what the closed forms say."""
+"""Growth of a simulated ring: reproducible, and consistent with the closed forms."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ SMALL = Batch(queries=4, features=3, k=2)
 JITTERY = NetworkSection(latency={"law": "lognormal", "median_seconds": 0.04, "sigma": 0.5})
 
 
-def test_where_links_are_alike_the_model_is_exact() -> None:
-    """With one latency and one bandwidth the factor is 1 for both ways and for all groups."""
+def test_with_equal_links_the_model_is_exact() -> None:
+    """With one latency and one bandwidth the factor is 1 for both forms and all groups."""
     study = study_ring(SMALL, (9, 20, 40), within=5.0)
     assert study.simulated
     assert [curve.name for curve in study.curves][:2] == ["one ring", "rings of rings"]
@@ -36,7 +36,7 @@ def test_where_links_are_alike_the_model_is_exact() -> None:
         assert messages == SMALL.forecast(parties).traffic.messages
 
 
-def test_random_links_take_longer_and_the_same_again() -> None:
+def test_random_links_take_longer_reproducibly() -> None:
     """A batch takes longer over links with random delays, and equal seeds give equal text."""
     batch = Batch(queries=4, features=3, k=2, network=JITTERY, seed=5)
     one, other = (study_ring(batch, (9, 25)) for _ in range(2))
@@ -46,7 +46,7 @@ def test_random_links_take_longer_and_the_same_again() -> None:
 
 
 def test_the_best_number_of_groups_is_the_quickest() -> None:
-    """No other number of groups has a shorter chain; it is about the root of the parties."""
+    """Other numbers of groups have longer chains; the best is about the root of the parties."""
     for parties in (9, 10, 26, 100, 301):
         found = best_groups(SMALL, parties)
         every = range(3, parties // 3 + 1)
@@ -57,30 +57,30 @@ def test_the_best_number_of_groups_is_the_quickest() -> None:
         best_groups(SMALL, 8)
 
 
-def test_the_largest_number_is_the_last_that_is_done_in_time() -> None:
-    """One more takes too long; none is said where even the fewest do, nor more than there are."""
+def test_the_largest_number_within_the_time_is_found() -> None:
+    """One more takes too long; the result is empty or capped if no or all numbers fit."""
     assert largest(lambda n: 0.5 * n, 60.0, 3) == 120
     assert largest(lambda n: 0.5 * n, 60.2, 3) == 120
     assert largest(float, 2.0, 3) is None
     assert largest(lambda _n: 1.0, 2.0, 3) == PARTIES_MAX
 
 
-def test_the_findings_name_the_last_that_is_done_in_time() -> None:
-    """The limit that the study states is confirmed by simulations just below and just above it."""
+def test_the_findings_name_the_largest_number_within_the_time() -> None:
+    """Simulations just below and just above the stated limit confirm it."""
     study = study_ring(SMALL, (9, 20), within=6.0)
     assert "within 6 s, one ring: up to 14 parties by the model" in study.findings
     assert simulate(SMALL, 14).seconds <= 6.0 < simulate(SMALL, 15).seconds
 
 
 @pytest.mark.parametrize("parties", [(9,), (8, 20), (20, 9), (9, 9)])
-def test_sizes_are_met_at_the_edge(parties: tuple[int, ...]) -> None:
-    """Too few, too small, and out of order."""
+def test_invalid_sizes_are_refused(parties: tuple[int, ...]) -> None:
+    """Too few sizes, too small ones and sizes out of order are refused."""
     with pytest.raises(InputError, match="two or more from 9 up"):
         study_ring(SMALL, parties)
 
 
 def test_links_come_from_a_file_or_from_two_numbers(tmp_path: Path) -> None:
-    """A file has a scenario's table and nothing else; numbers beside it are refused."""
+    """A file contains a scenario's table and nothing else; numbers given as well are refused."""
     path = tmp_path / "wan.toml"
     path.write_text('[network]\nlatency = { law = "constant", seconds = 0.02 }\n')
     assert load_network(path).latency == {"law": "constant", "seconds": 0.02}

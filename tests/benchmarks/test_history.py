@@ -50,14 +50,14 @@ def _record(*measurements: Measurement, days: int = 0, quick: bool = False) -> R
 def test_a_median_is_judged_by_the_recorded_interval(
     now: Measurement, last: Measurement, machine: str, verdict: Verdict
 ) -> None:
-    """Ratios are judged on any machine, seconds only on the recorded one."""
+    """Ratios are compared on any machine, seconds only on the recorded one."""
     (change,) = compare([now], [_record(last)], machine=machine, quick=False)
     assert change.verdict == verdict
     assert change.factor == pytest.approx(now.median / last.median)
 
 
 def test_the_last_record_of_each_measurement_counts() -> None:
-    """Newer records without it, of another size or in another unit are passed over."""
+    """Newer records without the measurement, or of another size or unit, are skipped."""
     history = [
         _record(Measurement("hop", "x", (5.0,))),
         _record(LAST, days=1),
@@ -74,7 +74,7 @@ def test_the_last_record_of_each_measurement_counts() -> None:
 
 
 def test_a_recorded_zero_has_no_factor() -> None:
-    """The change of a count that was 0 is left empty."""
+    """The change of a count that was 0 is empty."""
     zero = Measurement("log", "lines", (0.0, 0.0))
     (change,) = compare([zero], [_record(zero)], machine=HERE, quick=False)
     assert change.factor is None
@@ -82,7 +82,7 @@ def test_a_recorded_zero_has_no_factor() -> None:
 
 
 def test_added_records_are_read_again(tmp_path: Path) -> None:
-    """A file holds one record per line, in the order in which they were added."""
+    """A file has one record per line, in the order of addition."""
     path = tmp_path / "history.jsonl"
     records = [_record(LAST), _record(LAST, days=1, quick=True)]
     for record in records:
@@ -92,7 +92,7 @@ def test_added_records_are_read_again(tmp_path: Path) -> None:
 
 
 def test_a_damaged_history_is_refused(tmp_path: Path) -> None:
-    """The error names the line: a record out of order, a wrong interval, or no record."""
+    """The error names the line of a record out of order, a wrong interval, or no record."""
     path = tmp_path / "history.jsonl"
     with pytest.raises(InputError, match="--history"):
         read_history(path)
@@ -108,7 +108,7 @@ def test_a_damaged_history_is_refused(tmp_path: Path) -> None:
             read_history(path)
 
 
-def test_the_history_that_is_kept_has_several_days() -> None:
+def test_the_stored_history_has_several_days() -> None:
     """It is readable, and its machines are described in words."""
     history = read_history(HISTORY)
     assert len({record.taken for record in history}) >= 2
@@ -118,7 +118,7 @@ def test_the_history_that_is_kept_has_several_days() -> None:
 def test_a_run_is_compared_and_then_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table shows the last record beside the run, and a run without one says so."""
+    """The table shows the last record beside the run, or that there is no record yet."""
     values = iter([(1.0, 2.0), (3.0, 3.0), (1.5, 1.5)])
 
     def measured(*, quick: bool) -> list[Measurement]:

@@ -1,4 +1,4 @@
-"""The audits are audited: a planted mistake is found, and without one nothing is."""
+"""Audits of the audits: a planted mistake is found, and otherwise nothing is."""
 
 import pytest
 from benchmarks.auditing import (
@@ -20,7 +20,7 @@ QUICK = [mistake for mistake in MISTAKES if mistake.quick]
 
 @pytest.mark.parametrize("mistake", QUICK, ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_found(mistake: Mistake) -> None:
-    """By the audit that it is for; `python -m benchmarks --only mistakes` plants all of them."""
+    """Its audit finds it; `python -m benchmarks --only mistakes` plants all mistakes."""
     assert find(mistake) is not None
 
 
@@ -42,13 +42,13 @@ def test_a_planted_mistake_is_found(mistake: Mistake) -> None:
     ],
 )
 def test_without_a_mistake_nothing_is_found(audit: Audit) -> None:
-    """No audit fails on what is right, after a mistake whose block has ended."""
+    """No audit fails on correct code, even after the block of a planted mistake."""
     with planted(QUICK[0]):
         pass
     assert audit() is None
 
 
-def test_each_mistake_has_a_name_of_its_own() -> None:
-    """There are forty at least: of protocols, stores and accounting."""
+def test_each_mistake_has_a_unique_name() -> None:
+    """There are at least forty mistakes, in protocols, stores and accounting."""
     assert len(MISTAKES) >= 40
     assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES)

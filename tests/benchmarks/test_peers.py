@@ -1,4 +1,4 @@
-"""The benchmarks run and hand in their numbers; how fast they are is not for a test to say."""
+"""Benchmarks run and return their numbers; no test depends on speed."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ _ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
-    """One benchmark alone prints its table, and its file holds ratios with their spread."""
+    """A single benchmark prints its table, and its file has ratios with their spread."""
     output = tmp_path / "results.json"
     options = ("--quick", "--only", "simulated", "--output", str(output))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The benchmarks of rank search: what they measure of a run is what the run cost."""
+"""The benchmarks of rank search: their measurements equal the costs of the run."""
 
 import pytest
 from benchmarks.measurement import Measurement
@@ -10,13 +10,13 @@ from veilring.protocols.ranksearch.system import RankSearch
 
 @pytest.fixture(scope="module")
 def batch() -> dict[str, Measurement]:
-    """Return what a small batch measures, by name."""
+    """Return the measurements of a small batch, by name."""
     return {found.name: found for found in measure_batch(quick=True)}
 
 
 @pytest.mark.slow
-def test_each_way_is_measured(batch: dict[str, Measurement]) -> None:
-    """Rounds, payload and simulated seconds of every way; of rank search with ties, too."""
+def test_each_variant_is_measured(batch: dict[str, Measurement]) -> None:
+    """Rounds, payload and simulated seconds of every variant, and of ties, are measured."""
     for way, kind in ((name, type(way.system)) for name, way in WAYS.items()):
         for title in (way, f"{way}, ties") if kind is RankSearch else (way,):
             for what in ("rounds", "payload", "links of 20 ms"):
@@ -24,14 +24,14 @@ def test_each_way_is_measured(batch: dict[str, Measurement]) -> None:
 
 
 @pytest.mark.slow
-def test_a_small_batch_is_held_to_nothing(batch: dict[str, Measurement]) -> None:
-    """Bounds are of 1,000 queries: a quick run neither holds nor misses them."""
+def test_a_small_batch_has_no_bounds(batch: dict[str, Measurement]) -> None:
+    """Bounds are for 1,000 queries: a quick run neither meets nor misses them."""
     assert {found.verdict for found in batch.values()} == {""}
 
 
 @pytest.mark.slow
-def test_links_are_waited_for_once_a_round(batch: dict[str, Measurement]) -> None:
-    """A batch takes its rounds, and two of set-up, times the latency of a link; little more."""
+def test_links_cost_their_latency_once_a_round(batch: dict[str, Measurement]) -> None:
+    """A batch takes its rounds and two of set-up, times the latency, and little more."""
     for title in ("rank search, totals", "rank search, totals, ties"):
         rounds = batch[f"{title}: rounds"].median + 2
         seconds = batch[f"{title}: links of 20 ms"].median
@@ -39,7 +39,7 @@ def test_links_are_waited_for_once_a_round(batch: dict[str, Measurement]) -> Non
 
 
 def test_ties_take_more_rounds() -> None:
-    """The table with ties has them, and the other one has none."""
+    """Only the table with ties needs the extra rounds."""
     few, many = (
         simulate(RankSearch(), Dealt.draw(3, 20, ties=ties), latency=0.0).result.found.tied.mean()
         for ties in (False, True)
@@ -50,14 +50,14 @@ def test_ties_take_more_rounds() -> None:
 
 @pytest.mark.slow
 def test_finer_cuts_take_no_more_rounds() -> None:
-    """From 4 parts to 64 the simulated seconds on slow links fall, or stay."""
+    """From 4 parts to 64, simulated seconds on slow links do not increase."""
     seconds = [found.median for found in measure_arity(quick=True)]
     assert len(seconds) == len(ARITIES)
     assert seconds[0] > seconds[-1]
 
 
 def test_mpyc_finds_the_same_values() -> None:
-    """Beside MPyC there are seconds and bytes a query; it is checked against a plain sort."""
+    """MPyC reports seconds and bytes per query, and agrees with a plain sort."""
     pytest.importorskip("mpyc", reason="MPyC is part of the extra `benchmark`")
     found = measure(quick=True)
     assert len(found) % 2 == 0

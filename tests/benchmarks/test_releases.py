@@ -1,4 +1,4 @@
-"""The benchmark of releases: what it prints, and that a seed prints it again."""
+"""The benchmark of releases: its output, and reproducibility by seed."""
 
 import pytest
 from benchmarks.releases import (
@@ -13,7 +13,7 @@ from benchmarks.releases import (
 from veilring.errors import InputError
 
 
-def test_a_table_is_measured_in_four_kinds_and_again_by_its_seed() -> None:
+def test_a_table_is_measured_in_four_kinds_reproducibly() -> None:
     """A line has the accuracy, its error, the target and the statistic of each kind of release."""
     trial = Trial(splits=2)
     found = measure_table("wine", None, trial)
@@ -26,7 +26,7 @@ def test_a_table_is_measured_in_four_kinds_and_again_by_its_seed() -> None:
 
 
 def test_shipped_tables_need_no_folder_and_others_do() -> None:
-    """Four tables are always at hand; others need a folder, and unknown ones are refused."""
+    """Four tables are included; others need a folder, and unknown ones are refused."""
     assert at_hand(None) == ["wine", "breast-cancer", "digits", "iris"]
     with pytest.raises(InputError, match="--data"):
         measure_table("car", None, Trial())

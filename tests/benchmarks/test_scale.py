@@ -1,4 +1,4 @@
-"""`python -m benchmarks scale`: what it prints, and the files that it keeps."""
+"""`python -m benchmarks scale`: its output and its files."""
 
 import csv
 import json
@@ -26,8 +26,8 @@ def _models(folder: Path, name: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_ring_prints_what_it_keeps_and_the_same_again(tmp_path: Path) -> None:
-    """The text is the output, all points are in the table, the picture is one, none is lost."""
+def test_ring_prints_what_it_stores(tmp_path: Path) -> None:
+    """The text is the output, the table has all points, and the picture is one file."""
     folder = tmp_path / "growth"
     code, out, err = invoke(*RING, "--out", folder)
     assert (code, err) == (0, "")
@@ -50,7 +50,7 @@ def test_ring_prints_what_it_keeps_and_the_same_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ring_takes_links_from_a_file(tmp_path: Path) -> None:
-    """The table of a scenario sets latency; twice of it takes twice as long."""
+    """A scenario's table sets the latency; twice the latency takes twice the time."""
     found = []
     for seconds in (0.1, 0.2):
         path, folder = tmp_path / f"{seconds}.toml", tmp_path / str(seconds)
@@ -65,8 +65,8 @@ def test_ring_takes_links_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_records_are_those_of_a_server_of_its_own(tmp_path: Path) -> None:
-    """Each size is a fresh process, whose memory holds Python and not a gigabyte."""
+def test_records_are_measured_in_a_separate_server(tmp_path: Path) -> None:
+    """Each size runs in a fresh process, whose memory excludes other work."""
     sizes = ("--size", "16", "--size", "32", "--size", "64")
     code, out, err = invoke("scale", "records", "--features", "8", *sizes, "--out", tmp_path)
     assert (code, err) == (0, "")
@@ -78,8 +78,8 @@ def test_records_are_those_of_a_server_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_serve_asks_every_deployment() -> None:
-    """Each has its table and its finding."""
+def test_serve_measures_every_deployment() -> None:
+    """Each deployment has a table and a finding."""
     sizes = ("--size", "1", "--size", "2", "--size", "4")
     code, out, err = invoke("scale", "serve", "--parties", "3", *sizes)
     assert (code, err) == (0, "")
@@ -89,10 +89,10 @@ def test_serve_asks_every_deployment() -> None:
 
 
 @pytest.mark.slow
-def test_collect_measures_a_collector_and_adds_its_files_up(
+def test_collect_measures_a_collector_and_sums_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each size is collected, written to files, and counted by a worker of Dask and by none."""
+    """Each size is collected, written to files, and counted with and without Dask."""
     taken = list[int]()
 
     def collect(driven: Driven, reports: int) -> Collected:
@@ -111,8 +111,8 @@ def test_collect_measures_a_collector_and_adds_its_files_up(
     assert set(models) >= {"one collector, seconds", "one process, seconds of a tally"}
 
 
-def test_collect_refuses_what_cannot_be_dealt() -> None:
-    """Each survey client sends as many."""
+def test_collect_refuses_indivisible_numbers() -> None:
+    """Each survey client sends the same number of reports."""
     sizes = [option for size in (40, 80, 120, 160) for option in ("--size", str(size))]
     code, _, err = invoke("scale", "collect", "--survey-clients", "7", *sizes)
     assert code == 2
@@ -128,7 +128,7 @@ def test_collect_refuses_what_cannot_be_dealt() -> None:
     ],
     ids=str,
 )
-def test_a_wrong_value_is_called_as_it_was_given(words: tuple[str, ...], says: str) -> None:
+def test_a_wrong_value_is_named_by_its_option(words: tuple[str, ...], says: str) -> None:
     """A wrong value is named by its option."""
     code, _, err = invoke(*words)
     assert code == 2

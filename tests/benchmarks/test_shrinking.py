@@ -1,4 +1,4 @@
-"""Failing worlds are made small, and their files fail again."""
+"""Failing worlds are minimised, and their files fail again."""
 
 import pytest
 from benchmarks.mistakes import MISTAKES
@@ -10,7 +10,7 @@ NAMES = ("labels of the nearest rows mistaken", "shares of lost parties left out
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failing_world_becomes_small_and_its_file_fails_again(name: str) -> None:
-    """With the mistake, and not without; `python -m benchmarks --only shrinking` does all ten."""
+    """It fails only with the mistake; `python -m benchmarks --only shrinking` does all ten."""
     (mistake,) = (each for each in MISTAKES if each.name == name)
     made = make_smaller(mistake)
     assert made.after.parties <= PARTIES_MOST
@@ -20,6 +20,6 @@ def test_a_failing_world_becomes_small_and_its_file_fails_again(name: str) -> No
 
 
 def test_each_of_ten_is_a_planted_mistake() -> None:
-    """Their names are those of the list."""
+    """The ten names are in the list of mistakes."""
     assert len(SHRUNK) == 10
     assert SHRUNK.keys() <= {mistake.name for mistake in MISTAKES}

@@ -1,4 +1,4 @@
-"""Commands of the command line, called as a person would."""
+"""Command-line calls, as a user would make them."""
 
 import subprocess
 import sys
@@ -18,6 +18,6 @@ def invoke(*arguments: str | Path) -> tuple[int, str, str]:
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a fresh interpreter and wait for it to succeed."""
+    """Run a fresh interpreter, and require success."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)

@@ -28,7 +28,7 @@ def test_a_system_of_a_module_is_audited_with_its_parameters(tmp_path: Path) -> 
 
 
 def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
-    """A role is named like a system, and its verdicts are a table."""
+    """A role is named like a system, and its verdicts form a table."""
     code, out, _ = invoke("audit", f"{PLANTED}:MASKED", "--quick", "--workers", "1")
     assert code == 0
     assert "None of 5 claims is contradicted." in out
@@ -47,7 +47,7 @@ def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
         (("radius", "--out", "."), "nothing is overwritten"),
     ],
 )
-def test_wrong_input_is_refused_before_anything_runs(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_input_is_refused_before_the_audit(arguments: tuple[str, ...], said: str) -> None:
     """A wrong name, parameter or folder ends the command with exit code 2."""
     code, _, error = invoke("audit", *arguments)
     assert code == 2

@@ -1,4 +1,4 @@
-"""`veilring classify`: labels by a file, without any party."""
+"""`veilring classify`: labels from a model file, without any party."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ RELEASE = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the model of a run, and rows of the same table, last their labels."""
+    """Return a folder with a run's model, and rows of the same table with labels last."""
     folder = tmp_path_factory.mktemp("released")
     wine = vr.load("wine")
     lines = [",".join([*wine.features.names, "kind"])]
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_rows_of_a_file_are_labelled(folder: Path) -> None:
-    """One label a row, as Python has them; the columns that the model lacks do not count."""
+    """There is one label per row, as in Python; columns that the model lacks are ignored."""
     model = folder / "run" / "model.json"
     code, out, err = invoke("classify", model, folder / "rows.csv")
     assert (code, err) == (0, "")
@@ -51,8 +51,8 @@ def test_the_rows_of_a_file_are_labelled(folder: Path) -> None:
     )  # 0.93 on average, with a standard deviation of 0.01
 
 
-def test_probabilities_stand_beside_labels(folder: Path, tmp_path: Path) -> None:
-    """A column for each class, by its name; the greatest is that of the label."""
+def test_probabilities_are_printed_beside_labels(folder: Path, tmp_path: Path) -> None:
+    """Each class has a named column, and the label's column is the greatest."""
     model = tmp_path / "lda.json"
     train, test = vr.load("wine").split(test_share=0.5, seed=1)
     found = vr.run(vr.Release(statistic="lda"), train.partition(3, seed=1), test).model
@@ -70,8 +70,8 @@ def test_probabilities_stand_beside_labels(folder: Path, tmp_path: Path) -> None
     assert "no probabilities" in err
 
 
-def test_out_is_a_new_file_of_ones_own(folder: Path, tmp_path: Path) -> None:
-    """Only its owner reads it, and it is refused before anything is read if it is there."""
+def test_out_is_a_new_private_file(folder: Path, tmp_path: Path) -> None:
+    """Only its owner can read it; an existing file is refused before any input is read."""
     out = tmp_path / "labels.csv"
     arguments = ("classify", folder / "run" / "model.json", folder / "rows.csv", "--out", out)
     assert invoke(*arguments) == (0, "", "")
@@ -82,23 +82,23 @@ def test_out_is_a_new_file_of_ones_own(folder: Path, tmp_path: Path) -> None:
     assert "a file that does not exist yet" in err
 
 
-def test_without_rows_it_says_what_is_promised(folder: Path) -> None:
-    """Without rows, the command prints the promise and the origin of the model."""
+def test_without_rows_it_prints_the_promise(folder: Path) -> None:
+    """Without rows, the command prints the guarantee and the origin of the model."""
     model = folder / "run" / "model.json"
     code, out, _ = invoke("classify", model)
     assert (code, out) == (0, f"{vr.load_model(model)}\n")
     assert "ε = 8, δ = 1e-05 for each release" in out
 
 
-def test_what_is_no_model_is_refused(folder: Path) -> None:
-    """It exits with 2, and names the file."""
+def test_an_invalid_model_is_refused(folder: Path) -> None:
+    """The command exits with 2 and names the file."""
     code, out, err = invoke("classify", folder / "rows.csv", folder / "rows.csv")
     assert (code, out) == (2, "")
     assert err.startswith("veilring: rows.csv is not a released model: ")
 
 
 def test_a_folder_with_a_model_is_not_written_to(tmp_path: Path) -> None:
-    """The model of another run stays."""
+    """The model of another run is kept."""
     (tmp_path / "model.json").write_text("mine")
     code, _, err = invoke("run", "wine", *QUICK, *RELEASE, "--out", tmp_path)
     assert code == 2
@@ -106,14 +106,14 @@ def test_a_folder_with_a_model_is_not_written_to(tmp_path: Path) -> None:
 
 
 def test_a_run_of_another_system_leaves_no_model(tmp_path: Path) -> None:
-    """There is nothing public to use again."""
+    """Other systems have no public result to reuse."""
     code, _, _ = invoke("run", "wine", *QUICK, "--set", "data.queries=2", "--out", tmp_path)
     assert code == 0
     assert not (tmp_path / "model.json").exists()
 
 
-def test_a_client_needs_no_laboratory(folder: Path) -> None:
-    """The core installation is enough for a client, and no network connection is opened."""
+def test_a_client_needs_no_simulation(folder: Path) -> None:
+    """The core installation suffices for a client, and no network connection is opened."""
     model, rows = folder / "run" / "model.json", folder / "rows.csv"
     python(
         "-c",

@@ -1,4 +1,4 @@
-"""The command line on comparisons: `veilring compare`."""
+"""The command line of comparisons: `veilring compare`."""
 
 import json
 from pathlib import Path
@@ -33,8 +33,8 @@ def _compare(*options: str | Path) -> dict[str, Any]:
 class TestCompare:
     """`veilring compare`."""
 
-    def test_prints_a_line_a_system_and_what_to_choose(self) -> None:
-        """The table, the sentences, what is left out, and the seed with what it takes from an ε."""
+    def test_prints_a_line_per_system_and_a_recommendation(self) -> None:
+        """It prints the table, the sentences, omitted lines, and the effect of the seed on ε."""
         code, out, err = invoke("compare", "iris", *QUICK)
         assert (code, err) == (0, "")
         for name in ("pooled 5-NN", "majority class", "PP-kNN", "noisy votes", "LDP naive Bayes"):
@@ -45,8 +45,8 @@ class TestCompare:
         assert "--seed 1" in out
 
     @pytest.mark.slow
-    def test_writes_a_folder_a_picture_and_json(self, tmp_path: Path) -> None:
-        """The page, the numbers that are printed too, and the picture twice."""
+    def test_writes_a_folder_with_page_picture_and_json(self, tmp_path: Path) -> None:
+        """The folder has the page, the printed numbers, and the picture in two formats."""
         out, plot = tmp_path / "runs" / "iris", tmp_path / "accuracy.svg"
         printed = _compare("--out", out, "--plot", plot)
         assert {path.name for path in out.iterdir()} == {
@@ -60,7 +60,7 @@ class TestCompare:
 
     @pytest.mark.slow
     def test_takes_a_network_from_a_file(self, tmp_path: Path) -> None:
-        """Batches take as long as its links do."""
+        """Batch times follow the latency of the network's links."""
         path = tmp_path / "wan.toml"
         path.write_text('latency = { law = "constant", seconds = 0.5 }\n')
         plain = _compare("--network", path)
@@ -80,22 +80,22 @@ class TestCompare:
             (("--network", "nowhere.toml"), "--network"),
         ],
     )
-    def test_tells_a_mistake_before_anything_is_run(
+    def test_reports_a_mistake_before_any_run(
         self,
         options: tuple[str, ...],
         told: str,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """With the field, the value, what is allowed, and the exit code of wrong input."""
+        """The error has the field, the value, the allowed values, and the exit code 2."""
         monkeypatch.chdir(tmp_path)
         (tmp_path / "taken.html").write_text("mine")
         code, out, err = invoke("compare", "iris", *options)
         assert (code, out) == (2, "")
         assert told in err
 
-    def test_names_a_data_set_that_is_not_there(self) -> None:
-        """With those that are."""
+    def test_lists_the_data_sets_if_one_is_unknown(self) -> None:
+        """The error lists the known data sets."""
         code, _, err = invoke("compare", "wines")
         assert code == 2
         assert "data is 'wines'; allowed: wine, breast-cancer" in err

@@ -1,4 +1,4 @@
-"""The width at which commands print."""
+"""The output width of commands."""
 
 import pytest
 from typer.testing import CliRunner
@@ -7,8 +7,8 @@ from veilring.cli.app import app
 from veilring.cli.console import CONSOLE_COLUMNS, make_console
 
 
-def test_without_a_terminal_all_print_equally_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe has no width, and the report of a run takes that of a page in it."""
+def test_without_a_terminal_all_output_has_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe has no width, so a run's report has the width of a page."""
     monkeypatch.delenv("COLUMNS", raising=False)
     settings = ("--set", "parties.count=3", "--set", "run.leakage_trials=20", "--seed", "1")
     out = CliRunner().invoke(app, ["run", "wine", "--runtime", "memory", *settings]).stdout
@@ -17,6 +17,6 @@ def test_without_a_terminal_all_print_equally_wide(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_set_width_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable `COLUMNS` decides."""
+    """The variable `COLUMNS` sets the width."""
     monkeypatch.setenv("COLUMNS", "93")
     assert make_console().width == 93

@@ -1,4 +1,4 @@
-"""`veilring deploy`: its options are the fields of an example, and the keys of the terms."""
+"""`veilring deploy`: its options are the fields of an example and the keys of the terms."""
 
 import tomllib
 from pathlib import Path
@@ -11,7 +11,7 @@ from veilring.deployment.examples import EXAMPLES
 
 @pytest.mark.parametrize("system", EXAMPLES)
 def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> None:
-    """So is each field of the example; a system's own name is none."""
+    """Each field of the example is an option too; a system's own name is not."""
     code, shown, _ = invoke("deploy", system, "--help")
     assert code == 0
     example = EXAMPLES[system]
@@ -30,7 +30,7 @@ def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> 
     ],
 )
 def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: list[str]) -> None:
-    """Beside what is usual in an example; `--set` goes before an option."""
+    """They are added to the defaults of an example; `--set` takes precedence over an option."""
     folder = tmp_path / "votes"
     code, _, error = invoke("deploy", "votes", "iris", "--radius", "0.3", *words, "--out", folder)
     assert code == 0, error
@@ -47,10 +47,10 @@ def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: 
         (["--budget", "1"], "votes.budget is 1.0; allowed: at least epsilon"),
     ],
 )
-def test_a_value_that_terms_refuse_is_refused_before_anything_is_written(
+def test_a_value_refused_by_terms_is_refused_before_writing(
     tmp_path: Path, words: list[str], message: str
 ) -> None:
-    """The error names the key, as that of a file of terms does."""
+    """The error names the key, like the error for a terms file."""
     folder = tmp_path / "votes"
     code, _, error = invoke("deploy", "votes", "iris", "--radius", "0.3", *words, "--out", folder)
     assert code == 2
@@ -59,7 +59,7 @@ def test_a_value_that_terms_refuse_is_refused_before_anything_is_written(
 
 
 def test_a_budget_pays_for_two_batches_by_default(tmp_path: Path) -> None:
-    """Of votes, whatever epsilon is; and of each analyst of an owner, whose total pays for all."""
+    """This holds for votes at any epsilon, and for each analyst of an owner."""
     words: list[str | Path]
     words = ["--radius", "0.3", "--epsilon", "10", "--out", tmp_path / "votes"]
     code, _, error = invoke("deploy", "votes", "iris", *words)

@@ -1,4 +1,4 @@
-"""How commands fail: an object on standard output where JSON was asked for, and exit codes."""
+"""Failures of commands: a JSON object if JSON was requested, and exit codes."""
 
 import json
 import subprocess
@@ -26,8 +26,8 @@ WRONG_INPUT = [
 
 
 @pytest.mark.parametrize("words", WRONG_INPUT, ids=" ".join)
-def test_a_wrong_input_is_an_object_where_json_was_asked_for(words: tuple[str, ...]) -> None:
-    """It has the sentence of standard error, and each wrong input with what is allowed."""
+def test_a_wrong_input_is_an_object_with_json(words: tuple[str, ...]) -> None:
+    """It has the sentence of standard error, and each wrong input with the allowed values."""
     code, out, err = invoke(*words, "--json")
     assert code == 2
     told = json.loads(out)
@@ -39,7 +39,7 @@ def test_a_wrong_input_is_an_object_where_json_was_asked_for(words: tuple[str, .
 
 
 def test_a_run_that_fails_is_an_object(tmp_path: Path) -> None:
-    """A failed run is printed as an object that names the error and each party's outcome."""
+    """A failed run is printed as an object that names the error and each party's result."""
     silent = ['adversaries={party-2={kind="silent"}}', "parties.count=7"]
     settings = [word for setting in silent for word in ("--set", setting)]
     words = ("run", "wine", "--runtime", "simulated", "--seed", "1", *settings)
@@ -67,7 +67,7 @@ def test_without_json_standard_output_stays_empty() -> None:
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, as_json: list[str]) -> None:
+def test_ctrl_c_is_reported(monkeypatch: pytest.MonkeyPatch, as_json: list[str]) -> None:
     """It ends a command with code 130 and one line."""
 
     def interrupted(*_: object, **__: object) -> None:
@@ -79,8 +79,8 @@ def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, as_json: list[str]) -> 
     assert (json.loads(out)["error"] == "KeyboardInterrupt") if as_json else not out
 
 
-def test_a_process_that_is_interrupted_says_so() -> None:
-    """A real SIGINT, in a process of its own, while a scenario is loaded."""
+def test_an_interrupted_process_reports_it() -> None:
+    """A real SIGINT reaches a separate process while a scenario is loaded."""
     program = """
 import signal, sys, veilring.cli, veilring.scenarios as scenarios
 scenarios.load_scenario = lambda *_: signal.raise_signal(signal.SIGINT)
@@ -94,7 +94,7 @@ veilring.cli.main()
 
 
 def test_exit_codes_are_in_the_help() -> None:
-    """All of them."""
+    """The help lists all exit codes."""
     _, out, _ = invoke("--help")
     for code in (EXIT_RUN, EXIT_INPUT, EXIT_INTERRUPTED):
         assert f"{code} " in out

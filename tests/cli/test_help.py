@@ -1,4 +1,4 @@
-"""The help of the command line, and the cost of showing it."""
+"""The command line's help, and the time to show it."""
 
 from importlib.metadata import version
 
@@ -10,7 +10,7 @@ class TestHelp:
     """The commands' help pages."""
 
     def test_of_the_program_shows_examples_and_exit_codes(self) -> None:
-        """The first thing to try is in it, and so is what exit codes mean."""
+        """It has the first command to try, and the meaning of exit codes."""
         code, out, _ = invoke("--help")
         assert code == 0
         assert "veilring run wine" in out
@@ -26,14 +26,14 @@ class TestHelp:
         "command", [(), ("run",), ("keys",), ("keys", "new"), ("deploy", "owner")], ids=str
     )
     def test_has_a_short_name_and_bare_flags(self, command: tuple[str, ...]) -> None:
-        """`-h` is `--help` everywhere, and a flag has no type."""
+        """`-h` equals `--help` everywhere, and a flag shows no type."""
         code, out, _ = invoke(*command, "-h")
         assert code == 0
         assert out == invoke(*command, "--help")[1]
         assert "bool" not in out
 
     def test_is_wrapped_once(self) -> None:
-        """A paragraph fills the lines, and commands stand below each other."""
+        """A paragraph fills its lines, and commands are listed one per line."""
         _, out, _ = invoke("run", "--help")
         lines = [line.strip() for line in out.splitlines()]
         long = next(line for line in lines if line.startswith("The report compares"))
@@ -42,13 +42,13 @@ class TestHelp:
         example = lines.index("veilring run wine")
         assert lines[example + 1].startswith("veilring run wine --runtime simulated")
 
-    def test_the_version_is_told(self) -> None:
-        """The version printed is that of the package."""
+    def test_the_version_is_printed(self) -> None:
+        """The printed version is that of the package."""
         code, out, _ = invoke("--version")
         assert (code, out) == (0, f"veilring {version('veilring')}\n")
 
-    def test_does_not_import_what_is_slow(self) -> None:
-        """Help, and a party's process, get by without SciPy, scikit-learn, polars and NumPy."""
+    def test_does_not_import_slow_packages(self) -> None:
+        """Help, and a party's process, load without SciPy, scikit-learn, polars and NumPy."""
         slow = "{'scipy', 'sklearn', 'polars', 'numpy'}"
         python("-c", f"import sys, veilring.cli.app; assert not {slow} & set(sys.modules)")
         light = "import sys, veilring.cli; assert not {'typer', 'rich'} & set(sys.modules)"

@@ -1,4 +1,4 @@
-"""`veilring ledger`: totals for the owner, and nothing finer."""
+"""`veilring ledger`: totals for the owner, without details."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from veilring.privacy.ledger import open_ledger, read_totals
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return a ledger in which two analysts spent."""
+    """Return a ledger in which two analysts have spent."""
     path = tmp_path / "queries.ledger"
     with open_ledger(path, Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)) as ledger:
         slots = ledger.records.add(["someone"])
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_show_prints_totals(path: Path) -> None:
-    """By analyst and by all: answers, what was spent and what is left, at most what all have."""
+    """It shows answers, spending and remainder by analyst and in total."""
     code, out, _ = invoke("ledger", "show", str(path))
     rows = [line.replace("│", " ").split() for line in out.splitlines()]
     assert code == 0
@@ -34,8 +34,8 @@ def test_show_prints_totals(path: Path) -> None:
     assert ["all", "3", "0.875", "1.125"] in rows
 
 
-def test_json_has_the_same_and_nothing_of_records(path: Path) -> None:
-    """For programs; neither the records' budget nor what they spent is in it."""
+def test_json_has_the_same_totals_and_no_records(path: Path) -> None:
+    """The JSON contains neither the records' budgets nor their spending."""
     code, out, _ = invoke("ledger", "show", str(path), "--json")
     assert code == 0
     assert json.loads(out) == {
@@ -50,8 +50,8 @@ def test_json_has_the_same_and_nothing_of_records(path: Path) -> None:
     }
 
 
-def test_a_backup_is_whole_and_its_return_is_meant(path: Path) -> None:
-    """A backup holds every charge before it, and opens in place only without the ledger's lock."""
+def test_a_backup_is_complete_and_its_return_is_explicit(path: Path) -> None:
+    """A backup contains every earlier charge, and opens in place only without the ledger's lock."""
     copy, later = path.with_name("copy"), Charge("cid", "1", b"?", b"!", 0.5)
     budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
     with open_ledger(path, budgets) as ledger:
@@ -70,8 +70,8 @@ def test_a_backup_is_whole_and_its_return_is_meant(path: Path) -> None:
         assert ledger.totals().spent == 1.125
 
 
-def test_a_backup_is_put_back_after_a_kill(path: Path, tmp_path: Path) -> None:
-    """With the four files of the killed process moved away, the copy opens with what it had."""
+def test_a_backup_is_restored_after_a_kill(path: Path, tmp_path: Path) -> None:
+    """With the killed process's four files moved away, the copy opens with its charges."""
     killed = tmp_path / "killed"
     budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
     with open_ledger(path, budgets) as ledger:
@@ -90,15 +90,15 @@ def test_a_backup_is_put_back_after_a_kill(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("ledger", "backup"), ("export",)], ids=" ".join)
-def test_help_says_how_to_put_a_copy_back(command: tuple[str, ...]) -> None:
-    """It names each of the files that are moved away first."""
+def test_help_describes_restoring_a_copy(command: tuple[str, ...]) -> None:
+    """The help names each of the files to move away first."""
     code, out, _ = invoke(*command, "--help")
     assert code == 0
     assert all(f" {end}" in out for end in ("-wal", "-shm", ".lock"))
 
 
 def test_show_does_not_disturb_the_writer(path: Path) -> None:
-    """It shows a ledger that is being written, and the writer goes on."""
+    """It shows a ledger while another process continues to write it."""
     budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
     with open_ledger(path, budgets) as ledger:
         for number, spent in enumerate((1.0, 1.125)):
@@ -108,8 +108,8 @@ def test_show_does_not_disturb_the_writer(path: Path) -> None:
             assert json.loads(out)["spent"] == spent
 
 
-def test_no_ledger_is_an_error_of_the_input(tmp_path: Path) -> None:
-    """One paragraph, and nothing is made where there was nothing."""
+def test_a_missing_ledger_is_an_input_error(tmp_path: Path) -> None:
+    """The error is one paragraph, and no file is created."""
     code, out, error = invoke("ledger", "show", str(tmp_path / "nothing"))
     assert (code, out) == (2, "")
     assert "nothing; allowed: an existing file" in error

@@ -13,8 +13,8 @@ from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, re
 from veilring.scenarios.law_charts import draw_oracles
 
 
-def test_the_chart_names_every_oracle_and_is_the_same_again(tmp_path: Path) -> None:
-    """Equal arguments give equal files; text stays text."""
+def test_the_chart_names_every_oracle_reproducibly(tmp_path: Path) -> None:
+    """Equal arguments give equal files, and text stays text."""
     for name in ("one.svg", "other.svg"):
         draw_oracles(tmp_path / name, domain=32, epsilon=1.0)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
@@ -26,17 +26,17 @@ def test_the_chart_names_every_oracle_and_is_the_same_again(tmp_path: Path) -> N
     ("name", "domain", "epsilon", "field"),
     [("o.pdf", 32, 1.0, "plot"), ("o.svg", 1, 1.0, "domain"), ("o.svg", 2, 0.0, "epsilon")],
 )
-def test_what_cannot_be_drawn_is_refused(
+def test_an_impossible_chart_is_refused(
     name: str, domain: int, epsilon: float, field: str, tmp_path: Path
 ) -> None:
-    """Another format, a domain without a choice, and no epsilon; no file is left."""
+    """An unknown format, a domain of one and no epsilon are refused without a file."""
     with pytest.raises(InputError, match=field):
         draw_oracles(tmp_path / name, domain=domain, epsilon=epsilon)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_prints_the_planners_table(tmp_path: Path) -> None:
-    """Each oracle of each domain with its own numbers, and a star at what is recommended."""
+    """It lists each oracle for each domain with its numbers, and stars the recommended one."""
     plot = tmp_path / "oracles.png"
     command = ["oracles", "--domain", "4", "--domain", "300", "--epsilon", "0.5", "--json"]
     done = CliRunner().invoke(app, [*command, "--max-bytes", "8", "--plot", str(plot)])

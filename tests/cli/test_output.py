@@ -1,4 +1,4 @@
-"""Everything that commands print beside their results: progress, titles, lists and errors."""
+"""Command output beside the results: progress, titles, lists and errors."""
 
 import tomllib
 from pathlib import Path
@@ -12,10 +12,10 @@ from veilring.scenarios import load_scenario
 from veilring.scenarios.reporting.summary import titled
 
 
-def test_without_a_terminal_progress_is_a_line_now_and_then(
+def test_without_a_terminal_progress_is_an_occasional_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A command that is quick prints none, and a long one prints one every half minute."""
+    """A quick command prints no progress line, and a long one prints one per half minute."""
     times = iter([0.0, 1.0, PROGRESS_SECONDS, PROGRESS_SECONDS, PROGRESS_SECONDS + 1])
     with show_progress(quiet=False, clock=lambda: next(times)) as progress:
         assert progress is not None
@@ -26,7 +26,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(
 
 
 def test_quiet_commands_show_no_progress() -> None:
-    """Those that print JSON and nothing else."""
+    """These are commands that print JSON and nothing else."""
     with show_progress(quiet=True) as progress:
         assert progress is None
 
@@ -43,12 +43,12 @@ def test_quiet_commands_show_no_progress() -> None:
     ],
 )
 def test_a_title_names_a_table_that_was_replaced(scenario: str, source: str, title: str) -> None:
-    """The title of a report on your own rows does not name the scenario's table."""
+    """The title of a report on other rows does not name the scenario's table."""
     assert titled(load_scenario(scenario, [f"data.source={source}"] if source else [])) == title
 
 
 def test_all_figures_are_listed() -> None:
-    """With their titles; without a figure or the list nothing is measured."""
+    """They have titles; without a figure or with the list, nothing is measured."""
     code, out, _ = invoke("reproduce", "--list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == [*FIGURES]
@@ -59,8 +59,8 @@ def test_all_figures_are_listed() -> None:
     )
 
 
-def test_errors_in_named_ways_are_expected() -> None:
-    """An exploration with faults that stop runs says that this is as it should be."""
+def test_errors_from_faults_are_expected() -> None:
+    """An exploration with faults that stop runs reports these errors as expected."""
     code, out, _ = invoke("explore", "--seeds", "2")
     assert "seeds went wrong" in out.splitlines()[0]
     assert ("0 ended in named errors" in out) != ("named errors are expected" in out)
@@ -81,22 +81,22 @@ def test_errors_in_named_ways_are_expected() -> None:
     ],
     ids=str,
 )
-def test_a_wrong_value_is_called_as_it_was_given(words: tuple[str, ...], says: str) -> None:
-    """By its option, and in quotes where a text stands for a number."""
+def test_a_wrong_value_is_named_by_its_option(words: tuple[str, ...], says: str) -> None:
+    """The error quotes a text given in place of a number."""
     code, _, err = invoke(*words)
     assert code == 2
     assert err.startswith(f"veilring: {says}")
 
 
-def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
-    """A folder without a run is refused, and the error names the missing files."""
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    """The error names the missing files."""
     _, _, err = invoke("report", tmp_path)
     assert "has none of report.json and error.json" in err
 
 
 @pytest.mark.parametrize("column", ["petal width (cm)"])
 def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None:
-    """`--column` chooses what is counted; without it a survey of frequencies is refused."""
+    """`--column` selects the counted column; a frequency survey without it is refused."""
     words = ("deploy", "survey", "iris", "--kind", "frequency", "--out")
     code, _, err = invoke(*words, tmp_path / "none")
     assert code == 2
@@ -110,7 +110,7 @@ def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None
 
 
 def test_a_survey_counts_the_last_column(tmp_path: Path) -> None:
-    """The column that other systems take as the label can be counted, too."""
+    """The column used as the label by other systems can be counted, too."""
     source = tmp_path / "my.csv"
     source.write_text("\n".join(["age,travel", *(f"{20 + row},{row % 3}" for row in range(30))]))
     words = ("deploy", "survey", source, "--kind", "frequency", "--column", "travel")
@@ -122,7 +122,7 @@ def test_a_survey_counts_the_last_column(tmp_path: Path) -> None:
 
 
 def test_a_survey_of_categories_is_deployed(tmp_path: Path) -> None:
-    """A column of categories is counted by them."""
+    """A column of categories is counted by its categories."""
     source = tmp_path / "my.csv"
     rows = [f"{row},{'abc'[row % 3]},{row % 2}" for row in range(30)]
     source.write_text("\n".join(["size,ward,class", *rows]))

@@ -1,4 +1,4 @@
-"""The command line on what a run leaves behind: `run --out`, `report` and `trace`."""
+"""The files of a run on the command line: `run --out`, `report` and `trace`."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of a run that failed because nothing ever arrived."""
+    """Return the folder of a run that failed because no message arrived."""
     with monkeypatch.context() as broken:
         broken.setattr(Node, "_dispatch", lambda *_: None)
         code, out, err = invoke(
@@ -37,8 +37,8 @@ def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class TestRun:
     """`veilring run --out`."""
 
-    def test_writes_which_message_passed_when(self, folder: Path) -> None:
-        """As many rows as messages, and no event where nothing happened."""
+    def test_writes_the_time_of_each_message(self, folder: Path) -> None:
+        """There is a row per message, and no events without incidents."""
         cost = json.loads((folder / "report.json").read_text())["cost"]
         messages = pl.read_parquet(folder / "trace.parquet")
         assert len(messages) == cost["messages"] + cost["setup_messages"]
@@ -46,14 +46,14 @@ class TestRun:
         assert json.loads((folder / "events.json").read_text()) == []
 
     def test_real_processes_are_traced_too(self, tmp_path: Path) -> None:
-        """On a real clock, by several processes: nothing arrives before it is sent."""
+        """On a real clock and several processes, no message arrives before it is sent."""
         assert invoke("run", "wine", *QUICK, "--out", tmp_path)[0] == 0
         messages = pl.read_parquet(tmp_path / "trace.parquet")
         assert messages["received_seconds"].null_count() == 0
         assert (messages["received_seconds"] >= messages["sent_seconds"]).all()
 
-    def test_a_failed_run_leaves_its_error_and_its_messages(self, failed: Path) -> None:
-        """A failed run has no report; its error and messages are kept and never overwritten."""
+    def test_a_failed_run_keeps_its_error_and_its_messages(self, failed: Path) -> None:
+        """A failed run has no report; its error and messages are stored and never overwritten."""
         files = {path.name for path in failed.iterdir()}
         assert files == {
             "error.json",
@@ -71,7 +71,7 @@ class TestRun:
         code, _, err = invoke("run", "wine", *QUICK, "--out", failed)
         assert (code, "error.json" in err) == (2, True)
 
-    def test_without_a_seed_a_failure_names_that_of_the_split(self, tmp_path: Path) -> None:
+    def test_without_a_seed_a_failure_names_the_splits_seed(self, tmp_path: Path) -> None:
         """The error, trace and page of an unseeded failed run show the seed of the split."""
         crash = "faults=[{kind='crash', party='party-2', start_seconds=0.05}]"
         settings = ("parties.count=4", "data.queries=5", "run.leakage_trials=0", crash)
@@ -91,7 +91,7 @@ class TestRun:
         assert json.loads((tmp_path / "again" / "error.json").read_text())["notes"] == []
 
     def test_wrong_input_leaves_nothing(self, tmp_path: Path) -> None:
-        """What was never run has not failed: the folder can be used again."""
+        """A run that never started has not failed: the folder can be reused."""
         wrong = ("--set", "data.source=missing.csv")
         code, _, _ = invoke("run", "wine", *QUICK, *wrong, "--out", tmp_path)
         assert code == 2
@@ -102,7 +102,7 @@ class TestReport:
     """`veilring report`."""
 
     def test_writes_a_page_beside_the_run(self, folder: Path) -> None:
-        """It says where; a second time it says the same again."""
+        """It prints the path, and does the same if repeated."""
         for _ in range(2):
             code, out, err = invoke("report", folder)
             assert (code, err) == (0, "")
@@ -117,12 +117,12 @@ class TestReport:
         assert "<h1>wine: 3 parties, memory</h1>" in (tmp_path / "page.html").read_text()
 
     def test_of_a_failed_run_names_the_error(self, failed: Path) -> None:
-        """The page is there, and says so."""
+        """The page exists and shows the error."""
         assert invoke("report", failed)[0] == 0
         assert "Deadlock" in (failed / "report.html").read_text(encoding="utf-8")
 
     def test_needs_the_folder_of_a_run(self, folder: Path, tmp_path: Path) -> None:
-        """Anything else, or a page that cannot be written, is wrong input."""
+        """Other folders, and a page that cannot be written, are input errors."""
         for arguments in ((tmp_path,), (tmp_path / "none",), (folder, "--out", tmp_path)):
             code, out, err = invoke("report", *arguments)
             assert (code, out) == (2, "")
@@ -133,7 +133,7 @@ class TestTrace:
     """`veilring trace`."""
 
     def test_shows_sums_and_the_first_messages(self, folder: Path) -> None:
-        """Tables by party and kind, then as many lines as were asked for."""
+        """It prints tables by party and kind, then the requested number of lines."""
         code, out, err = invoke("trace", folder, "--limit", "7")
         assert (code, err) == (0, "")
         for word in ("party-2", "ring.topk.vector", "set-up bytes"):
@@ -141,7 +141,7 @@ class TestTrace:
         assert sum("●" in line for line in out.splitlines()) == 7
         assert "The first 7 of " in out
 
-    def test_shows_all_if_there_are_no_more(self, folder: Path) -> None:
+    def test_shows_all_below_the_limit(self, folder: Path) -> None:
         """With fewer rows than the limit, all are shown and no limit is mentioned."""
         _, out, _ = invoke("trace", folder, "--limit", "9999")
         assert "The first" not in out
@@ -150,7 +150,7 @@ class TestTrace:
         assert drawn == report["cost"]["messages"] + report["cost"]["setup_messages"]
 
     def test_of_a_failed_run_names_the_error(self, failed: Path) -> None:
-        """Above all else."""
+        """The error comes first."""
         code, out, _ = invoke("trace", failed)
         assert code == 0
         assert out.startswith("The run failed. Deadlock: ")
@@ -160,7 +160,7 @@ class TestTrace:
 class TestAdversaries:
     """A run with a malicious party, from the command to the trace."""
 
-    def test_are_told_by_run_report_and_trace(self, tmp_path: Path) -> None:
+    def test_are_named_by_run_report_and_trace(self, tmp_path: Path) -> None:
         """The terminal, page and trace begin with the malicious parties."""
         malicious = ("--set", 'adversaries.party-1={kind="take-over", by=5, entry=2}')
         command = ("run", "wine", "--runtime", "memory", *QUICK, *malicious)
@@ -179,8 +179,8 @@ class TestAdversaries:
         assert out.startswith(f"{told}\n")
         assert "party-1: adversary: take-over" in out
 
-    def test_are_told_of_a_run_that_failed(self, tmp_path: Path) -> None:
-        """Nobody has a result, and the page still says who was malicious."""
+    def test_are_named_for_a_run_that_failed(self, tmp_path: Path) -> None:
+        """No party has a result, and the page still names the malicious parties."""
         silent = ("--set", "adversaries.party-1={kind='silent'}", "--runtime", "simulated")
         assert invoke("run", "wine", *QUICK, *silent, "--out", tmp_path)[0] == 1
         assert invoke("report", tmp_path)[0] == 0
@@ -192,7 +192,7 @@ class TestAdversaries:
 class TestCoalition:
     """A run with a coalition, a crash and a retry, from the command to the trace."""
 
-    def test_is_told_by_run_report_and_trace(self, tmp_path: Path) -> None:
+    def test_is_named_by_run_report_and_trace(self, tmp_path: Path) -> None:
         """The terminal, folder, page and trace name the colluding and the lost parties."""
         settings = ("--set", "run.leakage_trials=20")
         code, out, _ = invoke("run", "coalition", *settings, "--out", tmp_path)
@@ -212,7 +212,7 @@ class TestCoalition:
             assert word in out
 
     def test_without_a_retry_the_folder_has_the_crash(self, tmp_path: Path) -> None:
-        """The run fails by name, and the trace has what led to it."""
+        """The run fails by name, and the trace has the messages before the crash."""
         settings = ("--set", "run.leakage_trials=0", "--set", "run.retries=0")
         code, _, err = invoke("run", "coalition", *settings, "--out", tmp_path)
         assert code == 1

@@ -1,4 +1,4 @@
-"""`veilring run`: what it prints, writes and exits with."""
+"""`veilring run`: its output, files and exit codes."""
 
 import json
 import tomllib
@@ -18,7 +18,7 @@ class TestRun:
     """`veilring run`."""
 
     def test_prints_accuracy_beside_the_reference_cost_and_leakage(self) -> None:
-        """A person finds everything in one table, and nothing on standard error."""
+        """One table has everything, and standard error is empty."""
         code, out, err = invoke("run", "wine", *QUICK, "--seed", "1")
         assert (code, err) == (0, "")
         for line in (
@@ -36,7 +36,7 @@ class TestRun:
         ):
             assert line in out
 
-    def test_of_a_csv_it_says_how_the_columns_were_read(self, tmp_path: Path) -> None:
+    def test_of_a_csv_it_reports_the_columns(self, tmp_path: Path) -> None:
         """The first line counts numbers, categories and classes."""
         rows = [f"{n}.5,{'fm'[n % 2]},{n % 3}" for n in range(40)]
         (tmp_path / "mine.csv").write_text("\n".join(["size,sex,ward", *rows, ""]))
@@ -45,20 +45,20 @@ class TestRun:
         assert out.splitlines()[0] == f"mine.csv: columns: {columns}"
 
     def test_json_is_the_whole_output(self) -> None:
-        """A program can read it, and equal seeds give equal transcripts."""
+        """A program can parse it, and equal seeds give equal transcripts."""
         arguments = ("run", "wine", *QUICK, "--seed", "1", "--json")
         reports = [json.loads(invoke(*arguments)[1]) for _ in range(2)]
         assert reports[0]["transcript"] == reports[1]["transcript"]
         assert reports[0]["parties"] == 3
         assert reports[0]["cost"]["messages"] == 3 * (reports[0]["rounds"] + 3) - 2
 
-    def test_unseeded_it_says_how_to_repeat_the_split(self) -> None:
-        """The fresh seed is printed."""
+    def test_unseeded_it_shows_how_to_repeat_the_split(self) -> None:
+        """The output contains the fresh seed."""
         _, out, _ = invoke("run", "wine", *QUICK)
         assert "To repeat the split and partition: --seed " in out
 
-    def test_out_holds_what_is_needed_to_repeat_it(self, tmp_path: Path) -> None:
-        """Report, scenario and versions are written, and the scenario runs to the same report."""
+    def test_out_contains_everything_to_repeat_the_run(self, tmp_path: Path) -> None:
+        """Report, scenario and versions are written, and the scenario gives the same report."""
         folder = tmp_path / "a" / "b"
         code, _, _ = invoke("run", "wine", *QUICK, "--seed", "4", "--out", str(folder))
         assert code == 0
@@ -73,7 +73,7 @@ class TestRun:
         assert again["settings"] == first["settings"]
 
     def test_out_never_overwrites_a_report(self, tmp_path: Path) -> None:
-        """A folder with a report is refused before anything is run."""
+        """A folder with a report is refused before the run."""
         (tmp_path / "report.json").write_text("mine")
         code, out, err = invoke("run", "wine", *QUICK, "--out", str(tmp_path))
         assert (code, out) == (2, "")
@@ -91,19 +91,19 @@ class TestRun:
         ],
     )
     def test_wrong_input_exits_with_two(self, arguments: tuple[str, ...], named: str) -> None:
-        """What is allowed is on standard error, and no trace."""
+        """Standard error has the allowed values and no traceback."""
         code, out, err = invoke("run", *arguments)
         assert (code, out) == (2, "")
         assert named in err
         assert "Traceback" not in err
 
-    def test_debug_shows_where_an_error_came_from(self) -> None:
-        """With --debug the error itself comes out."""
+    def test_debug_shows_the_origin_of_an_error(self) -> None:
+        """With --debug the original error is raised."""
         result = CliRunner().invoke(app, ["--debug", "run", "wines"])
         assert isinstance(result.exception, ScenarioError)
 
     def test_a_failed_run_exits_with_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A run that could not end says who waited for what, in one paragraph."""
+        """A run that could not end names the waiting parties, in one paragraph."""
         from veilring.nodes.node import Node  # noqa: PLC0415  (only this test breaks it)
 
         monkeypatch.setattr(Node, "_dispatch", lambda *_: None)
@@ -113,7 +113,7 @@ class TestRun:
 
 
 def test_a_real_process_runs_real_processes() -> None:
-    """`python -m veilring run` starts a process for each party and leaves nothing on stderr."""
+    """`python -m veilring run` starts a process per party and leaves stderr empty."""
     command = ("run", "wine", "--json", "--seed", "1")
     small = ("--set", "parties.count=3", "--set", "run.leakage_trials=20")
     done = python("-m", "veilring", *command, *small)

@@ -17,25 +17,25 @@ class TestScenarios:
     """`veilring scenarios`."""
 
     def test_lists_each_on_one_line(self) -> None:
-        """Its name and what it is."""
+        """A line has the name and the description."""
         code, out, _ = invoke("scenarios")
         assert code == 0
         assert tuple(line.split()[0] for line in out.splitlines()) == scenario_names()
 
-    def test_prints_one_as_it_is(self) -> None:
-        """The output is the file, ready to be edited."""
+    def test_prints_one_unchanged(self) -> None:
+        """The output is the file, ready for editing."""
         code, out, _ = invoke("scenarios", "wine")
         assert (code, out) == (0, scenario_text("wine"))
 
     def test_an_unknown_name_is_wrong_input(self) -> None:
-        """It names those that are."""
+        """The error lists the known names."""
         code, out, err = invoke("scenarios", "wines")
         assert (code, out) == (2, "")
         assert "breast-cancer" in err
 
     @pytest.mark.parametrize("name", scenario_names())
     def test_a_file_repeats_no_default(self, name: str) -> None:
-        """Each key of a built-in scenario's tables changes it, or cannot be left out."""
+        """Each key in a built-in scenario's tables changes the default or is required."""
         tables = tomllib.loads(scenario_text(name))
         whole = make_scenario(tables)
         sections = {key: table for key, table in tables.items() if isinstance(table, dict)}
@@ -58,8 +58,8 @@ class TestSystems:
         assert "measured leakage, no ε" in " ".join(" ".join(row) for row in words)
 
     @pytest.mark.parametrize("name", BUILT_IN)
-    def test_shows_promise_parameters_and_a_command_that_works(self, name: str) -> None:
-        """The parameters are those of the model, and the command is one that the program takes."""
+    def test_shows_promise_parameters_and_a_working_command(self, name: str) -> None:
+        """The parameters are those of the model, and the program accepts the command."""
         code, out, _ = invoke("systems", name)
         assert code == 0
         system = find_system(name)
@@ -75,7 +75,7 @@ class TestSystems:
         assert command[:4] == ["run", "wine", "--protocol", name]
 
     def test_an_unknown_name_is_wrong_input(self) -> None:
-        """The nearest name is suggested."""
+        """The error suggests the closest name."""
         code, out, err = invoke("systems", "radus")
         assert (code, out) == (2, "")
         assert "did you mean radius?" in err

@@ -14,7 +14,7 @@ SILENT: Final = 'adversaries={party-2={kind="silent", first_round=%d}}'
 
 
 def settings(first_round: int) -> list[str]:
-    """Return the options of a small scenario in which a party falls silent."""
+    """Return the options for a small scenario in which a party falls silent."""
     given = [*SMALL, SILENT % first_round]
     return [word for setting in given for word in ("--set", setting)]
 
@@ -42,7 +42,7 @@ def test_on_the_simulated_clock_it_is_named(
 
 @pytest.mark.slow
 def test_among_processes_it_is_named() -> None:
-    """When the time is up, all parties' word on what they wait for names the one at fault."""
+    """At the timeout, the parties' answers about their waits identify the silent one."""
     command = ["run", "wine", "--runtime", "processes", "--seed", "1", *LIMIT, *settings(1)]
     code, out, err = invoke(*command, "--json")
     assert code == 1
@@ -50,8 +50,8 @@ def test_among_processes_it_is_named() -> None:
     assert json.loads(out)["culprit"] == "party-2"
 
 
-def test_where_nobody_can_be_blamed_nobody_is_named() -> None:
-    """A link that stalls until the time is up: the headline says that it is nobody's fault."""
+def test_without_a_culprit_no_party_is_named() -> None:
+    """If a link stalls until the timeout, the headline says that no party is at fault."""
     stall = "{kind='stall', source='party-1', target='party-2', start_seconds=0, end_seconds=99}"
     faults = ("--set", f"faults=[{stall}]")
     command = ["run", "wine", "--runtime", "simulated", "--seed", "1", *LIMIT, *faults]

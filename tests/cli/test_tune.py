@@ -1,4 +1,4 @@
-"""The command line on tuning: `veilring tune`."""
+"""The command line of tuning: `veilring tune`."""
 
 import json
 import tomllib
@@ -14,7 +14,7 @@ class TestTune:
     """`veilring tune`."""
 
     def test_prints_the_best_and_a_table_to_paste(self) -> None:
-        """The choices, the accuracy with its interval, and the table `protocol` as TOML."""
+        """It prints the choices, the accuracy with its interval, and a TOML table `protocol`."""
         command = ("tune", "iris", "--protocol", "radius", "--epsilon", "4", *QUICK)
         code, out, err = invoke(*command)
         assert (code, err) == (0, "")
@@ -24,7 +24,7 @@ class TestTune:
         assert table["epsilon"] == 4.0
 
     def test_writes_what_it_prints_as_json_and_overwrites_nothing(self, tmp_path: Path) -> None:
-        """The file holds the same, and a second run is refused."""
+        """The file has the printed content, and a second run is refused."""
         out = tmp_path / "tuned.json"
         command = ("tune", "iris", "--protocol", "rank-search", *QUICK, "--json", "--out", out)
         code, printed, err = invoke(*command)
@@ -36,7 +36,7 @@ class TestTune:
         assert invoke(*command)[0] == 2
 
     def test_begins_with_the_parameters_of_terms(self, tmp_path: Path) -> None:
-        """Rows are read as the server reads them, and what is not searched is as there."""
+        """Rows are read as the server reads them, and parameters not searched keep their values."""
         made = invoke("deploy", "prediction", "iris", "--epsilon", "9", "--out", tmp_path / "new")
         assert made[0] == 0
         data, terms = tmp_path / "new" / "records.csv", tmp_path / "new" / "terms.toml"
@@ -45,8 +45,8 @@ class TestTune:
         assert (code, err) == (0, "")
         assert json.loads(out)["protocol"]["epsilon"] == 9.0
 
-    def test_searches_nothing_that_is_set(self) -> None:
-        """A parameter of --set stays as it is in all choices."""
+    def test_does_not_search_set_parameters(self) -> None:
+        """A parameter of --set keeps its value in all choices."""
         code, out, _ = invoke(
             "tune", "iris", "--protocol", "radius", "--set", "protocol.k=0", *QUICK, "--json"
         )
@@ -62,8 +62,8 @@ class TestTune:
             (("--protocol", "radius", "--epsilon", "0"), "epsilon is 0"),
         ],
     )
-    def test_tells_a_mistake(self, options: tuple[str, ...], told: str) -> None:
-        """With the field, the value, what is allowed, and the exit code of wrong input."""
+    def test_reports_a_mistake(self, options: tuple[str, ...], told: str) -> None:
+        """The error has the field, the value, the allowed values, and the exit code 2."""
         code, out, err = invoke("tune", "iris", *options, *QUICK)
         assert (code, out) == (2, "")
         assert told in err

@@ -1,4 +1,4 @@
-"""Mistakes in a scenario: its settings, and the key, value and allowed values of the error."""
+"""Mistakes in a scenario: settings, with the key, value and allowed values of the error."""
 
 from collections.abc import Sequence
 

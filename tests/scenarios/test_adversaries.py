@@ -17,7 +17,7 @@ from veilring.transport.messages import Message
 
 @dataclass
 class Pretender(Adversary):
-    """Tells everybody the truth, and itself that all rows are of the first class."""
+    """An adversary that is honest to others, but tells itself that all rows have class one."""
 
     @override
     async def received(self, sender: str, message: Message) -> Message:
@@ -31,8 +31,8 @@ class Pretender(Adversary):
 class TestAdversaries:
     """Malicious parties of a scenario."""
 
-    def test_one_that_takes_over_decides_every_label(self) -> None:
-        """The report has the scenario with its adversaries, and what they did to the labels."""
+    def test_an_adversary_that_takes_over_decides_every_label(self) -> None:
+        """The report has the scenario with its adversaries and their effect on the labels."""
         overrides = ["parties.count=5", 'adversaries.party-1={kind="take-over", by=5, entry=2}']
         scenario = load_scenario("wine", [*overrides, "run.leakage_trials=0"])
         report = run_scenario(scenario, runtime="memory", seed=1)
@@ -42,8 +42,8 @@ class TestAdversaries:
         assert settings == {"party-1": {"kind": "take-over", "by": 5, "entry": 2}}
 
     @pytest.mark.parametrize("runtime", ["processes", "simulated"])
-    def test_one_that_is_found_ends_the_run_with_its_suspects(self, runtime: str) -> None:
-        """There is no report, and the error has the culprit among those that it names."""
+    def test_a_detected_adversary_ends_the_run_with_its_suspects(self, runtime: str) -> None:
+        """There is no report, and the error names the culprit among its suspects."""
         overrides = ["parties.count=5", 'adversaries.party-1={kind="replayer"}']
         with pytest.raises(RunFailed) as caught:
             run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
@@ -51,7 +51,7 @@ class TestAdversaries:
         assert "party-1" in caught.value.root.suspects
 
     def test_labels_are_those_of_an_honest_party(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Labels are an honest party's, although a malicious first party asked the queries."""
+        """Labels are an honest party's even if a malicious first party asked the queries."""
         kinds = {"pretender": Pretender}
         monkeypatch.setattr(PrivateKNN, "adversaries", lambda _system: kinds)
         overrides = ["parties.count=5", "run.leakage_trials=0"]

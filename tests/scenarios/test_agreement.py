@@ -14,7 +14,7 @@ PARTIES = 8
 @pytest.mark.parametrize("k", [1, 5, 20])
 @pytest.mark.parametrize("source", ["wine", "breast-cancer", "digits"])
 async def test_private_and_pooled_knn_agree_on_every_row(source: str, k: int) -> None:
-    """With rounds for an error of 1e-6 and uniform votes no label of the whole set differs."""
+    """With rounds for an error of 1e-6 and uniform votes, all labels of the data set agree."""
     table = scale_to_unit(load(source))
     dealt = partition(table.y, PARTIES, np.random.default_rng(k))
     parameters = KNNParameters(

@@ -20,7 +20,7 @@ def _draw(paths: list[Path]) -> None:
 
 
 def test_equal_charts_are_equal_files(tmp_path: Path) -> None:
-    """In both formats; numbers on a log axis have no exponent, and text stays text."""
+    """In both formats numbers on a log axis have no exponent, and text stays text."""
     for name in ("one", "other"):
         _draw([tmp_path / f"{name}.svg", tmp_path / f"{name}.png"])
     for suffix in ("svg", "png"):
@@ -37,10 +37,10 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_chart_without_matplotlib_says_what_to_install(
+def test_a_chart_without_matplotlib_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not needed for anything else."""
+    """Nothing else needs the package."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"matplotlib.*veilring\[plot\]"):
         _draw([tmp_path / "one.svg"])

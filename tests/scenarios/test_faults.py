@@ -75,12 +75,12 @@ class TestKinds:
     """Parsing a table of faults."""
 
     def test_every_class_of_fault_has_a_table(self) -> None:
-        """None of those that the simulation knows is missing here."""
+        """Every fault class of the simulation has a table in scenarios."""
         assert set(KINDS) == set(FAULT_CLASSES)
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_each_kind_strikes_whom_it_says(self, kind: str) -> None:
-        """The report has the fault with its parties, and that it had an effect."""
+    def test_each_kind_affects_its_parties(self, kind: str) -> None:
+        """The report has the fault with its parties, and shows that it had an effect."""
         keys, parties, strength = KINDS[kind]
         report = _run(f'faults=[{{kind = "{kind}", {keys}}}]', "run.retries=2")
         (fault,) = report.faults
@@ -89,14 +89,14 @@ class TestKinds:
         assert len(report.labels) == 6
         assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
 
-    def test_a_fault_after_the_run_strikes_nobody(self) -> None:
-        """It is in the report all the same."""
+    def test_a_fault_after_the_run_has_no_effect(self) -> None:
+        """The report still contains it."""
         report = _run(_crash("party-1", 900))
         assert [fault.struck for fault in report.faults] == [False]
         assert report.recovery is None
         assert report == _as_if_without_faults(report)
 
-    def test_a_fault_after_the_run_is_said_to_be_too_late(self) -> None:
+    def test_a_fault_after_the_run_is_reported_as_too_late(self) -> None:
         """A fault after the end of a run without latency is reported as too late."""
         settings = ("network.latency.seconds=0", "network.bandwidth_bytes_per_second=1e15")
         (line,) = troubles(_run(*settings, _crash("party-1", 0.5)))
@@ -105,15 +105,15 @@ class TestKinds:
         assert line.meaning.endswith(", before crash of party-1 at 500.000 ms")
         assert "over" not in troubles(_run(_crash("party-1", 0.5), "run.retries=1"))[0].meaning
 
-    def test_a_coalition_that_is_left_alone_has_nobody_to_attack(self) -> None:
-        """Where all others were lost the run is labelled by its members, and nothing is found."""
+    def test_a_coalition_left_alone_has_no_victims(self) -> None:
+        """If all others are lost, members label the run, and there are no findings."""
         members = 'parties.coalition=["party-0", "party-1", "party-2"]'
         report = _run("parties.count=4", members, _crash("party-3", 0), "run.retries=2")
         assert len(report.labels) == 6
         assert report.coalition is None
 
     def test_faults_can_be_drawn_from_the_seed(self) -> None:
-        """Drawn faults follow the configured ones, and are those that exploring would draw."""
+        """Drawn faults follow the configured ones, and equal those of an exploration."""
         settings = [*SETTINGS, "run.fault_seconds=4", _crash("party-1", 1)]
         scenario = load_scenario("wine", settings)
         parties = scenario.parties.all
@@ -137,7 +137,7 @@ class TestLostParties:
     """The effect of a crash on a run, and of a retry after it."""
 
     def test_a_crash_ends_the_run_with_a_named_error(self) -> None:
-        """Without retries there is no report; the journal has the crash and who stopped for it."""
+        """Without retries the report is missing; the journal has the crash and its effects."""
         journal = Journal()
         with pytest.raises(RunFailed) as caught:
             _run(_crash("party-3", 1.0), journal=journal)
@@ -146,7 +146,7 @@ class TestLostParties:
         assert sum(mark.kind == "stopped" for mark in journal.marks) == 4
 
     @pytest.mark.parametrize("party", ["party-3", "party-0"])
-    def test_a_retry_labels_with_the_rows_of_the_others(self, party: str) -> None:
+    def test_a_retry_labels_by_the_rows_of_the_others(self, party: str) -> None:
         """A retry gives the pooled labels of the other parties, even if the client is lost."""
         journal = Journal()
         report = _run(_crash(party, 1.0), "run.retries=1", "protocol.rounds=auto", journal=journal)
@@ -163,8 +163,8 @@ class TestLostParties:
         assert report.recovery.rows_lost == len(lost)
         assert ("left out", party) in {(mark.kind, mark.party) for mark in journal.marks}
 
-    def test_what_failed_attempts_sent_is_counted_apart(self) -> None:
-        """All messages in the trace are either of the cost or wasted."""
+    def test_messages_of_failed_attempts_are_counted_separately(self) -> None:
+        """All messages in the trace are part of either the cost or the wasted work."""
         journal = Journal()
         report = _run(_crash("party-3", 1.0), "run.retries=1", journal=journal)
         sent = [message for message in journal.messages if message.sent_seconds is not None]
@@ -173,8 +173,8 @@ class TestLostParties:
         size = report.cost.bytes + report.cost.setup_bytes + report.recovery.bytes
         assert (len(sent), sum(message.bytes for message in sent)) == (messages, size)
 
-    def test_no_more_retries_than_asked_for(self) -> None:
-        """The second party that is lost ends a run with one retry, and not one with two."""
+    def test_retries_are_limited(self) -> None:
+        """The second lost party ends a run with one retry, but not a run with two."""
         faults = (
             'faults=[{kind = "crash", party = "party-3", start_seconds = 1.0},'
             ' {kind = "crash", party = "party-2", start_seconds = 2.0}]'
@@ -186,13 +186,13 @@ class TestLostParties:
         assert (report.recovery.without, report.recovery.attempts) == (("party-2", "party-3"), 2)
 
     def test_the_simulated_time_is_that_of_all_attempts(self) -> None:
-        """The simulated time of a repeated run covers the failed attempt and the second one."""
+        """The simulated time of a retried run covers both attempts."""
         report, calm = _run(_crash("party-3", 1.0), "run.retries=1"), _run()
         assert report.simulated_seconds is not None
         assert calm.simulated_seconds is not None
         assert report.simulated_seconds > 1.0 + calm.simulated_seconds * 4 / 5 * 0.9
 
-    def test_the_limit_on_an_attempt_is_kept(self) -> None:
+    def test_the_limit_on_an_attempt_is_enforced(self) -> None:
         """A party that pauses for longer than the limit ends the attempt of all."""
         pause = 'faults=[{kind = "pause", party = "party-1", start_seconds = 1, end_seconds = 60}]'
         with pytest.raises(RunFailed, match="party"):
@@ -205,8 +205,8 @@ class TestRepeatedQueries:
 
     COALITION = ('parties.coalition=["party-1", "party-4"]', "run.leakage_trials=50")
 
-    def test_values_that_are_seen_again_are_real(self) -> None:
-        """A crash late in PP-TopK shows distances twice; one before any vector shows none."""
+    def test_values_seen_again_are_real(self) -> None:
+        """A crash late in PP-TopK shows distances twice; a crash before any vector shows none."""
         late = _run(_crash("party-3", 1.6), "run.retries=1", *self.COALITION).coalition
         early = _run(_crash("party-3", 0.05), "run.retries=1", *self.COALITION).coalition
         assert isinstance(late, Findings)
@@ -215,8 +215,8 @@ class TestRepeatedQueries:
         assert early.named.recurred == 0
         assert early.named.with_retries == early.named.named
 
-    def test_a_member_may_be_the_one_that_is_lost(self) -> None:
-        """The others of the coalition go on with what they have; a lone one leaves nobody."""
+    def test_a_member_may_be_lost(self) -> None:
+        """The other members continue with their views; a lone lost member leaves none."""
         report = _run(_crash("party-4", 1.6), "run.retries=1", *self.COALITION)
         assert isinstance(report.coalition, Findings)
         assert report.coalition.members == ("party-1", "party-4")
@@ -225,8 +225,8 @@ class TestRepeatedQueries:
         assert _run(_crash("party-3", 1.0), "run.retries=1", alone).coalition is None
 
 
-def test_an_attempt_that_failed_is_spent_too() -> None:
-    """Each attempt draws fresh noise, and a failed attempt is charged, as it may have answered."""
+def test_a_failed_attempt_is_charged_too() -> None:
+    """Each attempt draws fresh noise, and a failed attempt may have answered."""
     settings = (
         "protocol.name=noisy-votes",
         "parties.count=5",

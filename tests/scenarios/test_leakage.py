@@ -1,4 +1,4 @@
-"""Leakage of a hop on the distances of a scenario."""
+"""Leakage per hop on the distances of a scenario."""
 
 import json
 from dataclasses import replace
@@ -24,10 +24,10 @@ def _leakage(overrides: list[str], trials: int) -> Leakage:
 
 
 class TestLeakage:
-    """Leakage of a hop on the distances of a scenario."""
+    """Leakage per hop on the distances of a scenario."""
 
-    def test_is_a_share_and_comes_with_its_error(self) -> None:
-        """All estimates are within their ranges, and the peak is no less than the mean."""
+    def test_is_a_fraction_with_an_error(self) -> None:
+        """All estimates are within their ranges, and the peak is at least the mean."""
         leakage = wine_report("memory").leakage
         assert leakage is not None
         assert leakage.trials == 200
@@ -37,8 +37,8 @@ class TestLeakage:
         assert values["lop"] <= values["lop_peak"]
         assert leakage.estimates["exposure"].standard_error > 0
 
-    def test_a_party_that_holds_all_rows_is_the_one_that_leaks(self) -> None:
-        """Of three parties the one with all rows is exposed once in each run, and nobody else."""
+    def test_only_a_party_with_all_rows_leaks(self) -> None:
+        """Of three parties, only the one with all rows is exposed, once per run."""
         overrides = [
             "parties.count=3",
             "partition.kind=sizes",
@@ -50,20 +50,20 @@ class TestLeakage:
         assert found["exposure"].value == pytest.approx(1 / 3)
 
     @pytest.mark.slow
-    def test_trials_are_fewer_where_each_is_large(self) -> None:
-        """A thousand parties get as many trials as memory and patience allow, and at least two."""
+    def test_large_trials_are_fewer(self) -> None:
+        """A thousand parties get as many trials as memory and time allow, and at least two."""
         overrides = ["parties.count=1000", "protocol.k=100"]
         assert 2 <= _leakage(overrides, 20_000).trials < 100
         assert _leakage(overrides, 2).trials == 2
 
 
 class TestSimulatedViews:
-    """A system whose views follow from what is published leaks nothing else."""
+    """A system whose views can be simulated from published values leaks nothing else."""
 
     RANK = ("protocol.name=rank-search", "data.queries=12")
 
-    def test_the_measures_of_a_hop_are_0_and_say_why(self) -> None:
-        """All four of the ring, by argument and not by estimate; what is published is estimated."""
+    def test_the_measures_of_a_hop_are_0_with_a_reason(self) -> None:
+        """All four measures of the ring are 0 by proof; published values are estimated."""
         report = run_scenario(load_scenario("wine", [*self.RANK]), runtime="memory", seed=1)
         assert report.leakage is not None
         ring = find_system("private-knn").measures
@@ -77,15 +77,15 @@ class TestSimulatedViews:
         assert all(leaked.is_estimated for leaked in shown.values())
         assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
 
-    def test_what_is_published_is_measured_on_the_queries_that_are_asked(self) -> None:
-        """As many searches as queries, or as trials; intervals hold the distances, so none is 0."""
+    def test_published_values_are_measured_on_the_queries(self) -> None:
+        """There is one search per query or trial; intervals contain the distances, so none is 0."""
         leakage = _leakage([*self.RANK], 20_000)
         assert (leakage.trials, _leakage([*self.RANK], 5).trials) == (12, 5)
         assert 0 < leakage.published["radius"].value < 0.1
         assert 0 < leakage.published["above"].value < 1
 
-    def test_rows_that_tie_are_said_to_be_shown(self) -> None:
-        """If all rows are held twice, an odd k ends each search at the distance of a row."""
+    def test_ties_are_reported_as_revealed(self) -> None:
+        """If all rows occur twice, an odd k ends each search at the distance of a row."""
         prepared = prepare(load_scenario("wine", [*self.RANK, "protocol.k=1"]), Streams(1))
         setup, rows = prepared.setup, list(prepared.setup.parts.values())
         twice = {f"party-{n}": rows[n % 8] for n in range(16)}

@@ -1,4 +1,4 @@
-"""The leakage of PP-TopK over a grid, against closed forms and enumeration."""
+"""The leakage of PP-TopK over a grid, compared with closed forms and enumeration."""
 
 import csv
 import json
@@ -32,8 +32,8 @@ FALSE_ALARM = 1e-6
 
 
 @pytest.mark.parametrize(("n", "rows", "k"), [(3, 2, 1), (3, 2, 2), (4, 1, 3), (3, 3, 5)])
-def test_exposure_without_noise_is_enumerated(n: int, rows: int, k: int) -> None:
-    """Over all ways to deal the ranks of the first p parties, the p-th has one of the k least."""
+def test_exposure_without_noise_matches_enumeration(n: int, rows: int, k: int) -> None:
+    """Over all ranks of the first p parties, the p-th has one of the k smallest values."""
     exposed = 0.0
     for p in range(1, n + 1):
         hands = list(combinations(range(p * rows), rows))
@@ -41,14 +41,14 @@ def test_exposure_without_noise_is_enumerated(n: int, rows: int, k: int) -> None
     assert exposure_without_noise(n, rows, k, rounds=1) == pytest.approx(exposed / n, rel=1e-14)
 
 
-def test_for_the_least_value_it_is_the_harmonic_number() -> None:
-    """With k = 1 the p-th party inserts if it holds the record: 1/p."""
+def test_for_the_smallest_value_it_is_the_harmonic_number() -> None:
+    """With k = 1 the p-th party inserts if it has the smallest value so far: 1/p."""
     harmonic = math.fsum(1 / p for p in range(1, 31))
     assert exposure_without_noise(30, 100, 1, 2) == pytest.approx(harmonic / 60, rel=1e-13)
 
 
 @pytest.mark.parametrize("k", [1, 4])
-def test_estimates_meet_the_closed_forms(k: int) -> None:
+def test_estimates_match_the_closed_forms(k: int) -> None:
     """Without noise the estimate is the closed form, and with it below the bound (alarm 1e-6).
 
     But for what Hoeffding's inequality allows: a party inserts once at most, so that at most one in
@@ -69,8 +69,8 @@ def test_estimates_meet_the_closed_forms(k: int) -> None:
         assert point.exposure_at_most == exposure_at_most(0.9, 0.5, 3) < 1 / 3
 
 
-def test_where_no_value_can_be_passed_on_nothing_is_exposed() -> None:
-    """All noise in one round: the closed form is 0, and so is the estimate."""
+def test_if_no_value_can_be_passed_on_nothing_is_exposed() -> None:
+    """With noise only and one round, the closed form and the estimate are 0."""
     (point,) = leakage_grid(LeakageGrid([5], [2], rounds=1, trials=500))
     assert point.exposure_exact == point.exposure.value == 0.0
 
@@ -84,8 +84,8 @@ def test_a_point_does_not_depend_on_the_rest_of_the_grid() -> None:
     )
 
 
-def test_values_drawn_chunk_by_chunk_are_estimated_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every trial is drawn once and in order, whatever fits in memory."""
+def test_values_drawn_in_chunks_are_estimated_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every trial is drawn once and in order, for any memory limit."""
     values = uniform_values(100, 3, 2, 5, np.random.default_rng(1))
     parameters = LeakageGrid([3], [2], rounds=1, P0=0.0).parameters(2)
     slices: list[slice] = []
@@ -113,7 +113,7 @@ def test_values_drawn_chunk_by_chunk_are_estimated_as_one(monkeypatch: pytest.Mo
         ({"trials": 1}, "trials is 1"),
     ],
 )
-def test_a_grid_that_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_an_impossible_grid_is_refused(arguments: dict[str, Any], message: str) -> None:
     """An impossible grid is refused before any estimate, and the error names the setting."""
     good: dict[str, Any] = {"parties": [3], "ks": [1]}
     with pytest.raises(InputError, match=message):
@@ -125,15 +125,15 @@ def _points() -> list[GridPoint]:
     return list(leakage_grid(LeakageGrid([4], [2], trials=50), clock=lambda: next(ticks)))
 
 
-def test_speed_is_party_steps_a_second() -> None:
-    """A step is one party in one round of one trial, and time is the given clock's."""
+def test_speed_is_in_party_steps_per_second() -> None:
+    """A step is one party in one round of one trial, timed by the given clock."""
     (point,) = _points()
     assert point.party_steps == 4 * 2 * 50
     assert point.party_steps_a_second == 200.0
 
 
 def test_a_file_has_each_estimate_with_its_error(tmp_path: Path) -> None:
-    """One row for each point; an existing file stays as it is."""
+    """There is one row per point, and an existing file is not overwritten."""
     path = tmp_path / "grid.csv"
     write_grid(_points(), path)
     with path.open(encoding="utf-8", newline="") as file:
@@ -151,7 +151,7 @@ def _invoke(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_command_prints_a_table_with_its_speed(tmp_path: Path) -> None:
-    """All points are there, with what is known in closed form, in 80 columns; and in the file."""
+    """All points, with known closed forms, are printed in 80 columns and written to the file."""
     path = tmp_path / "grid.csv"
     small = ("--parties", "3,5", "--k", "1..5:2", "--trials", "100", "--out", str(path))
     code, out, err = _invoke("ring/pp-topk", *small)
@@ -181,7 +181,7 @@ def test_json_is_the_whole_output() -> None:
     ],
 )
 def test_wrong_input_exits_with_two(arguments: tuple[str, ...], named: str) -> None:
-    """What is wrong and what is allowed is on standard error."""
+    """Standard error has the mistake and the allowed values."""
     code, out, err = _invoke(*arguments)
     assert (code, out) == (2, "")
     assert named in err
@@ -190,8 +190,8 @@ def test_wrong_input_exits_with_two(arguments: tuple[str, ...], named: str) -> N
 class TestRankSearch:
     """The grid of rank search: no leakage of a hop, only of the totals."""
 
-    def test_nothing_of_a_hop_is_told_and_something_by_totals(self) -> None:
-        """0 without an error at each point; a radius known better than to the next of few rows."""
+    def test_a_hop_reveals_nothing_and_totals_something(self) -> None:
+        """Leakage per hop is exactly 0 at each point; totals narrow the radius."""
         points = list(search_grid(SearchGrid([3, 8], [1, 5], trials=500), seed=2))
         assert [(point.parties, point.k) for point in points] == [(3, 1), (3, 5), (8, 1), (8, 5)]
         for point in points:
@@ -211,13 +211,13 @@ class TestRankSearch:
     @pytest.mark.parametrize(
         "wrong", [{"parties": [2]}, {"ks": [0]}, {"rows": 0}, {"trials": 1}], ids=str
     )
-    def test_what_is_not_allowed_is_refused(self, wrong: dict[str, Any]) -> None:
+    def test_invalid_values_are_refused(self, wrong: dict[str, Any]) -> None:
         """Invalid values are refused before any estimate."""
         with pytest.raises(InputError):
             SearchGrid(**{"parties": [3], "ks": [1], **wrong})
 
-    def test_the_command_says_why_a_hop_leaks_nothing(self, tmp_path: Path) -> None:
-        """Zeros in the table, the reason below it, and numbers with errors in the file."""
+    def test_the_command_explains_zero_leakage_per_hop(self, tmp_path: Path) -> None:
+        """The table has zeros with the reason below, and the file has numbers with errors."""
         runner, out = CliRunner(), tmp_path / "search.csv"
         run = runner.invoke(
             app, ["leakage", "rank-search", "--k", "1,5", "--trials", "100", "--out", str(out)]
@@ -230,7 +230,7 @@ class TestRankSearch:
         assert all(float(row["exposure"]) == 0 < float(row["radius_error"]) for row in rows)
 
     def test_options_of_the_ring_are_refused(self) -> None:
-        """They would have no effect."""
+        """These options would have no effect."""
         run = CliRunner().invoke(app, ["leakage", "rank-search", "--rounds", "3"])
         assert isinstance(run.exception, InputError) or "leave it out" in run.output
         assert run.exit_code != 0

@@ -1,4 +1,4 @@
-"""Scenarios: what is read, and what can be set."""
+"""Scenarios: loading and setting of keys."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ class TestLoading:
 
     @pytest.mark.parametrize("name", scenario_names())
     def test_each_built_in_scenario_is_correct_and_described(self, name: str) -> None:
-        """It loads under its own name and has one line about it."""
+        """It loads under its own name and has a one-line description."""
         scenario = load_scenario(name)
         assert scenario.name == name
         assert scenario.description
@@ -26,7 +26,7 @@ class TestLoading:
         assert (len(scenario.parties.all), scenario.network.runtime) == (8, "processes")
 
     def test_the_library_has_the_three_sets(self) -> None:
-        """Wine, breast cancer and digits can be run at once."""
+        """Wine, breast cancer and digits can be run without further files."""
         assert {"wine", "breast-cancer", "digits"} <= set(scenario_names())
 
     def test_paths_in_a_file_are_relative_to_it(self, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ class TestLoading:
         assert load_scenario(str(tmp_path / "mine.toml")).data.source == "wine"
 
     def test_any_key_can_be_set(self) -> None:
-        """Values are TOML, or strings if they are not TOML; tables that are not there are made."""
+        """Values are TOML or otherwise strings; missing tables are created."""
         scenario = load_scenario(
             "wine",
             [
@@ -65,25 +65,25 @@ class TestLoading:
         }
         assert scenario.partition.sizes == (1, 2, 3, 4, 0)
 
-    def test_a_value_cannot_smuggle_in_another_key(self) -> None:
+    def test_a_value_cannot_inject_another_key(self) -> None:
         """A line break in a value starts no second assignment."""
         scenario = load_scenario("wine", ["description=1\nrun.seed=7"])
         assert scenario.run.seed is None
         assert scenario.description == "1\nrun.seed=7"
 
     def test_parties_can_be_named(self) -> None:
-        """Names take the place of a count."""
+        """Names replace a count."""
         scenario = load_scenario("wine", ['parties={names=["ann", "bo", "cy"]}'])
         assert scenario.parties.all == ("ann", "bo", "cy")
 
-    def test_names_that_are_set_take_the_place_of_the_files_number(self) -> None:
-        """The scenario says how many parties there are; names say so themselves."""
+    def test_set_names_replace_the_count_of_a_file(self) -> None:
+        """The names determine the number of parties."""
         names = 'parties.names=["ada", "bob", "cyd"]'
         for table in (names, f"parties={{{names.removeprefix('parties.')}}}"):
             assert load_scenario("wine", [table]).parties.all == ("ada", "bob", "cyd")
 
     def test_a_scenario_cannot_be_changed(self) -> None:
-        """What was checked stays as it was checked."""
+        """A checked scenario cannot change afterwards."""
         scenario = load_scenario("wine")
         with pytest.raises(ValueError, match="frozen"):
             scenario.name = "other"  # type: ignore[misc]  # which is what is tested

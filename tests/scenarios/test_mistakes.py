@@ -1,4 +1,4 @@
-"""How mistakes in scenarios are told."""
+"""Error messages for mistakes in scenarios."""
 
 import pickle
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from veilring.scenarios import (
 
 
 class TestMistakes:
-    """Every mistake is told by its key, its value and what is allowed."""
+    """Every mistake is reported by its key, its value and the allowed values."""
 
     @pytest.mark.parametrize(("overrides", "key", "value", "allowed"), MISTAKES)
     def test_is_named_before_any_party_starts(
@@ -29,7 +29,7 @@ class TestMistakes:
         allowed: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """The error has the key, the value and what is allowed, and no cluster was made."""
+        """The error has the key, the value and the allowed values, and no cluster was created."""
         monkeypatch.delattr(runner, "Cluster")
         with pytest.raises(ScenarioError) as caught:
             run_scenario(load_scenario("wine", overrides), seed=1)
@@ -39,8 +39,8 @@ class TestMistakes:
         assert allowed in str(error)
         assert all(part in str(error) for part in (key, error.value, allowed))
 
-    def test_all_mistakes_are_told_at_once(self) -> None:
-        """One line each, each key once."""
+    def test_all_mistakes_are_reported_at_once(self) -> None:
+        """There is one line per mistake, and each key occurs once."""
         with pytest.raises(ScenarioError) as caught:
             load_scenario("wine", ["protocol.k=0", "protocol.rounds=0", "run.seed=x", "a=1"])
         told = caught.value
@@ -53,22 +53,22 @@ class TestMistakes:
         assert len(str(told).splitlines()) == 4
         assert str(pickle.loads(pickle.dumps(told))) == str(told)
 
-    def test_a_table_that_is_missing_is_named(self) -> None:
-        """Data are the one thing without a default."""
+    def test_a_missing_table_is_named(self) -> None:
+        """Data are the only setting without a default."""
         with pytest.raises(ScenarioError, match=r"data: the key is missing; .*source"):
             make_scenario({})
 
     @pytest.mark.parametrize("name", ["wines", "../wine", ""])
-    def test_an_unknown_scenario_names_all_that_are(self, name: str) -> None:
-        """Neither loading nor printing finds what is not in the library."""
+    def test_an_unknown_scenario_lists_all_names(self, name: str) -> None:
+        """Neither loading nor printing finds a name that is not in the library."""
         for look in (load_scenario, scenario_text):
             with pytest.raises(
                 ScenarioError, match="breast-cancer, coalition, digits, faults, wine"
             ):
                 look(name)
 
-    def test_a_slip_is_told_what_is_near(self) -> None:
-        """A scenario, a data set, and a key without its table are guessed."""
+    def test_a_typing_error_gets_a_suggestion(self) -> None:
+        """A scenario, a data set and a key without its table are suggested."""
         with pytest.raises(ScenarioError, match=r"did you mean wine\?"):
             load_scenario("wien")
         with pytest.raises(ScenarioError, match=r"data.source is 'wien'; .*did you mean wine\?"):
@@ -78,19 +78,19 @@ class TestMistakes:
         ):
             load_scenario("wine", ["k=7"])
 
-    def test_a_file_that_is_not_there_is_named(self) -> None:
-        """The path is in the error."""
+    def test_a_missing_file_is_named(self) -> None:
+        """The error contains the path."""
         with pytest.raises(ScenarioError, match=r"nowhere\.toml"):
             load_scenario("nowhere.toml")
 
-    def test_a_file_that_is_not_toml_says_where(self, tmp_path: Path) -> None:
-        """The error has the line that the parser stopped at."""
+    def test_a_file_that_is_not_toml_names_the_line(self, tmp_path: Path) -> None:
+        """The error has the line at which the parser stopped."""
         (tmp_path / "bad.toml").write_text("[data]\nsource = wine\n")
         with pytest.raises(ScenarioError, match="line 2"):
             load_scenario(str(tmp_path / "bad.toml"))
 
-    def test_a_mistake_in_the_data_names_its_place(self, tmp_path: Path) -> None:
-        """The key is data.source; the column and the line are in its value."""
+    def test_a_mistake_in_the_data_names_its_location(self, tmp_path: Path) -> None:
+        """The key is data.source; the value has the column and the line."""
         path = tmp_path / "rows.csv"
         path.write_text("a,class\n1,x\n,y\n")
         with pytest.raises(ScenarioError, match="column 'a', line 3 is empty") as caught:

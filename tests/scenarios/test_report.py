@@ -19,14 +19,14 @@ class TestReport:
         ("name", "queries"), [("wine", "all"), ("breast-cancer", "all"), ("digits", "100")]
     )
     def test_enough_rounds_give_the_pooled_labels(self, name: str, queries: str) -> None:
-        """With the rounds of error 1e-6, private and pooled classifier agree on every row."""
+        """With the rounds for error 1e-6, private and pooled classifier agree on every row."""
         overrides = [f"data.queries={queries}", "run.leakage_trials=0"]
         report = run_scenario(load_scenario(name, overrides), runtime="memory", seed=2)
         assert report.agreement == 1.0
         assert report.accuracy == report.reference_accuracy > report.majority_accuracy
 
-    def test_the_reference_is_the_classifier_that_everybody_knows(self) -> None:
-        """Pooled accuracy is scikit-learn's on the same rows, where no distances tie."""
+    def test_the_reference_is_scikit_learns_classifier(self) -> None:
+        """Pooled accuracy equals scikit-learn's on the same rows, if no distances tie."""
         report = wine_report("memory")
         prepared = prepare(report.scenario, Streams(11))
         theirs = KNeighborsClassifier(5, algorithm="brute")
@@ -34,8 +34,8 @@ class TestReport:
         score = theirs.score(prepared.held_out.X, prepared.held_out.y)
         assert report.reference_accuracy == score
 
-    def test_the_cost_is_what_was_forecast(self) -> None:
-        """Messages, bytes and rounds of all batches are those of the closed forms."""
+    def test_the_cost_equals_the_forecast(self) -> None:
+        """Messages, bytes and rounds of all batches equal the closed forms."""
         report = wine_report("memory")
         assert report.cost == report.forecast
         assert report.cost.batches == 3
@@ -52,7 +52,7 @@ class TestReport:
         assert report.agreement == 1.0
 
     def test_parties_without_rows_take_part(self) -> None:
-        """A party that holds nothing contributes nothing, and the labels are the pooled ones."""
+        """A party without rows contributes nothing, and the labels are the pooled ones."""
         overrides = [
             "parties.count=4",
             "partition.kind=sizes",
@@ -63,20 +63,20 @@ class TestReport:
         assert report.agreement == 1.0
 
     def test_one_round_of_noise_disagrees(self) -> None:
-        """With P0 = 1 and one round every answer is noise, and agreement is not what it was."""
+        """With P0 = 1 and one round every answer is noise, and agreement falls."""
         overrides = ["protocol.rounds=1", "protocol.P0=1.0", "run.leakage_trials=0"]
         report = run_scenario(load_scenario("digits", overrides), runtime="memory", seed=5)
         assert report.agreement < 1.0
 
     def test_the_majority_is_that_of_the_parties_rows(self) -> None:
-        """Its accuracy is the share of held-out rows of the class that most rows have."""
+        """Its accuracy is the fraction of held-out rows in the parties' majority class."""
         report = wine_report("memory")
         prepared = prepare(report.scenario, Streams(11))
         most = np.bincount(prepared.pooled.y).argmax()
         assert report.majority_accuracy == np.mean(prepared.held_out.y == most)
 
     def test_it_is_json(self) -> None:
-        """The whole report survives a round trip, with the keys that programs rely on."""
+        """The whole report survives a round trip, with the keys that programs use."""
         report = json.loads(json.dumps(wine_report("memory").as_json(), allow_nan=False))
         expected = {
             "accuracy",
@@ -102,7 +102,7 @@ class TestReport:
         assert report["scenario"] == "wine"
         assert len(report["labels"]) == report["queries"] == 44
 
-    def test_progress_is_told(self) -> None:
+    def test_progress_is_reported(self) -> None:
         """Loading, starting, every batch and the estimate are announced in this order."""
         told: list[tuple[str, int, int]] = []
         overrides = ["parties.count=3", "protocol.batch=20", "run.leakage_trials=2"]

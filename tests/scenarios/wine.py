@@ -1,4 +1,4 @@
-"""One run of the wine scenario on each runtime, made once."""
+"""One run of the wine scenario on each runtime, computed once."""
 
 from functools import cache
 
@@ -13,6 +13,6 @@ def wine_report(runtime: str) -> Report:
 
 
 def untimed(report: Report) -> dict[str, object]:
-    """Return all that does not depend on where and when it was run."""
+    """Return the parts that do not depend on the place and time of the run."""
     depends = {"runtime", "seconds", "start_seconds", "simulated_seconds", "settings"}
     return {name: value for name, value in report.as_json().items() if name not in depends}

@@ -34,7 +34,7 @@ def _settings(*more: str, members: tuple[str, ...] = MEMBERS) -> list[str]:
 def _run(
     *more: str, runtime: str = "memory", members: tuple[str, ...] = MEMBERS
 ) -> tuple[Report, tuple[tuple[str, ...], ...]]:
-    """Return the report on a run, and the order of the ring in each batch, from the trace."""
+    """Return the report on a run, and each batch's ring order from the trace."""
     journal = Journal()
     scenario = load_scenario("wine", _settings(*more, members=members))
     report = run_scenario(scenario, runtime=runtime, seed=SEED, journal=journal)
@@ -61,15 +61,15 @@ def _gain(attack: Attack) -> int:
 
 
 class TestSameEverywhere:
-    """Findings are of the run, not of the place."""
+    """Findings depend on the run, not on its runtime."""
 
     @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
     def test_a_seed_gives_the_same_findings_on_every_runtime(self, runtime: str) -> None:
         """A seed gives equal findings on every runtime, to the last digit."""
         assert _run(runtime=runtime)[0].coalition == _findings()
 
-    def test_watching_changes_nothing_that_is_measured(self) -> None:
-        """Cost, labels and transcript are those of the same run without a coalition."""
+    def test_watching_changes_no_measurement(self) -> None:
+        """Cost, labels and transcript equal those of the same run without a coalition."""
         watched, free = _run()[0], _run(members=())[0]
         assert free.coalition is None
         assert watched.cost == free.cost == watched.forecast
@@ -77,7 +77,7 @@ class TestSameEverywhere:
         assert watched.leakage == free.leakage
 
     def test_a_report_with_findings_survives_json(self) -> None:
-        """What is read back is equal."""
+        """A report read from JSON equals the original."""
         report = _run()[0]
         plain = json.loads(json.dumps(report.as_json(), allow_nan=False))
         assert Report.from_json(plain) == report
@@ -86,8 +86,8 @@ class TestSameEverywhere:
 class TestVotes:
     """The sandwich attack on the secure sum."""
 
-    def test_exactly_those_between_two_members_are_exposed(self) -> None:
-        """The order of each ring is taken from the trace, which the attack does not have."""
+    def test_exactly_the_parties_between_two_members_are_exposed(self) -> None:
+        """The ring order comes from the trace, which the attack does not have."""
         found, rings = _findings(), _run()[1]
         assert len(rings) == 2
         expected = [party for ring in rings for party in OTHERS if _between(ring, party) == 2]
@@ -96,14 +96,14 @@ class TestVotes:
         for victim in found.victims:
             assert victim.votes == victim.between == BATCH * expected.count(victim.party)
 
-    def test_victims_are_those_beside_a_member(self) -> None:
-        """The victims are the neighbours of members, with the queries of their batches."""
+    def test_victims_are_the_neighbours_of_members(self) -> None:
+        """Each victim is listed with the queries of its batches."""
         queries = {victim.party: victim.queries for victim in _findings().victims}
         rings = _run()[1]
         beside = {p: BATCH * sum(_between(ring, p) > 0 for ring in rings) for p in OTHERS}
         assert queries == {party: count for party, count in beside.items() if count}
 
-    def test_each_group_between_members_has_its_sum_recovered(self) -> None:
+    def test_each_group_between_members_reveals_its_sum(self) -> None:
         """The sum of each group of honest parties between members is recovered exactly."""
         found, groups = _findings(), 0
         for ring in _run()[1]:
@@ -112,19 +112,19 @@ class TestVotes:
         assert found.groups == found.groups_recovered == groups
 
     def test_the_expectation_is_the_closed_form(self) -> None:
-        """c(c-1) / ((n-1)(n-2)) for each of n - c parties in each of two batches."""
+        """It is c(c-1) / ((n-1)(n-2)) for each of n - c parties in each of two batches."""
         found = _findings()
         assert found.exposure == pytest.approx(4 * 3 / (8 * 7))
         assert found.exposed_expected == pytest.approx(2 * 5 * 4 * 3 / (8 * 7))
         assert found.honest == 2 * 5
 
     def test_cycles_need_all_neighbours(self) -> None:
-        """With two cycles four colluders may be all neighbours, which is much less likely."""
+        """With two cycles, all four neighbours must collude, which is much less likely."""
         found = _findings("protocol.sum=cycles", "protocol.cycles=2")
         assert found.exposure == pytest.approx(4 * 3 * 2 * 1 / (8 * 7 * 6 * 5))
         assert found.groups == found.groups_recovered
 
-    def test_shares_expose_nobody_unless_all_others_collude(self) -> None:
+    def test_shares_expose_no_party_unless_all_others_collude(self) -> None:
         """Eight of nine learn the ninth's votes; seven learn the sum of two."""
         everybody = tuple(f"party-{n}" for n in range(9))
         seven = _findings("protocol.sum=shares", members=everybody[2:])
@@ -137,8 +137,8 @@ class TestVotes:
 class TestDistances:
     """The attacks on PP-TopK."""
 
-    def test_who_sits_between_two_is_read_through_the_noise(self) -> None:
-        """The optimal attack gains no less than the simple one, and gains for certain from two."""
+    def test_a_party_between_two_members_is_read_through_the_noise(self) -> None:
+        """The optimal attack gains at least as much as the simple one, and more than nothing."""
         for victim in _findings().victims:
             assert victim.optimal is not None
             assert victim.optimal.right <= victim.simple.right
@@ -146,7 +146,7 @@ class TestDistances:
             if victim.between == victim.queries:
                 assert _gain(victim.optimal) > max(0, _gain(victim.simple))
 
-    def test_pinned_distances_are_as_many_as_simulated_runs_have_it(self) -> None:
+    def test_pinned_distances_match_simulated_runs(self) -> None:
         """Queries are independent: both counts obey Hoeffding's bound, at 1e-6 for all victims."""
         found = _findings()
         share = FALSE_ALARM / (2 * len(found.victims))
@@ -157,14 +157,14 @@ class TestDistances:
             simulated = victim.queries * math.sqrt(math.log(2 / share) / (2 * BATCH * 20))
             assert abs(victim.pinned - victim.pinned_expected.value) <= observed + simulated
 
-    def test_without_trials_the_exact_attack_is_left(self) -> None:
-        """A victim with one member beside it has no optimal attack that is not simulated."""
+    def test_without_trials_only_the_exact_attack_remains(self) -> None:
+        """The optimal attack on a victim with one member beside it needs simulation."""
         found = _findings("run.leakage_trials=0")
         for victim in found.victims:
             assert (victim.optimal is None) == (victim.between < victim.queries)
 
     def test_the_prior_is_as_dense_as_the_result(self) -> None:
-        """Of all rows of all parties, k are expected below the radius."""
+        """Of all rows of all parties, k are expected within the radius."""
         topk = parameters_of(prepare(load_scenario("wine"), Streams(0))).topk
         prior = fit_prior(np.full((3, topk.k), 0.1), parties=4, rows=20, parameters=topk)
         assert 4 * 20 * 0.1 / prior.upper == pytest.approx(topk.k)
@@ -173,7 +173,7 @@ class TestDistances:
 
 
 class TestOwners:
-    """Whose the nearest distances are, where it can be said without a probability.
+    """Owners of the nearest distances, in cases that need no probability.
 
     With P0 = 0 each party puts in what belongs there at once, so that a value is first seen behind
     the run of honest parties that its owner sits in: it is one of so many.
@@ -198,8 +198,8 @@ class TestOwners:
         assert found.named.with_retries == found.named.named
         assert found.named.recurred == 0
 
-    def test_a_failed_attempt_leaves_those_who_were_suspected_twice(self) -> None:
-        """A party crashes when the votes go round: suspects are in the value's run both times."""
+    def test_a_failed_attempt_leaves_the_twice_suspected_parties(self) -> None:
+        """If a party crashes during the votes, suspects are in the value's run both times."""
         crash = '{kind = "crash", party = "party-7", start_seconds = 1.65}'
         report, (first, second, *_) = _run(
             "protocol.P0=0",
@@ -231,7 +231,7 @@ class TestOwners:
 
 
 def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
-    """Return the distances that each party brings, batch by batch."""
+    """Return the distances that each party contributes, batch by batch."""
     prepared = prepare(report.scenario, Streams(SEED))
     return [
         {
@@ -245,7 +245,7 @@ def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
 def _nearest(
     own: dict[str, NDArray[np.float64]], ring: tuple[str, ...]
 ) -> tuple[NDArray[np.float64], list[list[str]]]:
-    """Return the nearest distances of all in a ring, and who holds them."""
+    """Return the nearest distances of all parties in a ring, and their owners."""
     pooled = np.concatenate([own[party] for party in ring], axis=1)
     order = np.argsort(pooled, axis=1)[:, :5]
     return np.take_along_axis(pooled, order, axis=1), [
@@ -254,13 +254,13 @@ def _nearest(
 
 
 def _honest_run(ring: tuple[str, ...], party: str) -> list[str]:
-    """Return the run of honest parties that a party sits in, from the starter to the last."""
+    """Return the run of honest parties around a party, from the starter to the last."""
     runs = [list(run) for _, run in groupby(ring, key=lambda name: name in MEMBERS)]
     return next(run for run in runs if party in run)
 
 
-def test_findings_hold_nobodys_rows() -> None:
-    """Beside names there are counts and shares only: no number in them is anybody's distance."""
+def test_findings_contain_no_rows() -> None:
+    """Apart from names there are only counts and fractions, and no party's distance."""
     report = _run()[0]
     prepared = prepare(report.scenario, Streams(SEED))
     secrets = {
@@ -275,8 +275,8 @@ def test_findings_hold_nobodys_rows() -> None:
     assert not secrets & {number for number in numbers if number}
 
 
-def test_a_malicious_party_is_no_victim() -> None:
-    """A malicious party is no victim, because its true inputs are unknown."""
+def test_a_malicious_party_is_not_a_victim() -> None:
+    """A malicious party is not a victim, because its true inputs are unknown."""
     settings = _settings(
         'adversaries={party-2={kind="wrong-sum", by=3}, party-5={kind="substitute-input"}}'
     )
@@ -289,7 +289,7 @@ def test_a_malicious_party_is_no_victim() -> None:
 
 
 def test_any_set_of_parties_may_collude() -> None:
-    """A single one, and all but one."""
+    """A single party, and all parties but one, may collude."""
     alone = _findings(members=("party-0",))
     assert (alone.exposure, alone.exposed) == (0.0, 0)
     assert len(alone.victims) >= 2

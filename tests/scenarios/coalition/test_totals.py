@@ -31,7 +31,7 @@ def run(
 
 
 def findings(*members: str, runtime: str = "memory", adding: str = "all-to-all") -> TotalsFindings:
-    """Return what a coalition read."""
+    """Return a coalition's findings."""
     found = run(*members, runtime=runtime, adding=adding).coalition
     assert isinstance(found, TotalsFindings)
     return found
@@ -39,10 +39,10 @@ def findings(*members: str, runtime: str = "memory", adding: str = "all-to-all")
 
 @pytest.mark.parametrize("adding", ["all-to-all", "star"])
 @pytest.mark.parametrize("members", [PARTIES[:1], PARTIES[2:3], PARTIES[1:4]])
-def test_every_total_of_the_others_is_read_and_none_of_one(
+def test_every_total_of_the_others_is_read_but_no_single_count(
     members: tuple[str, ...], adding: str
 ) -> None:
-    """Up to n - 2 members, with the one that adds up and without: exact, but of all together."""
+    """Up to n - 2 members, with or without the adder, read exact totals of the others only."""
     found = findings(*members, adding=adding)
     assert found.totals == found.right > 12 * 16
     assert found.alone == 0
@@ -53,21 +53,21 @@ def test_every_total_of_the_others_is_read_and_none_of_one(
 @pytest.mark.parametrize("adding", ["all-to-all", "star"])
 @pytest.mark.parametrize("last", [0, 3])
 def test_all_others_read_the_counts_of_the_last_party(last: int, adding: str) -> None:
-    """Every total that was opened gives one of its counts away."""
+    """Every opened total reveals one of its counts."""
     found = findings(*(name for n, name in enumerate(PARTIES) if n != last), adding=adding)
     assert found.alone == found.right == found.totals > 0
     assert found.guessed == found.nearest
 
 
 @pytest.mark.parametrize("runtime", ["simulated", "processes"])
-def test_findings_are_of_the_run_and_not_of_the_place(runtime: str) -> None:
-    """Equal on every runtime, for the same seed."""
+def test_findings_depend_on_the_run_not_the_runtime(runtime: str) -> None:
+    """They are equal on every runtime for equal seeds."""
     members = PARTIES[1:3]
     assert findings(*members, runtime=runtime) == findings(*members)
 
 
 def test_a_report_with_findings_survives_json_and_is_drawn(tmp_path: Path) -> None:
-    """A report with findings equals its copy read from JSON, and its page shows no owner named."""
+    """A report equals its copy read from JSON, and its page names no owner."""
     journal = Journal()
     report = run(*PARTIES[:2], journal=journal)
     assert Report.from_json(json.loads(json.dumps(report.as_json(), allow_nan=False))) == report
@@ -79,8 +79,8 @@ def test_a_report_with_findings_survives_json_and_is_drawn(tmp_path: Path) -> No
     assert "the view shows no more" in told["owners named"][1]
 
 
-def test_nothing_is_known_to_read_where_counts_stay_shared() -> None:
-    """A coalition is refused where votes are revealed only, as no attack is known."""
+def test_a_coalition_is_refused_if_counts_stay_shared() -> None:
+    """No attack is known if only votes are revealed."""
     with pytest.raises(ScenarioError, match="no attack on the views"):
         run_scenario(
             load_scenario(

@@ -1,4 +1,4 @@
-"""A comparison that is quick: few queries, two splits, two values of ε."""
+"""A quick comparison: few queries, two splits, two values of ε."""
 
 import pytest
 
@@ -9,7 +9,7 @@ ASKED = {"data": "iris", "parties": 4, "epsilon": (1.0, 2.0), "splits": 2, "quer
 
 @pytest.fixture(scope="session")
 def question() -> Question:
-    """Return what is asked."""
+    """Return the question."""
     return make_question(ASKED)
 
 

@@ -1,4 +1,4 @@
-"""Lines that nobody measured, to try the rule of choice on."""
+"""Artificial lines for testing the recommendation rule."""
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def line(  # noqa: PLR0913  (what a line may differ in)
     spread: float = SPREAD,
     splits: int = SPLITS,
 ) -> Line:
-    """Return a line whose accuracies alternate about a mean, from one split to the next."""
+    """Return a line whose accuracies alternate around a mean from one split to the next."""
     signs = np.resize([-1.0, 1.0], splits) if spread else np.zeros(splits)
     own = accuracy + spread * signs
     losses, gains = pooled - own, own - majority

@@ -1,4 +1,4 @@
-"""Baselines of other libraries: lines of an owner, on the same splits, where they are installed."""
+"""Baselines of other libraries: lines of an owner, on the same splits, if installed."""
 
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -17,32 +17,32 @@ ASKED = {"data": "iris", "parties": 3, "epsilon": (1.0, 2.0), "splits": 2, "quer
 
 
 class Mine(DataOwner):
-    """A system that another package would bring."""
+    """A system of another package."""
 
     name: Literal["mine"] = Field("mine", description="mine")  # type: ignore[assignment]  # a subclass has another name
 
 
 def _fit(_baseline: Baseline, split: DealtSplit, seed: int) -> Any:
-    """Return a model that knows one class."""
+    """Return a model of a single class."""
     assert seed >= 0
     return SimpleNamespace(predict=lambda X: np.full(len(X), split.train.y[0]))
 
 
 @pytest.fixture
 def question() -> Question:
-    """Return what is asked."""
+    """Return the question."""
     return make_question({**ASKED, "hindsight": False})
 
 
-def test_are_there_only_if_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is missing leaves its lines out; DP-EBM knows two classes only."""
+def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing package has no lines; DP-EBM supports two classes only."""
     monkeypatch.setattr(baselines, "find_spec", lambda package: package == "interpret" or None)
     assert [each.name for each in installed(2)] == ["dp-ebm"]
     assert not list(installed(3))
 
 
 def test_have_a_line_at_each_epsilon(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one of an owner with the promise of its authors, for all held-out rows."""
+    """It is an owner's line with its authors' guarantee, for all held-out rows."""
     mine = Baseline("constant", "constant", "nothing", _fit, delta=1e-5)
     monkeypatch.setattr(running, "installed", lambda _classes: iter([mine]))
     found = compare(question, workers=1)
@@ -59,7 +59,7 @@ def test_have_a_line_at_each_epsilon(question: Question, monkeypatch: pytest.Mon
 def test_a_system_of_another_package_has_its_lines(
     question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The comparison knows systems by the registry alone."""
+    """The comparison finds systems only through the registry."""
     found: dict[str, type[System]] = {"mine": Mine}
     monkeypatch.setattr(running, "system_names", lambda: tuple(found))
     monkeypatch.setattr(running, "find_system", found.__getitem__)

@@ -36,7 +36,7 @@ _MEASURE = """(() => {
 def test_it_is_legible_on_a_screen_and_on_a_phone(
     comparison: SystemComparison, browser: Browser, tmp_path: Path
 ) -> None:
-    """Nothing is cut off, text is large enough and overlaps nothing, and all pictures are drawn."""
+    """Nothing is cut off or overlaps, text is large enough, and all pictures are drawn."""
     page = tmp_path / "page.html"
     page.write_text(render_page(comparison), encoding="utf-8")
     for width in (SCREEN, NARROW):

@@ -1,4 +1,4 @@
-"""The rule of choice, each of its steps on lines that nobody measured."""
+"""The recommendation rule, each step tested on artificial lines."""
 
 import numpy as np
 import pytest
@@ -19,10 +19,10 @@ def _chosen(*lines: Line) -> Choice:
 
 
 class TestFirst:
-    """An ε without a trusted party, if that is close to the pooled classifier."""
+    """First choice: an ε without a trusted party that is close to the pooled classifier."""
 
     def test_is_the_smallest_epsilon_that_is_close(self) -> None:
-        """A smaller ε that falls behind and a larger one that does not are both passed over."""
+        """A smaller ε that falls behind and a larger ε that does not are both passed over."""
         lines = [line("votes", a, epsilon=e) for e, a in ((0.5, 0.7), (1.0, 0.91), (2.0, 0.94))]
         choice = _chosen(RING, *lines, line("owner", 0.95, epsilon=0.5, trusted=True))
         assert (choice.system, choice.epsilon) == ("votes", 1.0)
@@ -31,13 +31,13 @@ class TestFirst:
         assert lines[1].trust in choice.says
 
     def test_of_equal_epsilon_is_the_more_accurate_then_the_smaller(self) -> None:
-        """Bytes decide only where accuracy does not."""
+        """Bytes decide only between equal accuracies."""
         one, other = line("one", 0.92, epsilon=1.0), line("other", 0.93, epsilon=1.0, size=9000)
         assert _chosen(one, other).system == "other"
         assert _chosen(one, line("small", 0.92, epsilon=1.0, size=10)).system == "small"
 
-    def test_of_equal_epsilon_is_one_that_lasts(self) -> None:
-        """An ε that covers any number of queries comes before one of a batch that gets more."""
+    def test_of_equal_epsilon_is_the_one_that_lasts(self) -> None:
+        """An ε for any number of queries is preferred to an ε for one batch."""
         batch, release = (
             line("batch", 0.94, epsilon=1.0),
             line("once", 0.92, epsilon=1.0, lasting=True),
@@ -56,8 +56,8 @@ class TestFirst:
         other = line("wild", 0.95, epsilon=0.5, spread=0.9, majority=0.8, trusted=True)
         assert _choose(*baselines(0.95, 0.8), other, calm).system == "calm"
 
-    def test_is_corrected_for_how_many_lines_were_looked_at(self) -> None:
-        """A gain that is above 0 for one line is not above 0 for the best of fifty."""
+    def test_is_corrected_for_the_number_of_lines(self) -> None:
+        """A gain that is significant for one line is not significant for the best of fifty."""
         lucky = line("lucky", 0.44, epsilon=1.0, pooled=0.45, majority=0.4)
         others = [line(f"n{n}", 0.3, epsilon=2.0, pooled=0.45, majority=0.4) for n in range(49)]
         poor = baselines(0.45, 0.4)
@@ -66,39 +66,39 @@ class TestFirst:
         assert _choose(*poor, lucky, *others).system is None
 
     def test_has_to_beat_the_majority(self) -> None:
-        """What is close to a poor pooled classifier is not worth it."""
+        """A line close to a poor pooled classifier is not worth its cost."""
         poor = baselines(0.44, 0.43)
         line_of = line("votes", 0.43, epsilon=1.0, pooled=0.44, majority=0.43)
         assert _choose(*poor, line_of).system is None
 
 
 class TestThen:
-    """What is chosen where no ε without a trusted party comes close."""
+    """Second choice, if no ε without a trusted party comes close."""
 
     FAR = line("votes", 0.6, epsilon=2.0)
     OWNED = line("owner", 0.92, epsilon=1.0, trusted=True)
 
     def test_is_the_ring_if_it_leaks_little(self) -> None:
-        """It is named with its leak, and preferred to a trusted party."""
+        """The ring is recommended with its leakage, and preferred to a trusted party."""
         choice = _chosen(RING, self.FAR, self.OWNED)
         assert (choice.system, choice.epsilon) == ("ring", None)
         assert "10.0% of the messages" in choice.says
 
-    def test_is_what_leaks_least_of_a_party(self) -> None:
-        """A search whose views are simulated leaks nothing but its totals, and comes first."""
+    def test_is_the_line_with_the_least_leakage(self) -> None:
+        """A search whose views can be simulated leaks only its totals, and comes first."""
         choice = _chosen(RING, line("search", 0.95, leak=0.0), self.FAR, self.OWNED)
         assert choice.system == "search"
         assert "not their owners" in choice.says
 
     @pytest.mark.parametrize("leak", [0.49, 0.6])
     def test_is_a_trusted_party_if_the_ring_leaks_much(self, leak: float) -> None:
-        """One half counts with the interval of the estimate."""
+        """The limit of one half applies to the upper end of the estimate's interval."""
         choice = _chosen(line("ring", 0.95, leak=leak), self.FAR, self.OWNED)
         assert (choice.system, choice.epsilon) == ("owner", 1.0)
         assert "whom all trust" in choice.says
 
     def test_is_none_if_nothing_is_close(self) -> None:
-        """Then it is said how much better it would be without privacy."""
+        """The report states the gain of giving up privacy."""
         choice = _chosen(self.FAR, line("owner", 0.7, epsilon=2.0, trusted=True))
         assert choice.system is None
         assert choice.epsilon is None
@@ -106,7 +106,7 @@ class TestThen:
         assert "95.0%" in choice.says
 
     def test_is_none_if_all_are_at_the_majority(self) -> None:
-        """Where even all rows in one place tell nothing, no private system is useful."""
+        """If even all rows in one place predict nothing, no private system is useful."""
         lines = baselines(0.41, 0.4)
         ring = line("ring", 0.41, leak=0.1, pooled=0.41)
         choice = _choose(*lines, ring, line("votes", 0.4, epsilon=1.0, pooled=0.41))
@@ -115,17 +115,17 @@ class TestThen:
 
 
 class TestResamples:
-    """A recommendation holds when the splits are drawn again."""
+    """The stability of a recommendation under resampled splits."""
 
-    def test_says_how_many_agree(self) -> None:
-        """The share of resamples is that of the sentence: 1 where nothing is close to a limit."""
+    def test_reports_the_agreement(self) -> None:
+        """The fraction of resamples is in the sentence: 1 if nothing is close to a limit."""
         choice = _chosen(line("votes", 0.93, epsilon=1.0))
         assert choice.share == 1.0
         assert "100.0% of 1,000 resamples" in choice.says
 
     @pytest.mark.parametrize("accuracy", [0.901, 0.899])
-    def test_cannot_tell_at_the_limit(self, accuracy: float) -> None:
-        """A line that is close by a hair in these splits is not in many others: none is named."""
+    def test_is_undecided_at_the_limit(self, accuracy: float) -> None:
+        """A line that is barely close in these splits is not close in many resamples."""
         choice = _chosen(line("votes", accuracy, epsilon=1.0), line("votes", 0.94, epsilon=2.0))
         assert choice.system is None
         assert choice.share < SHARE_MIN
@@ -134,7 +134,7 @@ class TestResamples:
         assert sum(share for _, share in choice.shares) == pytest.approx(1.0)
 
     def test_forms_of_a_system_count_together(self) -> None:
-        """Two forms that are equally good at one ε do not make it unsure which system to take."""
+        """Two forms that are equally good at one ε do not make the choice of system unsure."""
         one = line("once", 0.93, epsilon=1.0, form="pure", splits=20)
         other = line("once", 0.9301, epsilon=1.0, spread=0.03)
         choice = _chosen(one, other)
@@ -142,17 +142,17 @@ class TestResamples:
         assert choice.share == 1.0
         assert len(choice.shares) == 2
 
-    def test_the_same_seed_gives_the_same_shares(self) -> None:
-        """Resamples follow from the generator alone."""
+    def test_the_same_seed_gives_the_same_fractions(self) -> None:
+        """Resamples depend only on the generator."""
         lines = [line("votes", 0.901, epsilon=1.0)]
         assert _chosen(*lines).shares == _chosen(*lines).shares
 
 
 class TestAlways:
-    """What is said whatever is chosen."""
+    """Sentences that accompany every recommendation."""
 
-    def test_says_what_a_trusted_party_would_add(self) -> None:
-        """At the largest ε, the best with one against the best without."""
+    def test_states_the_gain_from_a_trusted_party(self) -> None:
+        """The best lines with and without one are compared at the largest ε."""
         lines = [
             line("votes", 0.5, epsilon=1.0),
             line("votes", 0.6, epsilon=2.0),
@@ -165,14 +165,14 @@ class TestAlways:
         assert "would gain nothing" in _chosen(*lines).owner
         assert "No system" in _chosen(RING).owner
 
-    def test_says_what_cannot_be_compared(self) -> None:
-        """A leak is no ε, promises have other units, and a δ is not nothing."""
+    def test_states_what_cannot_be_compared(self) -> None:
+        """A leak is not an ε, guarantees have different units, and a δ is not zero."""
         assert _chosen(RING).cannot == CANNOT
         for word in ("a measured leak", "report", "stream", "batch", "δ"):
             assert word in CANNOT
 
     def test_the_rule_is_written_down(self) -> None:
-        """Its numbers are in its words."""
+        """The text of the rule contains its numbers."""
         assert "5 points" in RULE[0]
         assert "50.0%" in RULE[2]
         assert "90%" in RULE[4]

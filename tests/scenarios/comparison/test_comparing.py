@@ -1,4 +1,4 @@
-"""Every system on the same splits: what is in the table, and that costs are the closed forms."""
+"""All systems on the same splits: the table's content, and costs by closed forms."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def _of(comparison: SystemComparison, system: str) -> list[Line]:
 
 
 def _cost(line: Line) -> Forecast:
-    """Return what a line says a batch costs, as a closed form would."""
+    """Return a line's cost per batch in the form of a closed form."""
     assert line.cost is not None
     cost = line.cost
     traffic = Traffic(cost.messages, cost.bytes)
@@ -57,7 +57,7 @@ class TestLines:
     def test_has_every_form_of_every_system_at_every_epsilon(
         self, comparison: SystemComparison
     ) -> None:
-        """A system without an ε stands once; others at each in order, the last in hindsight too."""
+        """A system without an ε is listed once; others at each ε in order, with hindsight last."""
         found = [line.key for line in comparison.lines]
         expected: list[tuple[str, str, float | None]] = [(POOLED, "", None), (MAJORITY, "", None)]
         for system, forms in FORMS.items():
@@ -69,8 +69,8 @@ class TestLines:
                 expected.append((system + HINDSIGHT, form, 2.0))
         assert found == expected
 
-    def test_accuracies_are_shares_of_the_queries(self, comparison: SystemComparison) -> None:
-        """Each split has one accuracy, and the interval is about the mean of the splits."""
+    def test_accuracies_are_fractions_of_the_queries(self, comparison: SystemComparison) -> None:
+        """Each split has one accuracy, and the interval is for the mean over splits."""
         for line in comparison.lines:
             assert len(line.accuracies) == 2
             assert all(
@@ -80,7 +80,9 @@ class TestLines:
             assert line.accuracy.mean == pytest.approx(np.mean(line.accuracies))
             assert 0 <= line.accuracy.low <= line.accuracy.mean <= line.accuracy.high <= 1
 
-    def test_the_ring_answers_as_the_pooled_classifier(self, comparison: SystemComparison) -> None:
+    def test_the_ring_answers_like_the_pooled_classifier(
+        self, comparison: SystemComparison
+    ) -> None:
         """The ring and the pooled classifier have equal accuracy on each split."""
         (ring,) = _of(comparison, "private-knn")
         assert ring.accuracies == comparison.pooled.accuracies
@@ -88,26 +90,26 @@ class TestLines:
         assert ring.leakage is not None
 
     @pytest.mark.slow
-    def test_all_held_out_rows_are_asked_where_they_cost_nothing(
+    def test_all_held_out_rows_are_queried_at_no_extra_cost(
         self, comparison: SystemComparison
     ) -> None:
-        """So it is for the baselines, without an ε, and where an ε covers any number of queries."""
+        """This holds for baselines, systems without an ε, and an ε for any number of queries."""
         facts = comparison.facts
         for line in comparison.lines:
             name = line.system.removesuffix(HINDSIGHT)
             free = line.epsilon is None or find_system(name).is_lasting
             assert line.queries == (facts.held_out if free else QUERIES * facts.batches)
 
-    def test_losses_and_gains_are_of_the_same_queries(self, comparison: SystemComparison) -> None:
-        """Split by split they add up to what the baselines differ by on these queries."""
+    def test_losses_and_gains_are_over_the_same_queries(self, comparison: SystemComparison) -> None:
+        """Split by split they add up to the differences from the baselines on these queries."""
         for line in comparison.lines:
             if line.queries == comparison.facts.held_out:
                 both = np.add(line.losses, line.gains)
                 apart = np.subtract(comparison.pooled.accuracies, comparison.majority.accuracies)
                 assert both == pytest.approx(apart)
 
-    def test_what_is_lost_is_divided(self, comparison: SystemComparison) -> None:
-        """Rule, noise and method add up to the loss, where all splits were searched."""
+    def test_losses_are_divided(self, comparison: SystemComparison) -> None:
+        """Rule, noise and method add up to the loss, if all splits were searched."""
         searched = [line for line in comparison.lines if line.limits is not None]
         assert len(searched) == sum(
             len(forms) for system, forms in FORMS.items() if find_system(system).is_bounded()
@@ -117,8 +119,8 @@ class TestLines:
             parts = (line.limits.rule, line.limits.noise, line.limits.method)
             assert sum(part.mean for part in parts) == pytest.approx(line.loss.mean)
 
-    def test_what_is_found_in_hindsight_is_not_private(self, comparison: SystemComparison) -> None:
-        """It has no promise and no cost, says so, and is never recommended."""
+    def test_hindsight_is_not_private(self, comparison: SystemComparison) -> None:
+        """A line found in hindsight has no guarantee or cost, and is never recommended."""
         for line in comparison.lines:
             if line.in_hindsight:
                 assert line.privacy is None
@@ -126,8 +128,8 @@ class TestLines:
                 assert line.guarantee.startswith("not private")
                 assert line.key != comparison.choice.key
 
-    def test_promises_are_what_was_asked(self, comparison: SystemComparison) -> None:
-        """One batch has spent the line's ε, and no more."""
+    def test_promises_match_the_request(self, comparison: SystemComparison) -> None:
+        """One batch spends exactly the line's ε."""
         for line in comparison.lines:
             baseline = line.system in {POOLED, MAJORITY}
             assert (line.privacy is None) == (baseline or line.in_hindsight)
@@ -135,25 +137,25 @@ class TestLines:
                 assert line.privacy.epsilon is not None
                 assert line.privacy.epsilon == line.epsilon
 
-    def test_says_why_the_tree_walk_is_not_there(self, comparison: SystemComparison) -> None:
-        """It hides queries from public places, and here rows are private."""
+    def test_explains_the_missing_tree_walk(self, comparison: SystemComparison) -> None:
+        """It hides queries from public places, whereas here rows are private."""
         (left,) = comparison.left_out
         assert left.name == "tree walk"
         assert "not rows" in left.why
 
 
 class TestCosts:
-    """Closed forms, written here a second time."""
+    """Closed forms, written independently."""
 
     def test_of_the_ring(self, comparison: SystemComparison) -> None:
-        """Rounds, messages and bytes, and those of drawing it."""
+        """These are rounds, messages and bytes, including the draw of the ring."""
         rounds = rounds_for(1e-6, 5, 1.0, 0.5)
         parameters = KNNParameters(features=FEATURES, classes=CLASSES, k=5, rounds=rounds)
         (ring,) = _of(comparison, "private-knn")
         assert _cost(ring) == knn_cost(PARTIES, QUERIES, parameters)
 
     def test_of_votes_with_noise(self, comparison: SystemComparison) -> None:
-        """One sum by shares, and two rounds in which all agree, whatever ε."""
+        """There is one sum by shares, and two rounds of agreement, at any ε."""
         found = [_cost(line) for line in _of(comparison, "noisy-votes")]
         within = WithinRadius()  # radii come with the queries
         assert found == [
@@ -167,22 +169,22 @@ class TestCosts:
         assert found[0].traffic.messages == 4 * PARTIES * (PARTIES - 1)
 
     def test_of_a_trusted_party(self, comparison: SystemComparison) -> None:
-        """One message there and one back, whatever ε."""
+        """There is one message in each direction, at any ε."""
         for line in _of(comparison, "radius"):
             assert _cost(line) == label_cost(QUERIES, FEATURES)
         for line in _of(comparison, "prediction"):
             assert _cost(line) == stream_cost([QUERIES], FEATURES)
 
     def test_of_a_collection(self, comparison: SystemComparison) -> None:
-        """One round; each party sends a message for each question that a client of it drew."""
+        """In one round, each party sends a message per question drawn by its clients."""
         for line in _of(comparison, "ldp-bayes"):
             assert line.cost is not None
             assert line.cost.rounds == 1
             assert PARTIES <= line.cost.messages <= PARTIES * (FEATURES + 1)
 
     @pytest.mark.slow
-    def test_take_as_long_as_the_network_says(self) -> None:
-        """With one latency on all links, a run takes its rounds and the steps of its set-up."""
+    def test_match_the_times_of_the_network(self) -> None:
+        """With one latency on all links, a run takes its rounds plus its set-up steps."""
         asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
         found = compare(
             make_question(asked, {"runtime": "simulated", "latency": LATENCY}), workers=1
@@ -195,10 +197,8 @@ class TestCosts:
                 assert line.cost.simulated_seconds == pytest.approx(0.05 * waits)
 
     @pytest.mark.slow
-    def test_that_are_not_forecast_are_an_error(
-        self, question: Question, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A run that costs more than its closed form is ends the comparison."""
+    def test_must_be_forecast(self, question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A run whose cost exceeds its closed form ends the comparison."""
         play = OwnerSetup.play
 
         def wrongly(self: OwnerSetup, queries: NDArray[np.float64], **_: object) -> Play:
@@ -211,17 +211,17 @@ class TestCosts:
 
 
 class TestAgain:
-    """The same seed."""
+    """Reproducibility by seed."""
 
     @pytest.mark.slow
-    def test_gives_the_same_but_for_seconds(
+    def test_gives_equal_results_except_seconds(
         self, question: Question, comparison: SystemComparison
     ) -> None:
         """The JSON report is equal for any number of processes, except for wall-clock seconds."""
         assert _without_seconds(compare(question, workers=2)) == _without_seconds(comparison)
 
     def test_another_seed_gives_other_splits(self, question: Question) -> None:
-        """What is random follows from the seed."""
+        """All randomness depends on the seed."""
         table, _ = load_facts(question)
         other = question.model_copy(update={"seed": question.seed + 1})
         one, another = (next(draw_splits(table, asked)) for asked in (question, other))
@@ -237,10 +237,10 @@ def _without_seconds(comparison: SystemComparison) -> object:
 
 
 class TestSplits:
-    """The same for all, and no row twice."""
+    """Splits: equal for all systems, and without repeated rows."""
 
     def test_parties_hold_all_training_rows(self, question: Question) -> None:
-        """Each row is one party's, and none of them is asked."""
+        """Each row belongs to one party, and no query is one of them."""
         table, facts = load_facts(question)
         for split in draw_splits(table, question):
             held = np.concatenate([rows.features for rows in split.parts.values()])
@@ -249,17 +249,17 @@ class TestSplits:
             sizes = [len(batch) for batch in split.batches(question.queries)]
             assert sizes == [QUERIES] * facts.batches
 
-    def test_says_where_the_ranges_came_from(self, question: Question) -> None:
-        """The extremes of a table are public for one that is public itself, and only then."""
+    def test_reports_the_origin_of_the_ranges(self, question: Question) -> None:
+        """A table's extremes are public only if the table is."""
         _, facts = load_facts(question)
         assert "table is public" in facts.bounds
 
 
 class TestRules:
-    """Public rules know nothing of rows."""
+    """Public rules do not use rows."""
 
-    def test_the_radius_follows_from_two_numbers(self) -> None:
-        """It grows with the features, falls with the rows, and is within the cube."""
+    def test_the_radius_depends_on_two_numbers(self) -> None:
+        """It grows with the features, falls with the rows, and stays within the cube."""
         assert public_radius(16, 100) == pytest.approx(0.8)
         assert public_radius(4, 1600) == pytest.approx(4**0.75 / 10 / math.sqrt(2))
         for features in (1, 4, 30, 784):
@@ -267,7 +267,7 @@ class TestRules:
             assert public_radius(features, 10) < math.sqrt(features)
 
     def test_the_radius_lets_rows_differ_in_a_category(self, tmp_path: Path) -> None:
-        """Where all columns are categories such rows are neighbours, and those of two are not."""
+        """With categories only, rows that differ in one category are neighbours, but not in two."""
         path = tmp_path / "shapes.csv"
         rows = [f"{'ab'[n % 2]},{'cde'[n % 3]},{'xy'[n % 2]}" for n in range(40)]
         path.write_text("form,colour,y\n" + "\n".join(rows))
@@ -277,8 +277,8 @@ class TestRules:
             assert 2**0.5 < public_radius(features, 100, categories=True) < 2
         assert public_radius(200, 100, categories=True) == public_radius(200, 100)
 
-    def test_are_said_with_their_numbers(self, comparison: SystemComparison) -> None:
-        """The report has the radius, τ and the rest."""
+    def test_are_reported_with_their_numbers(self, comparison: SystemComparison) -> None:
+        """The report has the radius, τ and the other rules."""
         said = " ".join(rule for _, rule in comparison.rules)
         share = radius_share(FEATURES, comparison.facts.train, 1.0)
         assert f"{share:.3g}" in said
@@ -286,10 +286,10 @@ class TestRules:
 
 
 class TestSettings:
-    """Parameters that are known better than by a rule."""
+    """Parameters that are set instead of following a rule."""
 
-    def test_are_set_for_every_system_that_has_them(self, question: Question) -> None:
-        """A radius is that of owner and votes at each ε, and bins those of LDP alone."""
+    def test_apply_to_every_system_with_the_parameter(self, question: Question) -> None:
+        """A radius applies to owner and votes at each ε, and bins to LDP only."""
         asked = question.model_copy(update={"settings": {"radius": 0.3, "bins": 5}})
         table, _ = load_facts(asked)
         found, left = find_contenders(table, asked)
@@ -300,8 +300,8 @@ class TestSettings:
             assert all(getattr(each, name) == asked.settings[name] for each in having)
         assert [each.name for each in left] == ["tree walk"]
 
-    def test_that_do_not_fit_leave_a_system_out(self, question: Question) -> None:
-        """A grid of releases needs few features; the others go on without it."""
+    def test_that_do_not_fit_exclude_a_system(self, question: Question) -> None:
+        """A released grid needs few features; other systems are still compared."""
         asked = question.model_copy(update={"data": "wine", "settings": {"statistic": "grid"}})
         table, _ = load_facts(asked)
         found, left = find_contenders(table, asked)

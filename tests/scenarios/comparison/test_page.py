@@ -1,4 +1,4 @@
-"""The page and the picture: valid, whole, and with each number of the comparison."""
+"""The page and the picture: valid, complete, and with each number of the comparison."""
 
 import re
 from dataclasses import replace
@@ -28,7 +28,7 @@ def html(comparison: SystemComparison) -> str:
 
 @pytest.fixture(scope="module")
 def page(html: str) -> Page:
-    """Return the page as it reads; it is only made if its tags are in order."""
+    """Return the page as text, after checking its tags."""
     return Page(html)
 
 
@@ -36,7 +36,7 @@ class TestPage:
     """The page."""
 
     def test_has_every_number_of_every_line(self, page: Page, comparison: SystemComparison) -> None:
-        """Row by row and column by column."""
+        """They are listed row by row and column by column."""
         head, *rows = page.tables["lines-table"]
         assert head == list(HEADINGS)
         assert rows == [list(cells(line)) for line in comparison.lines]
@@ -45,43 +45,41 @@ class TestPage:
             if line.cost is not None:
                 assert row[8] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
 
-    def test_says_what_to_choose_and_why(self, page: Page, comparison: SystemComparison) -> None:
-        """The sentence, what an owner would add, what cannot be compared, and the rule."""
+    def test_states_the_recommendation_and_its_reason(
+        self, page: Page, comparison: SystemComparison
+    ) -> None:
+        """The page has the sentence, an owner's gain, incomparable promises, and the rule."""
         choice = comparison.choice
         for said in (choice.says, choice.owner, choice.cannot, *RULE):
             assert said in page.text
 
-    def test_says_what_each_line_is_limited_by(
-        self, page: Page, comparison: SystemComparison
-    ) -> None:
-        """One sentence for each line that was searched, with the three parts of what it lacks."""
+    def test_states_the_limit_of_each_line(self, page: Page, comparison: SystemComparison) -> None:
+        """Each searched line has a sentence with the three parts of its loss."""
         said = limits(comparison)
         assert len(said) == sum(line.limits is not None for line in comparison.lines)
         for sentence in said:
             assert sentence in page.text
 
-    def test_says_what_is_promised_and_what_is_left_out(
-        self, page: Page, comparison: SystemComparison
-    ) -> None:
-        """Each system's promise in words, and why there is no tree walk."""
+    def test_states_promises_and_omissions(self, page: Page, comparison: SystemComparison) -> None:
+        """Each system's guarantee is in words, with the reason for omitting the tree walk."""
         for promise in promises(comparison):
             assert promise.protects in page.text
             assert promise.measure in page.text
         assert comparison.left_out[0].why in page.text
 
-    def test_says_once_that_a_seed_hides_nothing(
+    def test_states_once_that_a_seed_hides_nothing(
         self, page: Page, comparison: SystemComparison
     ) -> None:
-        """It stands above the promises, and under none of them."""
+        """The sentence precedes the guarantees, and is not repeated."""
         assert page.text.count(comparison.seeded) == 1
         notes = [line.privacy.note for line in comparison.lines if line.privacy is not None]
         assert notes
         assert not any("seed" in note for note in notes)
 
-    def test_has_what_it_takes_to_do_it_again(
+    def test_has_everything_to_repeat_the_comparison(
         self, page: Page, comparison: SystemComparison
     ) -> None:
-        """Rules, ranges, seed, network and versions."""
+        """The page has rules, ranges, seed, network and versions."""
         assert page.tables["rules-table"] == [list(rule) for rule in comparison.rules]
         versions = dict(page.tables["versions"])
         assert versions["seed"].startswith(str(comparison.question.seed))
@@ -89,8 +87,8 @@ class TestPage:
         assert comparison.facts.bounds in page.text
         assert 'law = "lognormal"' in page.text
 
-    def test_needs_nothing_from_anywhere(self, page: Page, html: str) -> None:
-        """No script, and no address but that of the vector graphics' own language."""
+    def test_loads_nothing(self, page: Page, html: str) -> None:
+        """There are no scripts, and no addresses except that of the SVG namespace."""
         assert "script" not in page.tags
         addresses = set(re.findall(r"https?://[^\"' )]+", html))
         assert addresses == {"http://www.w3.org/2000/svg"}
@@ -98,8 +96,8 @@ class TestPage:
             name in {"src", "href"} and value != "data:," for name, value in page.attributes
         )
 
-    def test_is_in_order(self, page: Page) -> None:
-        """One heading of the first level, no level left out, each id once, pictures described."""
+    def test_is_well_structured(self, page: Page) -> None:
+        """One top-level heading, no skipped level, unique ids, described pictures."""
         assert page.headings[0] == 1
         assert page.headings.count(1) == 1
         assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:], strict=False))
@@ -111,7 +109,7 @@ class TestPage:
             "bytes-chart",
         ]
 
-    def test_says_that_none_is_worth_it(self, comparison: SystemComparison) -> None:
+    def test_states_that_none_is_worth_its_cost(self, comparison: SystemComparison) -> None:
         """If no system is worth its cost, the report states it and marks no line."""
         none = replace(comparison.choice, system=None, epsilon=None, says="None.")
         page = Page(render_page(replace(comparison, choice=none)))
@@ -122,8 +120,8 @@ class TestPage:
 class TestPicture:
     """Accuracy over ε."""
 
-    def test_is_a_file_of_its_own(self, comparison: SystemComparison) -> None:
-        """Well-formed, of one size, with a legend of all systems, and on paper."""
+    def test_is_a_separate_file(self, comparison: SystemComparison) -> None:
+        """It is well-formed, of fixed size, printable, with a legend of all systems."""
         root = ET.fromstring(render_picture(comparison))
         assert root.get("viewBox") == f"0 0 720 {root.get('height')}"
         texts = "".join(root.itertext())
@@ -131,7 +129,7 @@ class TestPicture:
             assert (line.name in texts) or line.in_hindsight
 
     def test_has_a_point_for_each_line_with_an_epsilon(self, comparison: SystemComparison) -> None:
-        """At its accuracy, with its interval; equal ε stand together, greater ones to the right."""
+        """It has the line's accuracy and interval; points are grouped by ε, ascending."""
         shown = [line for line in comparison.lines if not line.in_hindsight]
         drawn = accuracy_chart(shown, comparison.question.epsilon)
         bounded = [line for line in shown if line.epsilon is not None]
@@ -155,7 +153,7 @@ class TestPicture:
     def test_draws_equal_accuracies_without_epsilon_once(
         self, comparison: SystemComparison
     ) -> None:
-        """The ring's line is the pooled classifier's."""
+        """The ring's line equals the pooled classifier's."""
         bands = accuracy_chart(comparison.lines, comparison.question.epsilon).bands
         assert len(bands) == 2
         assert "PP-kNN" in bands[0].label

@@ -38,7 +38,7 @@ def _table(rows: int, folder: Path) -> str:
 
 @pytest.mark.parametrize(("field", "value", "allowed"), MISTAKES)
 def test_a_mistake_is_named(field: str, value: object, allowed: str) -> None:
-    """The field, its value and what is allowed, before any data are read."""
+    """The error has the field, its value and the allowed values, before data are read."""
     with pytest.raises(ScenarioError) as caught:
         make_question({"data": "iris", field: value})
     assert caught.value.field == field
@@ -46,10 +46,10 @@ def test_a_mistake_is_named(field: str, value: object, allowed: str) -> None:
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), UNFIT)
-def test_what_does_not_fit_the_data_is_named(
+def test_settings_that_do_not_fit_the_data_are_named(
     field: str, value: object, allowed: str, tmp_path: Path
 ) -> None:
-    """The same, as soon as the data are known."""
+    """The same error is raised once the data are known."""
     with pytest.raises(InputError) as caught:
         load_facts(make_question({"data": _table(40, tmp_path), field: value}))
     assert caught.value.field == field
@@ -57,52 +57,52 @@ def test_what_does_not_fit_the_data_is_named(
     assert allowed in str(caught.value)
 
 
-def test_a_table_that_is_not_there_is_named() -> None:
+def test_an_unknown_table_is_named() -> None:
     """A missing table is named as requested, with the list of tables."""
     with pytest.raises(InputError, match="data is 'wines'; allowed: wine, breast-cancer"):
         load_facts(make_question({"data": "wines"}))
 
 
 def test_a_table_of_few_rows_is_refused(tmp_path: Path) -> None:
-    """Fewer rows than a batch needs can be held out."""
+    """There are fewer held-out rows than a batch needs."""
     with pytest.raises(ScenarioError) as caught:
         load_facts(make_question({"data": _table(10, tmp_path), "parties": 3, "k": 1}))
     assert "10 rows" in str(caught.value)
 
 
-def test_ranges_of_a_file_are_called_what_they_are(tmp_path: Path) -> None:
+def test_ranges_of_a_private_file_are_reported(tmp_path: Path) -> None:
     """The report states that ranges taken from private rows are not public."""
     _, facts = load_facts(make_question({"data": _table(40, tmp_path)}))
     assert facts.name == "rows"
     assert "They are not public" in facts.bounds
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    """One line each."""
+def test_all_mistakes_are_reported_at_once() -> None:
+    """There is one line per mistake."""
     with pytest.raises(ScenarioError) as caught:
         make_question({"data": "iris", "parties": 1, "splits": 0, "colour": "red"})
     told = str(caught.value)
     assert all(field in told for field in ("parties", "splits", "colour"))
 
 
-def test_epsilons_are_put_in_order_once_each() -> None:
-    """What is asked twice is answered once."""
+def test_epsilons_are_sorted_without_duplicates() -> None:
+    """A repeated ε is compared once."""
     asked = make_question({"data": "iris", "epsilon": (2.0, 0.5, 2.0)})
     assert asked.epsilon == (0.5, 2.0)
 
 
-def test_less_than_half_may_collude_unless_asked() -> None:
-    """By default fewer than half may collude: three of eight parties, one of three."""
+def test_fewer_than_half_may_collude_by_default() -> None:
+    """The default is three of eight parties, and one of three."""
     assert make_question({"data": "iris"}).colluding == 3
     assert make_question({"data": "iris", "parties": 3}).colluding == 1
     assert make_question({"data": "iris", "tolerated": 7}).colluding == 7
 
 
 class TestNetwork:
-    """The file of a network."""
+    """The network file."""
 
     def test_has_the_keys_of_a_scenarios_table(self, tmp_path: Path) -> None:
-        """Laws, limits and graphs; a path of a graph is relative to the file."""
+        """It has laws, limits and graphs; a graph's path is relative to the file."""
         path = tmp_path / "wan.toml"
         text = 'latency = { law = "constant", seconds = 0.1 }\nbandwidth_bytes_per_second = 1e6\n'
         path.write_text(text + 'graph = "mine.graphml"\n')
@@ -112,7 +112,7 @@ class TestNetwork:
         assert network.graph == str(tmp_path / "mine.graphml")
 
     def test_may_have_its_heading(self, tmp_path: Path) -> None:
-        """A part of a scenario is read as it is."""
+        """A part of a scenario can be used unchanged."""
         path = tmp_path / "wan.toml"
         path.write_text('[network]\ngraph = "star"\n')
         assert make_question({"data": "iris"}, read_network(path)).network.graph == "star"
@@ -137,14 +137,14 @@ class TestNetwork:
         assert caught.value.field == field
         assert allowed in str(caught.value)
 
-    def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         """A missing file is refused, and the error names the option."""
         with pytest.raises(InputError) as caught:
             read_network(tmp_path / "nowhere.toml")
         assert caught.value.field == "--network"
 
 
-def test_the_default_network_is_that_of_the_scenarios() -> None:
-    """Twenty milliseconds one way, in the median."""
+def test_the_default_network_is_that_of_scenarios() -> None:
+    """The median latency is twenty milliseconds one way."""
     latency: dict[str, Any] = make_question({"data": "iris"}).network.latency
     assert latency["median_seconds"] == 0.02

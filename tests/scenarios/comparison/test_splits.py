@@ -1,4 +1,4 @@
-"""How rows are read and scaled: by the ranges of a table, of a file, or of terms."""
+"""Reading and scaling of rows: by the ranges of a table, of a file, or of terms."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-def test_ranges_of_a_file_are_those_that_rows_are_scaled_by(tmp_path: Path) -> None:
-    """A value is the same part of its range, whatever the extremes of the table are."""
+def test_rows_are_scaled_by_the_ranges_of_a_file(tmp_path: Path) -> None:
+    """A value's position in its range does not depend on the extremes of the table."""
     path, ranges = tmp_path / "rows.csv", tmp_path / "ranges.toml"
     path.write_text("a,b,label\n" + "".join(f"{n % 5},0.5,{n % 2}\n" for n in range(40)))
     ranges.write_text(RANGES)
@@ -35,7 +35,7 @@ def test_ranges_of_a_file_are_those_that_rows_are_scaled_by(tmp_path: Path) -> N
 
 
 def test_a_column_without_a_range_is_named(rows: Path, tmp_path: Path) -> None:
-    """A range that is missing is not replaced by the extremes of the rows."""
+    """A missing range is not replaced by the extremes of the rows."""
     ranges = tmp_path / "ranges.toml"
     ranges.write_text(RANGES)
     with pytest.raises(InputError, match="'id' has no range"):
@@ -43,17 +43,15 @@ def test_a_column_without_a_range_is_named(rows: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_of_ranges_without_columns_is_refused(rows: Path, tmp_path: Path) -> None:
-    """The key is named."""
+    """The error names the key."""
     ranges = tmp_path / "ranges.toml"
     ranges.write_text("k = 1\n")
     with pytest.raises(InputError, match="features"):
         load_facts(make_question({"data": str(rows), "ranges": str(ranges)}))
 
 
-def test_terms_say_which_columns_are_read_and_which_parameters_are_set(
-    rows: Path, tmp_path: Path
-) -> None:
-    """Other columns are left out; parameters of the terms stand unless they are given."""
+def test_terms_select_columns_and_set_parameters(rows: Path, tmp_path: Path) -> None:
+    """Other columns are ignored; parameters of the terms apply unless given."""
     terms = tmp_path / "terms.toml"
     terms.write_text(f'classes = ["x", "y", "z"]\n\n{RANGES}\n[labelling]\nradius = 0.4\nk = 7\n')
     asked = make_question({"data": str(rows), "terms": str(terms), "settings": {"k": 9}})
@@ -65,7 +63,7 @@ def test_terms_say_which_columns_are_read_and_which_parameters_are_set(
 
 
 def test_embeddings_are_scaled_about_their_origin(tmp_path: Path) -> None:
-    """Directions from the middle of the cube are those from the origin that the terms name."""
+    """Directions from the cube's centre equal those from the origin in the terms."""
     X = np.random.default_rng(0).normal(size=(40, 3))
     np.savez(tmp_path / "rows.npz", X=X, y=np.arange(40) % 2)
     terms = tmp_path / "terms.toml"
@@ -79,6 +77,6 @@ def test_embeddings_are_scaled_about_their_origin(tmp_path: Path) -> None:
 
 
 def test_only_tunable_parameters_can_be_set() -> None:
-    """Others are refused with those that there are."""
+    """The error lists the tunable parameters."""
     with pytest.raises(InputError, match=r"batch.*radius"):
         make_question({"data": "iris", "settings": {"batch": 3}})

@@ -24,7 +24,7 @@ _Scores = Mapping[Any, Sequence[float]]
 
 
 class _Scale:
-    """Measures systems by a table of accuracies, and counts how often it is asked for each."""
+    """Measures systems by a table of accuracies, and counts the calls for each."""
 
     def __init__(self, scores: _Scores) -> None:
         self.scores = scores
@@ -47,10 +47,10 @@ def _search(scores: _Scores) -> tuple[Search, _Scale]:
 
 
 class TestSearch:
-    """One parameter after the other."""
+    """The search varies one parameter after the other."""
 
     def test_finds_the_best_of_each_parameter_in_turn(self) -> None:
-        """A k that is better only at another radius is found after that radius is."""
+        """A k that is better only at another radius is found after that radius."""
         radius = DataOwner.tunable()["radius"].values(FACTS)[0]
         search, scale = _search(
             {
@@ -63,15 +63,15 @@ class TestSearch:
         assert search.tried[0].mean == 0.9
         assert len(scale.asked) == len(set(scale.asked))
 
-    def test_stays_where_it_is_if_a_difference_is_within_its_error(self) -> None:
-        """The best of many equal ones is lucky: it has to be better by a standard error."""
+    def test_stays_if_a_difference_is_within_its_error(self) -> None:
+        """The best of many equal choices is lucky: a change needs a standard error of gain."""
         better = {("auto", 20): (0.9, 0.1, 0.9, 0.12), ("auto", 0): (0.5, 0.5, 0.5, 0.5)}
         assert _search(better)[0].best().parameters == {}
         surely = better | {("auto", 20): (0.55, 0.51, 0.55, 0.51)}
         assert _search(surely)[0].best().parameters == {"k": 20}
 
-    def test_reports_what_the_other_half_of_the_splits_chose(self) -> None:
-        """A choice that is good on one half only is not reported with its luck."""
+    def test_reports_the_choice_of_the_other_half_of_the_splits(self) -> None:
+        """A choice that is good only on one half is not reported with its lucky accuracy."""
         search, _ = _search(
             {
                 ("auto", 0): (0.5, 0.5, 0.5, 0.5),
@@ -81,14 +81,14 @@ class TestSearch:
         )
         assert search.honest() == (0.0, 0.0, 0.0, 0.0)
 
-    def test_passes_over_what_does_not_fit(self) -> None:
-        """A choice without a measurement is never the best; a beginning without one is refused."""
+    def test_skips_invalid_choices(self) -> None:
+        """A choice without a measurement is never the best; an invalid start is refused."""
         fitting = {("auto", 0): (0.5,) * 4, ("auto", 20): ()}
         assert _search(fitting)[0].best().parameters == {}
         with pytest.raises(InputError, match="does not fit the rows"):
             _search({("auto", 0): ()})[0].best()
 
-    def test_leaves_what_is_fixed(self) -> None:
+    def test_leaves_fixed_parameters(self) -> None:
         """A parameter that was set is not searched."""
         search = Search(DataOwner(), FACTS, _Scale({}), frozenset({"radius"}))
         assert list(search.values) == ["k"]
@@ -97,8 +97,8 @@ class TestSearch:
 class TestTune:
     """Tuning on public rows."""
 
-    def test_gives_a_table_that_a_scenario_takes(self) -> None:
-        """What is pasted is the system that was found, with what was set."""
+    def test_prints_a_table_for_a_scenario(self) -> None:
+        """The pasted table gives the system that was found, with the set parameters."""
         found = tune("prediction", make_question(ASKED), {"epsilon": 4.0}, workers=1)
         made = make_scenario({"data": {"source": "iris"}, **tomllib.loads(found.toml)})
         assert made.protocol == found.system
@@ -109,19 +109,19 @@ class TestTune:
 
     @pytest.mark.parametrize("name", ["rank-search", "private-knn", "release", "ldp-bayes"])
     def test_is_of_every_system(self, name: str) -> None:
-        """The parameters that are searched are those that the system says can be tuned."""
+        """The search covers the parameters that each system declares as tunable."""
         asked = make_question(ASKED | {"splits": 2})
         kind = type(tune(name, asked, workers=1).system)
         assert kind.tunable()
 
     @pytest.mark.slow
-    def test_is_the_same_by_any_number_of_processes(self) -> None:
-        """Results come in any order, and are put in theirs."""
+    def test_is_equal_for_any_number_of_processes(self) -> None:
+        """Results arrive in any order, and are sorted."""
         asked = make_question(ASKED | {"splits": 2})
         one, two = (tune("radius", asked, {"k": 0}, workers=count) for count in (1, 2))
         assert one.as_json() == two.as_json()
 
     def test_refuses_to_search_nothing(self) -> None:
-        """It names the parameters that there would be."""
+        """The error names the tunable parameters."""
         with pytest.raises(InputError, match="radius, k"):
             tune("radius", make_question(ASKED), {"k": 0, "radius": 0.2}, workers=1)

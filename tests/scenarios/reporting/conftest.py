@@ -1,4 +1,4 @@
-"""The folders of runs: of twelve parties, one of which may crash, and of a world of faults."""
+"""Run folders: of twelve parties, one of which may crash, and of a world of faults."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run that went well."""
+    """Return the folder of a successful run."""
     folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "finished"), Journal()
     report = run_scenario(load_scenario("wine", SETTINGS), journal=journal)
     write_report(report, journal, folder)
@@ -43,7 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run in which `party-9` crashed; `party-3` and `party-7` conspired."""
+    """Return the folder of a run with a crash of `party-9`; `party-3` and `party-7` collude."""
     folder = open_folder(tmp_path_factory.mktemp("runs") / "crashed")
     scenario = load_scenario("wine", SETTINGS)
     prepared = prepare(scenario, Streams(SEED))
@@ -74,7 +74,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def recovered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run with a coalition and a crash, repeated without the dead."""
+    """Return the folder of a run with a coalition and a crash, retried without the lost party."""
     folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "recovered"), Journal()
     scenario = load_scenario("coalition", ["run.leakage_trials=100"])
     write_report(run_scenario(scenario, journal=journal), journal, folder)
@@ -83,7 +83,7 @@ def recovered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a world that went wrong: links stalled, and a party crashed."""
+    """Return the folder of a failed run: links stalled, and a party crashed."""
     folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "world"), Journal()
     subject = SystemSubject(load_scenario("faults"), secure_sum=broken.ignores_losses)
     drawn = draw_world(7, subject.parties)

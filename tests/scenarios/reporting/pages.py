@@ -1,4 +1,4 @@
-"""A page as the tests read it, with Python's own parser."""
+"""A page as parsed by the tests with Python's parser."""
 
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -11,7 +11,7 @@ _CLOSED = ("rect", "line", "circle", "path")
 
 
 class Page(HTMLParser):
-    """What is on a page, and whether its tags are in order.
+    """The content of a page, and whether its tags are balanced.
 
     Attributes:
         tags: All elements that are opened, by name.
@@ -40,7 +40,7 @@ class Page(HTMLParser):
 
     @property
     def described(self) -> list[str]:
-        """The first words of the ids of those pictures whose labels are all there."""
+        """The id prefixes of those pictures that have all their labels."""
         return [
             labels[0].removesuffix("-title") for labels in self._labels if {*labels} <= {*self.ids}
         ]

@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing overlaps, nothing is cut off, and it is stepped through."""
+"""The page in a real browser: no overlaps or cuts, and working steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -83,7 +83,7 @@ def story(world: Path) -> Story:
 def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     name: str, width: int, request: pytest.FixtureRequest, browser: Browser, page_of: PageOf
 ) -> None:
-    """At either width all charts are drawn, and text is large enough and overlaps nothing."""
+    """At both widths, all charts are drawn, text is large enough, and nothing overlaps."""
     folder: Path = request.getfixturevalue(name)
     run = read_folder(folder)
     browser.open(page_of(folder), width=width)
@@ -105,7 +105,7 @@ def test_a_page_is_legible_on_a_screen_and_on_a_phone(
 
 
 def test_a_dark_screen_gets_a_dark_page(finished: Path, browser: Browser, page_of: PageOf) -> None:
-    """The colours follow what the reader's system prefers."""
+    """The colours follow the reader's system preference."""
     browser.open(page_of(finished), colours="light")
     paper = "getComputedStyle(document.body).backgroundColor"
     assert browser.evaluate(paper) == "rgb(255, 255, 255)"
@@ -122,7 +122,7 @@ class TestStepping:
         browser.open(page_of(world))
         return browser
 
-    def test_keys_go_one_step_and_to_both_ends(self, opened: Browser, story: Story) -> None:
+    def test_keys_move_by_one_step_or_to_the_ends(self, opened: Browser, story: Story) -> None:
         """It opens at the first problem; arrows, Home and End move, and stop at the ends."""
         assert _step(opened) == story.opening
         opened.press("ArrowRight")
@@ -141,7 +141,7 @@ class TestStepping:
         assert opened.complaints == []
 
     def test_buttons_and_the_slider_do_the_same(self, opened: Browser, story: Story) -> None:
-        """Each button has its step; the slider moves with it, and with its own keys."""
+        """Each button moves as labelled; the slider follows, and has its own keys."""
         final = len(story.steps) - 1
         moves = {"first": 0, "forward": 1, "last": final, "back": final - 1}
         for button, step in moves.items():
@@ -160,8 +160,8 @@ class TestStepping:
         opened.click("#play")
         assert opened.evaluate("document.querySelector('#play').ariaLabel") == "Play"
 
-    def test_each_step_shows_what_holds_at_it(self, opened: Browser, story: Story) -> None:
-        """What is in flight, where parties stand and which faults strike are those of the story."""
+    def test_each_step_shows_its_state(self, opened: Browser, story: Story) -> None:
+        """Messages in flight, party states and active faults are those of the story."""
         opened.evaluate("document.querySelector('#player').focus()")
         opened.press("Home")
         for step in range(story.opening + 20):
@@ -190,20 +190,20 @@ class TestStepping:
             opened.press("ArrowRight")
         assert opened.complaints == []
 
-    def test_without_scripts_the_chart_is_there(
+    def test_without_scripts_the_chart_remains(
         self, world: Path, browser: Browser, page_of: PageOf
     ) -> None:
-        """The steps are hidden, and the chart of all messages is as it was."""
+        """The steps are hidden, and the chart of all messages is unchanged."""
         browser.open(page_of(world), scripts=False)
         hidden = "document.querySelector('#stepper').getBoundingClientRect().height"
         assert browser.evaluate(hidden) == 0
         chart = "document.querySelector('[aria-labelledby^=spacetime]').getBoundingClientRect()"
         assert browser.evaluate(f"{chart}.height") > 100
 
-    def test_what_others_wrote_is_no_script(
+    def test_foreign_text_is_not_executed(
         self, world: Path, browser: Browser, tmp_path: Path
     ) -> None:
-        """Words in a trace neither end the data nor run; all of them are shown as they are."""
+        """Words in a trace neither end the data nor run; all are shown literally."""
         run, trick = read_folder(world), "</script><script>document.title = 'tricked'</script><!--"
         messages = tuple(message._replace(kind=trick) for message in run.messages)
         marks = tuple(mark._replace(what=f"fault: {trick}") for mark in run.marks)
@@ -228,7 +228,7 @@ _ONCE_MOVED = (
 
 
 def _step(browser: Browser) -> int:
-    """Return the step that the page is at."""
+    """Return the current step of the page."""
     shown: str = browser.evaluate("document.querySelector('#step-number').textContent")
     return int(shown.split()[1])
 

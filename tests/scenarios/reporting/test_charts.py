@@ -1,4 +1,4 @@
-"""Sums of traffic, and the positions of marks in charts."""
+"""Sums of traffic, and positions of marks in charts."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -50,13 +50,13 @@ _messages = st.lists(
 
 
 class TestTables:
-    """However it is added up, it is the same sum."""
+    """All ways of summing traffic agree."""
 
     @given(_messages, st.integers(1, len(PARTIES)))
-    def test_nothing_is_lost_in_any_of_them(
+    def test_every_table_has_all_messages(
         self, messages: list[TracedMessage], parties: int
     ) -> None:
-        """Parties, kinds and rounds each add up to all messages; rounds leave out the set-up."""
+        """Parties, kinds and rounds each add up to all messages; rounds exclude set-up."""
         messages = [m for m in messages if m.sender in PARTIES[:parties]]
         whole = total(messages)
         for amounts in (by_party(messages, PARTIES[:parties]), by_kind(messages)):
@@ -67,15 +67,15 @@ class TestTables:
         assert all(amount.setup == (0, 0) for amount in rounds)
 
     @given(_messages)
-    def test_they_are_short_enough_to_be_read(self, messages: list[TracedMessage]) -> None:
-        """Many parties and many rounds are put together, and say so."""
+    def test_they_are_short(self, messages: list[TracedMessage]) -> None:
+        """Many parties and many rounds are grouped, with a note."""
         parties, rounds = by_party(messages, PARTIES), by_round(messages)
         assert len(parties) == BARS_MAX
         assert parties[-1].label == f"{len(PARTIES) - BARS_MAX + 1} others"
         assert len(rounds) <= COLUMNS_MAX
 
-    def test_rounds_without_messages_are_there(self) -> None:
-        """A round in which nobody spoke is a gap, not a missing column."""
+    def test_rounds_without_messages_are_shown(self) -> None:
+        """A round without messages is a gap, not a missing column."""
         rounds = by_round([_message(0, 1, 10), _message(0, 3, 10)])
         assert [(amount.label, amount.messages) for amount in rounds] == [
             ("1", 1),
@@ -83,8 +83,8 @@ class TestTables:
             ("3", 1),
         ]
 
-    def test_rounds_together_are_named_by_their_ends(self) -> None:
-        """The last column may have fewer."""
+    def test_grouped_rounds_are_named_by_their_ends(self) -> None:
+        """The last column may have fewer rounds."""
         rounds = by_round([_message(0, 2 * COLUMNS_MAX - 1, 10)])
         assert [rounds[0].label, rounds[-1].label] == ["1 to 2", f"{2 * COLUMNS_MAX - 1}"]
 
@@ -93,8 +93,8 @@ class TestCharts:
     """Lengths are proportional to numbers."""
 
     @given(_messages)
-    def test_bars_are_as_long_as_their_bytes(self, messages: list[TracedMessage]) -> None:
-        """The longest fills the chart, and both parts of a bar lie one behind the other."""
+    def test_bars_are_proportional_to_bytes(self, messages: list[TracedMessage]) -> None:
+        """The longest fills the chart, and both parts of a bar adjoin."""
         amounts = by_kind(messages)
         most = max((amount.bytes for amount in amounts), default=0)
         for amount, bar in zip(amounts, bar_chart(amounts).marks, strict=True):
@@ -105,8 +105,8 @@ class TestCharts:
             assert bar.text == f"{amount.bytes:,} B"
 
     @given(_messages)
-    def test_columns_stand_on_one_line(self, messages: list[TracedMessage]) -> None:
-        """All end where the chart does, the highest is as high as the chart, and none overlap."""
+    def test_columns_share_a_baseline(self, messages: list[TracedMessage]) -> None:
+        """All end at the bottom, the highest fills the chart, and none overlap."""
         chart = column_chart(by_round(messages))
         columns = [column for column in chart.marks if isinstance(column, ChartColumn)]
         assert all(column.y + column.height == pytest.approx(chart.height) for column in columns)
@@ -114,14 +114,14 @@ class TestCharts:
         for one, following in pairwise(columns):
             assert one.x + one.width < following.x <= 100 - following.width
 
-    def test_shares_are_drawn_against_all(self) -> None:
+    def test_fractions_are_drawn_against_the_whole(self) -> None:
         """A half is half as long as the chart is wide."""
         (bar,) = share_chart([("half", 0.5)]).marks
         assert isinstance(bar, Bar)
         assert bar.parts[0].width == 50
 
-    def test_nothing_has_a_chart_too(self) -> None:
-        """A run in which nobody spoke is no error."""
+    def test_an_empty_run_has_a_chart(self) -> None:
+        """A run without messages is not an error."""
         assert bar_chart([]).marks == column_chart([]).marks == []
         (bar,) = bar_chart([Amount("silent")]).marks
         assert isinstance(bar, Bar)
@@ -137,10 +137,10 @@ class TestCharts:
             (Estimate(0.0, 0.0), (0.0, 0.1), (0, 0, 0)),
         ],
     )
-    def test_intervals_are_drawn_between_tenths(
+    def test_intervals_are_drawn_between_ticks(
         self, estimate: Estimate, span: Sequence[float], drawn: Sequence[float]
     ) -> None:
-        """1.96 standard errors to either side; the axis reaches just beyond."""
+        """They extend 1.96 standard errors to each side; the axis reaches slightly beyond."""
         chart = whisker_chart([("share", estimate)])
         (whisker,) = chart.marks
         assert isinstance(whisker, Whisker)
@@ -160,13 +160,13 @@ class TestWords:
             (1234.5, "1,234.500 s"),
         ],
     )
-    def test_have_a_unit_that_suits_them(self, seconds: float, words: str) -> None:
-        """Durations have a suitable unit, from microseconds to seconds."""
+    def test_have_a_suitable_unit(self, seconds: float, words: str) -> None:
+        """Durations are in units from microseconds to seconds."""
         assert in_seconds(seconds) == words
 
     @given(st.floats(1e-6, 1e6))
     def test_ticks_are_few_round_and_within(self, span: float) -> None:
-        """There are three to six, the first at 0, none beyond the end, and all are different."""
+        """There are three to six different ticks, starting at 0, within the axis."""
         instants = [instant for instant, _ in ticks(span)]
         assert 3 <= len(instants) <= 6
         assert instants[0] == 0

@@ -1,4 +1,4 @@
-"""The folder of a run: what was written is what is read."""
+"""The folder of a run: written and read back."""
 
 import json
 import shutil
@@ -14,8 +14,8 @@ from veilring.scenarios import load_scenario, run_scenario
 from veilring.scenarios.reporting import open_folder, read_folder, write_failure
 
 
-def test_reading_gives_what_was_written(finished: Path) -> None:
-    """Report and trace survive to the last bit: a second run of the same seed is equal to them."""
+def test_a_written_folder_is_read_back(finished: Path) -> None:
+    """Report and trace are exact: a second run of the same seed is equal to them."""
     run, journal = read_folder(finished), Journal()
     report = run_scenario(run.scenario, journal=journal)
     assert run.report is not None
@@ -27,7 +27,7 @@ def test_reading_gives_what_was_written(finished: Path) -> None:
 
 
 def test_the_trace_adds_up_to_the_cost(finished: Path) -> None:
-    """Each message of the run is one row; anybody can read the table with polars."""
+    """Each message of the run is one row, readable with polars."""
     cost = json.loads((finished / "report.json").read_text())["cost"]
     frame = pl.read_parquet(finished / "trace.parquet")
     protocol = frame.filter(pl.col("round") > 0)
@@ -61,17 +61,15 @@ def test_a_failed_run_is_named_with_its_parties(crashed: Path) -> None:
         (RunFailed({"a": ValueError("row 7 is (1, 2)")}), "a: ValueError"),
     ],
 )
-def test_a_failure_says_nothing_that_may_be_data(
-    error: VeilringError, message: str, tmp_path: Path
-) -> None:
-    """Of veilring's own errors there is the text, of a role's own only the name."""
+def test_a_failure_reveals_no_data(error: VeilringError, message: str, tmp_path: Path) -> None:
+    """Only errors of the package keep their text; a role's own errors keep the name."""
     write_failure(error, load_scenario("wine"), Journal(), tmp_path)
     parties = {"a": "ValueError"} if isinstance(error, RunFailed) else {}
     assert read_folder(tmp_path).failure == Failure(type(error).__name__, message, parties)
     assert read_folder(tmp_path).messages == ()
 
 
-def test_a_folder_that_holds_a_run_is_not_written_again(finished: Path, crashed: Path) -> None:
+def test_a_folder_with_a_run_is_not_overwritten(finished: Path, crashed: Path) -> None:
     """Neither a report nor an error is ever replaced."""
     for folder in (finished, crashed):
         with pytest.raises(InputError, match=r"already contains .*choose another"):
@@ -91,10 +89,10 @@ def test_a_folder_that_holds_a_run_is_not_written_again(finished: Path, crashed:
         ("trace.parquet", b"PAR1"),
     ],
 )
-def test_a_file_that_is_not_ours_is_refused(
+def test_a_foreign_file_is_refused(
     name: str, content: bytes, finished: Path, tmp_path: Path
 ) -> None:
-    """The error names the file, whatever is in it."""
+    """The error names the file, for any content."""
     folder = Path(shutil.copytree(finished, tmp_path / "copy"))
     (folder / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
@@ -104,7 +102,7 @@ def test_a_file_that_is_not_ours_is_refused(
         read_folder(folder)
 
 
-def test_a_table_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:
+def test_a_foreign_table_is_refused(finished: Path, tmp_path: Path) -> None:
     """A foreign table is refused, and so is one with a message that neither end recorded."""
     folder = Path(shutil.copytree(finished, tmp_path / "copy"))
     frame = pl.read_parquet(folder / "trace.parquet")

@@ -1,4 +1,4 @@
-"""The page of a report: what is on it, and that it needs nothing from anywhere."""
+"""The page of a report: its content and its independence of other resources."""
 
 import re
 from dataclasses import replace
@@ -21,14 +21,14 @@ TRICK = "<script>alert('&')</script>"
 
 @pytest.fixture
 def run(finished: Path) -> RunFolder:
-    """Return a run that went well."""
+    """Return a successful run."""
     return read_folder(finished)
 
 
 class TestSelfContained:
     """One file, and nothing else."""
 
-    def test_nothing_is_fetched_from_anywhere(self, finished: Path, crashed: Path) -> None:
+    def test_nothing_is_loaded(self, finished: Path, crashed: Path) -> None:
         """No element, style or attribute of a page loads anything or contains an address."""
         for folder in (finished, crashed):
             html = render(read_folder(folder))
@@ -43,11 +43,11 @@ class TestSelfContained:
             assert not re.search(r"url\((?!#)|@import|@font-face", html)
 
     def test_equal_folders_give_equal_pages(self, run: RunFolder) -> None:
-        """Nothing depends on when or where the page is made."""
+        """Nothing depends on the time or place of creation."""
         assert render(run) == render(run)
 
-    def test_what_others_wrote_is_text(self, run: RunFolder) -> None:
-        """Names, settings and marks cannot add anything to the page but letters."""
+    def test_foreign_text_stays_text(self, run: RunFolder) -> None:
+        """Names, settings and marks add only text to the page."""
         scenario = run.scenario.model_copy(update={"name": TRICK, "description": TRICK})
         tricked = replace(
             run,
@@ -64,7 +64,7 @@ class TestSelfContained:
 class TestContents:
     """The visible content of a page."""
 
-    def test_all_charts_are_there_and_described(self, run: RunFolder) -> None:
+    def test_all_charts_exist_and_are_described(self, run: RunFolder) -> None:
         """Each picture has a title and a description; ids are unique; headings skip no level."""
         page = Page(render(run))
         assert page.described == CHARTS
@@ -74,7 +74,7 @@ class TestContents:
         assert all(following <= level + 1 for level, following in steps)
 
     def test_numbers_are_those_of_the_report(self, run: RunFolder) -> None:
-        """Accuracy, measured and forecast cost, and leakage are what `report.json` says."""
+        """Accuracy, measured and forecast cost, and leakage equal those in `report.json`."""
         page, report = Page(render(run)), run.report
         assert report is not None
         assert report.leakage is not None
@@ -104,7 +104,7 @@ class TestContents:
 
     @pytest.mark.parametrize("chart", COST_CHARTS)
     def test_the_numbers_beside_a_chart_add_up(self, chart: str, run: RunFolder) -> None:
-        """By party, by kind and by round it is the report's cost; rounds leave out the set-up."""
+        """By party, kind and round they add up to the report's cost; rounds exclude set-up."""
         assert run.report is not None
         page, cost = Page(render(run)), run.report.cost
         rows = page.tables[chart.replace("chart", "table")][1:]
@@ -112,15 +112,15 @@ class TestContents:
         setup = [0, 0] if chart == "round-chart" else [cost.setup_messages, cost.setup_bytes]
         assert sums == [cost.messages, cost.bytes, *setup]
 
-    def test_settings_and_versions_are_there(self, run: RunFolder) -> None:
+    def test_settings_and_versions_are_listed(self, run: RunFolder) -> None:
         """The page contains all settings and versions needed to repeat the run."""
         page = Page(render(run))
         assert [row[0] for row in page.tables["versions"]] == list(run.versions)
         assert "count = 12" in page.text
         assert "seed = 3" in page.text
 
-    def test_a_failed_run_says_so_first(self, crashed: Path) -> None:
-        """The error stands above all; there is a diagram, and no accuracy or leakage."""
+    def test_a_failed_run_shows_its_error_first(self, crashed: Path) -> None:
+        """The error comes first; there is a diagram, and no accuracy or leakage."""
         run = read_folder(crashed)
         page = Page(render(run))
         assert page.described == [*COST_CHARTS, "spacetime"]
@@ -137,12 +137,12 @@ class TestContents:
         assert len(happened) == len(run.marks)
         assert ["1.100 s", "party-9", "lost: it crashed"] in happened
 
-    def test_a_run_without_trouble_says_nothing_of_it(self, run: RunFolder) -> None:
-        """Neither a coalition nor faults have a section where there were none."""
+    def test_a_run_without_incidents_has_no_such_sections(self, run: RunFolder) -> None:
+        """Without a coalition or faults there are no sections on them."""
         page = Page(render(run))
         assert not {"coalition", "troubles"} & set(page.ids)
 
-    def test_what_a_coalition_found_is_told(self, recovered: Path) -> None:
+    def test_a_coalitions_findings_are_shown(self, recovered: Path) -> None:
         """The page shows a coalition's findings for each victim, and marks its members."""
         run = read_folder(recovered)
         page, report = Page(render(run)), run.report
@@ -170,7 +170,7 @@ class TestContents:
         assert [row[3] for row in victims] == [f"{victim.votes}" for victim in found.victims]
         assert "controlled by an adversary" in page.text
 
-    def test_a_crash_and_the_retry_are_told(self, recovered: Path) -> None:
+    def test_a_crash_and_the_retry_are_shown(self, recovered: Path) -> None:
         """The page shows the fault, the parties left out, the wasted work, and their times."""
         run = read_folder(recovered)
         page, report = Page(render(run)), run.report
@@ -194,8 +194,8 @@ class TestContents:
         """The page of a failed run marks the colluding parties and shows no findings."""
         assert "coalition-table" not in Page(render(read_folder(crashed))).tables
 
-    def test_many_messages_are_sampled_and_that_is_said(self, run: RunFolder) -> None:
-        """What is drawn and what there is are both named; the sums are still of all."""
+    def test_many_messages_are_sampled_with_a_note(self, run: RunFolder) -> None:
+        """The numbers of drawn and of all messages are given; sums include all."""
         several = tuple(
             message._replace(session=f"{number:02}")
             for number in range(REPEATS)

@@ -1,4 +1,4 @@
-"""The steps of a run: what is in flight at each of them, and where each party stands."""
+"""The steps of a run: the messages in flight, and each party's state."""
 
 import math
 from pathlib import Path
@@ -72,10 +72,10 @@ MARKS = st.lists(
 
 
 class TestFlights:
-    """Which messages are in flight."""
+    """Messages in flight."""
 
     def test_a_message_is_in_flight_from_its_sending_to_its_receipt(self) -> None:
-        """Step by step, with nothing in flight before, between and after."""
+        """At each step, only messages between sending and receipt are in flight."""
         story = _story(TO_BOB, TO_CY)
         assert _words(story) == ["0 start", "0 sent", "2 received", "3 sent", "4 received"]
         assert _flying(story) == [[], ["word"], [], ["echo"], []]
@@ -84,7 +84,7 @@ class TestFlights:
     def test_every_message_is_in_flight_until_it_is_received_or_lost(
         self, messages: list[TracedMessage], marks: list[Mark]
     ) -> None:
-        """At each step: those whose sending has passed and whose receipt or loss has not."""
+        """At each step these are the messages sent but neither received nor lost."""
         story = _story(*messages, marks=tuple(marks))
         seconds = [step.seconds for step in story.steps]
         assert seconds == sorted(seconds)
@@ -105,10 +105,10 @@ class TestFlights:
             assert end.seconds >= message.seconds
 
     @given(MESSAGES, MARKS, st.integers(1, 8))
-    def test_the_last_steps_are_those_of_the_whole(
+    def test_the_last_steps_equal_those_of_the_whole(
         self, messages: list[TracedMessage], marks: list[Mark], most: int
     ) -> None:
-        """With earlier messages left out, each step that is left shows what it showed before."""
+        """If earlier messages are omitted, each remaining step is unchanged."""
         whole = _story(*messages, marks=tuple(marks))
         short = tell_story(messages, marks, NAMES, most=most)
         assert short is not None
@@ -127,14 +127,14 @@ class TestFlights:
                 assert (one.received is None) == (other.received is None)
                 assert (one.awaited is None) == (other.awaited is None)
 
-    def test_nothing_tells_when_a_sending_without_record_was(self) -> None:
-        """A message whose sender's record is lost is received, and never in flight."""
+    def test_a_message_without_a_sending_record_is_never_in_flight(self) -> None:
+        """If the sender's record is lost, the message is only received."""
         story = _story(TO_BOB._replace(sent_seconds=None))
         assert _words(story) == ["0 start", "2 received"]
         assert _flying(story) == [[], []]
 
-    def test_what_arrives_at_once_is_sent_before(self) -> None:
-        """On links that take no time a chain of messages is in the order of its rounds."""
+    def test_instant_messages_keep_their_order(self) -> None:
+        """On links without delay, a chain of messages is in the order of its rounds."""
         story = _story(
             TO_CY._replace(sent_seconds=0.0, received_seconds=0.0),
             TO_BOB._replace(received_seconds=0.0),
@@ -178,8 +178,8 @@ class TestLosses:
         assert story.steps[flight.last].seconds == lost
         assert story.steps[flight.last].text == "bob never receives word from ada"
 
-    def test_an_end_in_a_later_session_is_not_its_own(self) -> None:
-        """A receiver that stops once another session has begun ended this one before."""
+    def test_an_end_in_a_later_session_does_not_count(self) -> None:
+        """A receiver that stops after another session has begun had ended this one before."""
         later = TO_CY._replace(session="a11", sent_seconds=6.0, received_seconds=7.0)
         story = _story(TO_BOB, LOST, later, marks=(Mark(8.0, "bob", "stopped: enough"),))
         (flight,) = (each for each in story.flights if not each.received)
@@ -190,7 +190,7 @@ class TestStanding:
     """The state of each party."""
 
     def test_a_party_has_received_one_message_and_waits_for_the_next(self) -> None:
-        """From the start of its session on; it waits for nothing before it sends."""
+        """This holds from the start of its session; before it sends, it waits for nothing."""
         story = _story(TO_BOB, TO_CY)
         stands = [story.stand("bob", step) for step in range(5)]
         assert [stand.awaited for stand in stands] == [None, 0, None, None, None]
@@ -199,8 +199,8 @@ class TestStanding:
         assert [stand.state for stand in stands] == [*["running"] * 3, "done", "done"]
         assert story.stand("cy", 1).awaited == 1
 
-    def test_what_a_party_waited_for_when_it_stopped_is_what_it_waits_for(self) -> None:
-        """Until its mark; afterwards it waits for nothing."""
+    def test_a_stopped_partys_wait_lasts_until_its_mark(self) -> None:
+        """Afterwards it waits for nothing."""
         mark = Mark(5.0, "cy", "stopped: time is up", waits=("word from ada",))
         story = _story(TO_BOB, TO_CY, marks=(mark,))
         stands = [story.stand("cy", step) for step in range(6)]
@@ -208,7 +208,7 @@ class TestStanding:
         assert [stand.state for stand in stands] == [*["running"] * 5, "stopped"]
         assert story.steps[5].text == "cy: stopped: time is up"
 
-    def test_a_party_is_down_until_it_is_back_and_takes_part_again(self) -> None:
+    def test_a_party_is_down_until_it_returns(self) -> None:
         """It waits for nothing while it is down."""
         again = TO_BOB._replace(session="a11", sent_seconds=8.0, received_seconds=9.0)
         marks = (Mark(1.0, "bob", "fault: restart", 5.0), Mark(1.0, "bob", "lost: it crashed"))
@@ -227,7 +227,7 @@ class TestStanding:
         assert story.stand("bob", 6).awaited == 1
 
     def test_faults_hold_from_their_strike_until_they_are_over(self) -> None:
-        """A link's fault names its two ends in order; those of a party show in its state."""
+        """A link's fault names its two ends in order; a party's fault shows in its state."""
         marks = (
             Mark(1.0, "cy", "fault: stall", 3.0),
             Mark(1.0, "ada", "fault: stall", 3.0),
@@ -246,8 +246,8 @@ class TestStanding:
         assert story.opening == 2
         assert story.steps[6].text == "The fault isolation of bob is over"
 
-    def test_parties_of_an_adversary_are_named_and_no_step(self) -> None:
-        """They are in its hands all the time."""
+    def test_malicious_parties_are_named_without_a_step(self) -> None:
+        """The adversary controls them throughout."""
         story = _story(TO_BOB, marks=(Mark(0.0, "cy", "coalition: with ada"),))
         assert story.corrupt == (story.parties.index("cy"),)
         assert len(story.steps) == 3
@@ -256,8 +256,8 @@ class TestStanding:
 class TestBounds:
     """The runs for which a story can be shown."""
 
-    def test_a_run_that_failed_ends_with_its_error(self) -> None:
-        """The last step blames who is at fault."""
+    def test_a_failed_run_ends_with_its_error(self) -> None:
+        """The last step names the party at fault."""
         failure = Failure("RunFailed", "bob broke the protocol", {}, culprit="bob")
         story = tell_story([TO_BOB], [], NAMES, failure)
         assert story is not None
@@ -265,15 +265,15 @@ class TestBounds:
         assert story.steps[-1].parties == (story.parties.index("bob"),)
         assert story.opening == len(story.steps) - 1
 
-    def test_there_is_none_without_messages_or_for_a_crowd(self) -> None:
-        """Nothing to step through, or more lanes than anybody can read."""
+    def test_empty_and_crowded_runs_have_no_story(self) -> None:
+        """There is nothing to step through, or there are too many lanes to read."""
         crowd = [f"party-{number}" for number in range(PARTIES_MAX + 1)]
         assert tell_story([], [], NAMES) is None
         assert tell_story([TO_BOB], [], crowd) is None
         assert tell_story([TO_BOB], [], [*crowd[:-2], "ada", "bob"][-PARTIES_MAX:]) is not None
 
-    def test_a_world_of_many_faults_is_told_whole(self, world: Path) -> None:
-        """Each message is a flight; each fault that struck is over after its start."""
+    def test_a_world_of_many_faults_is_shown_completely(self, world: Path) -> None:
+        """Each message has a flight, and each active fault ends after its start."""
         run = read_folder(world)
         story = tell_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
         assert story is not None

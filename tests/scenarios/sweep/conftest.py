@@ -1,4 +1,4 @@
-"""A sweep's results, made once."""
+"""The results of a sweep, computed once."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small sweeps, and what they leave."""
+"""Small sweeps and their files."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ IN_PROCESS = Engine(workers=1)
 
 
 def read_frame(path: Path) -> pl.DataFrame:
-    """Return what a file of results holds."""
+    """Return the content of a file of results."""
     return pl.read_parquet(path)
 
 

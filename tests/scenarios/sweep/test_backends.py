@@ -1,4 +1,4 @@
-"""Sweeps: the same file wherever they run."""
+"""Sweeps: equal files on every engine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +12,16 @@ from veilring.scenarios.sweep.dask_backend import local_cluster
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
-    """Give the address of a Dask cluster of two processes."""
+    """Return the address of a Dask cluster of two processes."""
     with local_cluster(2) as address:
         yield address
 
 
 class TestEngines:
-    """24 cells, in one process, in two, on Dask, and on Ray."""
+    """24 cells in one process, in two processes, on Dask and on Ray."""
 
     def test_two_processes_give_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
-        """Nothing of where a cell ran, or when, is in the results."""
+        """Results do not depend on the place and time of a cell's run."""
         done = run_sweep(PLAN, tmp_path / "two.parquet", engine=Engine(workers=2))
         assert done.files.results.read_bytes() == alone.read_bytes()
 

@@ -14,30 +14,30 @@ PLAN = Plan("wine", {"parties.count": (3, 5), "protocol.rounds": (1, 2)}, 2, SMA
 
 
 class TestSeeds:
-    """A cell's seed follows from the sweep's seed and the cell's own name."""
+    """A cell's seed depends on the sweep's seed and the cell's name."""
 
     def test_no_two_cells_share_one(self) -> None:
-        """Each point and each trial has its own, and each fits a signed column of 64 bits."""
+        """Each point and trial has a different seed that fits a signed 64-bit column."""
         seeds = [cell.seed for cell in plan_cells(PLAN)]
         assert len(set(seeds)) == len(seeds) == 8
         assert all(0 <= seed < 2**63 for seed in seeds)
 
     def test_other_cells_and_their_order_change_none(self) -> None:
-        """More values, more trials and another order of the keys leave the seeds as they are."""
+        """More values, more trials and another order of keys do not change the seeds."""
         grid = {"protocol.rounds": (3, 2, 1), "parties.count": (5, 4, 3)}
         more = {cell.name: cell.seed for cell in plan_cells(replace(PLAN, grid=grid, trials=4))}
         for cell in plan_cells(PLAN):
             assert more[cell.name] == cell.seed
 
     def test_the_same_number_written_otherwise_is_the_same_cell(self) -> None:
-        """1 and 1.0 are one value."""
+        """1 and 1.0 are the same value."""
         whole, broken = (plan_cells(Plan("wine", {"protocol.P0": (p,)})) for p in (1, 1.0))
         assert [(cell.name, cell.seed) for cell in whole] == [
             (cell.name, cell.seed) for cell in broken
         ]
 
-    def test_come_from_the_sweeps_else_the_scenarios_else_zero(self) -> None:
-        """A seed that is given goes first."""
+    def test_come_from_the_sweep_or_else_the_scenario(self) -> None:
+        """A given seed takes precedence; the final default is zero."""
         point: Grid = {"protocol.k": (3,)}
         (none,) = plan_cells(Plan("wine", point))
         (zero,) = plan_cells(Plan("wine", point, seed=0))
@@ -58,7 +58,7 @@ class TestRuntimes:
             (("network.runtime=simulated",), None, "simulated"),
         ],
     )
-    def test_is_memory_unless_told_otherwise(
+    def test_is_memory_by_default(
         self, overrides: tuple[str, ...], runtime: str | None, expected: str
     ) -> None:
         """A sweep runs in memory by default, even if the scenario's file asks for processes."""
@@ -98,8 +98,8 @@ class TestRuntimes:
         ),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(plan: Plan, key: str, allowed: str) -> None:
-    """Every point's scenario is checked, and the mistake names its key and what is allowed."""
+def test_an_impossible_plan_is_refused(plan: Plan, key: str, allowed: str) -> None:
+    """Every point's scenario is checked; the error names the key and the allowed values."""
     with pytest.raises(ScenarioError) as caught:
         plan_cells(plan)
     assert caught.value.field == key
@@ -114,8 +114,8 @@ def test_a_plan_that_cannot_be_is_refused(plan: Plan, key: str, allowed: str) ->
         ("data.source=wine,missing.csv", "data.source"),
     ],
 )
-def test_what_only_the_data_can_tell_is_checked_too(grid: str, key: str) -> None:
-    """The first value can be, the second cannot."""
+def test_limits_that_depend_on_the_data_are_checked_too(grid: str, key: str) -> None:
+    """The first value is possible, and the second is not."""
     right, wrong = plan_cells(Plan("wine", parse_grid([grid])))
     check_cell(right)
     with pytest.raises(ScenarioError) as caught:
@@ -127,7 +127,7 @@ class TestRunning:
     """The result of a cell."""
 
     def test_is_the_report_of_the_scenario_with_the_cells_seed(self) -> None:
-        """All scalars of the report are there, by the same values, and none of the machine's."""
+        """All scalars of the report are included with equal values, except those of the machine."""
         cell = plan_cells(replace(PLAN, overrides=("data.queries=5", "run.leakage_trials=20")))[0]
         outcome = run_cell(cell)
         settings = [*SMALL, "parties.count=3", "protocol.rounds=1", "run.leakage_trials=20"]
@@ -140,8 +140,8 @@ class TestRunning:
         assert outcome.results["leakage.exposure.value"] == exposure.value
         assert not {"seconds", "start_seconds", "labels", "settings"} & set(outcome.results)
 
-    def test_seconds_are_apart(self) -> None:
-        """The whole cell takes as long as its clock says."""
+    def test_seconds_are_separate(self) -> None:
+        """The whole cell takes the time of its clock."""
         ticks = iter(range(100))
         outcome = run_cell(plan_cells(PLAN)[0], clock=lambda: float(next(ticks)))
         assert outcome.timing == {"cell_seconds": 4.0, "seconds": 1.0, "start_seconds": 1.0}

@@ -20,7 +20,7 @@ class TestCommand:
         )
         return result.exit_code, result.stdout, result.stderr
 
-    def test_says_what_it_wrote(self, tmp_path: Path) -> None:
+    def test_prints_the_files_written(self, tmp_path: Path) -> None:
         """The command prints the files written, and no progress unless it runs in a terminal."""
         out = tmp_path / "new" / "out.parquet"
         settings = [part for each in SMALL for part in ("--set", each)]
@@ -43,7 +43,7 @@ class TestCommand:
     def test_wrong_input_exits_with_two(
         self, arguments: tuple[str, ...], named: str, tmp_path: Path
     ) -> None:
-        """What is allowed is on standard error, no trace is, and no file is made."""
+        """Standard error has the allowed values and no traceback, and no file is created."""
         code, out, err = self._sweep("wine", *arguments, "--out", str(tmp_path / "out.parquet"))
         assert (code, out) == (2, "")
         assert named in err
@@ -53,7 +53,7 @@ class TestCommand:
     def test_a_failed_cell_exits_with_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One paragraph names the cell and says where the others are."""
+        """One paragraph names the cell and the location of the finished ones."""
         monkeypatch.setattr(Node, "_dispatch", lambda *_: None)
         grid = ("--grid", "parties.count=3", "--runtime", "simulated", "--workers", "1")
         code, out, err = self._sweep("wine", *grid, "--out", str(tmp_path / "out.parquet"))

@@ -1,4 +1,4 @@
-"""Engines: the list of engines, and errors about missing and dead ones."""
+"""Engines: their list, and errors about missing and dead ones."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from veilring.scenarios.sweep.engine import each_done
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
-    """Give the address of a Dask cluster that gives up a task when a worker dies over it."""
+    """Return the address of a Dask cluster that gives up a task when its worker dies."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         local_cluster(2) as address,
@@ -32,10 +32,10 @@ def scheduler() -> Iterator[str]:
         (("dask", 2, "tcp://127.0.0.1:1"), "workers", "workers of its own"),
     ],
 )
-def test_one_that_cannot_be_is_refused(
+def test_an_unknown_engine_is_refused(
     arguments: tuple[str, int | None, str | None], field: str, allowed: str
 ) -> None:
-    """The mistake names what is allowed."""
+    """The error names the allowed engines."""
     with pytest.raises(InputError) as caught:
         Engine(*arguments)
     assert caught.value.field == field
@@ -43,10 +43,10 @@ def test_one_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize(("name", "module"), [("dask", "distributed"), ("ray", "ray")])
-def test_a_missing_extra_is_told_in_one_paragraph(
+def test_a_missing_extra_is_reported_in_one_paragraph(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what to install."""
+    """The error names the package to install."""
     monkeypatch.setitem(sys.modules, module, None)  # which makes Python's import fail
     with (
         pytest.raises(MissingExtra) as caught,
@@ -57,10 +57,10 @@ def test_a_missing_extra_is_told_in_one_paragraph(
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x"])
-def test_a_scheduler_that_is_not_there_is_told(
+def test_an_unreachable_scheduler_is_reported(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names its address, after the time that a scheduler has to answer."""
+    """The error names its address after the time limit for an answer."""
     monkeypatch.setattr("veilring.scenarios.sweep.dask_backend.SCHEDULER_SECONDS", 1)
     with (
         pytest.raises(InputError, match=address),
@@ -71,7 +71,7 @@ def test_a_scheduler_that_is_not_there_is_told(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_item_is_called_once(workers: int) -> None:
-    """Results come in any order."""
+    """Results arrive in any order."""
     items = list(range(-20, 0))
     with each_done(abs, items, Engine(workers=workers)) as results:
         assert sorted(results) == sorted(map(abs, items))
@@ -79,7 +79,7 @@ def test_every_item_is_called_once(workers: int) -> None:
 
 @pytest.mark.slow
 def test_no_worker_outlives_its_sweep() -> None:
-    """One that left while the next sweep gives it a call would leave that call undone."""
+    """A worker that ended during the next sweep would lose a call of that sweep."""
     with each_done(_own_process, list(range(8)), Engine(workers=2)) as results:
         workers = set(results)
     assert workers
@@ -92,14 +92,14 @@ def _own_process(_: int) -> int:
     return os.getpid()
 
 
-def test_leaving_early_ends_what_still_runs() -> None:
+def test_leaving_early_ends_running_cells() -> None:
     """Leaving after the first result ends the other cells without a warning."""
     with each_done(abs, list(range(-200, 0)), Engine(workers=2)) as results:
         assert next(results) > 0
 
 
-def test_a_process_that_dies_is_told() -> None:
-    """A worker that the system kills ends the sweep with an error, and not with a wait."""
+def test_a_process_that_dies_is_reported() -> None:
+    """A worker killed by the system ends the sweep with an error instead of a hang."""
     with (
         pytest.raises(ClusterError, match="died"),
         each_done(os._exit, [3, 3], Engine(workers=2)) as results,
@@ -107,8 +107,8 @@ def test_a_process_that_dies_is_told() -> None:
         list(results)
 
 
-def test_a_dask_worker_that_dies_is_told(scheduler: str) -> None:
-    """The death of a Dask worker is reported, although joblib alone would wait for ever."""
+def test_a_dask_worker_that_dies_is_reported(scheduler: str) -> None:
+    """The death of a Dask worker is reported, although joblib alone would wait forever."""
     engine = Engine("dask", dask_address=scheduler)
     with pytest.raises(ClusterError, match="died"), each_done(os._exit, [3], engine) as results:
         list(results)

@@ -1,4 +1,4 @@
-"""Grids: what can be written, and how each mistake is told."""
+"""Grids: their syntax, and the error for each mistake."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,7 @@ from veilring.scenarios.sweep.cells import points
     ],
 )
 def test_values_are_read(text: str, values: tuple[Value, ...]) -> None:
-    """Ranges hold both their ends; what is not a scalar of TOML is a string."""
+    """Ranges include both ends; a text that is not a TOML scalar is a string."""
     (found,) = parse_grid([f"table.key={text}"]).values()
     assert found == values
     assert [type(value) for value in found] == [type(value) for value in values]
@@ -71,10 +71,10 @@ def test_values_are_read(text: str, values: tuple[Value, ...]) -> None:
         (["a.b=1..3,2"], "a.b", "1..3,2, where 2 is twice", "each value once"),
     ],
 )
-def test_a_mistake_names_key_value_and_what_is_allowed(
+def test_a_mistake_names_key_value_and_allowed_values(
     options: list[str], key: str, value: str, allowed: str
 ) -> None:
-    """Whatever cannot be a grid is refused before anything else happens."""
+    """An invalid grid is refused before anything else happens."""
     with pytest.raises(ScenarioError) as caught:
         parse_grid(options)
     assert caught.value.field == key
@@ -84,8 +84,8 @@ def test_a_mistake_names_key_value_and_what_is_allowed(
 
 @pytest.mark.slow
 @given(st.text(max_size=40))
-def test_no_text_is_an_error_of_another_kind(text: str) -> None:
-    """Any text is a list of values or a mistake of the scenario's."""
+def test_every_text_is_values_or_an_input_error(text: str) -> None:
+    """Any text is either a list of values or a mistake in the scenario."""
     try:
         (values,) = parse_grid([f"a.b={text}"]).values()
     except ScenarioError:
@@ -101,7 +101,7 @@ def test_a_range_is_pythons_with_its_end(first: int, width: int, step: int) -> N
 
 
 def test_the_first_key_changes_least_often() -> None:
-    """Points come in the order in which people read a table."""
+    """Points come in the order of a printed table."""
     grid = parse_grid(["a.x=1,2", "a.y=u,v"])
     assert [tuple(point.values()) for point in points(grid)] == [
         (1, "u"),

@@ -15,12 +15,12 @@ from veilring.scenarios.sweep import cells as cells_module
 
 
 class TestInterruption:
-    """What is finished stays finished."""
+    """Finished cells stay finished."""
 
     def test_a_failed_cell_is_named_and_the_others_are_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The same call afterwards runs that cell and no other."""
+        """A repeated call runs only that cell."""
         out, ran = tmp_path / "out.parquet", list[int]()
         failing = {4}
 
@@ -45,7 +45,7 @@ class TestInterruption:
     def test_an_error_of_the_code_names_the_cell(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It keeps its trace, and with it goes which cell and seed it was."""
+        """The error keeps its traceback, with the cell and its seed."""
 
         def run(*_: object, **__: object) -> Report:
             raise ZeroDivisionError
@@ -56,24 +56,24 @@ class TestInterruption:
         assert "parties.count=3 trial=0 (seed " in caught.value.__notes__[0]
         assert names_in(tmp_path) == set()
 
-    def test_a_mistake_of_any_cell_is_told_before_one_runs(
+    def test_a_mistake_of_any_cell_is_reported_before_one_runs(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Even one that only the data can tell; and no file is left."""
+        """This includes mistakes that depend on the data; no file is left."""
         monkeypatch.delattr(cells_module, "run_scenario")
         plan = Plan("wine", {"protocol.k": (3, 500)}, 2, SMALL)
         with pytest.raises(ScenarioError, match="rows of all parties"):
             run_sweep(plan, tmp_path / "out.parquet", engine=IN_PROCESS)
         assert names_in(tmp_path) == set()
 
-    def test_results_that_are_there_are_not_overwritten(self, alone: Path) -> None:
+    def test_existing_results_are_not_overwritten(self, alone: Path) -> None:
         """Existing results are overwritten neither by another sweep nor by an equal one."""
         before = alone.read_bytes()
         with pytest.raises(InputError, match="exists"):
             run_sweep(PLAN, alone, engine=IN_PROCESS)
         assert alone.read_bytes() == before
 
-    def test_a_death_between_results_and_journal_is_made_good(self, tmp_path: Path) -> None:
+    def test_a_death_between_results_and_journal_is_repaired(self, tmp_path: Path) -> None:
         """After a death with a full journal, the results are written and no cell runs."""
         out = tmp_path / "out.parquet"
         journal = _journal_of(TINY, out)
@@ -85,15 +85,15 @@ class TestInterruption:
         assert names_in(tmp_path) == {"out.parquet", "out.timing.parquet"}
 
     @pytest.mark.parametrize("where", ["folder", "out.csv", "file/out.parquet"])
-    def test_a_place_that_cannot_be_is_refused(self, where: str, tmp_path: Path) -> None:
-        """It has to end in .parquet, and its folder has to be one."""
+    def test_an_invalid_path_is_refused(self, where: str, tmp_path: Path) -> None:
+        """The path must end in .parquet, and its folder must exist."""
         (tmp_path / "file").touch()
         with pytest.raises(InputError, match=r"ends in \.parquet"):
             run_sweep(TINY, tmp_path / where, engine=IN_PROCESS)
 
 
 def _journal_of(plan: Plan, out: Path) -> bytes:
-    """Run a sweep and return what its journal held when the last cell was done."""
+    """Run a sweep and return the journal's content after the last cell."""
     seen: list[bytes] = []
 
     def watch(_doing: str, done: int, total: int) -> None:

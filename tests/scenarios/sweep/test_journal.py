@@ -1,4 +1,4 @@
-"""The journal: what survives, and what is refused."""
+"""The journal: durability and refusals."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ FIRST, SECOND = (
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return where the journal is."""
+    """Return the path of the journal."""
     return tmp_path / "out.parquet.journal"
 
 
@@ -28,8 +28,8 @@ def _write(path: Path, *outcomes: CellOutcome) -> None:
             journal.append(outcome)
 
 
-def test_gives_back_what_it_was_given(path: Path) -> None:
-    """A journal returns its cells exactly, to the last bit, over several calls."""
+def test_returns_its_cells_exactly(path: Path) -> None:
+    """A journal returns its cells to the last bit, over several calls."""
     _write(path, FIRST)
     _write(path, SECOND)
     with open_journal(path, SWEEP) as journal:
@@ -37,16 +37,14 @@ def test_gives_back_what_it_was_given(path: Path) -> None:
 
 
 def test_a_line_is_in_the_file_before_the_next_cell(path: Path) -> None:
-    """Nothing waits in the process for the file to be closed."""
+    """No line waits in the process until the file is closed."""
     with open_journal(path, SWEEP) as journal:
         journal.append(FIRST)
         assert len(path.read_bytes().splitlines()) == 2
 
 
-def test_the_disk_is_waited_for_once_in_a_while(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not for each line, but for each that comes `SYNC_SECONDS` after the last time."""
+def test_the_disk_is_synchronised_periodically(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only lines at least `SYNC_SECONDS` after the last synchronisation wait for the disk."""
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", synced.append)
     now = 0.0
@@ -63,7 +61,7 @@ def test_the_disk_is_waited_for_once_in_a_while(
 
 @pytest.mark.parametrize("lost", [1, 2, 20])
 def test_a_torn_last_line_is_cut_off(path: Path, lost: int) -> None:
-    """What was whole is there, and what is appended afterwards is whole."""
+    """Complete lines stay, and appended lines are complete."""
     _write(path, FIRST, SECOND)
     path.write_bytes(path.read_bytes()[:-lost])
     with open_journal(path, SWEEP) as journal:
@@ -73,8 +71,8 @@ def test_a_torn_last_line_is_cut_off(path: Path, lost: int) -> None:
         assert journal.outcomes == {"first": FIRST, "second": SECOND}
 
 
-def test_another_sweeps_is_refused_and_left_as_it_is(path: Path) -> None:
-    """A journal of another sweep is refused unchanged, and the error names the argument."""
+def test_another_sweeps_journal_is_refused_unchanged(path: Path) -> None:
+    """The error names the argument."""
     _write(path, FIRST)
     before = path.read_bytes()
     other = {**SWEEP, "grid": {"protocol.k": [1, 3]}}
@@ -87,7 +85,7 @@ def test_another_sweeps_is_refused_and_left_as_it_is(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_one_without_a_cell_is_nobodys(path: Path) -> None:
+def test_a_journal_without_a_cell_is_replaced(path: Path) -> None:
     """A journal without a cell is replaced, because its sweep died before the first one."""
     path.write_text(json.dumps(SWEEP) + "\n")
     with open_journal(path, {"scenario": "digits"}) as journal:
@@ -95,16 +93,16 @@ def test_one_without_a_cell_is_nobodys(path: Path) -> None:
     assert json.loads(path.read_text().splitlines()[0]) == {"scenario": "digits"}
 
 
-def test_one_that_stays_empty_is_removed(path: Path) -> None:
-    """Nothing was kept, so nothing is left lying about."""
+def test_an_empty_journal_is_removed(path: Path) -> None:
+    """No cell was stored, so no file is left."""
     with open_journal(path, SWEEP):
         assert path.exists()
     assert not path.exists()
 
 
 @pytest.mark.parametrize("line", [b"nonsense", b"[1]", b'{"cell": "first"}', b"\xff"])
-def test_a_damaged_line_is_told_and_nothing_is_lost(path: Path, line: bytes) -> None:
-    """Only the last line can be torn; one before it was damaged by somebody else."""
+def test_a_damaged_line_is_reported_without_loss(path: Path, line: bytes) -> None:
+    """Only the last line can be torn; an earlier one was damaged by another program."""
     _write(path, FIRST, SECOND)
     header, _, last = path.read_bytes().splitlines()
     damaged = b"\n".join([header, line, last, b""])
@@ -115,7 +113,7 @@ def test_a_damaged_line_is_told_and_nothing_is_lost(path: Path, line: bytes) -> 
 
 
 def test_two_sweeps_cannot_share_one(path: Path) -> None:
-    """The second is refused while the first writes, and the first goes on."""
+    """The second is refused while the first writes, and the first continues."""
     with open_journal(path, SWEEP) as journal:
         with pytest.raises(InputError, match="is locked"), open_journal(path, SWEEP):
             pass

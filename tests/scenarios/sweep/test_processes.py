@@ -1,4 +1,4 @@
-"""Sweeps in processes of their own, and what ends them."""
+"""Sweeps in separate processes, and interruptions."""
 
 import json
 import signal
@@ -41,7 +41,7 @@ main()
 
 
 def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
-    """Start a sweep in a process of its own, and end it when it has kept some cells.
+    """Start a sweep in a separate process, and end it after it has stored some cells.
 
     Returns:
         Its exit code, and what it wrote to standard error: a file, as workers may hold it longer.
@@ -84,13 +84,13 @@ def _go_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class TestProcesses:
-    """Real processes, and what ends them."""
+    """Real processes and their ends."""
 
     @pytest.mark.slow
     def test_after_kill_9_no_cell_is_run_twice(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Cells that were in the journal are not run again, and the file is the whole sweep's."""
+        """Cells in the journal are not run again, and the file has the whole sweep."""
         out = tmp_path / "out.parquet"
         assert _end(out, signal.SIGKILL) == (-signal.SIGKILL, "")
         journal = out.with_name("out.parquet.journal").read_bytes()
@@ -113,8 +113,8 @@ class TestProcesses:
         assert out.read_bytes() == other.read_bytes()
 
     @pytest.mark.slow
-    def test_ctrl_c_says_how_to_go_on(self, tmp_path: Path) -> None:
-        """It exits with 130, without a trace, and leaves the journal."""
+    def test_ctrl_c_shows_how_to_continue(self, tmp_path: Path) -> None:
+        """It exits with 130 without a traceback, and leaves the journal."""
         out = tmp_path / "out.parquet"
         code, err = _end(out, signal.SIGINT)
         assert code == 130

@@ -13,7 +13,7 @@ from veilring.scenarios.sweep import Plan, parse_grid, run_sweep
 class TestResults:
     """The content of a sweep's files."""
 
-    def test_a_row_a_cell_in_the_grids_order(self, alone: Path) -> None:
+    def test_a_row_per_cell_in_the_grids_order(self, alone: Path) -> None:
         """The grid's columns come first, then trial and seed, then the report's scalars."""
         frame = read_frame(alone)
         assert frame.columns[:4] == ["protocol.rounds", "parties.count", "trial", "seed"]
@@ -25,14 +25,14 @@ class TestResults:
         assert (frame["cost.messages"] == frame["forecast.messages"]).all()
         assert frame["transcript"].n_unique() == len(frame) == 24
 
-    def test_wall_seconds_are_in_a_file_of_their_own(self, alone: Path) -> None:
+    def test_wall_seconds_are_in_a_separate_file(self, alone: Path) -> None:
         """It has the same rows; no journal and no draft are left."""
         timing = read_frame(alone.with_name("out.timing.parquet"))
         assert len(timing) == 24
         assert (timing["cell_seconds"] > timing["seconds"]).all()
         assert names_in(alone.parent) == {"out.parquet", "out.timing.parquet"}
 
-    def test_each_row_is_the_run_with_its_seed(self, alone: Path) -> None:
+    def test_each_row_equals_the_run_with_its_seed(self, alone: Path) -> None:
         """A single cell can be repeated by `veilring run`."""
         row = read_frame(alone).row(5, named=True)
         settings = [f"{key}={row[key]}" for key in GRID]
@@ -41,8 +41,8 @@ class TestResults:
         report = json.loads(CliRunner().invoke(app, [*command, *arguments]).stdout)
         assert report["transcript"] == row["transcript"]
 
-    def test_what_only_some_cells_have_is_null_in_others(self, tmp_path: Path) -> None:
-        """Columns of numbers and words hold words; leakage is there where it was estimated."""
+    def test_values_of_only_some_cells_are_null_in_others(self, tmp_path: Path) -> None:
+        """Columns of numbers and words keep words; leakage is present if estimated."""
         grid = parse_grid(["run.leakage_trials=0,20", 'protocol.rounds=1,"auto"'])
         plan = Plan("wine", grid, overrides=("data.queries=5", "parties.count=3"))
         frame = read_frame(
@@ -53,7 +53,7 @@ class TestResults:
         assert exposure == [False, False, True, True]
 
     def test_the_simulated_clock_gives_simulated_seconds(self, tmp_path: Path) -> None:
-        """They are the same each time, and so they are results."""
+        """They are reproducible, so they are results."""
         plan = Plan("wine", {"parties.count": (3,)}, 1, SMALL, runtime="simulated")
         first, second = (
             run_sweep(plan, tmp_path / f"{n}.parquet", engine=IN_PROCESS).files.results
