@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from veilring.testing.auditing.audits import Subject
 
 EXIT_CONTRADICTED: Final = 1
-_WORKERS: Final = 2  # the longest of the checks takes about half of the time
 
 
 def audit_command(
@@ -86,7 +85,7 @@ def audit_command(
             quick=quick,
             parties=EXAMPLE_PARTIES if parties is None else parties,
             seed=seed,
-            workers=_WORKERS if workers is None else workers,
+            workers=workers,
             progress=progress,
         )
     if out is not None:

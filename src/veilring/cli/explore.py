@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilring.cli.options import ProtocolName, Settings, protocol_settings
+from veilring.cli.options import ProtocolName, Settings, Workers, protocol_settings
 
 if TYPE_CHECKING:
     from veilring.scenarios import Scenario
@@ -63,7 +63,7 @@ def explore_command(
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
+    workers: Workers = None,
     overrides: Settings = None,
 ) -> None:
     """Run protocols under random faults, seed after seed, and look for wrong results and hangs.
@@ -79,7 +79,7 @@ def explore_command(
 
     For example:
 
-        veilring explore --seeds 20000 --workers 2
+        veilring explore --seeds 20000
 
         veilring explore --seed 1234
 

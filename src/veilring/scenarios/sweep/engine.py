@@ -134,24 +134,27 @@ def each_done(
 
 
 def in_order(
-    function: Callable[[_Item], _Result], items: Sequence[_Item], processes: int
+    function: Callable[[_Item], _Result], items: Sequence[_Item], processes: int | None = None
 ) -> Iterator[_Result]:
     """Yield the result of a function for each item, in order, from processes of this machine.
 
     Args:
         function: A function at the top level of a module, where every process finds it.
         items: The arguments, one call each.
-        processes: The number of processes, at least 1; one is this process.
+        processes: The maximum number of processes, at least 1; one is this process. By default
+            one per core.
     """
     calls = [joblib.delayed(function)(item) for item in items]
-    yield from _on_this_machine(processes, "generator")(calls)
+    yield from _on_this_machine(_processes(processes, len(items)), "generator")(calls)
+
+
+def _processes(workers: int | None, items: int) -> int:
+    return max(1, min(joblib.cpu_count() if workers is None else workers, items))
 
 
 @contextmanager
 def _local(engine: Engine, items: int) -> Iterator[_Parallel]:
-    workers = joblib.cpu_count() if engine.workers is None else engine.workers
-    processes = max(1, min(workers, items))
-    yield _on_this_machine(processes, "generator_unordered")
+    yield _on_this_machine(_processes(engine.workers, items), "generator_unordered")
 
 
 @contextmanager
@@ -159,7 +162,7 @@ def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
     require_extra("distributed")
     from veilring.scenarios.sweep import dask_backend
 
-    local_workers = min(engine.workers or joblib.cpu_count(), items)
+    local_workers = _processes(engine.workers, items)
     with dask_backend.connect(engine.dask_address, local_workers) as backend:
         yield _parallel("generator_unordered", backend=backend, n_jobs=-1)
 

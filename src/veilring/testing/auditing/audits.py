@@ -34,7 +34,7 @@ def audit(
     quick: bool = False,
     parties: int = EXAMPLE_PARTIES,
     seed: int = 0,
-    workers: int = 1,
+    workers: int | None = 1,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Audit:
     """Run all audits of a system or of a role, and return a verdict for each of its claims.
@@ -47,7 +47,8 @@ def audit(
         quick: Whether to run less: about 20 s on two idle cores.
         parties: The number of parties that hold rows, for a system.
         seed: The seed of all runs.
-        workers: The number of processes that share the checks; 1 is this process.
+        workers: The number of processes that share the checks; 1 is this process, and None is one
+            per core.
         progress: Called with the task, the number of finished checks and the number of checks.
 
     Returns:
@@ -120,11 +121,11 @@ def _checks_of_role(subject: RoleClaims, effort: Effort, seed: int) -> list[Chec
 
 def _run(
     checks: Sequence[Check],
-    workers: int,
+    workers: int | None,
     progress: Callable[[str, int, int], object] | None,
 ) -> list[Claim]:
     found: Iterable[list[Claim]] = map(_checked, checks)
-    if workers > 1:
+    if workers != 1:
         from veilring.scenarios.sweep import engine  # noqa: PLC0415  (for many workers only)
 
         found = engine.in_order(_checked, checks, workers)

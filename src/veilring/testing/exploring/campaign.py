@@ -109,7 +109,7 @@ def explore(
     seeds: int | Iterable[int] = SEEDS,
     public: Mapping[str, object] | Public | None = None,
     least: int = 2,
-    workers: int = 1,
+    workers: int | None = 1,
 ) -> Campaign:
     """Explore your own role: play it in many worlds with faults, and judge each run.
 
@@ -124,7 +124,8 @@ def explore(
         public: Public arguments of the role, or a function that returns them, given the parties
             that take part and a generator.
         least: The smallest number of parties that the role needs after others were lost.
-        workers: The number of processes that share the work; 1 is this process.
+        workers: The number of processes that share the work; 1 is this process, and None is one
+            per core.
 
     Raises:
         InputError: If there are fewer parties than `least`.
@@ -143,7 +144,7 @@ def explore_subject(
     subject: Subject,
     seeds: Iterable[int],
     *,
-    workers: int = 1,
+    workers: int | None = 1,
     progress: Callable[[Campaign], None] | None = None,
 ) -> Campaign:
     """Explore seeds; the result does not depend on the number of workers.
@@ -151,7 +152,8 @@ def explore_subject(
     Args:
         subject: The subject to explore.
         seeds: The seeds.
-        workers: The number of processes that share the work; 1 is this process.
+        workers: The number of processes that share the work; 1 is this process, and None is one
+            per core.
         progress: A function that is called with the progress.
     """
     worlds = partial(draw_world, parties=subject.parties)
@@ -181,8 +183,10 @@ def _chunks(seeds: list[int]) -> Iterator[list[int]]:
         yield seeds[first : first + _SEEDS_AT_ONCE]
 
 
-def _results(subject: Subject, chunks: list[list[int]], workers: int) -> Iterable[list[Explored]]:
-    if workers == 1:
+def _results(
+    subject: Subject, chunks: list[list[int]], workers: int | None
+) -> Iterable[list[Explored]]:
+    if workers == 1 or len(chunks) == 1:
         return (_explore_chunk(subject, chunk) for chunk in chunks)
     from veilring.scenarios.sweep import engine  # noqa: PLC0415  (for many workers only)
 
