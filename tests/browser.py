@@ -1,4 +1,4 @@
-"""Chromium without a window, driven through its pipe for debuggers: real keys, sizes, colours."""
+"""Chromium in headless mode, driven through its debugging pipe: real keys, sizes and colours."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The outcome of requests as seen by everyone but the server, on neighbouring tables.
+"""The outcome of requests as seen by all parties but the server, on neighbouring tables.
 
 A property test of a server that holds rows plays the real server twice, on neighbouring tables:
 
@@ -96,7 +96,7 @@ class World:
 
 
 class Repeating(Streams):
-    """Streams that draw the same names of sessions each time, and so the same rings.
+    """Streams that repeat the same session names, and therefore the same rings.
 
     To be put in the place of the streams of a server that opens sessions of its own.
     """
@@ -163,7 +163,7 @@ def _rows(kinds: list[tuple[list[float], int]], features: int) -> Rows:
 
 
 class _Watched(MemoryNetwork):
-    """A network that notes each frame that is sent."""
+    """A network that records each sent frame."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(names)
@@ -172,7 +172,7 @@ class _Watched(MemoryNetwork):
 
 
 class _Noting(MemoryEndpoint):
-    """An endpoint of a watched network."""
+    """An endpoint of a recording network."""
 
     def __init__(self, name: str, network: _Watched) -> None:
         super().__init__(name, network)

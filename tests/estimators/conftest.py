@@ -1,4 +1,4 @@
-"""Tests fit with seeds and without ranges; what `fit` warns of then has tests of its own."""
+"""Tests fit with seeds and without ranges; separate tests cover the warnings of `fit`."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let warnings of leaks pass, in this folder alone."""
+    """Ignore warnings of leaks, in this folder only."""
     for item in items:
         if _HERE in item.path.parents:
             ignored = "ignore::veilring.estimators.PrivacyLeakWarning"

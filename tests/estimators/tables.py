@@ -49,14 +49,14 @@ def three_classes(rows: int, seed: int = 1) -> Table:
 
 
 def scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rows as parties hold them: in the unit square."""
+    """Return rows as parties hold them, in the unit cube."""
     low, high = RANGES
     unit: NDArray[np.float64] = (np.clip(rows, low, high) - low) / (high - low)
     return unit
 
 
 def measured(cost: Cost) -> Forecast:
-    """Return what a run did cost in the form of a forecast."""
+    """Return the cost of a run in the form of a forecast."""
     return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
 
 

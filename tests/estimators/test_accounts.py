@@ -1,4 +1,4 @@
-"""What is said to be spent is what was: whatever is copied, set, refused or fitted again."""
+"""Reported spending equals actual spending, for copied, changed, refused and repeated fits."""
 
 import copy
 import pickle
@@ -57,12 +57,12 @@ Copying = Callable[[Any], Any]
 
 
 def pickled(model: Any) -> Any:
-    """Return what a process with its own memory would have."""
+    """Return a copy as it would be in another process."""
     return pickle.loads(pickle.dumps(model))
 
 
 def coins(session: Asked, *batches: NDArray[np.float64]) -> bytes:
-    """Return what the last of some batches is answered with, in a copy of a session."""
+    """Return the answers to the last of several batches, in a copy of a session."""
     drawn: list[bytes] = []
 
     def answer(queries: NDArray[np.float64], rng: np.random.Generator) -> Answered:
@@ -75,8 +75,8 @@ def coins(session: Asked, *batches: NDArray[np.float64]) -> bytes:
     return drawn[-1]
 
 
-def test_coins_follow_from_all_that_was_asked() -> None:
-    """Equal histories give equal coins; another batch, one before it or another key do not."""
+def test_coins_depend_on_the_whole_history() -> None:
+    """Equal histories give equal coins; another batch, an earlier batch or another key does not."""
     session = Asked(b"k" * 32)
     histories = [(QUERIES,), (OTHERS,), (OTHERS, QUERIES), (QUERIES, OTHERS), (QUERIES[:1],)]
     drawn = [coins(session, *history) for history in histories]
@@ -92,7 +92,7 @@ def test_copies_never_answer_other_questions_with_equal_coins(
     copying: Copying,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Copies of a model without a seed agree on one batch and draw afresh for every other batch."""
+    """Copies of a model without a seed agree on one batch and draw fresh noise for all others."""
     keys: list[bytes] = []
 
     def noted(key: bytes) -> np.random.Generator:
@@ -135,8 +135,8 @@ def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:
 @pytest.mark.parametrize(
     "estimator", [*ESTIMATORS, TreeWalkClassifier(neighbours=99, k=1)], ids=str
 )
-def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:
-    """What is set afterwards changes no label, no cost and nothing of what was spent."""
+def test_parameters_apply_when_a_model_is_fitted(estimator: Any) -> None:
+    """Parameters set later change no label, no cost and no spending."""
     model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     model.predict(QUERIES)
     reference = pickled(model)
@@ -155,7 +155,7 @@ def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:
 )
 @pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
 def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:
-    """An ε of noise that somebody could draw again is none, `fit` warns, and the note says why."""
+    """An ε of reproducible noise does not hold; `fit` warns, and the note gives the reason."""
     free = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
     free.predict(QUERIES)
     assert SEED_SAID not in free.privacy_.note
@@ -176,7 +176,7 @@ def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:
 @each
 @pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
 def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) -> None:
-    """One row moves them all; `fit` warns, and says what to do. Public rows may give ranges."""
+    """One row can change all ranges; `fit` warns and suggests public ranges or rows."""
     model = clone(estimator)
     if named(estimator) == "TreeWalkClassifier":
         assert model.fit(ROWS, LABELS).privacy_.epsilon is not None
@@ -198,14 +198,14 @@ def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) 
     "estimator", [LDPNaiveBayes(np.inf), LDPGaussianNaiveBayes(np.inf)], ids=named
 )
 @pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
-def test_where_nothing_is_promised_nothing_is_warned_of(estimator: Any) -> None:
-    """Without noise the ε is infinite, with a seed and ranges of the rows as well."""
+def test_without_a_promise_there_is_no_warning(estimator: Any) -> None:
+    """Without noise the ε is infinite, for any seed and any ranges."""
     model = clone(estimator).set_params(random_state=1).fit(ROWS, LABELS)
     assert model.privacy_.epsilon == np.inf
 
 
 def wrongly_set() -> list[tuple[Any, str, object]]:
-    """Return each parameter of each estimator with a text that it cannot be."""
+    """Return each parameter of each estimator with an invalid text."""
     optional = {"random_state": "1"}
     found = list[tuple[Any, str, object]]()
     for estimator in ESTIMATORS:
@@ -222,7 +222,7 @@ def wrongly_set() -> list[tuple[Any, str, object]]:
     wrongly_set(),
     ids=lambda each: each if isinstance(each, str) else named(each),
 )
-def test_a_text_is_no_parameter(estimator: Any, name: str, value: object) -> None:
-    """A number in quotes, or a word that names nothing, ends the fit as a mistake of the caller."""
+def test_an_invalid_text_is_refused(estimator: Any, name: str, value: object) -> None:
+    """A quoted number, or an unknown word, ends the fit as a mistake of the caller."""
     with pytest.raises(InputError, match=r"is '?(1|9|drunk)'?; allowed"):
         clone(estimator).set_params(**{name: value}).fit(ROWS, LABELS)

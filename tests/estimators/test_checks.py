@@ -1,4 +1,4 @@
-"""scikit-learn's own checks, on each estimator and each of its ways that differ."""
+"""scikit-learn's own checks, on each estimator and each of its variants."""
 
 import math
 from typing import Any
@@ -43,7 +43,7 @@ _skipping = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarni
 
 @_skipping
 @parametrize_with_checks(ESTIMATORS[:1])  # type: ignore[untyped-decorator]  # scikit-learn has no types
-def test_scikit_learns_checks_pass_for_the_first(estimator: Any, check: Any) -> None:
+def test_scikit_learns_checks_pass_for_the_first_estimator(estimator: Any, check: Any) -> None:
     """Each check that scikit-learn has for a classifier passes for one of them."""
     check(estimator)
 
@@ -52,5 +52,5 @@ def test_scikit_learns_checks_pass_for_the_first(estimator: Any, check: Any) -> 
 @_skipping
 @parametrize_with_checks([*ESTIMATORS[1:], *WAYS])  # type: ignore[untyped-decorator]  # likewise
 def test_scikit_learns_checks_pass(estimator: Any, check: Any) -> None:
-    """Each check that scikit-learn has for a classifier passes for all others."""
+    """Each of scikit-learn's checks for classifiers passes for all others."""
     check(estimator)

@@ -1,4 +1,4 @@
-"""Both naive Bayes estimators: that clients are really played, and what that costs."""
+"""Both naive Bayes estimators: simulated clients, and their cost."""
 
 import asyncio
 import math
@@ -48,7 +48,7 @@ def blobs() -> Blobs:
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=words)
 def test_equal_seeds_give_equal_models(estimator: LDPNaiveBayes, blobs: Blobs) -> None:
-    """A seed fixes every report; without one, clients draw from the operating system's."""
+    """A seed determines every report; without one, clients use the system's randomness."""
     first, again = (clone(estimator).set_params(random_state=3).fit(*blobs) for _ in range(2))
     for one, other in zip(first.tally_.sums, again.tally_.sums, strict=True):
         assert (one == other).all()
@@ -58,7 +58,7 @@ def test_equal_seeds_give_equal_models(estimator: LDPNaiveBayes, blobs: Blobs) -
 
 
 def test_fit_plays_the_clients_of_the_survey(blobs: Blobs) -> None:
-    """The tally is that of the very answers that clients with this randomness give."""
+    """The tally equals that of clients with the same randomness."""
     rows, labels = blobs
     model = LDPNaiveBayes(1.0, oracle="olh", random_state=5).fit(rows, labels)
     numbers = np.searchsorted(model.classes_, labels)
@@ -71,7 +71,7 @@ def test_fit_plays_the_clients_of_the_survey(blobs: Blobs) -> None:
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_epsilon_is_the_exact_one(name: str, blobs: Blobs) -> None:
-    """With any oracle it is at most what was asked for, and above 0."""
+    """With any oracle it is at most the requested ε, and above 0."""
     rows, labels = blobs[0][:500], blobs[1][:500]
     for model in (
         LDPNaiveBayes(0.9, oracle=name, random_state=1),
@@ -83,8 +83,8 @@ def test_epsilon_is_the_exact_one(name: str, blobs: Blobs) -> None:
         assert model.tally_.clients == 500
 
 
-def test_auto_takes_the_best_oracle_for_each_domain(blobs: Blobs) -> None:
-    """As a survey does by default: the model is that of the oracle which is recommended."""
+def test_auto_uses_the_best_oracle_for_each_domain(blobs: Blobs) -> None:
+    """As in a survey by default, the model is that of the recommended oracle."""
     rows, labels = blobs[0][:500], blobs[1][:500]
     for bins in (2, 100):
         auto = LDPNaiveBayes(1.0, oracle="auto", bins=bins, random_state=1).fit(rows, labels)
@@ -94,8 +94,8 @@ def test_auto_takes_the_best_oracle_for_each_domain(blobs: Blobs) -> None:
     LDPGaussianNaiveBayes(1.0, oracle="auto", random_state=1).fit(rows, labels)
 
 
-def test_without_noise_they_are_scikit_learns(blobs: Blobs) -> None:
-    """Binned rows go as into CategoricalNB, scaled ones as into GaussianNB, to the last label."""
+def test_without_noise_they_equal_scikit_learns(blobs: Blobs) -> None:
+    """Labels equal those of CategoricalNB on binned rows and of GaussianNB on scaled rows."""
     rows, labels = blobs
     ranges = (rows.min(axis=0), rows.max(axis=0))
     discrete = LDPNaiveBayes(math.inf, bins=6, ranges=ranges, smoothing=1.0).fit(rows, labels)
@@ -111,7 +111,7 @@ def test_without_noise_they_are_scikit_learns(blobs: Blobs) -> None:
 
 
 def test_numbered_values_need_no_bins() -> None:
-    """With domains given, rows are values from 0, and others are refused."""
+    """With given domains, rows are values from 0, and other values are refused."""
     rng = seeded("numbered")
     rows, labels = rng.integers(0, 3, (300, 2)), rng.integers(0, 2, 300)
     model = LDPNaiveBayes(1.0, domains=(3, 3), random_state=1).fit(rows, labels)
@@ -134,7 +134,7 @@ def test_they_work_in_pipelines_and_searches(blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 21.0, math.nan])
-def test_an_epsilon_that_is_none_is_refused(epsilon: float, blobs: Blobs) -> None:
+def test_an_invalid_epsilon_is_refused(epsilon: float, blobs: Blobs) -> None:
     """An invalid ε is refused, and so is an unknown oracle or approach."""
     rows, labels = blobs[0][:50], blobs[1][:50]
     for estimator in (LDPNaiveBayes(epsilon), LDPGaussianNaiveBayes(epsilon)):
@@ -145,10 +145,8 @@ def test_an_epsilon_that_is_none_is_refused(epsilon: float, blobs: Blobs) -> Non
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS[::2], ids=words)
-def test_a_collection_costs_what_it_costs_on_a_network(
-    estimator: LDPNaiveBayes, blobs: Blobs
-) -> None:
-    """With each client a party of its own, to the byte, for the questions that they drew."""
+def test_a_collection_costs_as_much_as_on_a_network(estimator: LDPNaiveBayes, blobs: Blobs) -> None:
+    """The costs are equal to the byte if each client is a party, for the drawn questions."""
     rows, labels = blobs[0][:30], blobs[1][:30]
     model = clone(estimator).fit(rows, labels)
     numbers = np.searchsorted(model.classes_, labels)
@@ -168,7 +166,7 @@ def test_a_collection_costs_what_it_costs_on_a_network(
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=words)
 def test_a_promise_is_the_exact_epsilon_of_a_report(estimator: LDPNaiveBayes, blobs: Blobs) -> None:
-    """Predicting spends nothing, and without noise nothing is promised."""
+    """Predicting spends nothing, and without noise there is no promise."""
     model = clone(estimator).fit(*blobs)
     before = model.deployment_privacy_
     model.predict(blobs[0][:10])

@@ -1,4 +1,4 @@
-"""Noisy votes in the ring: labels of the rows within reach, costs, and what is left of ε."""
+"""Noisy votes in the ring: labels by rows within the radius, costs, and the remaining ε."""
 
 import asyncio
 from typing import Any, Literal
@@ -22,12 +22,12 @@ MUCH = 1e4  # so little noise that nobody's labels differ
 
 
 def wider(rows: Any) -> Any:
-    """Return rows with more features than a grid takes."""
+    """Return rows with more features than a grid supports."""
     return np.hstack([rows, np.zeros((len(rows), 5))])
 
 
-def test_with_little_noise_the_rows_within_reach_decide() -> None:
-    """However rows are dealt, the label is what most rows within the radius have."""
+def test_with_little_noise_the_rows_within_the_radius_decide() -> None:
+    """For any partition, the label is the majority of the rows within the radius."""
     model = NoisyVotesClassifier(
         5, MUCH, radius=0.2, partition="by-label", ranges=RANGES, random_state=2
     )
@@ -50,10 +50,10 @@ def test_with_little_noise_the_rows_within_reach_decide() -> None:
     ],
     ids=["shares", "ring", "grid", "annuli"],
 )
-def test_a_batch_costs_and_says_what_real_parties_do(
+def test_a_batch_costs_and_returns_the_same_as_real_parties(
     model: NoisyVotesClassifier, width: int
 ) -> None:
-    """Labels, messages, bytes and rounds are those of parties with the same rows."""
+    """Labels, messages, bytes and rounds equal those of parties with the same rows."""
     rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
     fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(rows, LABELS)
     labels, numbers = fitted.predict(queries), np.searchsorted(fitted.classes_, LABELS)
@@ -80,10 +80,10 @@ def test_a_batch_costs_and_says_what_real_parties_do(
 
 @pytest.mark.parametrize("tolerated", [0, 1, 3])
 @pytest.mark.parametrize("name", ["shares", "ring"])
-def test_what_is_left_of_epsilon_is_the_familys_account(
+def test_the_remaining_epsilon_is_the_familys_account(
     tolerated: int, name: Literal["shares", "ring"]
 ) -> None:
-    """Each batch once, against the largest coalition that is tolerated or else a single party."""
+    """Each batch counts once, against the largest tolerated coalition or a single party."""
     model = NoisyVotesClassifier(
         6, 1.5, radius=0.2, tolerated=tolerated, sum=name, ranges=RANGES, random_state=1
     ).fit(ROWS, LABELS)
@@ -105,7 +105,7 @@ def test_what_is_left_of_epsilon_is_the_familys_account(
 
 @pytest.mark.parametrize("width", [2, 7])
 def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) -> None:
-    """About k rows vote for what rows within a radius do: nothing goes unpaid."""
+    """About k rows vote as rows within a radius do, and every release is charged."""
     rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
     model = NoisyVotesClassifier(6, 1.5, k=10, ranges=RANGES, random_state=1).fit(rows, LABELS)
     model.predict(queries)
@@ -119,10 +119,10 @@ def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) ->
 
 @pytest.mark.parametrize("name", ["shares", "ring"])
 @pytest.mark.parametrize("width", [2, 7])
-def test_what_is_left_about_k_is_the_same_wherever_rows_are(
+def test_the_epsilon_about_k_does_not_depend_on_rows(
     name: Literal["shares", "ring"], width: int
 ) -> None:
-    """The ε claimed for the k nearest rows is the worst case's, whether or not rows overlap."""
+    """The claimed ε for the k nearest rows is the worst case, for overlapping rows or not."""
     queries = QUERIES if width == 2 else wider(QUERIES)
     spent, found = [], []
     for rows in (ROWS, np.zeros_like(ROWS)):
@@ -144,15 +144,15 @@ def test_what_is_left_about_k_is_the_same_wherever_rows_are(
 
 
 @pytest.mark.parametrize(("tolerated", "most"), [(0, "no two"), (1, "no two"), (3, "at most 3")])
-def test_the_promise_is_to_everybody(tolerated: int, most: str) -> None:
-    """Outsiders see labels and totals, too; how many parties pool what they know is limited."""
+def test_the_promise_holds_against_everyone(tolerated: int, most: str) -> None:
+    """Outsiders see labels and totals, too; only the size of a coalition is limited."""
     said = NoisyVotesClassifier(tolerated=tolerated).fit(ROWS, LABELS).privacy_
     assert said.against == "anyone who sees labels and totals, including the other parties"
     assert f"{most} of them collude" in said.threat_model
 
 
-def test_a_batch_about_k_is_refused_before_anything_is_told_of_it() -> None:
-    """If its vote might find too little noise, no rows are counted first, and nothing is spent."""
+def test_a_batch_about_k_is_refused_before_any_release() -> None:
+    """If its vote might have too little noise, no rows are counted and nothing is spent."""
     model = NoisyVotesClassifier(4, 0.01, k=20, ranges=RANGES).fit(np.zeros_like(ROWS), LABELS)
     many = np.random.default_rng(1).uniform(*RANGES, (400, 2))
     with pytest.raises(InputError, match="there are 400 queries"):
@@ -179,14 +179,14 @@ def test_a_batch_about_k_is_refused_before_anything_is_told_of_it() -> None:
     ],
     ids=str,
 )
-def test_what_no_parties_can_do_is_refused(wrong: dict[str, object]) -> None:
-    """A parameter that the protocol does not take ends the fit."""
+def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
+    """A parameter that the protocol does not support ends the fit."""
     with pytest.raises(InputError):
         NoisyVotesClassifier().set_params(**wrong).fit(ROWS, LABELS)
 
 
 def test_a_batch_that_is_too_large_spends_nothing() -> None:
-    """It is refused before anything is drawn."""
+    """It is refused before any draw."""
     model = NoisyVotesClassifier(ranges=RANGES).fit(ROWS, LABELS)
     with pytest.raises(InputError, match="4097 queries"):
         model.predict(np.zeros((4097, 2)))

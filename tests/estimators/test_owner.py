@@ -1,4 +1,4 @@
-"""The data owner's estimators: its own answers, costs and charges."""
+"""The data owner's estimators: labels, costs and charges of the deployed owner."""
 
 import asyncio
 from typing import Any
@@ -38,7 +38,7 @@ each = pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{named(model
 
 
 def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> LabelRequest:
-    """Return what an analyst sends."""
+    """Return an analyst's request."""
     if isinstance(model, OwnerKNNClassifier):
         k = public_k(model.k, queries.shape[1], len(ROWS))
         return ask_nearest(scaled(queries), k, epsilon)
@@ -46,15 +46,15 @@ def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> L
 
 
 def held() -> Rows:
-    """Return what the owner holds."""
+    """Return the owner's rows."""
     return Rows(scaled(ROWS), np.unique(LABELS, return_inverse=True)[1])
 
 
 @each
-def test_a_batch_costs_and_says_what_a_real_owner_does(
+def test_a_batch_costs_and_returns_the_same_as_a_real_owner(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the same randomness labels, messages, bytes and rounds are those of both roles."""
+    """With the same randomness, labels, messages, bytes and rounds equal those of both roles."""
     session = Streams(3).token("session", 0).hex()
     rng = Streams(3).generator("party", "party-1", "session", session)
     monkeypatch.setattr(COINS, lambda *_: rng)
@@ -74,8 +74,8 @@ def test_a_batch_costs_and_says_what_a_real_owner_does(
 
 
 @each
-def test_what_was_spent_is_what_the_owners_ledger_says(model: Model) -> None:
-    """Each batch is charged once, also if it is asked again, and batches add up."""
+def test_spending_equals_the_owners_ledger(model: Model) -> None:
+    """Each batch is charged once, even if repeated, and batches add up."""
     fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     assert fitted.deployment_privacy_.epsilon == 0.0
     with open_ledger(None, Budgets(total=10.0)) as ledger:
@@ -89,8 +89,8 @@ def test_what_was_spent_is_what_the_owners_ledger_says(model: Model) -> None:
     assert (fitted.deployment_privacy_.measure, fitted.privacy_.delta) == ("pure ε-DP", 0.0)
 
 
-def test_the_papers_mode_is_the_papers_solution() -> None:
-    """Shares by components and Laplace noise; and the number of rows is public, which it says."""
+def test_the_papers_mode_is_its_solution() -> None:
+    """Components and Laplace noise are the paper's; the public number of rows is reported."""
     model = OwnerRadiusClassifier(mode="paper", ranges=RANGES).fit(ROWS, LABELS)
     assert model.rules_.within(1.0) == RNParameters.paper(1.0, 3)
     nearest = OwnerKNNClassifier(mode="paper", ranges=RANGES).fit(ROWS, LABELS)
@@ -114,14 +114,14 @@ WRONG: list[tuple[Model, str]] = [
 
 
 @pytest.mark.parametrize(("model", "field"), WRONG, ids=repr)
-def test_what_no_owner_answers_is_refused(model: Model, field: str) -> None:
+def test_invalid_parameters_are_refused(model: Model, field: str) -> None:
     """A parameter against an owner's rules ends the fit with its name."""
     with pytest.raises(InputError, match=field):
         clone(model).fit(ROWS, LABELS)
 
 
 def test_a_batch_against_the_rules_spends_nothing() -> None:
-    """One that is too large is refused before anything is drawn."""
+    """A batch that is too large is refused before any draw."""
     model = OwnerRadiusClassifier(ranges=RANGES).fit(ROWS, LABELS)
     with pytest.raises(InputError, match="4097 queries"):
         model.predict(np.zeros((4097, 2)))

@@ -1,4 +1,4 @@
-"""The prediction server's estimator: a real server's labels and costs, and what streams spend."""
+"""The prediction server's estimator: the deployed server's labels, costs and spending."""
 
 import asyncio
 from typing import Any, Literal
@@ -26,23 +26,23 @@ QUERIES, TRUTH = three_classes(40, seed=2)
 
 
 def directed(rows: NDArray[np.float64], centre: float = 0.0) -> NDArray[np.float32]:
-    """Return rows as a server takes them, from a centre in the middle of the ranges or beside."""
+    """Return rows as directions, from a centre in the middle of the ranges or beside it."""
     return quantise((np.clip(rows, *RANGES) - centre) / 4)
 
 
 @pytest.mark.parametrize(("delta", "rows"), [(0.9, 50), (0.0011, 50), (0.006, 200)])
-def test_a_delta_that_may_reveal_rows_is_warned_of(delta: float, rows: int) -> None:
-    """Above 0.001, or one in the number of rows, a fit shows a warning that says why."""
+def test_a_delta_that_may_reveal_rows_gives_a_warning(delta: float, rows: int) -> None:
+    """Above 0.001, or one over the number of rows, a fit warns with the reason."""
     model = IndKNNClassifier(1.0, delta=delta, ranges=RANGES)
     with pytest.warns(PrivacyLeakWarning, match="probability with which a row may be revealed"):
         model.fit(ROWS[:rows], LABELS[:rows])
 
 
 @pytest.mark.parametrize("centre", [None, 0.5])
-def test_a_stream_costs_and_says_what_a_real_server_does(
+def test_a_stream_costs_and_returns_the_same_as_a_real_server(
     centre: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the same randomness labels, messages, bytes and rounds are those of both roles."""
+    """With the same randomness, labels, messages, bytes and rounds equal those of both roles."""
     session = Streams(3).token("session", 0).hex()
     rng = Streams(3).generator("party", "server", "session", session)
     monkeypatch.setattr(COINS, lambda *_: rng)
@@ -68,8 +68,8 @@ def test_a_stream_costs_and_says_what_a_real_server_does(
 
 
 @pytest.mark.parametrize("accountant", ["gdp", "rdp"])
-def test_streams_add_up_by_the_records_budgets(accountant: Literal["gdp", "rdp"]) -> None:
-    """A batch that the stream has room for is free; a new stream is another budget a record."""
+def test_streams_add_up_in_the_records_budgets(accountant: Literal["gdp", "rdp"]) -> None:
+    """A batch within the stream is free; a new stream costs each record another budget."""
     model = IndKNNClassifier(
         1.0, 1e-5, queries=50, accountant=accountant, ranges=RANGES, random_state=1
     ).fit(ROWS, LABELS)
@@ -87,8 +87,8 @@ def test_streams_add_up_by_the_records_budgets(accountant: Literal["gdp", "rdp"]
         assert model.privacy_.unit == f"{streams} streams"
 
 
-def test_a_stream_is_as_long_as_its_batch_unless_declared() -> None:
-    """Each batch begins one then, but for what a shortest stream has room for."""
+def test_a_stream_is_as_long_as_its_batch_by_default() -> None:
+    """Each batch then begins a stream, unless the shortest stream has room for it."""
     model = IndKNNClassifier(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     model.predict(QUERIES[:1])
     once = model.deployment_privacy_.epsilon
@@ -100,7 +100,7 @@ def test_a_stream_is_as_long_as_its_batch_unless_declared() -> None:
 
 
 def test_a_batch_longer_than_the_stream_is_refused() -> None:
-    """The stream was declared, and nothing is spent on what it has no room for."""
+    """The stream was declared, and a longer batch is refused at no cost."""
     model = IndKNNClassifier(queries=10, ranges=RANGES).fit(ROWS, LABELS)
     with pytest.raises(InputError, match="40 queries at once"):
         model.predict(QUERIES)
@@ -108,7 +108,7 @@ def test_a_batch_longer_than_the_stream_is_refused() -> None:
 
 
 def test_a_stream_that_does_not_begin_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If records cannot be given a budget, the stream that was open goes on as it was."""
+    """If records cannot get a budget, the open stream continues unchanged."""
     model = IndKNNClassifier(ranges=RANGES, queries=30, random_state=1).fit(ROWS, LABELS)
     model.predict(QUERIES[:20])
     before = model.privacy_
@@ -122,7 +122,7 @@ def test_a_stream_that_does_not_begin_is_not_counted(monkeypatch: pytest.MonkeyP
 
 
 def test_directions_depend_on_no_other_row() -> None:
-    """With public ranges each row's direction is its own, and one at the centre has one too."""
+    """With public ranges each row's direction depends on that row only, even at the centre."""
     model = IndKNNClassifier(ranges=RANGES, random_state=1)
     model.fit(np.vstack([ROWS, np.zeros((1, 2))]), np.append(LABELS, "ash"))
     whole = model._setup.records.directions  # noqa: SLF001  (what a server would hold)
@@ -133,8 +133,8 @@ def test_directions_depend_on_no_other_row() -> None:
     np.testing.assert_array_equal(again, whole[:50])
 
 
-def test_noise_that_is_small_gives_the_right_labels() -> None:
-    """With much to spend three classes in three directions are told apart."""
+def test_small_noise_gives_the_right_labels() -> None:
+    """With a large budget, three classes in three directions are distinguished."""
     model = IndKNNClassifier(50.0, tau=0.9, ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     assert model.score(QUERIES, TRUTH) > 0.9
 
@@ -144,7 +144,7 @@ def test_noise_that_is_small_gives_the_right_labels() -> None:
     [{"queries": 3}, {"tau": 0.0}, {"kernel": "box"}, {"delta": 0.0}, {"epsilon": 1e12}],
     ids=str,
 )
-def test_what_no_server_does_is_refused(wrong: dict[str, object]) -> None:
+def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
     """A parameter against a server's rules ends the fit with its name."""
     (name,) = wrong
     with pytest.raises(InputError, match=name):

@@ -22,10 +22,10 @@ QUERIES, _ = three_classes(60, seed=2)
 
 @pytest.mark.parametrize("k", [1, 5, 150])
 @pytest.mark.parametrize("partition", ["iid", "dirichlet", "by-label"])
-def test_labels_are_those_of_a_pooled_knn(
+def test_labels_equal_a_pooled_knn(
     k: int, partition: Literal["iid", "dirichlet", "by-label"]
 ) -> None:
-    """However rows are dealt, labels are those of our pooled kNN and of scikit-learn's."""
+    """For any partition, labels equal those of the pooled kNN and of scikit-learn's."""
     model = RankSearchClassifier(5, k, partition=partition, ranges=RANGES, random_state=4)
     labels = model.fit(ROWS, LABELS).predict(QUERIES)
     numbers = np.searchsorted(model.classes_, LABELS)
@@ -46,8 +46,10 @@ def test_labels_are_those_of_a_pooled_knn(
     ids=str,
 )
 @pytest.mark.parametrize("digits", [0, 9], ids=["tied", "apart"])
-def test_a_batch_costs_and_says_what_real_parties_do(ways: dict[str, str], digits: int) -> None:
-    """Labels, messages, bytes and rounds are those of parties with the same rows."""
+def test_a_batch_costs_and_returns_the_same_as_real_parties(
+    ways: dict[str, str], digits: int
+) -> None:
+    """Labels, messages, bytes and rounds equal those of parties with the same rows."""
     model = RankSearchClassifier(5, 3, ranges=RANGES, random_state=4).set_params(**ways)
     rows, queries = (np.round(features, digits) for features in (ROWS, QUERIES))
     labels = model.fit(rows, LABELS).predict(queries)
@@ -68,8 +70,8 @@ def test_a_batch_costs_and_says_what_real_parties_do(ways: dict[str, str], digit
     asyncio.run(main())
 
 
-def test_more_queries_than_a_batch_are_asked_in_several() -> None:
-    """Labels stay the same, and each batch has a set-up of its own."""
+def test_queries_beyond_a_batch_are_asked_in_several() -> None:
+    """Labels stay the same, and each batch has its own set-up."""
     whole = RankSearchClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
     parts = RankSearchClassifier(3, ranges=RANGES, random_state=4, batch=20).fit(ROWS, LABELS)
     np.testing.assert_array_equal(whole.predict(QUERIES), parts.predict(QUERIES))
@@ -77,7 +79,7 @@ def test_more_queries_than_a_batch_are_asked_in_several() -> None:
 
 
 def test_no_epsilon_is_claimed() -> None:
-    """Totals are exact, however often they are asked for."""
+    """Totals are exact for any number of requests."""
     model = RankSearchClassifier(3, ranges=RANGES).fit(ROWS, LABELS)
     before = model.privacy_
     model.predict(QUERIES)
@@ -98,7 +100,7 @@ def test_a_system_becomes_the_same_classifier() -> None:
     [{"parties": 2}, {"k": 0}, {"arity": 1}, {"sum": "ring"}, {"weights": "heavy"}],
     ids=str,
 )
-def test_a_parameter_that_is_not_allowed_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_parameter_is_refused(wrong: dict[str, object]) -> None:
     """It ends the fit with its name."""
     with pytest.raises(InputError, match=next(iter(wrong))):
         RankSearchClassifier().set_params(**wrong).fit(ROWS, LABELS)

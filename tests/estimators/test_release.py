@@ -1,4 +1,4 @@
-"""Releases: one sum in `fit`, then any number of labels, and a model that can be kept."""
+"""Releases: one sum in `fit`, then any number of labels, and a model file."""
 
 import asyncio
 from pathlib import Path
@@ -21,8 +21,8 @@ QUERIES, TRUTH = three_classes(400, seed=2)
 
 @pytest.mark.parametrize("adding", ["all-to-all", "star"])
 @pytest.mark.parametrize("statistic", ["means", "lda", "grid"])
-def test_it_costs_what_real_parties_send(statistic: Any, adding: Any) -> None:
-    """Messages, bytes and rounds are those of parties with the same rows."""
+def test_it_costs_the_same_as_real_parties(statistic: Any, adding: Any) -> None:
+    """Messages, bytes and rounds equal those of parties with the same rows."""
     model: Any = ReleasedClassifier(4, statistic=statistic, sum=adding, ranges=RANGES)
     fitted = model.set_params(random_state=1).fit(ROWS, LABELS)
     numbers = np.searchsorted(fitted.classes_, LABELS)
@@ -50,8 +50,8 @@ def test_predicting_is_free() -> None:
     assert before.guarantee.startswith("ε = 1.5")
 
 
-def test_a_release_that_is_pure_says_so() -> None:
-    """Counts need no δ, although one was allowed."""
+def test_a_pure_release_is_reported_as_pure() -> None:
+    """Counts need no δ, even if one was allowed."""
     for statistic, measure in (("grid", "pure ε-DP"), ("means", "approximate DP")):
         model = ReleasedClassifier(statistic=statistic, ranges=RANGES).fit(ROWS, LABELS)
         assert model.privacy_.measure == model.model_.promise.measure == measure
@@ -60,10 +60,10 @@ def test_a_release_that_is_pure_says_so() -> None:
 
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("statistic", ["means", "lda", "counts", "grid", "trees"])
-def test_its_model_is_a_file_that_labels_alike(
+def test_its_model_is_a_file_with_equal_labels(
     statistic: Any, trusted: bool, tmp_path: Path
 ) -> None:
-    """Also where a range has no width; the classes are their names, and the promise its own."""
+    """This holds for ranges of zero width; the file has class names and the guarantee."""
     wide = np.c_[ROWS, np.ones(len(ROWS))] if statistic != "grid" else ROWS
     ranges = ([-4.0, -4.0, 1.0][: wide.shape[1]], [4.0, 4.0, 1.0][: wide.shape[1]])
     model = ReleasedClassifier(
@@ -82,15 +82,15 @@ def test_its_model_is_a_file_that_labels_alike(
 @pytest.mark.parametrize(
     ("given", "why"), [({}, "ranges"), ({"ranges": RANGES, "random_state": 1}, "seed")]
 )
-def test_a_model_that_reveals_more_says_so_in_its_file(given: Any, why: str) -> None:
-    """Ranges of the rows and a seed leave no ε."""
+def test_a_model_that_reveals_more_states_it_in_its_file(given: Any, why: str) -> None:
+    """With ranges of the rows and a seed, the file claims no ε."""
     promise = ReleasedClassifier(**given).fit(ROWS, LABELS).model_.promise
     assert promise.epsilon is None
     assert why in promise.measure
 
 
-def test_probabilities_are_there_where_scores_are_some() -> None:
-    """Class means have none; the others sum to 1, and the greatest is that of the label."""
+def test_probabilities_exist_only_for_probabilistic_scores() -> None:
+    """Class means have none; the others sum to 1, and the label has the greatest."""
     means = ReleasedClassifier(statistic="means", ranges=RANGES).fit(ROWS, LABELS)
     assert not hasattr(means, "predict_proba")
     model = ReleasedClassifier(statistic="lda", ranges=RANGES).fit(ROWS, LABELS)
@@ -99,7 +99,7 @@ def test_probabilities_are_there_where_scores_are_some() -> None:
     np.testing.assert_array_equal(model.classes_[found.argmax(axis=1)], model.predict(QUERIES))
 
 
-def test_columns_of_a_frame_are_those_of_the_model() -> None:
+def test_columns_of_a_frame_become_those_of_the_model() -> None:
     """Otherwise they are numbered."""
     fitted = ReleasedClassifier(ranges=RANGES).fit(ROWS, LABELS)
     assert [each.name for each in fitted.model_.schema.features] == ["x0", "x1"]
@@ -120,14 +120,14 @@ def test_columns_of_a_frame_are_those_of_the_model() -> None:
     ],
     ids=str,
 )
-def test_what_no_parties_can_release_is_refused(wrong: dict[str, object]) -> None:
-    """A parameter that does not go with the others ends the fit."""
+def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
+    """A parameter that is incompatible with the others ends the fit."""
     with pytest.raises(InputError):
         ReleasedClassifier().set_params(**wrong).fit(ROWS, LABELS)
 
 
 def test_it_is_the_classifier_of_its_system() -> None:
-    """`as_classifier` gives it, with all parameters of the system."""
+    """`as_classifier` returns it with all parameters of the system."""
     model = as_classifier(
         vr.Release(epsilon=3.0, statistic="grid"), parties=5, ranges=RANGES, random_state=1
     )

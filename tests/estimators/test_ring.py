@@ -22,12 +22,12 @@ QUERIES, _ = three_classes(60, seed=2)
 @pytest.mark.parametrize("k", [1, 5, 150])
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("partition", ["iid", "dirichlet", "by-label"])
-def test_labels_are_those_of_a_pooled_knn(
+def test_labels_equal_a_pooled_knn(
     k: int,
     weights: Literal["uniform", "distance"],
     partition: Literal["iid", "dirichlet", "by-label"],
 ) -> None:
-    """However rows are dealt, labels are those of our pooled kNN and of scikit-learn's."""
+    """For any partition, labels equal those of the pooled kNN and of scikit-learn's."""
     model = PrivateKNNClassifier(
         5, k, weights=weights, partition=partition, ranges=RANGES, random_state=4
     ).fit(ROWS, LABELS)
@@ -41,10 +41,10 @@ def test_labels_are_those_of_a_pooled_knn(
 
 
 @pytest.mark.parametrize("name", ["ring", "cycles", "shares", "masks"])
-def test_a_batch_costs_and_says_what_a_real_ring_does(
+def test_a_batch_costs_and_returns_the_same_as_a_real_ring(
     name: Literal["ring", "cycles", "shares", "masks"],
 ) -> None:
-    """Labels, messages, bytes and rounds are those of parties with the same rows."""
+    """Labels, messages, bytes and rounds equal those of parties with the same rows."""
     cycles = 2 if name == "cycles" else 1
     model = PrivateKNNClassifier(5, 3, sum=name, cycles=cycles, ranges=RANGES, random_state=4)
     labels = model.fit(ROWS, LABELS).predict(QUERIES)
@@ -65,7 +65,7 @@ def test_a_batch_costs_and_says_what_a_real_ring_does(
     asyncio.run(main())
 
 
-def test_what_does_not_fit_a_message_is_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_beyond_a_message_are_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels stay the same, and each batch costs a ring."""
     model = PrivateKNNClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
     whole, cost = model.predict(QUERIES), model.cost_
@@ -91,7 +91,7 @@ def test_no_epsilon_is_claimed() -> None:
     [{"parties": 2}, {"k": 0}, {"error": 0.0}, {"partition": "alphabet"}, {"weights": "heavy"}],
     ids=str,
 )
-def test_what_no_ring_can_do_is_refused(wrong: dict[str, object]) -> None:
-    """A parameter that the protocol does not take ends the fit with its name."""
+def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
+    """A parameter that the protocol does not support ends the fit with its name."""
     with pytest.raises(InputError):
         PrivateKNNClassifier().set_params(**wrong).fit(ROWS, LABELS)

@@ -89,8 +89,8 @@ def test_they_are_scored_searched_and_piped(
 
 
 @each
-def test_a_seed_fixes_all_that_is_drawn(estimator: Any) -> None:
-    """Equal seeds give equal labels, and a batch asked before its own, also after a pickle."""
+def test_a_seed_determines_all_draws(estimator: Any) -> None:
+    """Equal seeds give equal labels, and a repeated batch its labels, even after a pickle."""
     fitted = [clone(estimator).set_params(random_state=7).fit(ROWS, LABELS) for _ in range(2)]
     first, second = (one.predict(QUERIES) for one in fitted)
     np.testing.assert_array_equal(first, second)
@@ -103,7 +103,7 @@ def test_a_seed_fixes_all_that_is_drawn(estimator: Any) -> None:
 
 
 @each
-def test_a_copy_tells_the_same_of_the_same_batch(estimator: Any) -> None:
+def test_a_copy_answers_the_same_batch_identically(estimator: Any) -> None:
     """A pickled model keeps its key, so that a copy answers the same batch identically."""
     fitted = clone(estimator).fit(ROWS, LABELS)
     again = pickle.loads(pickle.dumps(fitted))
@@ -112,7 +112,7 @@ def test_a_copy_tells_the_same_of_the_same_batch(estimator: Any) -> None:
 
 @pytest.mark.parametrize(("estimator", "given"), NUMPYS, ids=str)
 def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object]) -> None:
-    """NumPy's numbers do what Python's do, down to the messages that are measured."""
+    """NumPy's numbers behave like Python's, including in measured messages."""
     model = clone(estimator).set_params(ranges=RANGES, **given).fit(ROWS, LABELS)
     model.predict(QUERIES)
     assert model.cost_.traffic.bytes > 0
@@ -120,7 +120,7 @@ def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object])
 
 
 @each
-def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:
+def test_cost_and_privacy_need_a_prediction(estimator: Any) -> None:
     """Cost and privacy exist only after a prediction, and never for a model that was not fitted."""
     model = clone(estimator).set_params(ranges=RANGES)
     for name in ("cost_", "privacy_"):
@@ -132,15 +132,15 @@ def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:
     assert model.cost_.rounds > 0
 
 
-def test_a_batch_has_no_cost_before_there_is_one() -> None:
-    """A model that was fitted and asked nothing says so."""
+def test_a_model_without_a_batch_has_no_cost() -> None:
+    """A fitted model that has answered no batch reports so."""
     model = PrivateKNNClassifier().fit(ROWS, LABELS)
     with pytest.raises(AttributeError, match="only after a batch"):
         _ = model.cost_
 
 
 @each
-def test_where_ranges_come_from_is_said(estimator: Any) -> None:
+def test_the_origin_of_ranges_is_reported(estimator: Any) -> None:
     """The report shows whether ranges are public or were computed from private rows."""
     taken = clone(estimator).fit(ROWS, LABELS)
     is_public = named(estimator) == "TreeWalkClassifier"
@@ -157,8 +157,8 @@ def test_where_ranges_come_from_is_said(estimator: Any) -> None:
 
 
 @each
-def test_what_is_outside_the_ranges_is_moved_to_their_ends(estimator: Any) -> None:
-    """Rows and queries far outside count as ones at the end, and one bound serves all features."""
+def test_values_outside_the_ranges_are_clipped(estimator: Any) -> None:
+    """Rows and queries far outside count as values at the end, and one bound suits all features."""
     wide = clone(estimator).set_params(ranges=(-1.0, 1.0), random_state=3)
     narrow = clone(estimator).set_params(ranges=((-1.0, -1.0), (1.0, 1.0)), random_state=3)
     wide.fit(ROWS, LABELS)
@@ -168,8 +168,8 @@ def test_what_is_outside_the_ranges_is_moved_to_their_ends(estimator: Any) -> No
 
 
 @each
-def test_ranges_that_are_none_are_refused(estimator: Any) -> None:
-    """Ranges upside down, or of other features, end the fit."""
+def test_invalid_ranges_are_refused(estimator: Any) -> None:
+    """Ranges in reverse order, or for other features, end the fit."""
     for ranges in ((1.0, -1.0), ((0.0,) * 3, (1.0,) * 3), (0.0, np.inf)):
         with pytest.raises(InputError):
             clone(estimator).set_params(ranges=ranges).fit(ROWS, LABELS)
@@ -185,8 +185,8 @@ CENTRAL = [
 
 
 @pytest.mark.parametrize("estimator", CENTRAL, ids=named)
-def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:
-    """With public ranges, rules, parameters, costs and promises are the same without a row."""
+def test_only_labels_depend_on_a_row(estimator: Any) -> None:
+    """With public ranges, rules, parameters, costs and guarantees are equal without a row."""
     told = []
     for rows in (ROWS, ROWS[:-1]):
         model = clone(estimator).set_params(ranges=RANGES, random_state=1)
@@ -206,19 +206,19 @@ def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:
     ],
 )
 def test_ranges_are_lows_and_highs(ranges: Any, found: str) -> None:
-    """A pair for each column is refused, and what ranges look like is told."""
+    """A pair for each column is refused, with the expected form in the error."""
     with pytest.raises(InputError, match=f"{found}.*two entries, the lows and the highs"):
         OwnerRadiusClassifier(ranges=ranges).fit(ROWS, LABELS)
 
 
-def test_no_more_neighbours_than_rows_vote() -> None:
-    """Where nobody hides how many rows there are, k is at most that many."""
+def test_at_most_all_rows_vote() -> None:
+    """If the number of rows is public, k is at most that number."""
     assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).parameters_.k == len(ROWS)
     with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; .*n_samples = {len(ROWS)}"):
         PrivateKNNClassifier(k=len(ROWS) + 1).fit(ROWS, LABELS)
 
 
-def test_a_rank_search_for_more_rows_than_there_are_takes_all() -> None:
-    """The parties find out how many rows they have; the labels are those of all rows."""
+def test_a_rank_search_for_more_rows_than_exist_uses_all() -> None:
+    """The parties learn the number of their rows, and the labels are those of all rows."""
     few, many = (RankSearchClassifier(k=len(ROWS) + more).fit(ROWS, LABELS) for more in (0, 9))
     np.testing.assert_array_equal(few.predict(QUERIES), many.predict(QUERIES))

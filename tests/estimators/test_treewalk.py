@@ -50,7 +50,7 @@ def fitted(model: TreeWalkClassifier, **changed: object) -> Any:
 
 
 def clients_rng() -> np.random.Generator:
-    """Return the randomness of the client in a cluster with seed 3."""
+    """Return the client's randomness in a cluster with seed 3."""
     session = Streams(3).token("session", 0).hex()
     return Streams(3).generator("party", "party-0", "session", session)
 
@@ -66,7 +66,7 @@ def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Dista
 
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
-def test_walks_cost_and_find_what_real_ones_do(
+def test_walks_match_real_ones_in_cost_and_result(
     model: TreeWalkClassifier, variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With equal randomness, walks have the places, messages, bytes and rounds of both roles."""
@@ -88,7 +88,7 @@ def test_walks_cost_and_find_what_real_ones_do(
 
 
 @pytest.mark.parametrize("splits", [0, 3])
-def test_responses_cost_and_find_what_real_ones_do(
+def test_responses_match_real_ones_in_cost_and_result(
     splits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With equal randomness, responses have the places and cost of both roles."""
@@ -114,7 +114,7 @@ def test_responses_cost_and_find_what_real_ones_do(
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
 def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant: Variant) -> None:
-    """A query spends at most its epsilon by the family's accounting, whatever was asked before."""
+    """By the family's account, a query spends at most its epsilon, for any earlier queries."""
     client = fitted(model, random_state=1)
     before = client.deployment_privacy_
     client.predict(QUERIES)
@@ -150,7 +150,7 @@ def test_a_response_spends_its_epsilon_and_no_more() -> None:
 @pytest.mark.parametrize(
     "model", [TreeWalkClassifier(1e-3, "comparison"), TreeWalkClassifier(1e-3)]
 )
-def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClassifier) -> None:
+def test_a_repeated_query_gets_its_first_answer(model: TreeWalkClassifier) -> None:
     """Within a batch and across batches, a repeated query gets its first answer."""
     client = fitted(model, k=1, random_state=1)
     many = client.predict(np.repeat(QUERIES, 20, axis=0)).reshape(12, 20)
@@ -160,7 +160,7 @@ def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClas
 
 
 @pytest.mark.parametrize("utility", ["comparison", "response"])
-def test_only_what_is_new_is_asked_and_costs(utility: Literal["comparison", "response"]) -> None:
+def test_only_new_queries_are_sent_and_cost(utility: Literal["comparison", "response"]) -> None:
     """A session asks each new query once; the first one also transfers the splits above buckets."""
     client = fitted(TreeWalkClassifier(6.0, utility, splits=0))
 
@@ -187,7 +187,7 @@ def test_without_much_noise_the_nearest_places_vote() -> None:
     assert model.deployment_privacy_.epsilon == 0.0
 
 
-def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_beyond_a_session_are_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each session has its own rounds; the splits above buckets are sent once."""
     walking = fitted(TreeWalkClassifier(6.0, "comparison"))
     responding, once = (fitted(TreeWalkClassifier(6.0, splits=0)) for _ in range(2))
@@ -218,7 +218,7 @@ def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.Mon
     ],
     ids=str,
 )
-def test_what_no_tree_can_do_is_refused(wrong: dict[str, object]) -> None:
-    """A parameter that does not fit the tree ends the fit."""
+def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
+    """A parameter that does not suit the tree ends the fit."""
     with pytest.raises(InputError):
         TreeWalkClassifier().set_params(**wrong).fit(ROWS, LABELS)

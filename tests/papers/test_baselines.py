@@ -1,4 +1,4 @@
-"""The baselines: their sensitivities, their accounts, and that they classify."""
+"""The baselines: their sensitivities, their accounts and their accuracy."""
 
 import math
 from itertools import product
@@ -40,7 +40,7 @@ DELTA = 1e-5
 
 
 def _rdp_epsilon(noise: float, rate: float, count: int) -> float:
-    """Return the ε of Google's library for the given number of subsampled Gaussian releases."""
+    """Return dp-accounting's ε for the given number of subsampled Gaussian releases."""
     accountant = RdpAccountant(orders=tuple(map(int, SAMPLED_ORDERS)))
     event = PoissonSampledDpEvent(rate, GaussianDpEvent(noise))
     accountant.compose(SelfComposedDpEvent(event, count))
@@ -49,14 +49,14 @@ def _rdp_epsilon(noise: float, rate: float, count: int) -> float:
 
 @pytest.mark.parametrize("epsilon", [2.0])
 def test_private_knn_is_calibrated_for_a_sensitivity_of_root_two(epsilon: float) -> None:
-    """At its noise, √2 of sensitivity and all queries, dp-accounting finds the target."""
+    """At its noise, with sensitivity √2 and all queries, dp-accounting gives the target."""
     parameters = SampledKNN.calibrate(4, 100, 0.05, queries=1000, epsilon=epsilon, delta=DELTA)
     assert _rdp_epsilon(parameters.sigma / math.sqrt(2), 0.05, 1000) == pytest.approx(epsilon, 1e-6)
     assert parameters.account(1000).epsilon(DELTA) <= epsilon
 
 
-def test_one_row_moves_one_vote_and_no_subset_more() -> None:
-    """Over all small samples, ties included, the counts move by √2 at most, and do so."""
+def test_one_row_moves_one_vote_of_a_neighbour() -> None:
+    """Over all small samples with ties, counts move by at most √2, and some do."""
     parameters, moved = SampledKNN(3, 2, 0.5, 1.0), set()
     for labels in product(range(3), repeat=4):
         for cosines in product((0.1, 0.5), repeat=4):
@@ -71,7 +71,7 @@ def test_one_row_moves_one_vote_and_no_subset_more() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5])
 def test_noisy_sgd_is_calibrated(epsilon: float) -> None:
-    """At its noise dp-accounting finds the target by Rényi orders, and less by convolution."""
+    """At its noise dp-accounting gives the target by Rényi orders, and less by convolution."""
     parameters = NoisySGD(4, 200, 0.05, 200).calibrate(epsilon, DELTA)
     assert _rdp_epsilon(parameters.sigma, 0.05, 200) == pytest.approx(epsilon, 1e-6)
     every = RenyiDP.subsampled_gaussian(parameters.sigma, 0.05).repeat(200)  # all orders up to 256
@@ -83,8 +83,8 @@ def test_noisy_sgd_is_calibrated(epsilon: float) -> None:
 
 
 @given(st.integers(0, 2**32), st.floats(0.01, 3))
-def test_a_row_moves_the_gradient_by_the_clip_at_most(seed: int, clip: float) -> None:
-    """The sum with a row and without it differ by no more than `clip` in L2."""
+def test_a_row_moves_the_gradient_by_at_most_the_clip(seed: int, clip: float) -> None:
+    """The sums with and without the row differ by at most `clip` in L2."""
     rng = np.random.default_rng(seed)
     unit, labels = rng.standard_normal((6, 5)), rng.integers(0, 3, 6)
     weights = 10 * rng.standard_normal((3, 5))
@@ -94,7 +94,7 @@ def test_a_row_moves_the_gradient_by_the_clip_at_most(seed: int, clip: float) ->
 
 
 def test_the_gradient_is_that_of_the_cross_entropy() -> None:
-    """Unclipped it agrees with finite differences; an empty sample has none."""
+    """Unclipped it agrees with finite differences; an empty sample gives 0."""
     rng = np.random.default_rng(1)
     unit, labels, weights = rng.standard_normal((9, 4)), rng.integers(0, 3, 9), np.ones((3, 4))
 
@@ -113,7 +113,7 @@ def test_the_gradient_is_that_of_the_cross_entropy() -> None:
 
 
 def test_class_means_are_one_gaussian_release() -> None:
-    """A row moves one sum by its length; at the noise dp-accounting finds the target."""
+    """A row moves one sum by its length; at the noise dp-accounting gives the target."""
     rows = clustered(50, 7, 3, np.random.default_rng(2))
     assert (lengths(rows.features) <= LENGTH_MAX).all()
     parameters = ClassMeans.calibrate(3, 1.0, DELTA)
@@ -124,8 +124,8 @@ def test_class_means_are_one_gaussian_release() -> None:
     assert parameters.account().epsilon(DELTA) <= 1.0
 
 
-def test_class_means_are_the_sums_with_noise_of_the_stated_size() -> None:
-    """Without a row the release is noise alone, of length 1; with little noise it is the mean."""
+def test_class_means_have_noise_of_the_stated_size() -> None:
+    """Without rows the release is pure noise of length 1; with little noise it is the mean."""
     rng = np.random.default_rng(3)
     rows = clustered(300, 20, 3, rng)
     almost = release_sums(ClassMeans(3, 1e-6), rows.features, rows.labels, rng)
@@ -136,8 +136,8 @@ def test_class_means_are_the_sums_with_noise_of_the_stated_size() -> None:
     np.testing.assert_allclose(np.linalg.norm(nobody, axis=1), 1.0)
 
 
-def test_all_rivals_learn_what_is_easy() -> None:
-    """On well separated classes, with moderate noise, each is right on nine of ten queries."""
+def test_all_baselines_learn_an_easy_problem() -> None:
+    """On well separated classes with moderate noise, each labels nine of ten queries correctly."""
     rng = np.random.default_rng(4)
     table = clustered(2200, 30, 3, rng)
     rows, labels = table.features[:2000], table.labels[:2000]
@@ -153,8 +153,8 @@ def test_all_rivals_learn_what_is_easy() -> None:
     assert all((each == truth).mean() > 0.9 for each in answers)
 
 
-def test_rivals_multiply_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However queries are cut, labels are the same, and no product is larger than a block."""
+def test_baselines_multiply_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels do not depend on the blocks, and no product is larger than a block."""
     rng = np.random.default_rng(31)
     rows, labels = clustered(200, 12, 3, rng)[:2]
     queries, knn = clustered(50, 12, 3, rng).features, SampledKNN(3, 10, 0.5, 1.0)
@@ -180,7 +180,7 @@ def test_rivals_multiply_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_vote_without_privacy_is_its_formula() -> None:
-    """It is the sum of cosines that reach τ, and the nearest row where none does."""
+    """It is the sum of cosines above τ, or the nearest row if none is above."""
     rng = np.random.default_rng(5)
     rows, queries = clustered(80, 6, 4, rng), clustered(40, 6, 4, rng).features
     found = kernel_vote(rows.features, rows.labels, queries, Kernel("cosine", 0.9), 4)
@@ -208,7 +208,7 @@ def test_the_vote_without_privacy_is_its_formula() -> None:
         lambda: ClassMeans(2, math.inf),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(make: "type[object]") -> None:
-    """Each is in its range, or an error names it."""
+def test_invalid_parameters_are_refused(make: "type[object]") -> None:
+    """Each parameter is in its range, or an error names it."""
     with pytest.raises(InputError):
         make()

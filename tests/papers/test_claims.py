@@ -1,4 +1,4 @@
-"""Claims are decided by intervals over splits, and quantities are what they say."""
+"""Claims are decided by intervals over splits of correctly computed quantities."""
 
 import numpy as np
 import pytest
@@ -31,17 +31,17 @@ X = (1.0, 2.0, 4.0)
 
 
 def _measured(**curves: NDArray[np.float64]) -> Measured:
-    """Return curves of a measure `y` by their series."""
+    """Return the curves of a measure `y` by series."""
     return Measured("table", X, {CurveKey("y", name): curve for name, curve in curves.items()})
 
 
 def _noisy(means: tuple[float, ...], splits: int = 50, spread: float = 0.01) -> NDArray[np.float64]:
-    """Return splits about the means."""
+    """Return splits around the means."""
     return np.random.default_rng(1).normal(means, spread, (splits, len(means)))
 
 
 def _judge(side: str, *means: float, spread: float = 0.01) -> Judgement:
-    """Judge a claim that all means are above or below 0."""
+    """Decide a claim that all means are above or below 0."""
     curve = _noisy(means, spread=spread)
 
     def take(_: Measured) -> Evidence:
@@ -83,7 +83,7 @@ def test_a_claim_is_about_every_point(
     ],
 )
 def test_a_claim_about_a_table_is_tested_on_it_alone(data: str, outcome: str) -> None:
-    """On others it is said which table the claim is about, and how to test it."""
+    """For other tables the report names the claim's table and the way to test it."""
     curve = _noisy((0.1,))
     claim = above("it is so", "it", 0.0, lambda _: Evidence(("",), curve), ("Mushroom", "Chess"))
     verdict = judge_claim(claim, Measured(data, (1.0,), {CurveKey("a", ""): curve}))
@@ -93,20 +93,20 @@ def test_a_claim_about_a_table_is_tested_on_it_alone(data: str, outcome: str) ->
     assert about == (outcome == "is not tested")
 
 
-def test_few_noisy_splits_settle_nothing() -> None:
-    """A small mean in large noise neither holds nor fails."""
+def test_few_noisy_splits_decide_nothing() -> None:
+    """A small mean with large noise neither holds nor fails."""
     assert _judge("above", 0.001, spread=1.0).outcome == "is inconclusive"
 
 
-def test_without_any_spread_the_bound_itself_does_not_hold() -> None:
-    """What is equal in all splits is compared as it is, and the bound is not above itself."""
+def test_without_spread_the_bound_itself_does_not_hold() -> None:
+    """Values equal in all splits are compared exactly, and the bound is not above itself."""
     assert _judge("above", 0.0, spread=0.0).outcome == "does not hold"
     assert _judge("below", 0.0, spread=0.0).outcome == "does not hold"
     assert _judge("above", 1e-9, spread=0.0).outcome == "holds"
 
 
-def test_intervals_are_students_and_hold_together() -> None:
-    """Each is that of a t-test, and with m of them each leaves out 5 % / m."""
+def test_intervals_are_students_and_joint() -> None:
+    """Each is that of a t-test, and each of m intervals misses with probability 5 % / m."""
     values = _noisy((0.3, 0.5), splits=12)
     for simultaneous, confidence in ((False, 0.95), (True, 0.975)):
         for place, each in enumerate(mean_intervals(values, simultaneous=simultaneous)):
@@ -116,7 +116,7 @@ def test_intervals_are_students_and_hold_together() -> None:
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    """Of 2,000 pairs of intervals 95 % hold together, or more, as Bonferroni is (alarm 1e-6)."""
+    """Of 2,000 pairs of intervals at least 95 % hold jointly, as Bonferroni's do (alarm 1e-6)."""
     rng, covered = np.random.default_rng(2), 0
     for _ in range(2000):
         each = mean_intervals(rng.normal(0.0, 1.0, (10, 2)))
@@ -125,13 +125,13 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 
 def test_one_split_is_refused() -> None:
-    """It has no standard error."""
+    """One split has no standard error."""
     with pytest.raises(InputError, match="splits is 1"):
         mean_intervals(np.ones((1, 1)))
 
 
 def test_a_ratio_is_that_of_the_means_with_the_error_of_the_delta_method() -> None:
-    """Its mean is the ratio of means, and its error is that which a bootstrap finds."""
+    """The mean is the ratio of means, and the error agrees with a bootstrap."""
     rng = np.random.default_rng(3)
     other = rng.normal(0.8, 0.05, (400, 3))
     one = other * [0.9, 1.0, 1.1] + rng.normal(0.0, 0.01, (400, 3))
@@ -144,8 +144,8 @@ def test_a_ratio_is_that_of_the_means_with_the_error_of_the_delta_method() -> No
     np.testing.assert_allclose(error, resampled.std(axis=0), rtol=0.15)  # its own error is 1.6 %
 
 
-def test_slopes_are_those_of_least_squares() -> None:
-    """Split by split, against NumPy's polynomial fit."""
+def test_slopes_are_least_squares_fits() -> None:
+    """Slopes agree with NumPy's polynomial fit, split by split."""
     curve = _noisy((0.5, 0.4, 0.1), splits=5)
     taken = slopes("y")(_measured(a=curve, b=2 * curve))
     assert taken.labels == ("a", "b")
@@ -153,8 +153,8 @@ def test_slopes_are_those_of_least_squares() -> None:
     np.testing.assert_allclose(taken.values, np.column_stack([fitted, 2 * fitted]))
 
 
-def test_points_are_taken_where_they_are_said_to_be() -> None:
-    """The last point, the last up to a limit, the first ones, and the way from first to last."""
+def test_points_are_selected_as_stated() -> None:
+    """These are the last point, the last up to a limit, the first ones, and differences."""
     curves = _measured(a=np.array([[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]), b=np.zeros((2, 3)))
     assert heights("y", at=LAST)(curves).values.tolist() == [[4.0, 0.0], [9.0, 0.0]]
     assert changes("y")(curves).values.tolist() == [[3.0, 0.0], [8.0, 0.0]]
@@ -166,7 +166,7 @@ def test_points_are_taken_where_they_are_said_to_be() -> None:
 
 
 def test_the_best_point_is_chosen_on_other_splits() -> None:
-    """Even splits are measured where odd ones are best, and odd ones where even ones are."""
+    """Even splits are measured at the best point of odd ones, and vice versa."""
     even, odd = [5.0, 1.0, 0.5], [2.0, 7.0, 0.25]
     taken = falls_from_best("y", "a")(_measured(a=np.array([even, odd, even])))
     assert taken.values.tolist() == [[0.5], [1.75], [0.5]]

@@ -1,4 +1,4 @@
-"""The figures of LDP naive Bayes: what is measured, and that it is measured as it says."""
+"""The figures of LDP naive Bayes: their measures are the stated ones."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def measured(name: str) -> Measured:
     return found
 
 
-def test_there_are_the_papers_three_figures() -> None:
+def test_the_papers_three_figures_exist() -> None:
     """Each has claims that can fail."""
     names = [name for name in FIGURES if name.startswith("ldp/")]
     assert names == [f"ldp/figure-{number}" for number in range(2, 5)]
@@ -75,7 +75,7 @@ def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
 
 
 def test_figure_3_and_4_have_all_features_and_one() -> None:
-    """For each classifier, beside no noise; that of moments is GaussianNB's, but for its floor."""
+    """For each classifier there is a noiseless line; that of moments is GaussianNB with a floor."""
     bins = measured("ldp/figure-3")
     assert [key.series for key in bins.curves] == [
         ALL_FEATURES,
@@ -102,7 +102,7 @@ def test_figure_3_and_4_have_all_features_and_one() -> None:
 
 
 def test_categories_and_numbers_are_numbered() -> None:
-    """A category by its place, a number by its bin, a constant category by 0."""
+    """A category is numbered by its position, a number by its bin, and a constant by 0."""
     features = np.array([[0.0, 1, 0, 0, 0.2], [0.0, 0, 1, 0, 0.9], [0.0, 0, 0, 1, 1.0]])
     table = Table.of(
         "made",
@@ -117,8 +117,8 @@ def test_categories_and_numbers_are_numbered() -> None:
     assert values.domains == (1, 3, 4)
 
 
-def test_evidence_is_taken_where_it_is_claimed() -> None:
-    """Differences and ratios are those of the curves, at the points that are asked for."""
+def test_evidence_is_measured_at_the_claimed_points() -> None:
+    """Differences and ratios are those of the curves at the requested points."""
     one, other = CurveKey("m", "one"), CurveKey("m", "other")
     curves = {one: np.array([[1.0, 2.0], [3.0, 6.0]]), other: np.array([[1.0, 4.0], [1.0, 4.0]])}
     curves[CurveKey("n", "one")] = curves[other]

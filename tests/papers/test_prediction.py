@@ -1,4 +1,4 @@
-"""The figures of private prediction: what is measured is what is said."""
+"""The figures of private prediction: their measures are the stated ones."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, NDArray[np.fl
 
 
 def test_each_figure_and_table_of_the_paper_has_claims_and_a_grid() -> None:
-    """They are known by their names, and their grids ascend, for large tables and small."""
+    """They are found by name, and their grids ascend, for large and small tables."""
     names = [f"prediction/figure-{number}" for number in range(1, 6)]
     tables = [f"prediction/table-{number}" for number in (1, 3, 5)]
     assert [figure.name for figure in PREDICTION_FIGURES] == [*names, *tables]
@@ -55,7 +55,7 @@ def test_each_figure_and_table_of_the_paper_has_claims_and_a_grid() -> None:
 
 
 def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
-    """All rows are dealt once, as directions from the mean of the public queries' directions."""
+    """All rows are partitioned once, as directions from the public queries' mean direction."""
     table = load("digits")
     rng = np.random.default_rng(2)
     order = rng.permutation(len(table))
@@ -73,8 +73,8 @@ def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
         split_for_stream(table.take(np.arange(19)), rng)
 
 
-def test_all_methods_stand_side_by_side() -> None:
-    """Each has a share of right answers for each epsilon."""
+def test_all_methods_are_compared() -> None:
+    """Each has a fraction of right answers at each epsilon."""
     curves = _observe("figure-2", (1.0,))
     names = {GDP, RDP, PRIVATE_KNN, NOISY_SGD, CLASS_MEANS, NO_PRIVACY}
     assert set(curves) == {CurveKey(ACCURACY, name) for name in names}
@@ -98,7 +98,7 @@ def test_measures_are_those_of_the_split() -> None:
 
 @pytest.mark.parametrize("name", ["figure-1", "figure-5"])
 def test_streams_and_tables_have_the_sizes_of_the_axis(name: str) -> None:
-    """All rows are used repeatedly, one for each query, and all methods are measured."""
+    """All rows are reused, one per query, and all methods are measured."""
     curves = _observe(name, (200.0,) if name == "figure-5" else (30.0,))
     assert len(curves) == 6
 
@@ -114,7 +114,7 @@ def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
     assert CurveKey(SECONDS, NOISY_SGD) in curves
 
 
-def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
+def test_the_cost_of_retraining_is_a_claim_that_can_fail() -> None:
     """The claim about retraining is refuted if all its training runs cost no more than one."""
     figure = find_figure("prediction/figure-3")
     for table in map(load, ("iris", "digits")):
@@ -126,8 +126,8 @@ def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
     assert judge_claim(claim, Measured("x", (2.0, 4.0), curves)).outcome == "does not hold"
 
 
-def test_changes_are_ten_trainings_at_most() -> None:
-    """A stream that is no multiple of ten costs no more than one that is."""
+def test_changes_cause_at_most_ten_trainings() -> None:
+    """A stream that is not a multiple of ten costs no more than one that is."""
     epsilons = _observe("table-1", (18.0, 30.0))[CurveKey(COST_EPSILON, SGD_CHANGES)]
     assert 1.0 < epsilons[0] <= epsilons[1]
 
@@ -142,7 +142,7 @@ def test_the_other_figures_are_measured(name: str, x: tuple[float, ...]) -> None
 
 
 def test_the_best_threshold_is_compared_split_by_split() -> None:
-    """Its growth is the difference of the places of the two maxima."""
+    """The growth is the difference of the positions of the two maxima."""
     low = np.array([[0.9, 0.5, 0.1], [0.1, 0.9, 0.5]])
     high = np.array([[0.1, 0.2, 0.9], [0.1, 0.9, 0.5]])
     curves = {CurveKey(ACCURACY, "low"): low, CurveKey(ACCURACY, "high"): high}

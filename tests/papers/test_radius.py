@@ -1,4 +1,4 @@
-"""The figures of the radius family: what is measured is what is said."""
+"""The figures of the radius family: their measures are the stated ones."""
 
 from collections.abc import Mapping
 
@@ -44,7 +44,7 @@ def _measure(number: int, table: str = "iris", splits: int = 2) -> Measured:
 
 
 def test_the_family_has_the_papers_nine_figures() -> None:
-    """Each has claims, and as many splits as the paper took."""
+    """Each has claims, and the paper's number of splits."""
     assert [figure.name for figure in RADIUS_FIGURES] == [
         f"radius/figure-{n}" for n in range(7, 16)
     ]
@@ -66,7 +66,7 @@ def _series(curves: Mapping[CurveKey, NDArray[np.float64]]) -> set[str]:
     ],
 )
 def test_each_figure_has_its_curves(number: int, series: set[str]) -> None:
-    """On a table of 150 rows, with claims that can be judged; accuracies are shares."""
+    """On 150 rows, all claims can be decided, and accuracies are fractions."""
     found = _measure(number)
     assert _series(found.curves) == series
     for claim in find_figure(f"radius/figure-{number}").claims:
@@ -76,14 +76,14 @@ def test_each_figure_has_its_curves(number: int, series: set[str]) -> None:
 
 
 def test_the_proposed_classifier_is_more_accurate_than_the_baseline() -> None:
-    """On wine at epsilon = 2, in the mean over six splits, for each size of a batch."""
+    """On wine at epsilon = 2, its mean over six splits is higher for each batch size."""
     found = _measure(9, "wine", splits=6)
     proposed, baseline = (found.curves[CurveKey(ACCURACY, name)] for name in (PROPOSED, BASELINE))
     assert (proposed.mean(axis=0) > baseline.mean(axis=0)).all()
 
 
-def test_a_split_has_as_many_rows_a_ball_as_it_says() -> None:
-    """On average over the held-out rows; or all rows, if there are fewer."""
+def test_a_split_has_the_stated_number_of_rows_per_ball() -> None:
+    """It holds on average over the held-out rows; or all rows, if there are fewer."""
     table = scale_to_unit(load("iris"))
     dealt = split_for_owner(table, np.random.default_rng(0))
     assert len(dealt.split.held_out) == len(dealt.queries) == 30

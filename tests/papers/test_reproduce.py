@@ -1,4 +1,4 @@
-"""Reproducing a figure: what is written, and that it is what was measured."""
+"""Reproduction of a figure: the files contain the measurements."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ def _measure(name: str, splits: int = 2, table: str = "iris") -> Mapping[CurveKe
 
 
 def test_the_ring_has_the_papers_five_figures() -> None:
-    """They are known by their names, and each has claims."""
+    """They are found by name, and each has claims."""
     of_the_ring = [name for name in FIGURES if name.startswith("ring/")]
     assert of_the_ring == [f"ring/figure-{number}" for number in range(2, 7)]
     assert all(figure.claims for figure in FIGURES.values())
@@ -56,8 +56,8 @@ def test_the_ring_has_the_papers_five_figures() -> None:
         find_figure("ring/figure-1")
 
 
-def test_figure_2_sets_both_classifiers_side_by_side() -> None:
-    """Its ordinary classifier is the pooled one on the very split that the parties are dealt."""
+def test_figure_2_compares_both_classifiers() -> None:
+    """Its ordinary classifier is the pooled one on the same split as the parties."""
     curves = _measure("ring/figure-2")
     table = scale_to_unit(load("iris"))
     for number in range(2):
@@ -72,7 +72,7 @@ def test_figure_2_sets_both_classifiers_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("name", ["ring/figure-3", "ring/figure-4"])
-def test_gaps_are_shares(name: str) -> None:
+def test_gaps_are_fractions(name: str) -> None:
     """Figures 3 and 4 have one curve of absolute differences for each k."""
     curves = _measure(name)
     assert [key.series for key in curves] == ["k = 5", "k = 10", "k = 20"]
@@ -80,8 +80,8 @@ def test_gaps_are_shares(name: str) -> None:
         assert ((curve >= 0) & (curve <= 1)).all()
 
 
-def test_figure_5_ends_where_all_rows_vote() -> None:
-    """With k of all rows no radius is below the farthest distance, so both answer the same."""
+def test_figure_5_ends_with_all_rows_voting() -> None:
+    """If k is the number of rows, both classifiers give the same answer."""
     curves = _measure("ring/figure-5", table="wine")
     private, ordinary = (np.asarray(curves[CurveKey(ACCURACY, s)]) for s in (PRIVATE, ORDINARY))
     assert private[:, -1].tolist() == ordinary[:, -1].tolist()
@@ -89,7 +89,7 @@ def test_figure_5_ends_where_all_rows_vote() -> None:
 
 @pytest.mark.slow
 def test_figure_6_has_three_estimators_for_each_ring() -> None:
-    """Two rounds with P0 = 1 and d = 1/2 expose a message with probability 1/4 at most."""
+    """Two rounds with P0 = 1 and d = 1/2 expose a message with probability at most 1/4."""
     curves = _measure("ring/figure-6")
     assert {key.measure for key in curves} == set(ESTIMATORS)
     exposures = [np.asarray(c) for key, c in curves.items() if key.measure == "exposure"]
@@ -99,7 +99,7 @@ def test_figure_6_has_three_estimators_for_each_ring() -> None:
 
 
 def test_held_out_rows_are_counted() -> None:
-    """The number of queries that grids reckon with is that of a split."""
+    """The number of queries assumed by grids is that of a split."""
     for rows in (4, 5, 6, 7, 150):
         table = load("iris").take(np.arange(rows))
         for share in (0.2, 0.25):
@@ -108,7 +108,7 @@ def test_held_out_rows_are_counted() -> None:
 
 
 def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
-    """Register a figure whose numbers are known: the split's first uniform, and 1."""
+    """Register a figure with known numbers: the split's first uniform, and 1."""
 
     def observe(_: Table, x: Sequence[float], rng: Generator) -> Mapping[CurveKey, Sequence[float]]:
         return {
@@ -133,10 +133,10 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
     return known
 
 
-def test_what_is_written_is_what_was_measured(
+def test_the_files_contain_the_measurements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers of each split, verdicts, and a plot in two formats, for all data sets."""
+    """There are numbers per split, verdicts, and a plot in two formats, for all data sets."""
     name = _known(monkeypatch).name
     told: list[tuple[int, int]] = []
     done = reproduce_figure(
@@ -179,7 +179,7 @@ def test_equal_seeds_give_equal_files(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is there is refused before anything is measured."""
+    """An existing file is refused before the measurement."""
     name = _known(monkeypatch).name
     (tmp_path / "known-figure-1.svg").write_text("mine")
     with pytest.raises(InputError, match=r"without known-figure-1\.svg"):
@@ -187,20 +187,20 @@ def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [path.name for path in tmp_path.iterdir()] == ["known-figure-1.svg"]
 
 
-def test_a_folder_that_cannot_be_made_is_wrong_input(
+def test_a_folder_that_cannot_be_created_is_wrong_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in its place is named."""
+    """The error names a file in its place."""
     name = _known(monkeypatch).name
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match=r"out is .*file; allowed: a folder that can be made"):
         reproduce_figure(name, ["iris"], tmp_path / "file", quick=True)
 
 
-def test_the_command_says_whether_claims_hold(
+def test_the_command_reports_whether_claims_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line for each claim and data set, with the numbers; a claim that fails is no error."""
+    """There is a line per claim and data set with the numbers; a failed claim is not an error."""
     name = _known(monkeypatch).name
     arguments = ["reproduce", name, "--quick", "--data", "iris", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
@@ -210,7 +210,7 @@ def test_the_command_says_whether_claims_hold(
 
 
 def test_an_unknown_figure_is_wrong_input() -> None:
-    """It names those that there are, and none is measured."""
+    """The error lists the known figures, and nothing is measured."""
     result = CliRunner().invoke(app, ["reproduce", "ring/figure-2", "ring/figure-9"])
     assert result.exit_code == 2
     assert "ring/figure-6" in result.stderr

@@ -1,4 +1,4 @@
-"""The figures of the treewalk family: what is measured is what is said."""
+"""The figures of the treewalk family: their measures are the stated ones."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def _measure(number: int, splits: int = 2) -> Measured:
 
 
 def test_the_family_has_the_thesis_figures() -> None:
-    """There are figures 6.2 to 6.31, each with claims, of 8 trees and of one measurement."""
+    """There are figures 6.2 to 6.31, each with claims, of 8 trees from one measurement."""
     assert [figure.name for figure in TREEWALK_FIGURES] == [
         f"treewalk/figure-6.{n}" for n in range(2, 32)
     ]
@@ -51,8 +51,8 @@ def test_the_family_has_the_thesis_figures() -> None:
 
 
 @pytest.mark.parametrize("number", [2, 4, 9, 13, 16, 18, 21, 25, 31])
-def test_all_claims_of_a_figure_can_be_judged(number: int) -> None:
-    """Every series that a claim names is measured; raw shares are at most those of the top 5."""
+def test_all_claims_of_a_figure_can_be_decided(number: int) -> None:
+    """Every series in a claim is measured; raw fractions are at most those of the top 5."""
     measured, figure = _measure(number), find_figure(f"treewalk/figure-6.{number}")
     for curve in measured.curves.values():
         assert curve.shape == (2, len(measured.x))
@@ -65,22 +65,22 @@ def test_all_claims_of_a_figure_can_be_judged(number: int) -> None:
 
 
 def test_figures_share_their_measurement() -> None:
-    """The curves that two figures have in common are the same numbers."""
+    """Two figures have equal numbers in the curves that they share."""
     one, other = _measure(14), _measure(7)
     for series in ("basic", "E8"):
         np.testing.assert_array_equal(one.of(RAW)[series], other.of(RAW)[series])
 
 
-def test_much_epsilon_finds_what_a_search_finds() -> None:
-    """On a line, walks that hardly ever slip find all nearest points, and so do early ones."""
+def test_a_large_epsilon_finds_the_results_of_a_search() -> None:
+    """On a line, walks with almost no noise find all nearest points, even early walks."""
     way = SearchWay("basic", dimensions=1)
     assert by_comparison(POINTS, 3, way, 600.0, "spent").raw == 1.0
     assert by_comparison(POINTS, 3, early(8).at(1), 100.0, "spent").top == 1.0
     assert by_distance(POINTS, 3, way, 1.0).top > 0.9
 
 
-def test_where_all_spend_the_same_a_basic_walk_is_as_it_was() -> None:
-    """A basic walk has the same numbers in both accounts, and a greedy one lower ones."""
+def test_at_equal_spending_a_basic_walk_is_unchanged() -> None:
+    """A basic walk has the same numbers in both accounts, and a greedy one lower numbers."""
     measured = _measure(14)
     one, other = (measured.of(RAW + suffix) for suffix in ("", EQUAL))
     np.testing.assert_array_equal(one["basic"], other["basic"])
@@ -105,7 +105,7 @@ def _csv(folder: Path, *columns: str, rows: int = 300) -> Path:
 
 
 def test_places_keep_their_proportions(tmp_path: Path) -> None:
-    """Distances between degrees are, up to one factor, those of the plane in their middle."""
+    """Distances in degrees equal those of the plane at their middle, up to one factor."""
     path = _csv(tmp_path, "lat", "lon")
     points = load_points(str(path)).draw(2, 1, np.random.default_rng(0))
     degrees = np.loadtxt(path, delimiter=",", skiprows=1)
@@ -117,15 +117,15 @@ def test_places_keep_their_proportions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["uniform:256", "wine", "uniform:x", "nowhere.csv"])
-def test_what_is_no_source_of_points_is_refused(source: str) -> None:
+def test_an_invalid_source_of_points_is_refused(source: str) -> None:
     """Too few points, a table of labelled rows and a missing file are refused by name."""
     with pytest.raises(InputError):
         load_points(source)
 
 
 @pytest.mark.parametrize("row", ["{0},7", "7,{0}", "7,7"])
-def test_a_file_with_a_column_of_one_value_is_refused(tmp_path: Path, row: str) -> None:
-    """Points on one line along an axis, or at one place, are no domain to look for places in."""
+def test_a_file_with_a_constant_column_is_refused(tmp_path: Path, row: str) -> None:
+    """Points on one line along an axis, or at one place, are not a valid domain."""
     path = tmp_path / "places.csv"
     path.write_text("\n".join(["x,y", *map(row.format, range(300))]) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match="more than one value"):
@@ -140,8 +140,8 @@ def test_a_file_of_one_column_has_no_plane(tmp_path: Path) -> None:
         points.draw(2, 1, np.random.default_rng(0))
 
 
-def test_a_file_has_no_more_points_than_it_has(tmp_path: Path) -> None:
-    """A figure that compares numbers of points is refused for a file, before anything is drawn."""
+def test_a_file_has_a_fixed_number_of_points(tmp_path: Path) -> None:
+    """A figure that compares numbers of points is refused for a file, before any draw."""
     path = _csv(tmp_path, "x", "y")
     with pytest.raises(InputError, match="10 times as many"):
         reproduce_figure("treewalk/figure-6.3", [str(path)], tmp_path / "out", quick=True)
@@ -158,7 +158,7 @@ def test_files_are_written_for_points(tmp_path: Path) -> None:
 
 
 def test_drawn_points_are_new_for_each_split() -> None:
-    """Two generators give other points, and the same one the same."""
+    """Different generators give different points, and equal ones equal points."""
     drawn = Points("drawn", 100)
     one, same, other = (drawn.draw(2, 3, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert one.shape == (300, 2)
@@ -166,8 +166,8 @@ def test_drawn_points_are_new_for_each_split() -> None:
     assert (one != other).any()
 
 
-def test_a_map_shows_what_a_server_believes(tmp_path: Path) -> None:
-    """A response leaves two levels of belief, and the cells of the bucket it named share one."""
+def test_a_map_shows_the_servers_posterior(tmp_path: Path) -> None:
+    """A response leaves two levels of probability, and the cells of the named bucket share one."""
     rng = Streams(7).generator("map")
     points = rng.random((300, 2))
     tree = build_tree(points)

@@ -1,4 +1,4 @@
-"""The two rounds in which the paper on private prediction chooses its parameters."""
+"""Parameter selection in two rounds, as in the paper on private prediction."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def _public() -> PublicTable:
 
 
 def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
-    """Of all thresholds none makes a better vote, and no lower one as good a vote."""
+    """No threshold gives a better vote, and no lower threshold an equally good one."""
     public = _public()
 
     def accuracy(tau: float) -> float:
@@ -42,8 +42,8 @@ def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
 
 
 @pytest.mark.parametrize("step", [0.05, 0.2])
-def test_the_second_round_goes_on_while_it_gets_better(step: float) -> None:
-    """It has tried a step beyond the best pair on either side, and each pair as it says."""
+def test_the_second_round_continues_while_it_improves(step: float) -> None:
+    """It has tried one step beyond the best pair on each side, and measured every pair."""
     public = _public()
     found = tune_parameters(
         public, PARAMETERS, Kernel(), np.random.default_rng(2), sigmas=(0.3, 1.0), step=step
@@ -64,7 +64,7 @@ def test_the_second_round_goes_on_while_it_gets_better(step: float) -> None:
     assert again == best.accuracy
 
 
-def test_nothing_is_tuned_on_nothing() -> None:
+def test_tuning_needs_data() -> None:
     """There is at least one row and one query."""
     public = _public()
     with pytest.raises(InputError, match="rows"):

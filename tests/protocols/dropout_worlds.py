@@ -1,4 +1,4 @@
-"""Worlds in which parties of a surviving sum crash at chosen messages, and what must hold in each.
+"""Worlds of a surviving sum in which parties crash at chosen messages, and their invariants.
 
 `python -m tests.protocols.dropout_worlds 5000` plays as many random ones and prints a count of each
 ending; a test plays 200 of them.
@@ -47,7 +47,7 @@ async def surviving_sums(  # noqa: PLR0913  (what a test may choose, each by its
     stream: Stream = chacha20_stream,
     silence: float = 15.0,
 ) -> list[Totals]:
-    """Add up the own words, and in each further sum the own words times its number."""
+    """Add up the party's words, and in each further sum its words times the sum's number."""
     quorum = Quorum(len(party.parties), tolerated, lost)
     seeds = await share_seeds(party, quorum, sums=sums)
     adding = SurvivingSums(party, seeds, coordinator, star=star, stream=stream, silence=silence)
@@ -59,7 +59,7 @@ async def surviving_sums(  # noqa: PLR0913  (what a test may choose, each by its
 
 
 class Crashing(ForwardingParty):
-    """A party that crashes in place of sending a message.
+    """A party that crashes instead of sending a message.
 
     Args:
         party: The party underneath.
@@ -101,11 +101,11 @@ class World:
 
     @property
     def quorum(self) -> Quorum:
-        """The number of parties that may be lost and collude."""
+        """The number of parties that may be lost or collude."""
         return Quorum(len(self.parties), self.settings["tolerated"], self.settings["lost"])
 
     def sent(self, name: str) -> list[tuple[str, Message]]:
-        """Return what a party sent, with the receivers."""
+        """Return a party's sent messages with their receivers."""
         view = self.outcomes[name].view
         assert view is not None
         return [(sent.sender, sent.message) for sent in view.sent]
@@ -116,7 +116,7 @@ class World:
         return {name: out for name, out in self.outcomes.items() if name not in self.crashed}
 
     def told(self, name: str) -> list[ToldShares]:
-        """Return the different messages of shares that a party sent."""
+        """Return the distinct messages of shares that a party sent."""
         sent = [message for _, message in self.sent(name) if isinstance(message, ToldShares)]
         return [message for place, message in enumerate(sent) if message not in sent[:place]]
 
@@ -132,7 +132,7 @@ def play(
     own: list[list[int]] | None = None,
     **settings: Any,
 ) -> World:
-    """Play a role on the simulated clock, where parties crash before they send a message.
+    """Play a role on the simulated clock, with parties that crash before given messages.
 
     Args:
         parties: The number of parties.
@@ -189,7 +189,7 @@ def play(
 
 
 def ending(world: World) -> str:
-    """Check what must hold in every world, and say how it ended.
+    """Check the invariants of every world, and return its ending.
 
     A sum stands for exactly the set that all name, or fails at all parties; those that left because
     they lack the seeds of one that crashed in set-up count as lost. If more are lost than a sum
@@ -215,7 +215,7 @@ def ending(world: World) -> str:
 
 
 def check_totals(world: World, result: Sequence[Totals]) -> None:
-    """Check that totals are those of the parties that are said to be in, and that these suffice."""
+    """Check that totals are those of the included parties, and that these suffice."""
     for number, ((words, first), members) in enumerate(result, 1):
         assert len(members) >= world.quorum.threshold
         total = np.add.reduce([world.own[name] for name in members])
@@ -247,7 +247,7 @@ def random_world(seed: int, rng: Generator, *, parties: int = 12, lost: int = 4)
 
 
 def endings(worlds: int, seed: int) -> Counter[tuple[str, str]]:
-    """Count the endings of random worlds, by the shape of the sum."""
+    """Count the endings of random worlds by the shape of the sum."""
     rng, found = np.random.default_rng(seed), Counter[tuple[str, str]]()
     for number in range(worlds):
         world = random_world(number, rng)

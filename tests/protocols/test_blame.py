@@ -1,4 +1,4 @@
-"""Blame for a run that stands still: it falls on the party at fault or on nobody."""
+"""Blame for a stalled run: it falls on the party at fault or on no party."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ def own_rows(parties: int) -> list[Rows]:
 
 @dataclass(frozen=True)
 class Play:
-    """A protocol that is played: its role, its parties, and what it is given."""
+    """A protocol to play: its role, its parties and its inputs."""
 
     role: Callable[..., Awaitable[object]]
     parties: Sequence[str]
@@ -136,7 +136,7 @@ async def run(
     seconds: float | None = None,
     watch: Sequence[str] = (),
 ) -> Run[object]:
-    """Run a play; party-1 asks."""
+    """Run a play in which party-1 asks."""
     own = [play.keep(rows) for rows in own_rows(len(play.parties))]
     async with Cluster(play.parties, runtime=runtime, own=own, seed=3) as cluster:
         return await cluster.run(
@@ -165,7 +165,7 @@ def failure(
     seconds: float | None = None,
     latency: float = 0.0,
 ) -> VeilringError | None:
-    """Return the error that ends a run on the simulated clock, if it fails."""
+    """Return the error that ends a run on the simulated clock, if any."""
     links = Topology(LinkModel(latency=Constant(latency))) if latency else None
     try:
         simulation.simulate(run(play, Simulated(links, faults), adversaries, seconds))
@@ -175,8 +175,8 @@ def failure(
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_silent_party_is_named_wherever_it_sits(name: str) -> None:
-    """From whatever round on it says nothing, it is named if anybody misses its messages."""
+def test_a_silent_party_is_named_at_any_position(name: str) -> None:
+    """A party that is silent from any round on is named if its messages are missed."""
     play, missed = PLAYS[name], 0
     for silence in SILENCES:
         for faulty in play.parties:
@@ -190,10 +190,10 @@ def test_a_silent_party_is_named_wherever_it_sits(name: str) -> None:
 
 @pytest.mark.parametrize("seconds", [None, LIMIT_SECONDS])
 @pytest.mark.parametrize("name", NAMED)
-def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
+def test_a_party_that_withholds_one_kind_of_message_never_convicts_another(
     name: str, seconds: float | None
 ) -> None:
-    """With a time limit and without, no honest party is blamed for a message that was withheld."""
+    """With or without a time limit, no honest party is blamed for a withheld message."""
     play, named = PLAYS[name], 0
     for kind in kinds_sent(play):
         for faulty in play.parties:
@@ -204,8 +204,8 @@ def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_party_that_says_something_else_is_named_or_nobody_is(name: str) -> None:
-    """A party that repeats, swaps, forges or makes up messages never convicts another party."""
+def test_a_party_that_sends_other_messages_never_convicts_another(name: str) -> None:
+    """A party that repeats, swaps, forges or invents messages is named, or no party is."""
     play = PLAYS[name]
     kinds = play.adversaries.values()
     liars = [make() for make in kinds if make not in {Silent, Equivocate, AskTwice}]
@@ -218,13 +218,13 @@ def test_a_party_that_says_something_else_is_named_or_nobody_is(name: str) -> No
 
 
 def other_hash(message: Message) -> Message:
-    """Return the message with another hash of what is public."""
+    """Return the message with another hash of the public inputs."""
     return message.model_copy(update={"digest": bytes(DIGEST_BYTES)})
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None:
-    """In the first sum, where only the client has told anything, it or the client is at fault.
+    """In the first sum, it or the client is at fault: no other party has sent anything before.
 
     Where the client adds up, each finds out that its peer alone can be.
     """
@@ -244,8 +244,8 @@ def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_party_that_aborts_says_so_and_nobody_is_blamed(name: str) -> None:
-    """Rows of another schema end the run of the party that has them, and it tells all others."""
+def test_a_party_that_aborts_is_reported_without_blame(name: str) -> None:
+    """Rows of another schema end the run of their party, which tells all others."""
     play = SEARCHES[name]
     wrong = Substitute(SearchedRows(Rows(np.zeros((1, 7)), np.zeros(1, int))))
     for faulty in NAMES:
@@ -262,7 +262,7 @@ def test_a_party_that_aborts_says_so_and_nobody_is_blamed(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAYS)
 def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
-    """Time runs out while an honest party or a link is slow: nobody is named."""
+    """If time runs out while an honest party or a link is slow, no party is named."""
     play = PLAYS[name]
     for victim, other in zip(play.parties, play.parties[1:], strict=False):
         slow = Fault("slow", 0.0, 1e6, (victim,), strength=400.0)
@@ -279,7 +279,7 @@ def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAYS)
 def test_a_party_that_crashed_is_named(name: str) -> None:
-    """Every remaining party names a party that crashed at any position."""
+    """Every remaining party names a crashed party at any position."""
     play = PLAYS[name]
     for victim in play.parties:
         crash = Fault("crash", 0.35, np.inf, (victim,))
@@ -289,7 +289,7 @@ def test_a_party_that_crashed_is_named(name: str) -> None:
 
 
 def test_the_earliest_missing_message_decides() -> None:
-    """In a circle of parties that wait, the sender of the earliest message is at fault."""
+    """In a circle of waiting parties, the sender of the earliest message is at fault."""
     circle = [
         Standing("ada", (Wait("bob", "x", 5),), sent={"cyd": 2}),
         Standing("bob", (Wait("cyd", "x", 4),), sent={"ada": 1}, received={"cyd": 1}),
@@ -300,7 +300,7 @@ def test_the_earliest_missing_message_decides() -> None:
     assert find_fault(reversed(circle)).culprit == "cyd"
 
 
-def test_a_judge_believes_only_what_it_has_seen_itself() -> None:
+def test_a_judge_trusts_only_its_own_observations() -> None:
     """Between equal messages its own decides; on a peer's word both ends are suspects."""
     standings = [
         Standing("ada", (Wait("bob", "x", 5),)),
@@ -343,8 +343,8 @@ def test_a_judge_believes_only_what_it_has_seen_itself() -> None:
         ([Standing("ada"), Standing("bob")], "still computing: ada, bob"),
     ],
 )
-def test_without_proof_nobody_is_blamed(standings: list[Standing], why: str) -> None:
-    """What is under way, worked on or not known convicts nobody, and the sentence says which."""
+def test_without_proof_no_party_is_blamed(standings: list[Standing], why: str) -> None:
+    """Messages in flight, in progress or unknown convict no party, and the error names them."""
     verdict = find_fault(standings)
     assert verdict.culprit == ""
     assert verdict.sentence.startswith("nobody can be blamed: ")

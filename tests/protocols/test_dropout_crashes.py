@@ -1,4 +1,4 @@
-"""Every crash of a party of a surviving sum, and many random ones."""
+"""Crashes of a party in a surviving sum: every single one, and many random ones."""
 
 from collections.abc import Callable, Mapping
 from itertools import combinations, product
@@ -20,7 +20,7 @@ SETUP, VECTORS = 3, 3  # messages that a party of four sends before its words, a
 @pytest.mark.parametrize("coordinator", ["party-0", "party-2"])
 @pytest.mark.parametrize("star", [False, True])
 def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
-    """Before each message that it sends: if set-up is over, the sum stands for those who are in.
+    """After set-up, a crash before any message leaves a sum over the included parties.
 
     Without the coordinator it stands once three others have the set, unless it is a star.
     """
@@ -43,7 +43,7 @@ def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
 
 
 def test_crashes_of_two_parties_where_one_may_be_lost() -> None:
-    """Before each pair of every third message: what must hold in every world holds."""
+    """The invariants hold for crashes before each pair of every third message."""
     found = {
         ending(
             play(
@@ -74,7 +74,7 @@ Found = tuple[int, tuple[str, ...]]
 
 
 async def sum_with_marks(party: Party, own: int) -> Found:
-    """Add up one number, with one party fewer if need be."""
+    """Add up one number, with one party fewer if necessary."""
     seeds = await share_seeds(party, Quorum(len(party.parties), 1, 1))
     sums = SurvivingSums(party, seeds, party.parties[0], silence=1.0)
     (total,) = await sums.add([np.array([own], np.uint64)])
@@ -84,7 +84,7 @@ async def sum_with_marks(party: Party, own: int) -> Found:
 
 
 def is_sum(inputs: Mapping[str, int], results: Mapping[str, Found]) -> None:
-    """Require the total of those that are said to be in, the same at all with a result."""
+    """Require equal totals over the included parties, at all parties with a result."""
     assert len(set(results.values())) <= 1
     for total, members in results.values():
         assert len(members) >= len(inputs) - 1
@@ -92,6 +92,6 @@ def is_sum(inputs: Mapping[str, int], results: Mapping[str, Found]) -> None:
 
 
 @pytest.mark.slow
-def test_no_fault_breaks_it(explore: Callable[..., object]) -> None:
-    """Crashes, restarts, partitions, half-open connections, slow parties and skewed clocks."""
+def test_no_fault_breaks_a_sum(explore: Callable[..., object]) -> None:
+    """Faults are crashes, restarts, partitions, half-open links, slow parties and clock skew."""
     explore(sum_with_marks, [1, 10, 100, 1_000, 10_000], invariant=is_sum, seeds=30, least=4)

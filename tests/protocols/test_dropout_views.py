@@ -1,4 +1,4 @@
-"""A coalition's view of a sum with dropouts: it depends on the honest values by their sum only.
+"""A coalition's view of a sum with dropouts depends on honest values only by their sum.
 
 Masks are random functions here, and all of them are enumerated: words are 0 or 2^63, a subgroup of
 two elements, so that a key has one of two masks. The same tests detect variants of the protocol
@@ -59,11 +59,11 @@ class Table:
     asked: dict[tuple[str, bool], list[bytes]] = field(default_factory=dict)
 
     def of(self, key: bytes) -> bytes:
-        """Return the word that masks all words."""
+        """Return the word that masks all words for a key."""
         return (self.bits.get(key, 0) * HALF).to_bytes(8, "little")
 
     def keys_of(self, name: str, peers: int) -> set[bytes]:
-        """Return the keys under which a party has hidden its words."""
+        """Return the keys under which a party has masked its words."""
         return {
             *self.asked.get((name, False), [])[:peers],
             *self.asked.get((name, True), [])[:1],
@@ -94,7 +94,7 @@ def received(world: World, *spies: str) -> Iterator[tuple[str, str, Message]]:
 
 
 def seeds_made(world: World, *spies: str) -> dict[tuple[str, int], bytes]:
-    """Return the seeds that spies can make: of each dealer and kind, if they have t shares of it.
+    """Return the seeds that spies can reconstruct from at least t shares.
 
     They take every share that was dealt to one of them or told, and know by the dealer's root which
     it is.
@@ -128,7 +128,7 @@ def seeds_made(world: World, *spies: str) -> dict[tuple[str, int], bytes]:
 def kinds_told(
     told: bytes, depth: int, holder: int, root: bytes | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield each share that a teller shows, by its kind; a broken one may show both."""
+    """Yield each disclosed share by its kind; a broken party may disclose both kinds."""
     share, *rest = split_hashes(told)
     siblings, more = rest[:depth], rest[depth:]
     shown = [Branch(share, tuple(siblings))]
@@ -140,7 +140,7 @@ def kinds_told(
 
 
 def keys_made(world: World, *spies: str) -> set[bytes]:
-    """Return the keys of masks that follow from the seeds that spies can make."""
+    """Return the mask keys derived from the seeds that spies can reconstruct."""
     publics = {
         sender: message.publics[0]
         for sender, _, message in received(world, *world.parties)
@@ -161,7 +161,7 @@ def keys_made(world: World, *spies: str) -> set[bytes]:
 
 
 def law(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
-    """Return the law of the spy's view for given values, over all masks that it shares no key of.
+    """Return the law of the spy's view for given values, over all masks unknown to it.
 
     A view is all words that were sent to it, and the masks of all keys that it can make.
     """
@@ -191,25 +191,25 @@ def laws_are_equal(*values: tuple[int, ...]) -> bool:
 
 
 class TestLaws:
-    """Four parties, of whom one is the spy, and one is lost after the spy has its words."""
+    """Four parties, one of them the spy, and one lost after the spy has its words."""
 
-    def test_a_view_depends_on_the_sum_of_those_who_are_in_alone(self) -> None:
-        """Not on the words of each, nor on those of the party that was given up; exactly."""
+    def test_a_view_depends_only_on_the_sum_of_the_included_parties(self) -> None:
+        """It depends neither on single words nor on the lost party's words, exactly."""
         assert laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1))
 
     def test_a_view_depends_on_that_sum(self) -> None:
-        """Or this test could not tell laws apart."""
+        """Otherwise this test could not distinguish laws."""
         assert not laws_are_equal((0, 0, 0, 0), (1, 0, 0, 0))
 
-    def test_without_a_self_mask_late_words_would_show(
+    def test_without_a_self_mask_late_words_would_be_revealed(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The pairwise masks of the lost party are opened, and nothing else hides them."""
+        """The lost party's pairwise masks are opened, and no other mask hides its words."""
         monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
         assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
 
     @pytest.mark.slow
-    def test_with_both_seeds_told_words_would_show(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_with_both_seeds_words_would_be_revealed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With both seeds known, the words of the lost and of each included party would show."""
         monkeypatch.setattr(f"{SUM}._own_shares", tell_both)
         assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
@@ -217,7 +217,7 @@ class TestLaws:
 
 
 def tell_both(one: Any) -> ToldShares:
-    """Tell the shares of both seeds of each party, as no party may."""
+    """Disclose the shares of both seeds of each party, which is forbidden."""
     shares = []
     for name in one.party.parties:
         held, kind = one.seeds.held[name], OWN if name in one.members else PAIRS
@@ -228,7 +228,7 @@ def tell_both(one: Any) -> ToldShares:
 
 @dataclass
 class Liar(Adversary):
-    """Holds different sets to be in before each party: the coordinator, or its accomplice.
+    """Claims different sets of included parties to each party, as coordinator or accomplice.
 
     Attributes:
         without: The parties that are not in, for each party; nobody unless told.
@@ -267,14 +267,14 @@ class Liar(Adversary):
 
 
 def hash_set(named: NamedSet) -> bytes:
-    """Return what an honest party that was told a set says in its echo."""
+    """Return the echo of an honest party that received a set."""
     return digest_of(named.members, *named.vectors)
 
 
 def lied_to(
     parties: int, tolerated: int, lost: int, without: Mapping[str, tuple[str, ...]], *spies: str
 ) -> dict[tuple[str, int], bytes]:
-    """Return the seeds that a lying coordinator and its accomplices can make."""
+    """Return the seeds that a lying coordinator and its accomplices can reconstruct."""
     world = play(
         parties,
         adversaries={spy: Liar(without) for spy in spies},
@@ -286,7 +286,7 @@ def lied_to(
 
 
 def two_sets(tolerated: int, lost: int) -> bool:
-    """Return whether a coordinator gets both seeds of the last of five parties in any way.
+    """Return whether a coordinator can get both seeds of the last of five parties.
 
     It names the set without that party to some of the three others, and the full set to the rest.
     """
@@ -309,25 +309,25 @@ MIXED = {
 
 
 class TestLies:
-    """A coordinator that names different sets to parties, and echoes to each what it was told."""
+    """A coordinator that names different sets to parties, and echoes accordingly."""
 
     def test_it_never_gets_both_seeds_of_a_party(self) -> None:
-        """If 2t > n + c, a coalition never gets both seeds of a party, however it asks."""
+        """If 2t > n + c, a coalition never gets both seeds of a party, for any requests."""
         assert Quorum(5, 1, 1).withstands_lies
         assert not two_sets(tolerated=1, lost=1)
 
-    def test_it_gets_both_where_the_quorum_does_not_withstand_lies(self) -> None:
+    def test_it_gets_both_seeds_with_an_insufficient_quorum(self) -> None:
         """With two losses tolerated, the condition fails by one, and so do the masks."""
         assert not Quorum(5, 1, 2).withstands_lies
         assert two_sets(tolerated=1, lost=2)
 
     def test_it_opens_no_smaller_set(self) -> None:
-        """Seven parties, two of whom lie, and two may be lost: nobody tells anything."""
+        """Of seven parties two lie and two may be lost: no party discloses anything."""
         assert Quorum(7, 2, 2).withstands_lies
         assert not lied_to(7, 2, 2, MIXED, "party-0", "party-1")
 
-    def test_without_the_echo_it_would(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Three parties are taken out of the sum, though two may be lost: two honest are left."""
+    def test_without_the_echo_it_opens_a_smaller_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Three parties are removed from the sum though two may be lost: two honest ones remain."""
 
         def believe(_one: object, own: bytes, _echoes: object) -> bytes:
             return own

@@ -1,4 +1,4 @@
-"""Sums that survive lost parties: totals, costs, thresholds, runtimes, and peers that cheat."""
+"""Sums that survive lost parties: totals, costs, thresholds, runtimes and malicious peers."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ FIVE: dict[str, Any] = {"tolerated": 1, "lost": 1, "coordinator": "party-0"}
 
 
 class MortalMemory(Memory):
-    """Memory, where a test can end a party."""
+    """The in-memory runtime, where a test can end a party."""
 
     @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
@@ -72,7 +72,7 @@ class MortalMemory(Memory):
 
 
 class MortalTls(Tls):
-    """TLS, where a test can end a party."""
+    """The TLS runtime, where a test can end a party."""
 
     @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
@@ -93,13 +93,13 @@ async def add_or_crash(
     crash: Callable[[], None] = be_killed,
     **settings: Any,
 ) -> Any:
-    """Add up, and crash before the message of a number if one is given."""
+    """Add up, and crash before the message of the given number, if any."""
     mortal = party if at is None else Crashing(party, at, crash)
     return await surviving_sums(mortal, own, **settings)
 
 
 def crashed_run(runtime: str, at: int, **settings: Any) -> Run[Any]:
-    """Return a run of five parties, of whom the fourth crashes before a message."""
+    """Return a run of five parties, the fourth of which crashes before a message."""
     places: dict[str, Callable[[], Runtime]] = {"memory": MortalMemory, "tls": MortalTls}
 
     async def run() -> Run[Any]:
@@ -114,7 +114,7 @@ def crashed_run(runtime: str, at: int, **settings: Any) -> Run[Any]:
 
 
 def joined(world: World) -> Run[Any]:
-    """Return the run that a world's outcomes make."""
+    """Return the run merged from a world's outcomes."""
     return join_outcomes(list(world.outcomes.values()), 0.0)
 
 
@@ -130,7 +130,7 @@ def sums_on(runtime: str, **settings: Any) -> Run[Any]:
 
 @pytest.mark.parametrize("star", [False, True])
 def test_totals_are_the_same_on_every_runtime(star: bool) -> None:
-    """Two sums of two arrays, at the known cost, with one transcript for a seed."""
+    """Two sums of two arrays have the known cost, and one transcript per seed."""
     places = ("memory", "tls", "processes", "simulated")
     found = [sums_on(runtime, star=star, sums=2) for runtime in places]
     assert len({run.transcript for run in found}) == 1
@@ -148,7 +148,7 @@ def test_totals_are_the_same_on_every_runtime(star: bool) -> None:
 @pytest.mark.parametrize("star", [False, True])
 @pytest.mark.parametrize("runtime", ["memory", "tls", "processes"])
 def test_a_crash_is_survived_on_every_runtime(runtime: str, star: bool) -> None:
-    """The run ends with the results of the others, who agree on a sum without the party."""
+    """The run has the results of the others, which agree on a sum without the party."""
     found = crashed_run(runtime, at=4, star=star)
     left = ("party-0", "party-1", "party-2", "party-4")
     total = np.add.reduce([OWN[n] for n in (0, 1, 2, 4)])
@@ -159,7 +159,7 @@ def test_a_crash_is_survived_on_every_runtime(runtime: str, star: bool) -> None:
 
 
 def test_a_crash_is_survived_on_the_simulated_clock() -> None:
-    """Also by a cluster: the same role, and the same shape of a run."""
+    """A cluster survives it too, with the same role and the same form of run."""
 
     async def run() -> Run[Any]:
         runtime = simulated_with_crash()
@@ -178,12 +178,12 @@ def simulated_with_crash() -> Runtime:
 
 
 class TestCost:
-    """The closed form is what is measured."""
+    """The measured cost equals the closed form."""
 
     @pytest.mark.parametrize("star", [False, True])
     @pytest.mark.parametrize("parties", [3, 4, 8, 13])
     def test_without_a_loss(self, parties: int, star: bool) -> None:
-        """For any number of parties, in either shape."""
+        """It holds for any number of parties, in both shapes."""
         world = play(parties, tolerated=1, lost=0, coordinator="party-1", star=star)
         cost = joined(world).cost
         words = world.own["party-0"]
@@ -199,7 +199,7 @@ class TestCost:
         "losses", [Losses(vectors=1), Losses(echoes=2), Losses(shares=1), Losses(0, 1, 1, 1)]
     )
     def test_with_parties_lost_at_known_steps(self, losses: Losses, star: bool) -> None:
-        """Before their first message of a step, over links with a latency."""
+        """Parties are lost before their first message of a step, over links with latency."""
         setup, vectors = 8, 1 if star else 8
         echo = setup + vectors
         starts = {
@@ -224,7 +224,7 @@ class TestCost:
         assert (cost.messages, cost.bytes, cost.rounds) == (*forecast.traffic, forecast.rounds)
 
     def test_of_a_sum_after_a_loss(self) -> None:
-        """The second of two sums goes on without the party that the first has lost."""
+        """The second of two sums continues without the party lost in the first."""
         world = play(
             6,
             crashes={"party-5": 5},
@@ -243,10 +243,10 @@ class TestCost:
 
 
 class TestQuorum:
-    """The threshold is the safest that the losses allow."""
+    """The threshold is the safest one for the tolerated losses."""
 
-    def test_eight_parties_of_whom_two_are_lost_withstand_three(self) -> None:
-        """Eight parties, two of them lost, withstand three colluders, also with the coordinator."""
+    def test_eight_parties_with_two_lost_withstand_three_colluders(self) -> None:
+        """This holds even if the coordinator colludes."""
         quorum = Quorum(parties=8, tolerated=3, lost=2)
         assert (quorum.threshold, quorum.withstands_lies) == (6, True)
 
@@ -268,17 +268,15 @@ class TestQuorum:
         ("numbers", "field"),
         [((2, 0, 0), "parties"), ((4, -1, 0), "tolerated"), ((4, 0, -1), "lost")],
     )
-    def test_what_makes_no_sense_is_refused(
-        self, numbers: tuple[int, int, int], field: str
-    ) -> None:
-        """Two parties know each other's words from the sum; nobody lacks."""
+    def test_invalid_numbers_are_refused(self, numbers: tuple[int, int, int], field: str) -> None:
+        """Two parties know each other's words from the sum; negative losses are refused too."""
         with pytest.raises(InputError) as refused:
             Quorum(*numbers)
         assert refused.value.field == field
 
 
 async def misuse(party: Party, own: NDArray[np.uint64], how: str) -> None:
-    """Ask for what cannot be."""
+    """Call a sum with invalid arguments."""
     if how == "quorum":
         await share_seeds(party, Quorum(7, 1, 1))
     seeds = await share_seeds(party, Quorum(5, 1, 1))
@@ -292,8 +290,8 @@ async def misuse(party: Party, own: NDArray[np.uint64], how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["quorum", "coordinator", "own", "sums"])
-def test_what_cannot_be_is_refused(how: str) -> None:
-    """A quorum of other parties, no such coordinator, reals, and more sums than there are seeds."""
+def test_invalid_arguments_are_refused(how: str) -> None:
+    """A quorum of others, an unknown coordinator, reals, and more sums than seeds are refused."""
     with pytest.raises(RunFailed) as failed:
         joined(play(5, role=misuse, how=how))
     assert isinstance(failed.value.root, InputError)
@@ -301,25 +299,25 @@ def test_what_cannot_be_is_refused(how: str) -> None:
 
 
 class TestLosses:
-    """Parties that are silent, late, cut off or gone."""
+    """Parties that are silent, late, disconnected or gone."""
 
     def test_a_silent_party_is_given_up(self) -> None:
-        """After a step's time the others go on; it is lost, as if it had crashed."""
+        """After a step's time limit the others continue, as if it had crashed."""
         world = play(5, adversaries={"party-3": Silent()}, **FIVE)
         run = joined(world)
         assert run.lost == ("party-3",)
         assert run.result[0][1] == ("party-0", "party-1", "party-2", "party-4")
         assert isinstance(world.outcomes["party-3"].error, PeerLost)
 
-    def test_late_words_do_no_harm(self) -> None:
-        """Words that reach the coordinator too late are dropped, with all that others have."""
+    def test_late_words_are_harmless(self) -> None:
+        """Words that reach the coordinator too late are dropped everywhere."""
         world = play(5, adversaries={"party-3": LateTo("party-0")}, sums=2, **FIVE)
         run = joined(world)
         assert run.lost == ("party-3",)
         assert [members for _, members in run.result] == [tuple(run.results)] * 2
 
     @pytest.mark.parametrize("ends", [("party-1", "party-3"), ("party-4", "party-2")])
-    def test_who_lacks_words_gets_them_from_the_coordinator(self, ends: tuple[str, str]) -> None:
+    def test_missing_words_come_from_the_coordinator(self, ends: tuple[str, str]) -> None:
         """Two parties whose connection breaks have the same totals as all others."""
 
         async def run() -> Run[Any]:
@@ -334,8 +332,8 @@ class TestLosses:
         sent = [seen.sender for seen in found.views["party-0"].sent if seen.message.kind == WORDS]
         assert sent == [*PEERS, *sorted(ends)]
 
-    def test_words_that_nobody_can_pass_on_end_it_for_those_who_lack_them(self) -> None:
-        """Two connections fail at once: the parties that lack words name the coordinator."""
+    def test_words_that_no_party_can_forward_end_the_sum_for_those_without_them(self) -> None:
+        """If two connections fail at once, parties without the words name the coordinator."""
 
         async def run() -> list[Outcome]:
             faults = [Fault("reset", 0.015, 9.0, ("party-1", "party-3"))]
@@ -351,15 +349,15 @@ class TestLosses:
         assert found["party-2"].result == found["party-4"].result
         assert found["party-2"].result[0][1] == tuple(found)
 
-    def test_words_that_are_left_out_name_their_sender(self) -> None:
+    def test_omitted_words_name_their_sender(self) -> None:
         """A party that omits words is named: its next message shows that they were not lost."""
         world = play(5, adversaries={"party-3": NotTo("party-1")}, **FIVE)
         error = world.outcomes["party-1"].error
         assert isinstance(error, ProtocolViolation)
         assert error.culprit == "party-3"
 
-    def test_too_many_losses_end_it_with_nothing_told(self) -> None:
-        """Each that is left names those that are lost; none has told a share."""
+    def test_too_many_losses_end_it_without_disclosure(self) -> None:
+        """Each remaining party names the lost ones; none has disclosed a share."""
         world = play(5, crashes={"party-3": 6, "party-4": 6}, **FIVE)
         assert ending(world) == "failed"
         error = world.outcomes["party-0"].error
@@ -374,22 +372,22 @@ class TestLosses:
         assert isinstance(world.outcomes["party-1"].error, PeerLost)
         assert not any(world.told(name) for name in world.parties)
 
-    def test_a_coordinator_that_is_lost_late_ends_nothing(self) -> None:
-        """After three others have the set, the fourth learns it from those who tell shares."""
+    def test_a_coordinator_lost_late_ends_nothing(self) -> None:
+        """After three others have the set, the fourth learns it from the disclosed shares."""
         world = play(5, crashes={"party-0": 4 + 4 + 3}, tolerated=1, lost=2, coordinator="party-0")
         assert ending(world) == "stood"
         assert len(joined(world).results) == 4
         assert world.told("party-4")
 
-    def test_a_share_of_who_learned_the_set_late_counts(self) -> None:
-        """The coordinator and two more are lost one after another: the rest has just enough."""
+    def test_a_share_of_a_party_that_learned_the_set_late_counts(self) -> None:
+        """The coordinator and two more are lost in turn: the rest are just enough."""
         crashes = {"party-0": 6 + 6 + 5, "party-1": 6 + 6 + 5 + 2}
         world = play(7, crashes=crashes, tolerated=1, lost=2, coordinator="party-0")
         assert ending(world) == "stood"
         assert len(joined(world).results) == 5
 
-    def test_a_retry_goes_on_without_the_lost(self) -> None:
-        """If more are lost than a sum survives, the next attempt does without them."""
+    def test_a_retry_continues_without_the_lost_parties(self) -> None:
+        """If more are lost than a sum survives, the next attempt omits them."""
 
         async def run() -> Any:
             async with Cluster(5, runtime=simulated_with_crash(), own=OWN, seed=3) as cluster:
@@ -403,7 +401,7 @@ class TestLosses:
 
 @dataclass
 class LateTo(Adversary):
-    """Sends its words to one party after that has given it up."""
+    """Sends its words to one party after that party has given it up."""
 
     to: str
 
@@ -427,7 +425,7 @@ class NotTo(Adversary):
 
 @dataclass
 class WrongShare(Adversary):
-    """Tells a wrong share of the seed of one party."""
+    """Discloses a wrong share of one party's seed."""
 
     dealer: int
 
@@ -441,7 +439,7 @@ class WrongShare(Adversary):
 
 
 class NoShare(Adversary):
-    """Tells nothing in place of its share of one seed."""
+    """Sends nothing in place of its share of one seed."""
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
@@ -452,7 +450,7 @@ class NoShare(Adversary):
 
 @dataclass
 class WrongDeal(Adversary):
-    """Deals one party another share of its self-mask's seed than its root commits to."""
+    """Deals one party a share of its self-mask's seed that its root does not commit to."""
 
     to: str
 
@@ -465,7 +463,7 @@ class WrongDeal(Adversary):
 
 @dataclass
 class WrongSet(Adversary):
-    """Names another set to all than it has."""
+    """Names a wrong set to all parties."""
 
     members: int
     hashes: int
@@ -484,7 +482,7 @@ class TestPeersThatCheat:
 
     @pytest.mark.parametrize("crashes", [{}, {"party-4": 5}])
     @pytest.mark.parametrize("dealer", [0, 2, 4])
-    def test_a_wrong_share_names_its_teller(self, dealer: int, crashes: dict[str, int]) -> None:
+    def test_a_wrong_share_names_its_sender(self, dealer: int, crashes: dict[str, int]) -> None:
         """A wrong share of either seed names the party that sent it."""
         world = play(5, crashes=crashes, adversaries={"party-2": WrongShare(dealer)}, **FIVE)
         error = world.outcomes["party-0"].error
@@ -494,7 +492,7 @@ class TestPeersThatCheat:
             f"revealed a wrong share of a seed of party-{dealer}",
         )
 
-    def test_an_empty_share_names_its_teller(self) -> None:
+    def test_an_empty_share_names_its_sender(self) -> None:
         """A message that lacks a share is blamed on its sender, and raises no internal error."""
         world = play(5, adversaries={"party-2": NoShare()}, **FIVE)
         error = world.outcomes["party-0"].error
@@ -508,10 +506,10 @@ class TestPeersThatCheat:
         assert isinstance(error, ProtocolViolation)
         assert error.culprit == "party-2"
 
-    def test_shares_that_do_not_make_the_seed_name_their_dealer(
+    def test_shares_that_do_not_give_the_seed_name_their_dealer(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """All told what they hold, and it is not what was committed to."""
+        """All parties disclosed their shares, but these contradict the commitment."""
         draw = Dealt.draw
 
         def draw_wrongly(party: Party, threshold: int) -> Dealt:
@@ -535,7 +533,7 @@ class TestPeersThatCheat:
             (0b11111100, 5),  # a party that does not exist
         ],
     )
-    def test_a_set_that_cannot_be_names_the_coordinator(self, members: int, hashes: int) -> None:
+    def test_an_impossible_set_names_the_coordinator(self, members: int, hashes: int) -> None:
         """An impossible set names the coordinator before any share is disclosed."""
         world = play(5, adversaries={"party-0": WrongSet(members, hashes)}, **FIVE)
         errors = [world.outcomes[f"party-{n}"].error for n in range(1, 5)]
@@ -544,29 +542,29 @@ class TestPeersThatCheat:
         assert {error.culprit for error in violations} == {"party-0"}
         assert not any(world.told(name) for name in world.parties)
 
-    def test_other_hashes_of_words_are_found_before_shares_are_told(self) -> None:
+    def test_different_hashes_of_words_are_detected_before_disclosure(self) -> None:
         """Either the coordinator lies or the party whose words differ: both are named."""
         world = play(5, adversaries={"party-0": WrongSet(0b11111000, 5)}, **FIVE)
         error = world.outcomes["party-2"].error
         assert isinstance(error, ProtocolViolation | Tampered)
         assert not any(world.told(f"party-{n}") for n in range(1, 5))
 
-    def test_parties_that_hold_different_things_to_be_public_open_nothing(self) -> None:
-        """The hash is in every message, and in the masks."""
+    def test_parties_with_different_public_inputs_open_nothing(self) -> None:
+        """Every message contains the hash, and masks depend on it."""
         with pytest.raises(RunFailed) as failed:
             joined(play(5, role=bound_otherwise))
         assert isinstance(failed.value.root, Tampered)
 
 
 async def bound_otherwise(party: Party, own: NDArray[np.uint64]) -> None:
-    """Add up, bound to something else at one party."""
+    """Add up with other public inputs at one party."""
     seeds = await share_seeds(party, Quorum(5, 1, 1))
     public = Public(digest_of(b"other" if party.me == "party-2" else b"same"), ("party-1",))
     await SurvivingSums(party, seeds, "party-0", public=public).add([own])
 
 
 async def either(party: Party, own: NDArray[np.uint64], *, survive: bool) -> Any:
-    """Add up twice through what both kinds of sums have in common."""
+    """Add up twice through the common interface of both kinds of sums."""
     sums: MaskedSums | SurvivingSums
     if survive:
         seeds = await share_seeds(party, Quorum(5, 1, 1), sums=2)
@@ -587,7 +585,7 @@ def test_a_role_uses_either_kind_of_sums() -> None:
     assert (surviving[2], masked[2]) == (3 + 2 * surviving_rounds(star=False), 3 + 2 * 2)
 
 
-def test_two_sums_have_seeds_of_their_own() -> None:
+def test_two_sums_have_separate_seeds() -> None:
     """Two sums share no key, seed or share, so that opening one reveals nothing about the other."""
     world = play(4, tolerated=1, lost=1, coordinator="party-0", sums=2)
     dealt = [m for name in world.parties for _, m in world.sent(name) if isinstance(m, SeedShares)]

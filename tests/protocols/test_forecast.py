@@ -1,4 +1,4 @@
-"""Forecasts of many batches, as the sum of the forecasts of each."""
+"""Forecasts of many batches as sums of forecasts."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from veilring.protocols.promise import Spent
 
 
 @given(st.integers(0, 1000), st.integers(1, 100))
-def test_batches_are_full_but_for_the_last(queries: int, size: int) -> None:
+def test_batches_are_full_except_the_last(queries: int, size: int) -> None:
     """Together they have all queries, none is empty, and all but the last have the full size."""
     sizes = batch_sizes(queries, size)
     assert sum(sizes) == queries
@@ -19,7 +19,7 @@ def test_batches_are_full_but_for_the_last(queries: int, size: int) -> None:
 
 
 def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
-    """Of 25 queries in batches of 10 a full one counts twice; without queries nothing is asked."""
+    """Of 25 queries in batches of 10, the full size counts twice; no queries cost nothing."""
     asked = list[int]()
 
     def cost(count: int) -> Forecast:
@@ -42,11 +42,11 @@ def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
     ],
 )
 def test_spending_counts_its_units(times: int, unit: str, said: str) -> None:
-    """The spending of several units has their plural."""
+    """The spending of several units uses the plural."""
     assert Spent(1.0, 0.0, times, unit).what == said
 
 
-def test_a_single_round_message_or_byte_has_no_plural() -> None:
+def test_a_single_round_message_or_byte_is_singular() -> None:
     """A forecast prints one round as a singular, and two as a plural."""
     assert str(Forecast(1, Traffic(1, 1))) == "1 round, 1 message, 1 byte"
     assert str(Forecast(2, Traffic(2, 20))) == "2 rounds, 2 messages, 20 bytes"

@@ -1,4 +1,4 @@
-"""Pairwise masks: keys of a session, masks that cancel, and words that only make sense together."""
+"""Pairwise masks: session keys, cancelling masks, and words that are meaningful only together."""
 
 import asyncio
 import hashlib
@@ -63,7 +63,7 @@ ZERO = bytes(DIGEST_BYTES)
 
 
 def keys_among(names: list[str]) -> list[PairwiseKeys]:
-    """Return each party's keys, as if they had been agreed upon."""
+    """Return each party's keys as if they had been agreed."""
     shared = {
         frozenset((a, b)): hashlib.sha256(f"{a} {b}".encode()).digest()
         for a in names
@@ -77,12 +77,12 @@ def keys_among(names: list[str]) -> list[PairwiseKeys]:
 
 
 def modular(words: Sequence[Words]) -> Words:
-    """Add up words modulo their size: NumPy takes larger ones unless told."""
+    """Add up words modulo their size; NumPy would use larger words by default."""
     return np.asarray(np.add.reduce(words, dtype=words[0].dtype.type))
 
 
 async def add(party: Party, own: Words, *, adder: str | None = None) -> Words:
-    """Add up, and agree on keys first."""
+    """Agree on keys, and add up."""
     return await vr.masked_sum(party, own, adder=adder)
 
 
@@ -97,7 +97,7 @@ def run_on(runtime: str, role: Any, parties: int, **given: Any) -> Run[Any]:
 
 
 class TestMasks:
-    """Masks of all parties are 0 together, and each alone is not."""
+    """Masks of all parties add up to 0, and single masks do not."""
 
     @given(
         data=st.data(),
@@ -105,7 +105,7 @@ class TestMasks:
         dtypes=st.lists(st.sampled_from(["<u1", "<u2", "<u4", "<u8"]), min_size=1, max_size=3),
     )
     def test_masks_cancel(self, data: st.DataObject, parties: int, dtypes: list[str]) -> None:
-        """For any number of parties, words of any size, and arrays of any shape."""
+        """This holds for any number of parties, words of any size, and arrays of any shape."""
         shapes = [data.draw(hnp.array_shapes(min_dims=0, min_side=0)) for _ in dtypes]
         rng = np.random.default_rng(data.draw(st.integers(0, 9)))
         own = [
@@ -120,8 +120,8 @@ class TestMasks:
         for plain, hidden in zip(zip(*own, strict=True), zip(*masked, strict=True), strict=True):
             np.testing.assert_array_equal(modular(plain), modular(hidden))
 
-    def test_masks_of_parties_that_were_told_different_things_do_not_cancel(self) -> None:
-        """With one other hash among them, 100 words of 0 do not have totals of 0.
+    def test_masks_of_parties_with_different_inputs_do_not_cancel(self) -> None:
+        """With one different hash, 100 words of 0 do not have totals of 0.
 
         Four of them do by chance in one run of 1e31.
         """
@@ -131,13 +131,13 @@ class TestMasks:
         assert np.count_nonzero(np.add.reduce([words for (words,) in masked])) > 96
 
     def test_a_mask_is_used_once(self) -> None:
-        """The same words under the same hash are sent in another form each time."""
+        """Equal words under an equal hash are masked differently each time."""
         (keys, *_), own = keys_among(["a", "b", "c"]), (np.arange(50, dtype="<u8"),)
         sent = {keys.mask(own, ZERO)[0].tobytes() for _ in range(20)}
         assert len(sent) == 20
 
-    def test_own_words_are_left_as_they_are(self) -> None:
-        """Masking copies."""
+    def test_own_words_are_not_modified(self) -> None:
+        """Masking copies the words."""
         own = np.arange(5, dtype="<u2")
         keys_among(["a", "b", "c"])[0].mask((own,), ZERO)
         assert own.tolist() == [0, 1, 2, 3, 4]
@@ -152,7 +152,7 @@ class TestSums:
     def test_all_parties_have_the_total(
         self, parties: int, adder: str | None, runtime: str
     ) -> None:
-        """In the shape and type of the summand, modulo the size of its word; at the known cost."""
+        """It has the shape and type of the input, modulo its word size, at the known cost."""
         dtype = DTYPES[parties % len(DTYPES)]
         own = np.random.default_rng(parties).integers(0, 100, (parties, 3, 2)).astype(dtype)
         run = run_on(runtime, add, parties, own=list(own), adder=adder)
@@ -166,8 +166,8 @@ class TestSums:
 
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("adder", [None, "party-0"])
-    def test_every_type_of_whole_number_is_added(self, dtype: str, adder: str | None) -> None:
-        """The greatest and the least of its numbers, in either order of bytes."""
+    def test_every_integer_type_is_added(self, dtype: str, adder: str | None) -> None:
+        """The extremes of each type are added, in both byte orders."""
         ends = np.iinfo(dtype)
         own = [np.array(values, dtype) for values in ([ends.max, 1], [ends.min, 2], [0, 3])]
         run = run_on("memory", add, 3, own=own, adder=adder)
@@ -181,24 +181,24 @@ class TestSums:
         run = run_on("memory", add, 3, own=[np.full(shape, n, np.uint8) for n in (1, 2, 3)])
         np.testing.assert_array_equal(run.result, np.full(shape, 6))
 
-    def test_sums_after_each_other_share_keys(self) -> None:
-        """Three sums of one session take one agreement on keys, and go on counting rounds."""
+    def test_consecutive_sums_share_keys(self) -> None:
+        """Three sums of one session need one key agreement, and continue counting rounds."""
         run = run_on("memory", add_three_times, 4)
         assert run.result == ([6, 12, 18], 7)
         assert_cost(run, rounds=6, messages=3 * 2 * 3)
         assert run.cost.setup == keys_cost(4)
 
     @pytest.mark.parametrize("own", [np.ones(2), np.ones(2, np.bool_), np.array(["x"])])
-    def test_what_is_no_whole_number_is_refused(self, own: NDArray[Any]) -> None:
-        """Reals have to be written in fixed point first."""
+    def test_a_non_integer_is_refused(self, own: NDArray[Any]) -> None:
+        """Reals must be converted to fixed point first."""
         assert refused(own=[own] * 3) == "own"
 
     @pytest.mark.parametrize("parties", [1, 2])
     def test_fewer_than_three_parties_are_refused(self, parties: int) -> None:
-        """Each of two would know the other's summand from the total."""
+        """Each of two would know the input of the other from the total."""
         assert refused(parties=parties, own=[np.ones(2, np.int64)] * parties) == "parties"
 
-    def test_an_adder_that_is_no_party_is_refused(self) -> None:
+    def test_an_unknown_adder_is_refused(self) -> None:
         """An adder that is not a party is refused."""
         assert refused(own=[np.ones(2, np.int64)] * 3, adder="somebody") == "adder"
 
@@ -214,7 +214,7 @@ def refused(parties: int = 3, **given: Any) -> str:
 
 
 async def add_three_times(party: Party) -> tuple[list[int], int]:
-    """Return three totals, each of what the one before says, and the next round."""
+    """Return three totals, each of the previous result, and the next round."""
     sums = MaskedSums(party, await agree_keys(party), adder="party-2")
     seen: list[int] = []
     own = np.array([party.parties.position(party.me)], np.uint16)
@@ -226,7 +226,7 @@ async def add_three_times(party: Party) -> tuple[list[int], int]:
 
 @dataclass
 class Altering(Adversary):
-    """Sends other words or another hash than its role."""
+    """Sends different words or a different hash than its role."""
 
     digest: bytes | None = None
     words: tuple[Any, ...] | None = None
@@ -242,7 +242,7 @@ class Altering(Adversary):
 
 @dataclass
 class LowOrder(Adversary):
-    """Sends a public key with which every secret is 0."""
+    """Sends a public key that makes every secret 0."""
 
     public: bytes
 
@@ -256,7 +256,7 @@ class TestPeersThatCheat:
 
     @pytest.mark.parametrize("point", LOW_ORDER)
     def test_a_point_of_low_order_is_refused(self, point: int) -> None:
-        """A public key with which everybody knows the secret is an offence of its sender."""
+        """A public key that makes the secret known to everyone is blamed on its sender."""
         cheat = LowOrder(point.to_bytes(KEY_BYTES, "little"))
         with pytest.raises(RunFailed) as failed:
             run_on("memory", add, 3, own=[np.ones(2, np.uint8)] * 3, adversaries={"party-1": cheat})
@@ -293,8 +293,8 @@ class TestPeersThatCheat:
         assert root.culprit == "party-2"
 
     @pytest.mark.parametrize("adder", [None, "party-0", "party-2"])
-    def test_another_hash_ends_the_sum(self, adder: str | None) -> None:
-        """Parties hold different things to be public, and nobody can know whose are right."""
+    def test_a_different_hash_ends_the_sum(self, adder: str | None) -> None:
+        """The parties' public inputs differ, and no party can know which are right."""
         with pytest.raises(RunFailed) as failed:
             run_on(
                 "memory",
@@ -310,7 +310,7 @@ class TestPeersThatCheat:
 
 
 class Given(ForwardingParty):
-    """A party whose name, session and private key are given."""
+    """A party with a given name, session and private key."""
 
     def __init__(self, party: Party, session: bytes, private: bytes) -> None:
         super().__init__(party)
@@ -339,7 +339,7 @@ class _Bytes(Generator):
 
 
 async def agree(party: Party, private: bytes, *, called: bytes) -> dict[str, bytes]:
-    """Agree on secrets, with a private key and the name of a session that are given."""
+    """Agree on secrets with a given private key and session name."""
     return await agree_secrets(Given(party, called, private))
 
 
@@ -365,9 +365,9 @@ CYD = bytes(range(1, 33))
 
 
 class TestKeys:
-    """A secret belongs to a session, to two names and to two public keys."""
+    """A secret depends on a session, two names and two public keys."""
 
-    def test_both_ends_have_the_same_secret_and_each_pair_another(self) -> None:
+    def test_both_ends_share_a_secret_that_differs_per_pair(self) -> None:
         """Three parties have three secrets, each known to two of them."""
         found = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
         assert found["alice"]["bob"] == found["bob"]["alice"]
@@ -381,30 +381,30 @@ class TestKeys:
         info = digest_of(b"alice", b"bob") + digest_of(ALICE_PUBLIC, BOB_PUBLIC)
         assert found["alice"]["bob"] == hkdf_expand(hkdf_extract(b"session", AGREED), info, 32)
 
-    def test_another_session_has_other_secrets(self) -> None:
+    def test_another_session_has_different_secrets(self) -> None:
         """Sessions with the same names and keys have different secrets."""
         names, privates = ["alice", "bob", "cyd"], [ALICE, BOB, CYD]
         one, other = (secrets_of(privates, names, session) for session in (b"one", b"other"))
         assert one["alice"]["bob"] != other["alice"]["bob"]
 
-    def test_other_names_have_other_secrets(self) -> None:
-        """Other names give other secrets, in one session and with equal keys."""
+    def test_other_names_have_different_secrets(self) -> None:
+        """Other names give different secrets, in one session and with equal keys."""
         one = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
         other = secrets_of([ALICE, BOB, CYD], ["alice", "ben", "cyd"])
         assert one["alice"]["bob"] != other["alice"]["ben"]
 
-    def test_other_public_keys_have_another_secret(self) -> None:
-        """Two parties that swap their keys agree on the same point, and on another secret."""
+    def test_other_public_keys_have_a_different_secret(self) -> None:
+        """Parties that swap their keys agree on the same point, but on a different secret."""
         names = ["alice", "bob", "cyd"]
         one, other = (secrets_of(keys, names) for keys in ([ALICE, BOB, CYD], [BOB, ALICE, CYD]))
         assert one["alice"]["bob"] != other["alice"]["bob"]
 
 
 class TestStream:
-    """The generator of masks is ChaCha20 under a key of HKDF, as the standards have them."""
+    """The generator of masks is ChaCha20 under a key from HKDF, as standardised."""
 
     def test_hkdf_of_the_test_is_right(self) -> None:
-        """RFC 5869, test case 1."""
+        """It passes RFC 5869, test case 1."""
         extracted = hkdf_extract(bytes(range(13)), b"\x0b" * 22)
         expected = (
             "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
@@ -412,7 +412,7 @@ class TestStream:
         assert hkdf_expand(extracted, bytes(range(0xF0, 0xFA)), 42).hex() == expected
 
     def test_chacha20_of_the_test_is_right(self) -> None:
-        """RFC 8439, appendix A.1, test vectors 1 and 2: two blocks of the key 0."""
+        """It passes RFC 8439, appendix A.1, test vectors 1 and 2: two blocks of the key 0."""
         first = (
             "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
             "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
@@ -429,11 +429,11 @@ class TestStream:
         size=st.integers(0, 200),
     )
     def test_a_stream_is_that_of_the_standards(self, key: bytes, info: bytes, size: int) -> None:
-        """Whatever the key, the info and the size: computed here from hashes and words alone."""
+        """For any key, info and size, it equals a computation from hashes and words alone."""
         assert bytes(chacha20_stream(key, info, size)) == chacha20(hkdf_expand(key, info, 32), size)
 
     def test_words_are_read_from_the_stream_in_order(self) -> None:
-        """The lesser of two names adds its stream, array after array, lowest byte first."""
+        """The party with the lesser name adds its stream, array by array, lowest byte first."""
         keys = PairwiseKeys(
             "a", {"b": bytes(32)}, stream=lambda _key, _info, size: bytes(range(size))
         )
@@ -444,12 +444,12 @@ class TestStream:
 
 
 def hkdf_extract(salt: bytes, secret: bytes) -> bytes:
-    """Return what RFC 5869, Section 2.2, extracts from a secret."""
+    """Return the extraction of RFC 5869, Section 2.2, from a secret."""
     return hmac.digest(salt, secret, "sha256")
 
 
 def hkdf_expand(key: bytes, info: bytes, size: int) -> bytes:
-    """Return what RFC 5869, Section 2.3, expands a key to."""
+    """Return the expansion of RFC 5869, Section 2.3, of a key."""
     blocks = [b""]
     while sum(map(len, blocks)) < size:
         blocks.append(hmac.digest(key, blocks[-1] + info + bytes([len(blocks)]), "sha256"))
@@ -486,7 +486,7 @@ def quarter_rounds(state: NDArray[np.uint32]) -> None:
 
 
 class TestDoor:
-    """The one line that an author of a protocol writes."""
+    """The public function for authors of protocols."""
 
     def test_the_package_exports_the_sum(self) -> None:
         """`veilring.masked_sum` is this module's."""
@@ -494,7 +494,7 @@ class TestDoor:
 
 
 def apart(honest: set[int], parties: int, each_side: int) -> bool:
-    """Say whether honest parties of a circle are not all linked by masks with each other."""
+    """Return whether masks fail to connect all honest parties of a circle."""
     reached = {min(honest)}
     edge = list(reached)
     while edge:
@@ -508,14 +508,14 @@ def apart(honest: set[int], parties: int, each_side: int) -> bool:
 
 
 class TestNeighbours:
-    """Masks with neighbours only, where there are many parties."""
+    """Masks with neighbours only, for many parties."""
 
     @pytest.mark.parametrize("each_side", [1, 2])
     @pytest.mark.parametrize("colluding", [2, 4, 6])
-    def test_honest_parties_fall_apart_as_seldom_as_stated(
+    def test_honest_parties_are_separated_at_most_at_the_stated_rate(
         self, colluding: int, each_side: int
     ) -> None:
-        """Of all coalitions of eleven parties, no larger share parts the others than the bound."""
+        """Of all coalitions of eleven parties, at most the bounded fraction separates others."""
         parties = 11
         everybody = set(range(parties))
         parted = [
@@ -526,8 +526,8 @@ class TestNeighbours:
         assert sum(parted) / len(parted) <= bound
         assert any(parted) == (colluding >= 2 * each_side)
 
-    def test_few_parties_have_masks_with_all(self) -> None:
-        """With half of them colluding, fewer than 78 parties need all."""
+    def test_few_parties_share_masks_with_all(self) -> None:
+        """If half collude, fewer than 78 parties need masks with all others."""
         assert neighbours_each_side(8, 3) is None
         assert neighbours_each_side(74, 36) is None
         assert neighbours_each_side(5000, 2499) == 44
@@ -538,7 +538,7 @@ class TestNeighbours:
 
     @pytest.mark.parametrize("adder", [None, "party-3"])
     def test_sums_are_those_of_all_parties(self, adder: str | None) -> None:
-        """Masks of neighbours cancel, and keys cost what is forecast."""
+        """Masks of neighbours cancel, and keys have the forecast cost."""
         run = run_on(
             "simulated", add_as_neighbours, 9, own=[np.array([n]) for n in range(9)], adder=adder
         )
@@ -548,6 +548,6 @@ class TestNeighbours:
 
 
 async def add_as_neighbours(party: Party, own: Words, *, adder: str | None) -> Words:
-    """Add up with masks of neighbours, where nobody colludes."""
+    """Add up with masks of neighbours, without colluders."""
     keys = await agree_keys(party, colluding=0)
     return await masked_sum(party, own, keys=keys, adder=adder)

@@ -1,4 +1,4 @@
-"""The public rules for how near a row has to be to vote."""
+"""Public rules for the distance up to which a row votes."""
 
 from itertools import combinations
 from math import dist
@@ -28,7 +28,7 @@ FACTS = Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)
 
 
 def queries(number: int, spread: float = 1.0) -> np.ndarray:
-    """Return independent random queries, in a part of the cube about its middle."""
+    """Return independent random queries in a part of the cube around its middle."""
     drawn = np.random.default_rng(7).random((number, FEATURES))
     return np.asarray(0.5 + spread * (drawn - 0.5))
 
@@ -38,10 +38,10 @@ def queries(number: int, spread: float = 1.0) -> np.ndarray:
     features=st.integers(1, 10**4),
     factor=st.floats(0.01, 10),
 )
-def test_a_share_falls_with_rows_and_grows_with_features(
+def test_a_fraction_falls_with_rows_and_grows_with_features(
     rows: int, features: int, factor: float
 ) -> None:
-    """It is a share, never above 0.6, and by the formula where that allows it."""
+    """It is at most 0.6, and below that it follows the formula."""
     share = near_share(rows, features, factor)
     assert 0 < share <= 0.6
     assert near_share(rows + 1, features, factor) <= share <= near_share(rows, features + 1, factor)
@@ -49,8 +49,8 @@ def test_a_share_falls_with_rows_and_grows_with_features(
 
 
 @given(share=st.floats(0, 1), number=st.integers(2, 9))
-def test_a_share_of_all_pairs_is_within(share: float, number: int) -> None:
-    """The given share of the enumerated distances of all pairs is at most the threshold."""
+def test_the_fraction_of_all_pairs_is_within(share: float, number: int) -> None:
+    """The given fraction of the distances of all pairs is at most the threshold."""
     points = queries(number)
     found = smallest_among(pairwise_distances(points, points), share)
     pairs = sorted(dist(*pair) for pair in combinations(points.tolist(), 2))
@@ -60,7 +60,7 @@ def test_a_share_of_all_pairs_is_within(share: float, number: int) -> None:
 
 
 def test_a_radius_follows_the_queries_scale() -> None:
-    """Where all lies within half of each range, so does what counts as near."""
+    """If all queries lie within half of each range, the radius is half as well."""
     wide = radius_among(queries(100), FACTS, 1.0)
     assert radius_among(queries(100, 0.75), FACTS, 1.0) == pytest.approx(0.75 * wide)
 
@@ -73,14 +73,14 @@ def test_a_radius_falls_with_epsilon() -> None:
 
 
 @pytest.mark.parametrize("number", [1, NEAR_QUERIES_MIN - 1])
-def test_few_queries_are_no_sample(number: int) -> None:
-    """The same query again is no further one: the numbers of features and rows decide alone."""
+def test_few_queries_are_not_a_sample(number: int) -> None:
+    """Repeated queries add nothing: only the numbers of features and rows decide."""
     repeated = np.repeat(queries(number), 5, axis=0)
     assert radius_among(repeated, FACTS, 1.0) == public_radius(FEATURES, ROWS)
 
 
-def test_a_radius_keeps_to_bounds() -> None:
-    """Queries in one spot, or in two corners, move it to a quarter and to twice at most."""
+def test_a_radius_is_bounded() -> None:
+    """Queries in one spot, or in two corners, change it by at most a factor of 1/4 or 2."""
     alone = public_radius(FEATURES, ROWS)
     assert radius_among(queries(50, 1e-3), FACTS, 1.0) == alone / 4
     corners = np.where(np.arange(50)[:, None] % 2, 0.0, 1.0) + queries(50, 1e-3) * [1e-3]
@@ -88,8 +88,8 @@ def test_a_radius_keeps_to_bounds() -> None:
     assert radius_among(np.clip(corners, 0, 1), few, 1.0) <= 2 * public_radius(FEATURES, 2)
 
 
-def test_k_grows_with_the_rows_and_leaves_most_of_them_out() -> None:
-    """By the formula; what is given stays, and 0 stands for a radius."""
+def test_k_grows_with_the_rows_but_stays_below_most_of_them() -> None:
+    """It follows the formula; a given k is kept, and 0 selects a radius."""
     counts = [public_k("auto", FEATURES, rows) for rows in (1, 10, 100, 10_000, 10**6)]
     assert counts == sorted(counts)
     assert counts[3] == round(0.8 * 10_000 ** (5 / 9))
@@ -109,7 +109,7 @@ def test_k_grows_with_the_rows_and_leaves_most_of_them_out() -> None:
     ids=str,
 )
 def test_a_rule_needs_a_public_number_of_rows(system: System, parameter: str) -> None:
-    """With one the promise says that it is public; without one a number is asked for."""
+    """With a declared number the guarantee calls it public; otherwise the error requires one."""
     rng = np.random.default_rng(1)
     parts = {f"p{n}": Rows(rng.random((20, 2)), rng.integers(2, size=20)) for n in range(3)}
     assert "number of rows is public" in system.promise().note
@@ -120,8 +120,8 @@ def test_a_rule_needs_a_public_number_of_rows(system: System, parameter: str) ->
     assert refused.value.field == parameter
 
 
-def test_with_k_by_rule_nothing_pays_for_a_count() -> None:
-    """The owner is asked for the rule's number, and does not count its rows with noise."""
+def test_with_k_by_rule_no_count_is_charged() -> None:
+    """The owner uses the rule's number, and does not count its rows with noise."""
     parts = {"ann": Rows(np.random.default_rng(1).random((60, 2)), np.zeros(60, np.int64))}
     setup = DataOwner(k="auto").setup(parts, Facts(1, 2, 2, rows=60))
     assert isinstance(setup, OwnerSetup)

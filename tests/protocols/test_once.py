@@ -1,4 +1,4 @@
-"""Members that compute one result for all queries: they pay once, with kills at any point."""
+"""Members that compute one result for all queries: a single charge, with kills at any point."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -52,14 +52,14 @@ POINTS = range(1, 40)
 
 @cache
 def membership_of(system: Release = SYSTEM) -> tuple[Membership, Once]:
-    """Return how parties take part, and how they keep a release."""
+    """Return the membership of parties, with the storage of a release."""
     membership = system.membership(FACTS)
     assert membership.once is not None
     return membership, membership.once
 
 
 class Deployed:
-    """Three members with ledgers in memory that outlive them.
+    """Three members with in-memory ledgers that outlive them.
 
     Args:
         budget: The budget of each member.
@@ -80,7 +80,7 @@ class Deployed:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[World]:
-        """Serve all members, as after a start, until the context is left."""
+        """Serve all members, as after a restart, until the context is left."""
         async with world(dict.fromkeys(PARTIES, self._offers), *CLIENTS) as served:
             yield served
 
@@ -107,7 +107,7 @@ async def ask(served: World, member: str, client: str = "ann", system: Release =
     return b"".join(total.sums.tobytes() for total in released.totals)
 
 
-async def test_a_release_is_paid_for_once_and_all_members_have_it() -> None:
+async def test_a_release_is_charged_once_and_shared_by_all_members() -> None:
     """A release is charged once, and every member answers every request with the same totals."""
     deployed = Deployed()
     async with deployed.served() as served:
@@ -120,7 +120,7 @@ async def test_a_release_is_paid_for_once_and_all_members_have_it() -> None:
 
 
 async def test_clients_of_all_members_at_once_get_one_release() -> None:
-    """Requests at the same time, also at the same member, begin no second session."""
+    """Concurrent requests, even at the same member, begin no second session."""
     deployed = Deployed()
     async with deployed.served() as served:
         asked = [("cyd", "ann"), ("ada", "dan"), ("ada", "ann")]
@@ -131,8 +131,8 @@ async def test_clients_of_all_members_at_once_get_one_release() -> None:
         assert len([frame for frame in opened if frame[0] == "ada"]) == 2  # to bob and cyd
 
 
-async def test_a_session_waits_for_the_one_before_it() -> None:
-    """A first party that forgot its session, as after a restart, gets what that one makes."""
+async def test_a_session_waits_for_the_previous_one() -> None:
+    """A restarted first party that forgot its session gets that session's result."""
     deployed = Deployed()
     async with deployed.served():
         first = deployed.members["ada"]
@@ -148,7 +148,7 @@ class Killed(EndpointClosed):
 
 @contextmanager
 def killing(deployed: Deployed, victim: str, point: int) -> Iterator[list[str]]:
-    """Kill a member at the given message or use of its ledger, before or after it; say where."""
+    """Kill a member at a given message or ledger operation, before or after it."""
     places, dead = list[str](), list[bool]()
     send, charge_many = MemoryEndpoint.send, Ledger.charge_many
 
@@ -189,10 +189,10 @@ def killing(deployed: Deployed, victim: str, point: int) -> Iterator[list[str]]:
         (LOSING, "cyd", "ada"),
     ],
 )
-async def test_a_member_killed_anywhere_costs_no_second_release_of_what_is_known(
+async def test_a_kill_anywhere_causes_no_second_release(
     system: Release, victim: str, asked: str
 ) -> None:
-    """What was charged stays charged; a total that any member or client has is never made again."""
+    """Charges stay, and a total known to any member or client is never computed again."""
     known_after = set[bool]()
     for point in POINTS:
         deployed, told = Deployed(system=system), list[bytes]()
@@ -219,7 +219,7 @@ async def test_a_member_killed_anywhere_costs_no_second_release_of_what_is_known
 
 @pytest.mark.parametrize("system", [SYSTEM, LOSING])
 async def test_no_member_begins_if_one_cannot_pay(system: Release) -> None:
-    """Under a spent ledger it is named, and nobody is charged; likewise a client without budget."""
+    """A member with an exhausted ledger is named, and none is charged; likewise a client."""
     deployed = Deployed(budget=EPSILON, system=system)
     async with deployed.served() as served:
         deployed.ledgers["cyd"].charge(Charge("bob", "before", b"", b"", EPSILON))
@@ -233,8 +233,8 @@ async def test_no_member_begins_if_one_cannot_pay(system: Release) -> None:
 
 
 @pytest.mark.parametrize("asked", PARTIES)
-async def test_a_client_pays_at_the_member_that_it_asks(asked: str) -> None:
-    """A client without a budget there is refused, and told what another client has paid for."""
+async def test_a_client_is_charged_at_the_asked_member(asked: str) -> None:
+    """A client without a budget there is refused, but gets what others have paid for."""
     deployed = Deployed()
     async with deployed.served() as served:
         with pytest.raises(BudgetExhausted, match="client") as refused:
@@ -254,7 +254,7 @@ async def test_a_client_pays_at_the_member_that_it_asks(asked: str) -> None:
 async def test_a_member_that_sends_another_release_is_named(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
 ) -> None:
-    """Bytes of another length, or of other parameters, are no release."""
+    """Bytes of another length, or with other parameters, are not a release."""
     deployed = Deployed()
     async with deployed.served() as served:
         await ask(served, "bob")
@@ -264,8 +264,8 @@ async def test_a_member_that_sends_another_release_is_named(
             await ask(served, "bob")
 
 
-async def test_members_that_keep_different_releases_are_suspected() -> None:
-    """A member that lacks the release does not choose between two, and nobody pays."""
+async def test_members_with_different_releases_are_suspected() -> None:
+    """A member without the release does not choose between two, and none is charged."""
     deployed = Deployed()
     async with deployed.served() as served:
         for name in ("bob", "cyd"):
@@ -276,10 +276,10 @@ async def test_members_that_keep_different_releases_are_suspected() -> None:
         assert deployed.spent() == [0.0] * 3
 
 
-def test_a_result_may_be_larger_than_an_entry_of_the_ledger(
+def test_a_result_may_be_larger_than_a_ledger_entry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is kept in pieces, all of them or none, and the first that was kept stays."""
+    """It is stored in pieces, all or none, and the first stored result stays."""
     monkeypatch.setattr(peers, "PIECE_BYTES", 10)
     for size in (0, 1, 10, 11, 30, 35):
         with open_ledger(None, Budgets()) as ledger:
@@ -291,7 +291,7 @@ def test_a_result_may_be_larger_than_an_entry_of_the_ledger(
 
 
 async def test_a_result_may_be_larger_than_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is sent in pieces, one after the other as they are asked for."""
+    """It is sent in pieces on request."""
     deployed = Deployed()
     async with deployed.served() as served:
         whole = await ask(served, "ada")
@@ -304,8 +304,8 @@ async def test_a_result_may_be_larger_than_a_frame(monkeypatch: pytest.MonkeyPat
         assert again.spent() == [EPSILON] * 3
 
 
-async def test_a_ledger_whose_release_was_planned_otherwise_is_refused() -> None:
-    """A member does not start with a release that it cannot read, and does not make it again."""
+async def test_a_ledger_with_a_release_of_another_plan_is_refused() -> None:
+    """A member with an unreadable release does not start, and does not compute a new one."""
     deployed = Deployed()
     async with deployed.served() as served:
         await ask(served, "ada")
@@ -316,7 +316,7 @@ async def test_a_ledger_whose_release_was_planned_otherwise_is_refused() -> None
 
 
 async def outcomes_of(parts: tuple[Rows, ...], asked: list[tuple[str, str]]) -> list[Outcome]:
-    """Ask real members that hold these rows for the release, client after client."""
+    """Ask real members with these rows for the release, one client after another."""
     deployed = Deployed(budget=EPSILON, parts=dict(zip(PARTIES, parts, strict=True)))
     role = result_client(TERMS, membership_of()[1], EPSILON)
     async with deployed.served() as served:
@@ -337,7 +337,7 @@ async def outcomes_of(parts: tuple[Rows, ...], asked: list[tuple[str, str]]) -> 
 def test_no_outcome_depends_on_a_row(
     tables: tuple[Rows, Rows], place: int, asked: list[tuple[str, str]]
 ) -> None:
-    """If any party lacks a row, ending, words, sizes and charges at all parties are the same."""
+    """If a party lacks a row, ending, messages, sizes and charges at all parties stay the same."""
 
     def play(rows: Rows) -> list[Outcome]:
         parts = tuple(rows if at == place else ROWS for at in range(len(PARTIES)))

@@ -1,4 +1,4 @@
-"""The fate of a request: it is answered once, or refused with a reason for the client."""
+"""Requests: each is answered once, or refused with a reason."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ KEY = bytes(REQUEST_KEY_BYTES)
 
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
-    """A ledger of three, of which each client may spend two."""
+    """Return a ledger of three, of which each client may spend two."""
     with open_ledger(None, Budgets(total=3.0, analyst=2.0)) as opened:
         yield opened
 
@@ -28,7 +28,7 @@ def ledger() -> Iterator[Ledger]:
 def ask(
     ledger: Ledger, amount: float, *, client: str = "ann", key: bytes = KEY, content: bytes = b"q"
 ) -> bytes | RequestRefusal:
-    """Ask for what is answered with how much was charged before."""
+    """Request an answer that contains the previous charges."""
 
     def pay() -> bytes:
         answer = f"{ledger.totals().spent:g}".encode()
@@ -37,8 +37,8 @@ def ask(
     return answer_once(ledger, client, key, content, amount=amount, pay=pay)
 
 
-def test_a_request_is_answered_and_paid_once(ledger: Ledger) -> None:
-    """The same request gets the same answer for nothing, and its key stands for no other."""
+def test_a_request_is_answered_and_charged_once(ledger: Ledger) -> None:
+    """A repeated request gets the same answer at no cost, and its key fits no other request."""
     assert ask(ledger, 1.5) == b"0"
     assert ask(ledger, 1.5) == b"0"
     assert ledger.totals().spent == 1.5
@@ -46,16 +46,16 @@ def test_a_request_is_answered_and_paid_once(ledger: Ledger) -> None:
     assert ask(ledger, 0.5, content=b"another", key=b"k" * REQUEST_KEY_BYTES) == b"1.5"
 
 
-def test_a_refusal_says_which_budget_and_what_is_left(ledger: Ledger) -> None:
-    """The client's own or everybody's; and nothing is charged."""
+def test_a_refusal_names_the_budget_and_the_remainder(ledger: Ledger) -> None:
+    """It is the client's budget or the total one, and nothing is charged."""
     assert ask(ledger, 2.5) == RequestRefusal(RequestVerdict.CLIENT_EXHAUSTED, 2.0)
     assert ask(ledger, 2.0, client="bob") == b"0"
     assert ask(ledger, 1.5) == RequestRefusal(RequestVerdict.TOTAL_EXHAUSTED, 1.0)
     assert ledger.totals().spent == 2.0
 
 
-def test_what_only_the_ledger_knows_is_no_refusal(ledger: Ledger) -> None:
-    """That a record cannot pay is told to nobody: it means that the ledger was changed."""
+def test_a_records_exhaustion_is_not_a_refusal(ledger: Ledger) -> None:
+    """A record that cannot pay is not disclosed: it means that the ledger was changed."""
 
     def pay() -> bytes:
         raise BudgetExhausted("record", None, None, "epsilon")
@@ -64,7 +64,7 @@ def test_what_only_the_ledger_knows_is_no_refusal(ledger: Ledger) -> None:
         answer_once(ledger, "ann", KEY, b"q", amount=1.0, pay=pay)
 
 
-def test_whoever_asked_is_told_what_the_answer_means() -> None:
+def test_the_client_learns_the_meaning_of_an_answer() -> None:
     """An answer passes, and each refusal is the error that names it."""
     require_answered(RequestVerdict.ANSWERED, 0.0, asked=1.0, unit="epsilon")
     with pytest.raises(InputError, match="key"):

@@ -29,7 +29,7 @@ from veilring.protocols.seedshares import (
 
 
 class Chosen(Generator):
-    """Draws that are given, for enumeration."""
+    """A source of given draws, for enumeration."""
 
     def __init__(self, drawn: Sequence[int]) -> None:
         super().__init__(np.random.PCG64())
@@ -41,11 +41,11 @@ class Chosen(Generator):
 
 
 class TestSharing:
-    """Any t shares make a seed, and t - 1 tell nothing of it."""
+    """Any t shares give a seed, and t - 1 shares reveal nothing about it."""
 
     @pytest.mark.parametrize("threshold", [1, 2, 3, 4])
     def test_fewer_shares_have_the_same_law_for_each_seed(self, threshold: int) -> None:
-        """All polynomials over five elements: t - 1 shares of four parties are uniform, exactly."""
+        """Over all polynomials of five elements, t - 1 of four parties' shares are uniform."""
         for few in combinations(range(4), threshold - 1):
             for seed in range(5):
                 laws = Counter(
@@ -59,7 +59,7 @@ class TestSharing:
         parties=st.integers(1, 12),
         data=st.data(),
     )
-    def test_any_shares_make_the_seeds(
+    def test_any_t_shares_give_the_seeds(
         self, seeds: list[int], parties: int, data: st.DataObject
     ) -> None:
         """Shares of any t parties, in any order, reconstruct the seeds in the field of X25519."""
@@ -71,7 +71,7 @@ class TestSharing:
         assert join_shares(told) == seeds
 
     def test_seeds_are_elements_of_the_field(self) -> None:
-        """What is drawn is reduced, and fits the bytes of a key."""
+        """Draws are reduced, and fit the bytes of a key."""
         assert draw_seed(Chosen([PRIME + 5])) == 5
         assert draw_seed(Chosen([2**384 - 1])) == (2**384 - 1) % PRIME
         assert seed_bytes(PRIME - 1) == (PRIME - 1).to_bytes(SEED_BYTES, "little")
@@ -82,7 +82,7 @@ class TestTree:
 
     @pytest.mark.parametrize("parties", [1, 2, 3, 5, 8, 13])
     def test_every_share_leads_to_the_root(self, parties: int) -> None:
-        """At its own place, and only there; another share leads elsewhere."""
+        """It does so only at its own position; another share leads to another root."""
         shares = [list(range(10, 10 + parties)), list(range(50, 50 + parties))]
         levels = hash_tree(shares)
         (root,) = levels[-1]
@@ -95,8 +95,8 @@ class TestTree:
             assert right == [leaf_place(holder, seed)]
             assert branch._replace(share=seed_bytes(99)).root(right[0]) != root
 
-    def test_a_told_share_does_not_show_the_other(self) -> None:
-        """Beside it there is the other's hash alone."""
+    def test_a_disclosed_share_does_not_reveal_the_other(self) -> None:
+        """It is accompanied only by the hash of the other."""
         held = HeldShares((b"one" * 10, b"two" * 10), (b"above",))
         assert held.branch(0) == Branch(b"one" * 10, (digest_of(b"two" * 10), b"above"))
         assert held.branch(1) == Branch(b"two" * 10, (digest_of(b"one" * 10), b"above"))

@@ -1,4 +1,4 @@
-"""Parties that tell some what they do not tell others; processes import them by name."""
+"""Parties that send different messages to different peers; processes import them by name."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from veilring.transport.messages import Message
 
 @dataclass
 class TwoTongues(Adversary):
-    """Says something else to one of the others, in messages of one type."""
+    """Sends one of the others a different message of one type."""
 
     only: type[Message]
     misled: str
@@ -37,14 +37,14 @@ def _other(message: Message) -> Message:
 
 
 def move_apart(message: Message) -> Message:
-    """Return the batch with its queries elsewhere, so that fewer of them overlap."""
+    """Return the batch with its queries moved so that fewer overlap."""
     if not isinstance(message, VotesBatch):
         return message
     return VotesBatch(queries=1 - message.queries**2, radii=message.radii)
 
 
 def ask_nonsense(message: Message) -> Message:
-    """Return the batch with queries that no party may answer."""
+    """Return the batch with invalid queries."""
     if not isinstance(message, VotesBatch):
         return message
     return VotesBatch(queries=message.queries + 2, radii=message.radii)

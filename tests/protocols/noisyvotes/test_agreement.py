@@ -1,4 +1,4 @@
-"""Before each sum all have told each other the same; from then on it is charged."""
+"""Before each sum all parties confirm equal inputs; from then on it is charged."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -61,7 +61,7 @@ def outcomes(
     adversaries: Mapping[str, Adversary] | None = None,
     role: Callable[..., Awaitable[VotesAnswer]] = private_votes,
 ) -> dict[str, Outcome]:
-    """Return each party's outcome of a run; some parties get arguments of their own."""
+    """Return each party's outcome of a run in which some parties have their own arguments."""
     given: dict[str, dict[str, Any]] = {
         name: {"parameters": parameters, "ring": RING, **(only or {}).get(name, {})}
         for name in NAMES
@@ -83,7 +83,7 @@ def outcomes(
 
 
 def told_before_adding(view: View | None) -> list[list[bool]]:
-    """Return for each part of a sum that a party sent whether it had been told what it said itself.
+    """Return, for each sent part of a sum, whether all others had confirmed the same inputs.
 
     That is, in the round of agreement before it, by each other party that it heard.
     """
@@ -104,7 +104,7 @@ def told_before_adding(view: View | None) -> list[list[bool]]:
 
 
 def assert_stopped(done: Mapping[str, Outcome]) -> None:
-    """Honest parties have ended without a result, and added only where all agreed."""
+    """Honest parties have ended without a result, and added only after all agreed."""
     errors = {type(outcome.error) for outcome in done.values()}
     assert Tampered in errors <= {Tampered, SessionAborted}
     for outcome in done.values():
@@ -120,10 +120,10 @@ def assert_stopped(done: Mapping[str, Outcome]) -> None:
         ("party-3", SumTotal, ALONG, 1),
     ],
 )
-def test_nobody_adds_to_what_others_do_not_hold(
+def test_parties_add_nothing_to_different_inputs(
     liar: str, only: type[Message], method: SumMethod, released: int, rule: AllocationRule
 ) -> None:
-    """If one party holds other queries or totals, all stop, even if the budget is divided alike."""
+    """If one party has other queries or totals, all stop, even if the budget is divided alike."""
     near = replace(NEAR, conversion=ByAnnuli(allocation=rule))
     parameters = replace(WITHIN, neighbours=near, sum=method, allocation=rule)
     charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
@@ -137,7 +137,7 @@ def test_nobody_adds_to_what_others_do_not_hold(
     assert {len(charged[name]) for name in done} == {released}
 
 
-def test_parties_that_were_dealt_different_rings_add_nothing() -> None:
+def test_parties_with_different_rings_add_nothing() -> None:
     """Parties with different rings add nothing, because a share of the noise could be missing."""
     others = Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])
     done = outcomes(replace(WITHIN, sum=ALONG), only={"party-4": {"ring": others}})
@@ -146,13 +146,13 @@ def test_parties_that_were_dealt_different_rings_add_nothing() -> None:
 
 
 async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:
-    """Play a party that holds the list of parties in another order than the others."""
+    """Play a party with a different order of the parties."""
     parties = Parties(reversed(party.parties))
     whole = Among(party, parties) if party.me == "party-4" else party
     return await private_votes(whole, own, **public)
 
 
-def test_parties_that_hold_different_lists_of_parties_add_nothing() -> None:
+def test_parties_with_different_lists_of_parties_add_nothing() -> None:
     """Parties with different lists of parties add nothing, because noise shares depend on them."""
     assert_stopped(outcomes(WITHIN, role=in_its_own_order))
 
@@ -176,10 +176,10 @@ def test_parties_that_hold_different_lists_of_parties_add_nothing() -> None:
     ],
     ids=["vote", "radius", "cycles", "grid"],
 )
-def test_equal_parameters_agree_whatever_types_their_numbers_have(
+def test_equal_parameters_agree_for_any_number_types(
     mine: NoisyVotesParameters, theirs: NoisyVotesParameters
 ) -> None:
-    """Honest parties whose parameters are equal never suspect each other."""
+    """Honest parties with equal parameters never suspect each other."""
     done = outcomes(theirs, only={"party-1": {"parameters": mine}})
     assert [outcome.error for outcome in done.values()] == [None] * 5
 
@@ -195,13 +195,13 @@ def test_equal_parameters_agree_whatever_types_their_numbers_have(
     ],
     ids=["epsilon", "tolerated", "radius", "neighbours", "rule"],
 )
-def test_other_parameters_are_found_before_anybody_adds(mine: NoisyVotesParameters) -> None:
+def test_different_parameters_are_detected_before_any_sum(mine: NoisyVotesParameters) -> None:
     """A difference of one party in any parameter, even in its last digit, stops the run."""
     assert_stopped(outcomes(WITHIN, only={"party-1": {"parameters": mine}}))
 
 
-def test_a_total_that_is_withheld_is_charged_all_the_same() -> None:
-    """A party that keeps its word to itself alone has the total; all others know what it cost."""
+def test_a_withheld_total_is_charged() -> None:
+    """A party that withholds its words alone has the total, and all others know its cost."""
     charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
     kept = []
 
@@ -230,14 +230,14 @@ def test_a_total_that_is_withheld_is_charged_all_the_same() -> None:
 
 
 class Labelled(NamedTuple):
-    """A party's rows, and the batch at the client."""
+    """A party's rows, and the client's batch."""
 
     rows: Rows
     queries: NDArray[np.float64] | None = None
 
 
 async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]:
-    """Label a batch among three parties, with noise that is drawn the same in each run."""
+    """Label a batch among three parties, with equal noise in each run."""
     answer = await private_votes(
         party,
         own.rows,
@@ -250,21 +250,21 @@ async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]
 
 
 def are_equal(_inputs: Mapping[str, Any], results: Mapping[str, list[int]]) -> None:
-    """Honest parties have the same labels; a liar may make them wrong."""
+    """Require equal labels at honest parties; a liar may make them wrong."""
     assert len({tuple(found) for found in results.values()}) <= 1
 
 
 @pytest.mark.parametrize("method", [SHARES, ALONG, SumMethod("masks")], ids=lambda m: m.name)
 def test_no_lie_leaves_honest_parties_with_different_labels(method: SumMethod) -> None:
-    """Each message, replayed or altered for one of them, ends the run or changes all labels."""
+    """Each replayed or altered message ends the run or changes all labels equally."""
     inputs = [Labelled(ROWS, QUERIES), *(Labelled(rows) for rows in PARTS[1:3])]
     lies = audit_lies(labels, inputs, invariant=are_equal, public={"method": method})
     lies.assert_none(Verdict.UNNOTICED, Verdict.MISNAMED, Verdict.UNNAMED)
     assert lies.count(Verdict.SUSPECTS) > 0
 
 
-def test_what_is_charged_is_what_an_answer_says_was_spent() -> None:
-    """A run that ends well has charged each release once, in order."""
+def test_charges_equal_the_reported_spending() -> None:
+    """A successful run has charged each release once, in order."""
     charged: list[Allocation] = []
     parameters = replace(WITHIN, neighbours=NEAR)
     done = outcomes(parameters, only={"party-0": {"charge": charged.append}})
@@ -275,12 +275,12 @@ def test_what_is_charged_is_what_an_answer_says_was_spent() -> None:
 
 
 def refuse(plan: Allocation) -> None:
-    """Refuse a charge, as a ledger that is exhausted does."""
+    """Refuse a charge like an exhausted ledger."""
     raise PermissionError(len(plan.crowds))
 
 
-def test_whoever_cannot_pay_sends_nothing() -> None:
-    """If the charge is refused, that party ends with the refusal and has added nothing."""
+def test_a_party_that_cannot_pay_sends_nothing() -> None:
+    """A party whose charge is refused ends with the refusal and has added nothing."""
     done = outcomes(WITHIN, only={"party-1": {"charge": refuse}})
     assert isinstance(done["party-1"].error, PermissionError)
     assert told_before_adding(done["party-1"].view) == []

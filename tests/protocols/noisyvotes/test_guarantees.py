@@ -1,4 +1,4 @@
-"""Guarantees with missing noise shares: the closed form, and the parties that shares protect."""
+"""Guarantees with missing noise shares: the closed form, and the protected parties."""
 
 import math
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ ONE = [Allocation(np.array([1]), np.array([1.0]), exact=True)]
 def test_the_loss_of_a_count_is_the_greatest_ratio_of_neighbours(
     epsilon: float, exponent: Fraction
 ) -> None:
-    """Below exponent 1 the ratios fall from 0 on, and the first is what `count_loss` says."""
+    """Below exponent 1 the ratios fall from 0 on, and the first equals `count_loss`."""
     law = polya_difference_pmf(np.arange(int(30 / epsilon)), exponent, 1 / epsilon)
     ratios = np.log(law[:-1] / law[1:])
     # A ratio of sums of some thousand terms is right to 12 digits.
@@ -43,8 +43,8 @@ def test_the_loss_of_a_count_is_the_greatest_ratio_of_neighbours(
 
 
 @pytest.mark.parametrize("exponent", [1, Fraction(6, 5), 3])
-def test_more_noise_than_enough_loses_no_more_than_epsilon(exponent: Fraction) -> None:
-    """From exponent 1 on no ratio of neighbours is above e**epsilon, and far ones come near."""
+def test_excess_noise_loses_at_most_epsilon(exponent: Fraction) -> None:
+    """From exponent 1 on, ratios of neighbours are at most e**epsilon, and distant ones near it."""
     law = polya_difference_pmf(np.arange(3000), exponent, 5)
     ratios = np.log(law[:-1] / law[1:])
     assert ratios.max() <= 0.2 + 1e-11
@@ -63,7 +63,7 @@ def test_the_loss_has_simple_bounds_and_is_monotone(epsilon: float, exponent: Fr
 
 
 def test_queries_that_share_rows_add_up() -> None:
-    """A batch loses the most that a clique of its queries can; and releases add up."""
+    """A batch loses the maximum over cliques of its queries, and releases add up."""
     plan = Allocation(np.array([3, 3, 3, 1]), np.array([0.2, 0.2, 0.2, 0.6]), exact=True)
     half = Fraction(1, 2)
     worst = max(3 * count_loss(0.2, half), count_loss(0.6, half))
@@ -72,8 +72,8 @@ def test_queries_that_share_rows_add_up() -> None:
     assert remaining_epsilon([plan, *ONE], 4, tolerated=2, missing=2) <= 1.6
 
 
-def test_what_remains_is_worse_the_more_is_missing() -> None:
-    """Up to the tolerated number nothing is lost; then more and more, but never all."""
+def test_the_guarantee_weakens_with_missing_shares() -> None:
+    """Up to the tolerated number the loss stays ε; then it grows, but stays finite."""
     losses = [remaining_epsilon(ONE, 6, tolerated=2, missing=m) for m in range(6)]
     assert losses[:3] == pytest.approx([1.0] * 3, abs=1e-15)
     assert (np.diff(losses[2:]) > 0).all()
@@ -87,8 +87,8 @@ def methods(parties: int) -> Iterator[SumMethod]:
 
 
 @pytest.mark.parametrize("parties", [3, 4, 5, 6, 7])
-def test_the_worst_case_is_the_worst_of_all_places(parties: int) -> None:
-    """Over all places that a coalition can have in the ring, the guarantee is the greatest loss."""
+def test_the_worst_case_is_the_worst_of_all_positions(parties: int) -> None:
+    """Over all positions of a coalition in the ring, the guarantee is the greatest loss."""
     for method in methods(parties):
         for size in range(parties):
             losses = [
@@ -99,8 +99,8 @@ def test_the_worst_case_is_the_worst_of_all_places(parties: int) -> None:
 
 
 @pytest.mark.parametrize("parties", [5, 8, 11, 12, 16, 17])
-def test_cycles_take_all_neighbours_of_a_party_to_cut(parties: int) -> None:
-    """With s cycles a coalition of less than 2s leaves all honest parties' shares together."""
+def test_cycles_are_cut_only_by_all_neighbours(parties: int) -> None:
+    """With s cycles a coalition smaller than 2s leaves all honest shares together."""
     for method in methods(parties):
         for size in range(parties):
             whole = not method.goes_round or size < 2 * method.cycles
@@ -109,8 +109,8 @@ def test_cycles_take_all_neighbours_of_a_party_to_cut(parties: int) -> None:
 
 
 @pytest.mark.parametrize("parties", [3, 5, 10])
-def test_whoever_looks_misses_its_own_share(parties: int) -> None:
-    """Of the tolerated shares a party that looks has one: if as many others add none, it is more.
+def test_an_observing_party_misses_its_own_share(parties: int) -> None:
+    """A party that observes has one of the tolerated shares; an outsider has none.
 
     An outsider has none.
     """
@@ -126,7 +126,7 @@ def test_whoever_looks_misses_its_own_share(parties: int) -> None:
 
 
 def test_sums_of_losses_are_rounded_up() -> None:
-    """What is said to remain is not below the exact sum of what queries and releases may lose."""
+    """The stated guarantee is at least the exact sum of the losses of queries and releases."""
     for crowd in range(1, 60):
         plan = Allocation(np.full(crowd, crowd), np.full(crowd, 0.1), exact=True)
         for missing, spent in ((1, [plan]), (1, [plan, *ONE]), (2, [plan, *ONE])):
@@ -138,7 +138,7 @@ def test_sums_of_losses_are_rounded_up() -> None:
 
 
 def test_each_party_protects_itself() -> None:
-    """If all others collude or add nothing, a victim's own share is left, whatever the method."""
+    """If all others collude or add nothing, the victim's own share remains, with any method."""
     own = remaining_epsilon(ONE, 5, tolerated=0, missing=4)
     for method in methods(5):
         assert guarantee(ONE, 5, 4, method, tolerated=0) == own
@@ -157,7 +157,7 @@ def test_each_party_protects_itself() -> None:
         ((3, 0, SHARES, 3), "tolerated is 3"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(
+def test_inconsistent_numbers_are_refused(
     arguments: tuple[int, int, SumMethod, int], message: str
 ) -> None:
     """Inconsistent numbers of parties, colluders and tolerated shares are refused."""

@@ -1,4 +1,4 @@
-"""The worst plan: no answer about k loses more, and no batch about k is given up midway."""
+"""The worst plan bounds all answers about k, and no such batch is abandoned midway."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -37,7 +37,7 @@ about_k = pytest.mark.parametrize("near", NEAREST, ids=["grid", "annuli", "annul
 
 
 def voting(near: NearestRows | WithinRadius, epsilon: float = 1.0) -> NoisyVotesParameters:
-    """Return parameters under which each party's share of noise is missed."""
+    """Return parameters with which each missing noise share matters."""
     return NoisyVotesParameters(2, 2, epsilon, near, tolerated=0)
 
 
@@ -47,10 +47,8 @@ def voting(near: NearestRows | WithinRadius, epsilon: float = 1.0) -> NoisyVotes
     st.fractions(Fraction(1, 50), Fraction(49, 50), max_denominator=60),
     st.integers(1, 60),
 )
-def test_the_more_queries_share_a_row_the_more_they_lose(
-    epsilon: float, exponent: Fraction, crowd: int
-) -> None:
-    """Below exponent 1 a clique of one query more, which divides the same budget, loses more.
+def test_more_overlapping_queries_lose_more(epsilon: float, exponent: Fraction, crowd: int) -> None:
+    """Below exponent 1 a larger clique, which divides the same budget, loses more.
 
     Both numbers are rounded up, by less than one part in 10**8.
     """
@@ -62,7 +60,7 @@ def test_the_more_queries_share_a_row_the_more_they_lose(
 @about_k
 @pytest.mark.parametrize("missing", [0, 1, 4])
 def test_no_answer_loses_more_than_the_worst_plan(near: NearestRows, missing: int) -> None:
-    """Rows that lie apart and rows in one place lead to other losses, all within one bound."""
+    """Separate rows and coinciding rows give different losses, all within one bound."""
     parameters = voting(near)
     rng = np.random.default_rng(3)
     losses = [
@@ -92,7 +90,9 @@ TOO_SMALL = [
 
 
 @pytest.mark.parametrize("parameters", TOO_SMALL, ids=["grid", "annuli", "vote"])
-def test_a_batch_that_could_be_given_up_midway_is_refused(parameters: NoisyVotesParameters) -> None:
+def test_a_batch_that_might_be_abandoned_midway_is_refused(
+    parameters: NoisyVotesParameters,
+) -> None:
     """A batch whose worst plan leaves too little noise is refused before any draw or message."""
     rng = np.random.default_rng(4)
     before = rng.bit_generator.state
@@ -102,7 +102,7 @@ def test_a_batch_that_could_be_given_up_midway_is_refused(parameters: NoisyVotes
     assert len(noisy_votes(QUERIES[:9], deal(SPREAD, 3), parameters, rng).labels) == 9
 
 
-async def test_whoever_asks_refuses_such_a_batch_before_it_is_sent() -> None:
+async def test_a_client_refuses_such_a_batch_before_sending() -> None:
     """A client refuses such a batch as its own mistake, before any message is sent."""
     async with Cluster(3, own=deal(SPREAD, 3)) as cluster:
         with pytest.raises(RunFailed) as caught:
@@ -117,8 +117,8 @@ async def test_whoever_asks_refuses_such_a_batch_before_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [2.0**-15, 2.0**-40, 2.0**21, 1e300, np.inf, np.nan])
-def test_budgets_for_which_no_noise_can_be_drawn_are_refused(epsilon: float) -> None:
-    """They end where they are given, and not in a batch."""
+def test_budgets_without_possible_noise_are_refused(epsilon: float) -> None:
+    """They are refused when set, and not during a batch."""
     with pytest.raises(InputError, match="epsilon_vote is"):
         voting(WithinRadius(0.1), epsilon)
     with pytest.raises(InputError, match="epsilon_conversion is"):

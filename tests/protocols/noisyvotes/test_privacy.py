@@ -1,4 +1,4 @@
-"""The privacy loss of noisy votes: exact on all small tables, and found in runs of the code."""
+"""The privacy loss of noisy votes: exact on all small tables, and estimated from runs."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -48,8 +48,10 @@ def worst(release: Release, exponent: Fraction, classes: int = 2) -> float:
 @pytest.mark.parametrize("rule", ["clique", "component", "batch"])
 @pytest.mark.parametrize("tolerated", [0, 2])
 @pytest.mark.parametrize("missing", range(PARTIES))
-def test_totals_cost_what_remains(rule: AllocationRule, tolerated: int, missing: int) -> None:
-    """No table shows more than `remaining_epsilon`, and by cliques one shows all of it."""
+def test_totals_cost_the_stated_guarantee(
+    rule: AllocationRule, tolerated: int, missing: int
+) -> None:
+    """No table exceeds `remaining_epsilon`, and with cliques one attains it."""
     parameters = replace(TWO, allocation=rule, tolerated=tolerated)
     release = voting(parameters)
     exponent = (PARTIES - missing) * parameters.exponent(PARTIES)
@@ -65,7 +67,7 @@ def test_totals_cost_what_remains(rule: AllocationRule, tolerated: int, missing:
 
 @pytest.mark.parametrize("missing", range(4))
 def test_labels_cost_no_more_than_totals(missing: int) -> None:
-    """Labels are read off the totals: on no table is their loss above what remains."""
+    """Labels follow from totals: on no table does their loss exceed the guarantee."""
     release = voting(TWO)
     exponent = Fraction(4 - missing, 4)
     claim = remaining_epsilon([release.plan], 4, tolerated=0, missing=missing)
@@ -75,23 +77,23 @@ def test_labels_cost_no_more_than_totals(missing: int) -> None:
         assert greatest_loss(*laws) <= claim + ROUNDING
 
 
-def test_shares_of_n_do_not_make_up_for_one_that_is_missing() -> None:
+def test_shares_of_n_do_not_replace_a_missing_one() -> None:
     """If each share is one of n and one is missing, a row loses more than epsilon."""
     release = voting(TWO)
     assert worst(release, Fraction(PARTIES - 1, PARTIES)) > EPSILON * 1.01
     assert worst(release, Fraction(1)) <= EPSILON + ROUNDING
 
 
-def test_an_allocation_that_forgets_overlaps_is_caught() -> None:
-    """If each query spends the whole budget, a row in three balls loses more than it."""
+def test_an_allocation_without_overlaps_is_caught() -> None:
+    """If each query spends the whole budget, a row in three balls exceeds it."""
     release = voting(TWO)
     careless = replace(release, plan=replace(release.plan, epsilons=np.full(len(QUERIES), EPSILON)))
     assert worst(careless, Fraction(1)) > 1.5 * EPSILON
 
 
 @pytest.mark.parametrize("missing", range(3))
-def test_annuli_cost_what_remains(missing: int) -> None:
-    """A row is in one annulus of each query that it is near to, and costs no more than remains."""
+def test_annuli_cost_the_stated_guarantee(missing: int) -> None:
+    """A row is in one annulus of each nearby query, and costs at most the guarantee."""
     near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
     release = voting(replace(TWO, neighbours=near), radii=None)
     claim = remaining_epsilon([release.plan], 3, tolerated=1, missing=missing)
@@ -101,7 +103,7 @@ def test_annuli_cost_what_remains(missing: int) -> None:
     assert found > claim * (1 - 1e-6 if missing else 0.95)
 
 
-def test_counts_around_candidates_would_cost_as_much_as_there_are_candidates() -> None:
+def test_whole_balls_would_cost_more_than_annuli() -> None:
     """With whole balls in place of annuli a row changes several counts, and loses more."""
     near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
     release = voting(replace(TWO, neighbours=near), radii=None)
@@ -110,8 +112,8 @@ def test_counts_around_candidates_would_cost_as_much_as_there_are_candidates() -
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_grids_and_numbers_of_rows_cost_what_they_say(counted: bool) -> None:
-    """A row is in one cell, and one of all rows: each release costs its own budget, exactly."""
+def test_grids_and_numbers_of_rows_cost_their_budgets(counted: bool) -> None:
+    """A row is in one cell and counted once: each release costs exactly its own budget."""
     near = NearestRows(2, 0.4, *((None, 0.3) if counted else (30, 0.0)))
     steps = batch_steps(QUERIES, replace(TWO, neighbours=near))
     release, budgets = next(steps), [0.3, 0.4] if counted else [0.4]
@@ -126,7 +128,7 @@ RUNS = 60_000
 
 
 def audited(release: Release, parties: int, exponent: Fraction, missing: int) -> float:
-    """Return what runs prove of the loss of a row that is the only one there is.
+    """Return the loss that runs prove for the only row, which belongs to the first party.
 
     It is the first party's, who always adds its noise. The events are the totals near 0.
     """
@@ -139,14 +141,14 @@ def audited(release: Release, parties: int, exponent: Fraction, missing: int) ->
 
 
 def at_the_row(parameters: NoisyVotesParameters) -> Release:
-    """Return the release of a single query, at the row."""
+    """Return the release of a single query at the row."""
     return voting(parameters, ALONE.features, None)
 
 
 @pytest.mark.parametrize("tolerated", [0, 1, 2])
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_an_audit_of_the_parties_steps_stays_below_the_claim(tolerated: int, missing: int) -> None:
-    """With any number missing, runs prove a good part of what remains, and never more."""
+    """With any missing shares, runs prove a good part of the guarantee, and never more."""
     parameters = replace(ONE, tolerated=tolerated)
     release = at_the_row(parameters)
     claim = remaining_epsilon([release.plan], 3, tolerated=tolerated, missing=missing)
@@ -156,18 +158,18 @@ def test_an_audit_of_the_parties_steps_stays_below_the_claim(tolerated: int, mis
         assert claim <= 1.0
 
 
-def test_an_audit_finds_shares_that_are_missing() -> None:
-    """Of shares that are one third each, two are missing: epsilon is disproved."""
+def test_an_audit_detects_missing_shares() -> None:
+    """With shares of one third each and two missing, epsilon is disproved."""
     assert audited(at_the_row(ONE), 3, Fraction(1, 3), missing=2) > 1.5
 
 
-def test_an_audit_finds_noise_that_was_forgotten() -> None:
-    """If nobody adds noise, runs prove more than any epsilon that was promised."""
+def test_an_audit_detects_forgotten_noise() -> None:
+    """If no party adds noise, runs prove more than any promised epsilon."""
     assert audited(at_the_row(ONE), 3, Fraction(1, 3), missing=3) > 7
 
 
-def test_an_audit_finds_a_party_between_two_colluders() -> None:
-    """On a single ring a victim's own share is all that its neighbours do not know."""
+def test_an_audit_detects_a_party_between_two_colluders() -> None:
+    """On a single ring, a victim's neighbours lack only its own share."""
     release, method = at_the_row(ONE), SumMethod()
     alone = audited(release, 1, ONE.exponent(5), missing=0)
     assert alone > 1.5
@@ -176,8 +178,8 @@ def test_an_audit_finds_a_party_between_two_colluders() -> None:
     assert guarantee_in_ring([release.plan], 5, {1}, method, tolerated=1) <= 1
 
 
-def test_what_is_audited_is_what_is_deployed() -> None:
-    """Labelling a batch once gives the totals that the repeated steps do."""
+def test_the_audited_code_is_the_deployed_code() -> None:
+    """Labelling a batch once gives the totals of the repeated steps."""
     rng = np.random.default_rng(8)
     rows = Rows(rng.random((40, 1)), rng.integers(0, 2, 40))
     parts, parameters = deal(rows, 4), replace(TWO, tolerated=1)

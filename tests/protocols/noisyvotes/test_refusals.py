@@ -1,4 +1,4 @@
-"""Refusals of a batch without its totals: they never depend on the presence of a row."""
+"""Refusals of a batch without its totals never depend on the presence of a row."""
 
 import asyncio
 from contextlib import ExitStack
@@ -59,7 +59,7 @@ class Case:
 def member_of(
     node: Node, rows: Rows, parameters: NoisyVotesParameters, ledger: Ledger
 ) -> PeerMember:
-    """Return a member that pays from this ledger."""
+    """Return a member that pays from the given ledger."""
     facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
     till = Till(ledger, parameters.epsilon, TERMS)
     membership = votes_membership(parameters, queries_max(parameters))
@@ -67,7 +67,7 @@ def member_of(
 
 
 async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
-    """Ask real parties that hold these rows, batch after batch."""
+    """Ask real parties with the given rows, batch after batch."""
     with ExitStack() as stack:
         ledgers = [stack.enter_context(open_ledger(None, each)) for each in case.budgets]
 
@@ -119,7 +119,7 @@ def parameters(draw: st.DrawFn) -> NoisyVotesParameters:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Draw parameters, budgets for no batch or a few at each party, and some batches."""
+    """Draw parameters, small budgets for each party, and some batches."""
     chosen = draw(parameters())
     batches = st.sampled_from([0.0, 1.0, 2.0, 1e9, 1e9, 1e9, 1e9]).map(
         lambda count: min(count * chosen.epsilon, 1e6)
@@ -142,7 +142,7 @@ def cases(draw: st.DrawFn) -> Case:
     case=cases(),
 )
 def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], place: int, case: Case) -> None:
-    """If any party lacks a row, ending, words, sizes and charges at all parties are the same."""
+    """If a party lacks a row, ending, messages, sizes and charges at all parties stay the same."""
     others = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)
 
     def play(rows: Rows) -> list[Outcome]:
@@ -161,7 +161,7 @@ def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], place: int, case
 async def test_a_party_that_cannot_count_its_rows_ends(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """All others are told the same of any failure, and pay for that batch and no other."""
+    """All others get the same error for any failure, and pay for that batch only."""
     parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
     parts = [Rows(np.full((4, FEATURES), 0.5), np.zeros(4, np.int64)) for _ in PARTIES]
     members: dict[str, PeerMember] = {}

@@ -1,4 +1,4 @@
-"""The party's role: equal on every runtime, and at the closed forms' cost."""
+"""The party's role: equal on every runtime, at the closed form's cost."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ QUERIES = np.random.default_rng(2).random((9, 2))
 
 
 def ask(queries: NDArray[np.float64] = QUERIES, **more: object) -> dict[str, dict[str, object]]:
-    """Return the keyword arguments of the client's role alone."""
+    """Return the keyword arguments of the client's role only."""
     return {"party-2": {"queries": queries, **more}}
 
 
@@ -84,7 +84,7 @@ def test_all_parties_learn_the_votes_of_all_rows(
 
 
 def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
-    """One seed gives one transcript and one noise, whatever carries it."""
+    """One seed gives one transcript and one noise, on any runtime."""
     parameters = NoisyVotesParameters(2, 3, 1.0, tolerated=2)
     run = run_protocol(
         private_votes,
@@ -113,7 +113,7 @@ NEAREST = (
 def test_the_rounds_are_the_longest_chain_of_messages(
     near: WithinRadius | NearestRows, method: SumMethod
 ) -> None:
-    """Counting, converting and voting cost what the closed form says, in rounds of one hop each.
+    """Counting, converting and voting cost the closed form, in rounds of one hop each.
 
     The hop before the first is that of the queries.
     """
@@ -152,14 +152,14 @@ def test_converting_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> N
     assert costs(run.cost) == votes_cost(5, 9, parameters)
 
 
-def test_a_forecast_of_a_grid_has_to_know_for_how_many_rows() -> None:
+def test_the_forecast_of_a_grid_needs_the_number_of_rows() -> None:
     """If the number of rows is a result, the closed form takes it as an argument."""
     with pytest.raises(InputError, match="give `rows`"):
         votes_cost(5, 9, replace(WITHIN, neighbours=NEAREST[1]))
 
 
-def test_queries_that_cannot_be_answered_name_the_client(run_protocol: ProtocolRunner) -> None:
-    """A party that hands out queries outside the unit cube has broken the protocol."""
+def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
+    """A party that distributes queries outside the unit cube has broken the protocol."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
             private_votes,
@@ -175,8 +175,8 @@ def test_queries_that_cannot_be_answered_name_the_client(run_protocol: ProtocolR
     assert found == {"party-2"}
 
 
-async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
-    """A party that adds wrong votes shifts the totals by them, and the run is not stopped."""
+async def test_a_lie_only_makes_labels_wrong() -> None:
+    """A party that adds wrong votes shifts the totals by them, and the run does not stop."""
     async with Cluster(NAMES, own=PARTS, seed=7) as cluster:
         run = await cluster.run(
             private_votes,
@@ -199,10 +199,10 @@ async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
         (PARTS, ask(QUERIES.astype(complex)), "queries must be real numbers"),
     ],
 )
-async def test_input_is_met_at_the_edge(
+async def test_invalid_input_is_refused(
     own: list[Rows], only: dict[str, dict[str, object]], message: str
 ) -> None:
-    """Foreign rows, and batches that are missing or do not fit, are refused at once."""
+    """Rows of another schema, and missing or unsuitable batches, are refused at once."""
     async with Cluster(NAMES, own=own) as cluster:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(private_votes, only=only, client="party-2", parameters=WITHIN)
@@ -212,8 +212,8 @@ async def test_input_is_met_at_the_edge(
 
 
 @pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
-async def test_numbers_of_any_width_may_be_asked(kind: str) -> None:
-    """Queries and radii in single precision or whole numbers are answered for what they are."""
+async def test_numbers_of_any_width_are_accepted(kind: str) -> None:
+    """Queries and radii in single precision or whole numbers keep their values."""
     queries, radii = np.eye(2).astype(kind), np.ones(2).astype(kind)
     parameters = NoisyVotesParameters(2, 3, CERTAIN)
     async with Cluster(NAMES, own=PARTS, seed=8) as cluster:
@@ -223,7 +223,7 @@ async def test_numbers_of_any_width_may_be_asked(kind: str) -> None:
 
 
 async def test_the_largest_batch_fits_its_frames() -> None:
-    """A batch of `queries_max` queries is answered: no message of it exceeds a frame."""
+    """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
     near = NearestRows(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
     parameters = NoisyVotesParameters(1, 2, CERTAIN, near, allocation="batch")
     most = queries_max(parameters)
@@ -239,7 +239,7 @@ PLACES = 1600
 
 
 async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
-    """Return the evidence on a victim's rows that its neighbours collect in one networked run.
+    """Return the neighbours' evidence on a victim's rows from one networked run.
 
     The victim has a row at every other place. Balls are points, so each place has an ε of 1 and its
     own noise: one run is thousands of trials.
@@ -272,7 +272,7 @@ async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     return audited_epsilon(one, other)
 
 
-async def test_two_neighbours_in_a_ring_disprove_epsilon_and_in_cycles_do_not() -> None:
-    """Two neighbours know a victim's share in a ring, but on two cycles only all honest shares."""
+async def test_two_neighbours_disprove_epsilon_in_a_ring_but_not_in_cycles() -> None:
+    """In a ring they miss only the victim's share, and on two cycles all honest shares."""
     assert await heard(SumMethod(), "party-4", tolerated=2) > 1.0
     assert 0.3 < await heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0

@@ -1,4 +1,4 @@
-"""Noisy votes as a system: promise, forecast, runs on all runtimes, and what is refused."""
+"""Noisy votes as a system: guarantee, forecast, runs on all runtimes, and refusals."""
 
 from functools import cache
 from typing import Any
@@ -51,25 +51,25 @@ def played(runtime: str, *parameters: str) -> Report:
 
 @pytest.mark.parametrize("parameters", WAYS, ids=" ".join)
 @pytest.mark.parametrize("runtime", ["memory", "tls", "processes", "simulated"])
-def test_a_run_costs_what_was_forecast_and_is_the_same_everywhere(
+def test_a_run_has_the_forecast_cost_on_every_runtime(
     runtime: str, parameters: tuple[str, ...]
 ) -> None:
-    """Cost, labels and transcript are those of the runtime in memory."""
+    """Cost, labels and transcript equal those of the runtime in memory."""
     here, there = played("memory", *parameters), played(runtime, *parameters)
     assert there.cost == there.forecast
     assert (there.transcript, there.labels) == (here.transcript, here.labels)
     assert there.spent.times == 1
 
 
-def test_its_name_finds_it_and_all_has_defaults() -> None:
-    """No parameter has to be given."""
+def test_it_is_found_by_name_with_defaults() -> None:
+    """No parameter is required."""
     assert find_system("noisy-votes") is NoisyVotes
     assert NoisyVotes().epsilon == 1.0
 
 
 @pytest.mark.parametrize("k", [0, 10])
 def test_peers_in_one_process_have_the_labels_of_peers_on_a_network(k: int) -> None:
-    """With so little noise that nobody's label differs, both are the pooled majority."""
+    """With negligible noise, both give the pooled majority."""
     setup = ready(epsilon=1e5, radius=0.3, k=k)
     first = setup.label(QUERIES, np.random.default_rng(1))
     again = setup.label(QUERIES, np.random.default_rng(2))
@@ -78,7 +78,7 @@ def test_peers_in_one_process_have_the_labels_of_peers_on_a_network(k: int) -> N
     assert setup.find_wrong(QUERIES, {"party-0": first[1:]}, setup.parties)
 
 
-def test_the_forecast_is_the_cost_of_as_many_batches_as_it_takes() -> None:
+def test_the_forecast_covers_all_batches() -> None:
     """Queries beyond a batch begin another; a batch is no larger than its noise allows."""
     one = NoisyVotes(batch=10).forecast(parties=5, queries=10, features=2, classes=3)
     three = NoisyVotes(batch=10).forecast(parties=5, queries=30, features=2, classes=3)
@@ -87,7 +87,7 @@ def test_the_forecast_is_the_cost_of_as_many_batches_as_it_takes() -> None:
 
 
 def test_about_k_the_forecast_needs_the_number_of_rows() -> None:
-    """The grid is cut for it."""
+    """The grid depends on the number of rows."""
     system = NoisyVotes(k=5, public_rows=True)
     assert system.forecast(queries=4, features=2, rows=100).rounds == 7
     for wrong in (system, NoisyVotes(k=5)):
@@ -95,8 +95,8 @@ def test_about_k_the_forecast_needs_the_number_of_rows() -> None:
             wrong.forecast(queries=4, features=2)
 
 
-def test_the_promise_is_epsilon_against_as_many_as_are_tolerated() -> None:
-    """By shares a coalition of the tolerated size leaves enough noise."""
+def test_the_promise_is_epsilon_against_tolerated_coalitions() -> None:
+    """With shares, a coalition of the tolerated size leaves enough noise."""
     promise = NoisyVotes(epsilon=0.5, tolerated=3).promise(parties=8)
     assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 0.0)
     assert "at most 3 of them collude" in promise.threat_model
@@ -111,7 +111,7 @@ def test_the_promise_is_epsilon_against_as_many_as_are_tolerated() -> None:
 def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
     parameters: dict[str, Any], method: SumMethod
 ) -> None:
-    """Then the promise is what a full batch loses at most, and no smaller batch loses more."""
+    """The guarantee is then a full batch's maximum loss, which no smaller batch exceeds."""
     setup = ready(epsilon=1.0, radius=0.3, batch=50, **parameters)
     tolerated, public = setup.parameters.tolerated, setup.parameters
     promise = setup.system.promise(parties=5)
@@ -129,14 +129,14 @@ def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
 
 
 def test_spent_is_epsilon_for_each_batch() -> None:
-    """Nothing is added by how often a batch is asked."""
+    """Repeating a batch adds nothing."""
     spent = ready(epsilon=0.5).spent(3)
     assert spent.epsilon == pytest.approx(1.5)
     assert (spent.times, spent.unit) == (3, "batch")
 
 
-def test_parties_that_are_left_can_vote_if_they_make_enough_noise() -> None:
-    """There have to be more of them than are tolerated, and enough for the cycles."""
+def test_remaining_parties_can_vote_if_they_add_enough_noise() -> None:
+    """They must exceed the tolerated number and suffice for the cycles."""
     setup = ready(tolerated=3)
     assert setup.can_do_with(["a", "b", "c", "d"])
     assert not setup.can_do_with(["a", "b", "c"])
@@ -161,14 +161,14 @@ def test_parties_that_are_left_can_vote_if_they_make_enough_noise() -> None:
     ],
     ids=str,
 )
-def test_a_parameter_that_is_not_allowed_is_named(wrong: dict[str, Any], said: str) -> None:
+def test_an_invalid_parameter_is_named(wrong: dict[str, Any], said: str) -> None:
     """A parameter out of range is refused, and the message gives the allowed values."""
     with pytest.raises(InputError, match=said):
         NoisyVotes(**wrong).setup(parts(), FACTS)
 
 
-def test_a_grid_takes_few_features() -> None:
-    """With more, `auto` takes annuli."""
+def test_a_grid_supports_few_features() -> None:
+    """With more, `auto` selects annuli."""
     assert NoisyVotes(k=5).bind(7, 2).features == 7
     with pytest.raises(InputError, match=r"features is 7; allowed: .* 1 to 6"):
         NoisyVotes(k=5, conversion="grid").bind(7, 2)

@@ -55,8 +55,8 @@ def rows_of_one_feature() -> Rows:
     return Rows(rng.random((60, 1)), rng.integers(0, 2, 60))
 
 
-def test_with_nothing_missing_the_noise_is_the_owners() -> None:
-    """Totals of six parties' steps pass a G-test against counts and discrete Laplace noise."""
+def test_with_all_shares_the_noise_is_the_owners() -> None:
+    """Totals of six parties' steps pass a G-test against counts plus discrete Laplace noise."""
     rows = rows_of_one_feature()
     release, exponent = voting(TWO), TWO.exponent(6)
     totals = runs_of(release, deal(rows, 6), exponent, 0, RUNS, np.random.default_rng(1))
@@ -68,8 +68,8 @@ def test_with_nothing_missing_the_noise_is_the_owners() -> None:
         assert follows(seen, law, tests=2 * len(QUERIES))
 
 
-def test_with_nothing_missing_labels_have_the_owners_law() -> None:
-    """The law of labels is that of the trusted owner's `laplace` mechanism, and is drawn from."""
+def test_with_all_shares_labels_have_the_owners_law() -> None:
+    """Labels are drawn from the law of the trusted owner's `laplace` mechanism."""
     rows = rows_of_one_feature()
     release = voting(TWO)
     owner = radius.label_law(release.count(rows), release.plan.epsilons, "laplace")
@@ -82,7 +82,7 @@ def test_with_nothing_missing_labels_have_the_owners_law() -> None:
 
 
 def test_accuracy_is_the_trusted_owners() -> None:
-    """On a banana as many labels are right as the owner gets with the same noise.
+    """On a banana data set, accuracy equals the owner's with the same noise.
 
     Both are sums of independent labels, within Hoeffding's reach of their mean but for half of an
     alarm rate of 1e-6; their means are equal.
@@ -118,7 +118,7 @@ def test_tolerating_costs_noise() -> None:
 
 @pytest.mark.parametrize("spacing", ["geometric", "linear"])
 def test_annuli_find_the_first_candidate_with_k_rows(spacing: Spacing) -> None:
-    """Without noise the radius is the least candidate whose ball holds k; the largest if none."""
+    """Without noise the radius is the smallest candidate with k rows, or the largest candidate."""
     rows = rows_of_one_feature()
     near = NearestRows(9, CERTAIN, len(rows), conversion=ByAnnuli(6, spacing, "batch"))
     answer = noisy_votes(
@@ -134,7 +134,7 @@ def test_annuli_find_the_first_candidate_with_k_rows(spacing: Spacing) -> None:
 
 @pytest.mark.parametrize("features", [1, 2, 4])
 def test_grids_find_the_radii_of_the_trusted_owner(features: int) -> None:
-    """Without noise the radii are those that one owner of all rows reads off its grid."""
+    """Without noise the radii equal those of one owner of all rows with its grid."""
     rng = np.random.default_rng(6)
     rows, queries = Rows(rng.random((300, features)), np.zeros(300, int)), rng.random((7, features))
     near = NearestRows(12, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3))
@@ -149,7 +149,7 @@ def test_grids_find_the_radii_of_the_trusted_owner(features: int) -> None:
 
 
 def test_ties_fall_to_the_lowest_class() -> None:
-    """Where nobody has rows and there is no noise, all totals are 0 and the first class wins."""
+    """Without rows and noise, all totals are 0 and the first class wins."""
     parameters = NoisyVotesParameters(1, 3, 5000.0, WithinRadius(0.1))
     answer = noisy_votes(QUERIES, [no_rows(1)] * 3, parameters, np.random.default_rng(7))
     assert answer.totals.tolist() == [[0, 0, 0]] * 5
@@ -157,7 +157,7 @@ def test_ties_fall_to_the_lowest_class() -> None:
     assert answer.radii.tolist() == [0.1] * 5
 
 
-def test_single_precision_divides_the_budget_as_double_does() -> None:
+def test_single_precision_divides_the_budget_like_double() -> None:
     """Balls that touch exactly overlap in float32 as in float64, despite rounding.
 
     Otherwise two queries would each spend the whole budget, and a row in both balls would lose
@@ -176,7 +176,7 @@ def test_single_precision_divides_the_budget_as_double_does() -> None:
 
 
 def test_within_the_greatest_radius_all_rows_vote() -> None:
-    """A radius whose double is no number any more reaches everywhere, and every other ball."""
+    """A radius whose double is infinite contains all rows and intersects every other ball."""
     rows = rows_of_one_feature()
     parameters = replace(TWO, neighbours=WithinRadius(1.7e308), epsilon_vote=5 * CERTAIN)
     answer = noisy_votes(QUERIES, deal(rows, 3), parameters, np.random.default_rng(9))
@@ -186,10 +186,10 @@ def test_within_the_greatest_radius_all_rows_vote() -> None:
 
 @pytest.mark.parametrize("conversion", [ByGrid(), ByAnnuli()], ids=["grid", "annuli"])
 @pytest.mark.parametrize("features", [1, 6])
-def test_the_greatest_k_and_numbers_of_rows_are_answered(
+def test_the_greatest_k_and_numbers_of_rows_are_supported(
     conversion: ByGrid | ByAnnuli, features: int
 ) -> None:
-    """At the ends of their bounds k and numbers of rows can still be turned into radii."""
+    """At the bounds, k and numbers of rows still give radii."""
     queries, most = np.full((1, features), 0.5), 2**53
     for k, rows in ((most, 0), (most, 1), (1, most), (most, most)):
         near = NearestRows(k, 1.0, rows, conversion=conversion)
@@ -217,15 +217,15 @@ def test_the_greatest_k_and_numbers_of_rows_are_answered(
         ({"work": -1}, "work is -1"),
     ],
 )
-def test_parameters_are_met_at_the_edge(arguments: dict[str, Any], message: str) -> None:
-    """A parameter outside its range is named with what is allowed."""
+def test_invalid_parameters_are_refused(arguments: dict[str, Any], message: str) -> None:
+    """The error names the parameter and the allowed values."""
     good: dict[str, Any] = {"features": 2, "classes": 2, "epsilon_vote": 1.0}
     with pytest.raises(InputError, match=message):
         NoisyVotesParameters(**(good | arguments))
 
 
-def test_neighbourhoods_are_met_at_the_edge() -> None:
-    """Radii, k, budgets and numbers of rows that cannot be are refused."""
+def test_invalid_neighbourhoods_are_refused() -> None:
+    """Impossible radii, k, budgets and numbers of rows are refused."""
     with pytest.raises(InputError, match="radius is -1"):
         WithinRadius(-1.0)
     for k in (0, 2**53 + 1, 10**400):
@@ -258,15 +258,15 @@ def test_neighbourhoods_are_met_at_the_edge() -> None:
         (QUERIES, -RADII, "finite numbers of at least 0"),
     ],
 )
-def test_batches_are_met_at_the_edge(
+def test_invalid_batches_are_refused(
     queries: NDArray[np.float64], radii: NDArray[np.float64] | None, message: str
 ) -> None:
-    """Queries and radii that do not fit are refused."""
+    """Unsuitable queries and radii are refused."""
     with pytest.raises(InputError, match=message):
         noisy_votes(queries, [no_rows(1)] * 3, TWO, np.random.default_rng(), radii=radii)
 
 
-def test_parties_and_rows_are_met_at_the_edge() -> None:
+def test_invalid_parties_and_rows_are_refused() -> None:
     """Too few parties, all shares missing, foreign rows and too small budgets are refused."""
     rng, fixed = np.random.default_rng(), replace(TWO, neighbours=WithinRadius(0.1))
     with pytest.raises(InputError, match="leave the radii out"):

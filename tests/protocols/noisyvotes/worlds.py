@@ -1,4 +1,4 @@
-"""Small worlds of parties, and the exact laws of what they release."""
+"""Small worlds of parties, and the exact laws of their releases."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -20,17 +20,17 @@ _PLACES = (0.2, 0.35, 0.4, 0.95, 0.7)
 
 
 def no_rows(features: int) -> Rows:
-    """Return the table of a party that has none."""
+    """Return the table of a party without rows."""
     return Rows(np.zeros((0, features)), np.zeros(0, dtype=np.int64))
 
 
 def deal(rows: Rows, parties: int) -> list[Rows]:
-    """Deal a table to parties, row by row; some may get none."""
+    """Deal a table to parties, row by row; some may get no rows."""
     return [Rows(rows.features[n::parties], rows.labels[n::parties]) for n in range(parties)]
 
 
 def neighbours(classes: int) -> Iterator[tuple[Rows, Rows]]:
-    """Yield each table of at most one row with each table of one row more."""
+    """Yield each table of at most one row with each table of one more row."""
     kinds = [(place, label) for place in _PLACES for label in range(classes)]
     for table in ([], *([kind] for kind in kinds)):
         for more in kinds:
@@ -47,7 +47,7 @@ def voting(
     queries: NDArray[np.float64] = QUERIES,
     radii: NDArray[np.float64] | None = RADII,
 ) -> Release:
-    """Return the release of a batch of given radii."""
+    """Return the release of a batch with given radii."""
     return next(batch_steps(queries, parameters, radii))
 
 

@@ -1,4 +1,4 @@
-"""Algorithm 3 word for word: one record after the other, and what it truly costs each."""
+"""Algorithm 3 literally, record by record, with the exact cost of each."""
 
 import math
 from collections.abc import Iterable, Sequence

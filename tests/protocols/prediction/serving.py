@@ -1,4 +1,4 @@
-"""Rules, records and requests for tests of the server, and the two roles as one, for a cluster."""
+"""Rules, records and requests for tests of the server, and both roles in one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,13 +24,13 @@ FEATURES = 12
 
 
 def make_rules(**changed: Any) -> ServerRules:
-    """Return rules under which records spend a lot on each answer."""
+    """Return rules under which records spend much on each answer."""
     given = {"queries": 60, "epsilon": 2.0, "kernel": Kernel(tau=0.3), "sigma2": 0.3, **changed}
     return ServerRules(FEATURES, 3, **given)
 
 
 def table(rows: int, seed: int = 1) -> LabelledRecords:
-    """Draw records with ids that can be searched for."""
+    """Draw records with searchable ids."""
     made = clustered(rows, FEATURES, 3, np.random.default_rng(seed))
     ids = [f"patient-{seed}-{number:05}" for number in range(rows)]
     return LabelledRecords.of(ids, made.features, made.labels)
@@ -51,7 +51,7 @@ def requests(count: int, block: int, seed: int = 2) -> list[PredictionRequest]:
 def opened(
     rules: ServerRules, folder: Path | None, records: LabelledRecords | None = None
 ) -> Iterator[ServerState]:
-    """Open a server's files, and add records if there are any."""
+    """Open a server's files, and add records if given."""
     with open_state(rules, folder) as state:
         if records is not None:
             state.add(records)
@@ -59,14 +59,14 @@ def opened(
 
 
 def everything(folder: Path) -> bytes:
-    """Return the bytes of all files of a server."""
+    """Return the content of all files of a server."""
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 async def predict(
     party: Party, own: object, *, rules: ServerRules, block: int, server: str = "server"
 ) -> NDArray[np.int64] | None:
-    """Be the server if the own data are records, and a client if they are queries."""
+    """Play the server if the party's data are records, and a client if they are queries."""
     if party.me == server:
         assert isinstance(own, LabelledRecords)
         with opened(rules, None, own) as state:
@@ -78,7 +78,7 @@ async def predict(
 
 
 async def adaptive(party: Party, own: object, *, rules: ServerRules) -> NDArray[np.int64] | None:
-    """Ask one query at a time; each label says which of the own queries comes next."""
+    """Ask one query at a time; each label selects the next query."""
     if not isinstance(own, np.ndarray):
         return await predict(party, own, rules=rules, block=1)
     stream, at, labels = Stream(party, rules), 0, list[int]()
@@ -90,7 +90,7 @@ async def adaptive(party: Party, own: object, *, rules: ServerRules) -> NDArray[
 
 
 async def curate(party: Party, own: LabelledRecords | None, *, rules: ServerRules) -> int:
-    """Play the administrator, given records, and otherwise the server, which counts its own."""
+    """Play the administrator if given records, and otherwise the server, which counts its own."""
     if own is not None:
         return await add_at_server(party, own)
     with opened(rules, None) as state:

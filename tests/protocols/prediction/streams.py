@@ -37,7 +37,7 @@ def predictor(
     rows: Table,
     **options: Any,
 ) -> Predictor:
-    """Make one whose records have their whole budget, and the ids 100, 101, ..."""
+    """Return a predictor whose records have full budgets, and the ids 100, 101, ..."""
     made = Predictor(parameters, kernel, rows.features.shape[1], **options)
     count = len(rows.labels)
     budgets = np.full(count, int(parameters.budget * UNITS))
@@ -56,7 +56,7 @@ def answers(
 
 
 def same(one: list[PricedLabel], other: list[PricedLabel]) -> bool:
-    """Whether all labels, and each record's payments, are equal."""
+    """Return whether all labels, and each record's payments, are equal."""
 
     def paid(answer: PricedLabel) -> dict[int, int]:
         return dict(zip(answer.payers.tolist(), answer.units.tolist(), strict=True))

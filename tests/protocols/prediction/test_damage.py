@@ -1,4 +1,4 @@
-"""A server's folder that is damaged, or is none: an error that names the file and what to do."""
+"""A server's folder that is damaged or invalid: an error with the file and the remedy."""
 
 import shutil
 import sqlite3
@@ -21,7 +21,7 @@ RULES, SCHEMA = make_rules(), bytes(SCHEMA_BYTES)
 
 
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
-    """Pages that are overwritten are met when the server starts, and nothing is left open."""
+    """Overwritten pages are detected at the start, and nothing is left open."""
     with opened(RULES, tmp_path, table(2000)):
         pass
     ledger = tmp_path / "budgets.sqlite"
@@ -33,10 +33,8 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
         lock.execute("BEGIN EXCLUSIVE")
 
 
-def test_rows_that_cannot_be_read_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that fails while rows are read is met when the server starts."""
+def test_unreadable_rows_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails while rows are read is reported at the start."""
     with opened(RULES, tmp_path, table(5)):
         pass
 
@@ -59,25 +57,25 @@ def answered(folder: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return all files of a folder but the locks, which hold nothing."""
+    """Return all files of a folder except the locks, which are empty."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
 
 
 def lose(folder: Path, name: str) -> None:
-    """Remove a file and all that lies beside it."""
+    """Remove a file and its companion files."""
     for path in folder.glob(f"{name}*"):
         path.unlink()
 
 
 def put_back(copy: Path, folder: Path, name: str) -> None:
-    """Replace a file, and all that lies beside it, by an old copy."""
+    """Replace a file and its companion files by an old copy."""
     lose(folder, name)
     for path in copy.glob(f"{name}*"):
         shutil.copy(path, folder)
 
 
-def test_a_lost_file_is_refused_and_nothing_is_begun_in_its_place(tmp_path: Path) -> None:
-    """Without its rows answers would be noise, and without its ledger all budgets whole again."""
+def test_a_lost_file_is_refused_and_not_recreated(tmp_path: Path) -> None:
+    """Without rows answers would be noise, and without the ledger all budgets full again."""
     for name in (ROWS, BUDGETS):
         folder = answered(tmp_path / name)
         lose(folder, name)
@@ -89,7 +87,7 @@ def test_a_lost_file_is_refused_and_nothing_is_begun_in_its_place(tmp_path: Path
 
 
 def test_an_old_copy_of_one_file_is_refused(tmp_path: Path) -> None:
-    """Old rows lack records and have forgotten ones; an old ledger lacks what was spent."""
+    """Old rows lack records and contain forgotten ones; an old ledger lacks spending."""
     folder, old = answered(tmp_path / "state"), tmp_path / "old"
     shutil.copytree(folder, old)
     with opened(RULES, folder) as state:
@@ -110,7 +108,7 @@ def test_an_old_copy_of_one_file_is_refused(tmp_path: Path) -> None:
 def test_a_copy_from_within_a_finished_step_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step that the ledger records as finished is not mistaken for an interrupted addition."""
+    """A step that the ledger records as finished is not treated as an interrupted addition."""
     folder, old = answered(tmp_path / "state"), tmp_path / "old"
     begin = RowFile._begin_step  # noqa: SLF001  (the moment of the copy)
 
@@ -129,14 +127,14 @@ def test_a_copy_from_within_a_finished_step_is_refused(
 
 
 def test_files_of_two_servers_are_refused(tmp_path: Path) -> None:
-    """Each file knows which one it belongs to, also where both have seen the same records."""
+    """Each file names its server, even if both servers have had the same records."""
     one, other = answered(tmp_path / "one"), answered(tmp_path / "other")
     put_back(other, one, BUDGETS)
     with pytest.raises(StoreFailed, match=r"rows\.bin does not belong to the ledger"):
         open_state(RULES, one)
 
 
-def test_rows_that_the_ledger_does_not_know_are_refused(tmp_path: Path) -> None:
+def test_rows_unknown_to_the_ledger_are_refused(tmp_path: Path) -> None:
     """No crash leaves a row without a budget, so it gets no fresh one."""
     folder = answered(tmp_path)
     with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:
@@ -149,8 +147,8 @@ def test_rows_that_the_ledger_does_not_know_are_refused(tmp_path: Path) -> None:
         open_state(RULES, folder)
 
 
-def test_a_crash_between_the_two_files_is_no_damage(tmp_path: Path) -> None:
-    """After a crash between the two files, a record may exist in the ledger alone, or unmarked."""
+def test_a_crash_between_the_two_files_is_not_damage(tmp_path: Path) -> None:
+    """A record may then exist in the ledger alone, or without its mark."""
     folder = answered(tmp_path)
     more = table(4, seed=9)
     with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:
@@ -168,8 +166,8 @@ def test_a_crash_between_the_two_files_is_no_damage(tmp_path: Path) -> None:
             assert len(state) == 44
 
 
-def test_lost_records_that_are_added_again_have_what_they_had_left(tmp_path: Path) -> None:
-    """The ledger knows records again whose rows were lost, once an operator has accepted that."""
+def test_lost_records_added_again_keep_their_remaining_budgets(tmp_path: Path) -> None:
+    """The ledger recognises records whose rows were lost, once an operator has accepted it."""
     with opened(RULES, tmp_path, table(50)) as state:
         labels(state, requests(3, 5))
     before = left(tmp_path, RULES, 50)
@@ -184,8 +182,8 @@ def test_lost_records_that_are_added_again_have_what_they_had_left(tmp_path: Pat
     assert min(before) < max(before)
 
 
-def test_a_server_goes_on_without_a_damaged_record_if_that_is_accepted(tmp_path: Path) -> None:
-    """The others have what they had left, and a ledger that is whole is never given up."""
+def test_a_server_continues_without_a_damaged_record_if_accepted(tmp_path: Path) -> None:
+    """The others keep their remaining budgets, and a sound ledger is never discarded."""
     folder = answered(tmp_path)
     before = left(folder, RULES, 30)
     path = folder / ROWS
@@ -202,8 +200,8 @@ def test_a_server_goes_on_without_a_damaged_record_if_that_is_accepted(tmp_path:
     assert left(folder, RULES, 30) == before
 
 
-def test_what_was_spent_is_forgotten_only_if_that_is_accepted(tmp_path: Path) -> None:
-    """Also where another server's ledger lies there, or an old one."""
+def test_spending_is_discarded_only_if_accepted(tmp_path: Path) -> None:
+    """This includes a ledger of another server, or an old one."""
     another = answered(tmp_path / "another's")
     for name in ("lost", "replaced", "old"):
         folder, old = answered(tmp_path / name), tmp_path / f"old of {name}"
@@ -227,15 +225,15 @@ def test_what_was_spent_is_forgotten_only_if_that_is_accepted(tmp_path: Path) ->
             assert labels(state, requests(1, 5, seed=11))
 
 
-def test_a_folder_without_files_is_no_servers(tmp_path: Path) -> None:
-    """Nothing is repaired where there is nothing."""
+def test_an_empty_folder_is_not_a_servers(tmp_path: Path) -> None:
+    """Nothing is repaired without files."""
     with pytest.raises(InputError, match="state is"):
         repair_state(RULES, tmp_path, SCHEMA, lose_budgets=True, lose_records=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
-    """A file in the place of the folder, or of one above it, is named."""
+def test_an_invalid_folder_is_named(tmp_path: Path) -> None:
+    """A file in place of the folder, or of a parent, is named."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     for folder in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StoreFailed, match=f"{folder}: .*Check the disk"):

@@ -1,4 +1,4 @@
-"""Kernels on a device: the same bits, nothing left of what was forgotten, no inexact device."""
+"""Kernels on a device: equal bits, no trace of forgotten records, no inexact device."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)
 
 
 class _Sent:
-    """Keeps what was sent to a library, as the library has it."""
+    """Keeps the arrays sent to a library."""
 
     def __init__(self, library: Any) -> None:
         self._library, self.held = library, list[Any]()
@@ -33,7 +33,7 @@ class _Sent:
 
 @pytest.mark.parametrize("library", [np, array_api_strict], ids=["numpy", "array-api-strict"])
 def test_a_device_gives_the_same_answers(library: Any) -> None:
-    """Labels and payments are equal, after rows were added and forgotten, too."""
+    """Labels and payments are equal, even after rows were added and forgotten."""
     rng = np.random.default_rng(1)
     rows, queries = clustered(200, 30, 3, rng), clustered(40, 30, 3, rng).features
     made = [
@@ -64,7 +64,7 @@ def test_nothing_is_left_on_the_device() -> None:
 
 @pytest.mark.parametrize("features", [16, 64, 768])
 def test_a_device_that_rounds_is_refused(features: int) -> None:
-    """One with ten bits of mantissa, as TF32 has, is found out before it sees a query."""
+    """A device with ten bits of mantissa, like TF32, is detected before any query."""
 
     def rounded(array: NDArray[np.float32]) -> NDArray[np.float32]:
         bits = np.ascontiguousarray(array).view(np.int32)

@@ -1,4 +1,4 @@
-"""Quantised features, their exact products, and where their origin may come from."""
+"""Quantised features, their exact products, and the allowed origins."""
 
 import numpy as np
 import pytest
@@ -25,10 +25,8 @@ def _rows(seed: int, rows: int, features: int) -> NDArray[np.float32]:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 400))
-def test_every_partial_sum_is_a_whole_number_that_single_precision_holds(
-    seed: int, rows: int, features: int
-) -> None:
-    """Rows are whole and not too long, so no subset of terms adds up to more than 2**24."""
+def test_every_partial_sum_fits_single_precision(seed: int, rows: int, features: int) -> None:
+    """Rows are integers of bounded length, so no subset of terms exceeds 2**24."""
     whole = _rows(seed, rows, features)
     assert np.array_equal(whole, np.rint(whole))
     assert (lengths(whole) <= LENGTH_MAX).all()
@@ -36,15 +34,15 @@ def test_every_partial_sum_is_a_whole_number_that_single_precision_holds(
     assert max(terms.clip(min=0).sum(axis=2).max(), -terms.clip(max=0).sum(axis=2).min()) <= 2**24
 
 
-def test_a_row_that_rounding_would_make_too_long_is_cut() -> None:
-    """Entries of 7.505 that would be 8 make a row of length 4360, and become 7 instead."""
+def test_a_row_too_long_after_rounding_is_shortened() -> None:
+    """Entries of 7.505 rounded to 8 would make a row of length 4360, and become 7."""
     assert LENGTH_MAX < 8 * 297_000**0.5
     assert np.array_equal(quantise(np.ones((1, 297_000))), np.full((1, 297_000), 7))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
-def test_products_are_the_integers_whatever_the_block(seed: int, rows: int) -> None:
-    """One query, a block, some rows only, and 64-bit integers give the same bits."""
+def test_products_are_exact_for_any_block(seed: int, rows: int) -> None:
+    """One query, a block, some rows only, and 64-bit integers give equal bits."""
     whole, queries = _rows(seed, rows, 129), _rows(seed + 1, 9, 129)
     exact = queries.astype(np.int64) @ whole.astype(np.int64).T
     block = inner_products(queries, whole)
@@ -55,8 +53,8 @@ def test_products_are_the_integers_whatever_the_block(seed: int, rows: int) -> N
     assert np.array_equal(inner_products(queries, whole[::2]), exact[:, ::2])
 
 
-def test_directions_survive_to_a_step() -> None:
-    """A quantised row is within half a step of the row that was scaled, in every feature."""
+def test_directions_are_kept_to_a_step() -> None:
+    """A quantised row is within half a step of the scaled row, in every feature."""
     rows = np.random.default_rng(3).standard_normal((500, 64))
     scaled = rows * (LENGTH / np.linalg.norm(rows, axis=1, keepdims=True))
     assert np.abs(quantise(rows) - scaled).max() <= 0.5
@@ -74,14 +72,14 @@ def test_an_origin_is_subtracted_from_unit_rows() -> None:
 @pytest.mark.parametrize(
     "rows", [np.zeros((2, 3)), np.full((1, 3), np.nan), np.zeros(3), np.ones((2, 0))]
 )
-def test_what_is_no_direction_is_refused(rows: NDArray[np.float64]) -> None:
-    """Zero, unfinished and shapeless rows raise an error that shows no value."""
+def test_an_invalid_direction_is_refused(rows: NDArray[np.float64]) -> None:
+    """Zero, infinite and wrongly shaped rows raise an error that shows no value."""
     with pytest.raises(InputError, match="features"):
         quantise(rows)
 
 
-def test_a_row_moves_what_the_mean_is_made_of_by_its_sensitivity_at_most() -> None:
-    """The sum of directions and the count differ by √2 in L2, up to the longest quantised row."""
+def test_a_row_moves_the_mean_by_at_most_its_sensitivity() -> None:
+    """The sum of directions and the count change by √2 in L2, up to the longest quantised row."""
     rng = np.random.default_rng(5)
     rows = rng.standard_normal((200, 17))
     for left_out in range(20):
@@ -91,8 +89,8 @@ def test_a_row_moves_what_the_mean_is_made_of_by_its_sensitivity_at_most() -> No
         assert np.linalg.norm(sums[0] - sums[1]) <= np.sqrt(2) * LENGTH_MAX / LENGTH
 
 
-def test_the_mean_is_paid_for_and_unbiased() -> None:
-    """Its price is that of a Gaussian of its sensitivity, and its error that of its noise."""
+def test_the_mean_is_charged_and_unbiased() -> None:
+    """Its price is that of a Gaussian of its sensitivity, and its error that of the noise."""
     rng = np.random.default_rng(6)
     rows = rng.standard_normal((4000, 50)) + 2
     released = private_mean(rows, 20.0, rng)
@@ -109,7 +107,7 @@ def test_the_mean_is_paid_for_and_unbiased() -> None:
 
 
 def test_no_error_quotes_a_cell() -> None:
-    """Rows that are no numbers are refused by name, and NumPy's words are not passed on."""
+    """Rows that are not numbers are refused by name, without NumPy's error text."""
     with pytest.raises(InputError, match="features must be numbers") as refused:
         quantise(np.array([["3", "secret"]], object))
     assert refused.value.__context__ is None

@@ -1,4 +1,4 @@
-"""The individual filter: what is paid, who votes, and the law of the label."""
+"""The individual filter: payments, voters, and the law of the label."""
 
 import math
 
@@ -23,7 +23,7 @@ ALARM = 1e-6
 
 
 def _parameters(rng: Generator) -> FilterParameters:
-    """Draw parameters with which some records run out of budget soon, and others late."""
+    """Draw parameters with which some records exhaust their budgets early, and others late."""
     return FilterParameters(
         classes=int(rng.integers(1, 5)),
         queries=int(rng.integers(4, 40)),
@@ -38,7 +38,7 @@ def _near(rng: Generator, labels: NDArray[np.int64]) -> Neighbours:
 
 
 def check_streams(first: int, last: int) -> int:
-    """Run adaptive streams beside the naive algorithm; return how many records were spent."""
+    """Compare adaptive streams with the naive algorithm; return the number of exhausted records."""
     exhausted = 0
     for seed in range(first, last):
         rng = np.random.default_rng((7, seed))
@@ -74,7 +74,7 @@ def test_no_stream_of_queries_costs_a_record_more_than_its_budget() -> None:
 
 
 def test_records_that_cannot_pay_change_nothing() -> None:
-    """They are neither counted in K nor vote, so all others' payments and the label stay."""
+    """They neither count in K nor vote, so all other payments and the label are unchanged."""
     parameters = FilterParameters(classes=3, queries=10, budget=0.05, sigma2=0.5)
     rng = np.random.default_rng(1)
     for seed in range(200):
@@ -92,8 +92,8 @@ def test_records_that_cannot_pay_change_nothing() -> None:
         assert np.array_equal(one[40:], left[40:])
 
 
-def test_an_exhausted_budget_votes_nothing_and_warns_of_nothing() -> None:
-    """With exactly the entry left a record is counted, votes 0 and has nothing left."""
+def test_an_exhausted_budget_votes_nothing_without_a_warning() -> None:
+    """With exactly the entry left, a record is counted, votes 0 and has nothing left."""
     parameters = FilterParameters(classes=2, queries=4, budget=0.01, sigma2=0.4)
     left = np.array([parameters.entry_units, 0, int(0.01 * UNITS)])
     near = Neighbours(np.arange(3), np.ones(3), np.array([0, 1, 1]))
@@ -104,8 +104,8 @@ def test_an_exhausted_budget_votes_nothing_and_warns_of_nothing() -> None:
     assert left[:2].tolist() == [0, 0]
 
 
-def test_the_label_is_noise_where_nobody_is_near() -> None:
-    """Each class is answered as often, not a fixed one."""
+def test_the_label_is_noise_without_neighbours() -> None:
+    """All classes are equally frequent."""
     parameters, rng = FilterParameters(4, 10, 0.05, 0.5), np.random.default_rng(2)
     nobody = Neighbours(np.zeros(0, np.intp), np.zeros(0), np.zeros(0, np.int64))
     left = np.zeros(0, np.int64)
@@ -117,7 +117,7 @@ def test_the_label_is_noise_where_nobody_is_near() -> None:
 
 
 def test_the_label_has_the_law_of_the_paper() -> None:
-    """With two classes it is a probit of the difference of votes, averaged over the noisy K."""
+    """With two classes it is a probit of the vote difference, averaged over the noisy K."""
     parameters = FilterParameters(classes=2, queries=600, budget=2.0, sigma2=0.8)
     kappa = np.r_[np.full(30, 0.9), np.full(25, 0.8)]
     near = Neighbours(np.arange(55), kappa, np.r_[np.zeros(30, int), np.ones(25, int)])
@@ -138,8 +138,8 @@ def test_the_label_has_the_law_of_the_paper() -> None:
     assert high / runs < 0.95  # or it would say little
 
 
-def test_votes_that_are_released_are_free_and_count() -> None:
-    """They join the sums and K, draw no noise, and nobody pays for them."""
+def test_released_votes_are_free_and_count() -> None:
+    """They add to the sums and K, draw no noise, and cost no record."""
     parameters = FilterParameters(classes=2, queries=10, budget=0.05, sigma2=0.01)
     near = Neighbours(np.arange(2), np.full(2, 0.5), np.zeros(2, np.int64))
     left = np.full(2, int(0.05 * UNITS))
@@ -151,8 +151,8 @@ def test_votes_that_are_released_are_free_and_count() -> None:
     assert (answer.units - parameters.entry_units < UNITS * 0.25 / (2 * 1e-4 * 900)).all()
 
 
-def test_an_answer_does_not_show_who_paid() -> None:
-    """Its text holds the label alone."""
+def test_an_answer_does_not_show_the_payers() -> None:
+    """The text of an answer has only the label."""
     near = Neighbours(np.arange(1), np.ones(1), np.zeros(1, np.int64))
     parameters = FilterParameters(1, 4, 1.0, 1.0)
     answer = answer_query(parameters, near, np.array([UNITS]), np.random.default_rng(0))
@@ -160,7 +160,7 @@ def test_an_answer_does_not_show_who_paid() -> None:
 
 
 def test_counting_takes_half_of_the_budget_over_all_queries() -> None:
-    """σ1 is sqrt(T / 6B), so that T entries cost 3 B: those that are near a third of them pay B."""
+    """σ1 is sqrt(T / 6B), so T entries cost 3 B, and records near a third of the queries pay B."""
     parameters = FilterParameters(classes=2, queries=600, budget=0.03, sigma2=1.0)
     assert parameters.sigma1 == math.sqrt(600 / (6 * 0.03))
     assert parameters.entry_units == math.ceil(3 * 0.03 / 600 * UNITS - 1e-3)
@@ -175,9 +175,7 @@ def test_counting_takes_half_of_the_budget_over_all_queries() -> None:
         ("sigma2", (1, 4, 1.0, math.inf)),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(
-    field: str, values: tuple[int, int, float, float]
-) -> None:
+def test_invalid_parameters_are_refused(field: str, values: tuple[int, int, float, float]) -> None:
     """The error names the field."""
     with pytest.raises(InputError, match=field):
         FilterParameters(*values)

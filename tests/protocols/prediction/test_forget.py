@@ -1,4 +1,4 @@
-"""What is forgotten: gone from memory and from every file, and as if it had never been there."""
+"""Forgetting: records vanish from memory and all files, as if they had never existed."""
 
 import sqlite3
 from pathlib import Path
@@ -26,17 +26,17 @@ PLACE_BYTES = ID_BYTES_MAX + 2 + 2 * FEATURES + 4  # an id, a label, features an
 
 
 def gone(records: LabelledRecords) -> list[str]:
-    """Return whose records are forgotten."""
+    """Return the records to forget."""
     return [records.ids[place] for place in GONE]
 
 
 def kept(records: LabelledRecords) -> LabelledRecords:
-    """Return the others."""
+    """Return the other records."""
     return records.take([place for place in range(len(records)) if place not in GONE])
 
 
 def live(folder: Path) -> int:
-    """Return the number of records with an account in use in a ledger."""
+    """Return the number of active accounts of records in a ledger."""
     ledger = sqlite3.connect(folder / "budgets.sqlite")
     (count,) = ledger.execute("SELECT count(*) FROM records WHERE live").fetchone()
     ledger.close()
@@ -44,7 +44,7 @@ def live(folder: Path) -> int:
 
 
 def journal(folder: Path) -> list[bytes]:
-    """Return the charges to each record in each transaction of a ledger."""
+    """Return the charges to records in each transaction of a ledger."""
     ledger = sqlite3.connect(folder / "budgets.sqlite")
     entries = [units for (units,) in ledger.execute("SELECT units FROM journal")]
     ledger.close()
@@ -52,7 +52,7 @@ def journal(folder: Path) -> list[bytes]:
 
 
 def traces(folder: Path, records: LabelledRecords) -> list[str]:
-    """Return the records whose id or row is in any file of a server, in any encoding."""
+    """Return the records with an id or row in any file of a server, in any encoding."""
     found, content = [], everything(folder)
     for name, row in zip(records.ids, records.features, strict=True):
         forms = (
@@ -66,8 +66,8 @@ def traces(folder: Path, records: LabelledRecords) -> list[str]:
     return found
 
 
-def test_a_server_answers_as_if_it_had_never_had_what_it_forgot(tmp_path: Path) -> None:
-    """With one seed it gives the labels of one that never had them, before a restart and after."""
+def test_a_server_answers_as_if_it_never_had_forgotten_records(tmp_path: Path) -> None:
+    """For one seed, labels equal those of a server without them, before and after a restart."""
     records, asked = table(100), requests(10, 5)
     with opened(RULES, None, kept(records)) as state:
         expected = labels(state, asked)
@@ -84,8 +84,8 @@ def test_a_server_answers_as_if_it_had_never_had_what_it_forgot(tmp_path: Path) 
     assert found == expected
 
 
-def test_no_byte_of_what_was_forgotten_is_in_any_file(tmp_path: Path) -> None:
-    """Neither id nor row is in a live or free place, nor in a log, while it runs or later."""
+def test_no_byte_of_a_forgotten_record_is_in_any_file(tmp_path: Path) -> None:
+    """Neither id nor row is in a used or free slot or a log, during the run or later."""
     records = table(100)
     with opened(RULES, tmp_path, records) as state:
         labels(state, requests(4, 5))
@@ -99,7 +99,7 @@ def test_no_byte_of_what_was_forgotten_is_in_any_file(tmp_path: Path) -> None:
     assert traces(tmp_path, records) == []
 
 
-def test_nothing_tells_which_answers_a_forgotten_record_paid_for(tmp_path: Path) -> None:
+def test_no_file_shows_the_answers_that_a_forgotten_record_paid_for(tmp_path: Path) -> None:
     """Once a record is forgotten, no file contains the charges to records of any transaction."""
     records = table(100)
     with opened(RULES, tmp_path, records) as state:
@@ -112,8 +112,8 @@ def test_nothing_tells_which_answers_a_forgotten_record_paid_for(tmp_path: Path)
         assert not any(entry in everything(tmp_path) for entry in entries)
 
 
-def test_the_labels_of_what_was_forgotten_are_gone_with_their_rows(tmp_path: Path) -> None:
-    """The place of a forgotten record holds zeros and nothing else."""
+def test_labels_of_forgotten_records_vanish_with_their_rows(tmp_path: Path) -> None:
+    """The slot of a forgotten record contains only zeros."""
     records = table(100)
     with opened(RULES, tmp_path, records) as state:
         before = (tmp_path / "rows.bin").read_bytes()
@@ -126,8 +126,8 @@ def test_the_labels_of_what_was_forgotten_are_gone_with_their_rows(tmp_path: Pat
         assert after[where] == expected
 
 
-def test_memory_holds_no_row_that_was_forgotten() -> None:
-    """The predictor's buffers and the server's own tables have neither row nor id."""
+def test_memory_contains_no_forgotten_row() -> None:
+    """The predictor's buffers and the server's tables have neither row nor id."""
     records = table(100)
     with opened(RULES, None, records) as state:
         labels(state, requests(2, 5))
@@ -140,8 +140,8 @@ def test_memory_holds_no_row_that_was_forgotten() -> None:
 
 
 @pytest.mark.parametrize("clients", ["together", "apart"])
-def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, clients: str) -> None:
-    """Forgetting and adding again, also as another row and after a restart, refills nothing."""
+def test_a_returning_record_has_its_remaining_budget(tmp_path: Path, clients: str) -> None:
+    """Forgetting and adding a record, even with another row or after a restart, refills nothing."""
     rules, records = make_rules(clients=clients, queries=200), table(100)
     with opened(rules, tmp_path / "one", records) as state:
         stayed = labels(state, requests(20, 5)) + labels(state, requests(10, 5, seed=9), seed=1)
@@ -158,7 +158,7 @@ def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, clients: 
         assert labels(state, requests(10, 5, seed=9), seed=1) != stayed[100:]
 
 
-def test_forgetting_twice_or_the_unknown(tmp_path: Path) -> None:
+def test_forgetting_again_and_unknown_records(tmp_path: Path) -> None:
     """Forgetting a record again changes nothing; an unknown id is refused by its position."""
     records = table(20)
     with opened(RULES, tmp_path, records) as state:
@@ -173,8 +173,8 @@ def test_forgetting_twice_or_the_unknown(tmp_path: Path) -> None:
         assert labels(state, requests(1, 5))
 
 
-def test_adding_twice_or_something_else_under_the_same_id(tmp_path: Path) -> None:
-    """The same row again is passed over; another one is refused by its place, with all others."""
+def test_adding_again_and_with_another_row(tmp_path: Path) -> None:
+    """An equal row is skipped; a different one is refused by its position, with all others."""
     records = table(20)
     with opened(RULES, tmp_path, records.take(range(10))) as state:
         assert state.add(records) == 10
@@ -191,8 +191,8 @@ def test_adding_twice_or_something_else_under_the_same_id(tmp_path: Path) -> Non
         assert len(state) == 20
 
 
-def test_records_that_do_not_fit_are_met_at_the_edge() -> None:
-    """An id that is none, a class too high, other features, and rows that are not quantised."""
+def test_invalid_records_are_refused() -> None:
+    """Invalid ids, too high classes, other features and rows that are not quantised are refused."""
     records = table(3)
     for ids in (
         ("", "b", "c"),
@@ -215,8 +215,8 @@ def test_records_that_do_not_fit_are_met_at_the_edge() -> None:
     assert "patient" not in repr(records)
 
 
-def test_records_may_have_more_together_than_64_bits_count() -> None:
-    """However large each budget is, any number of records is taken and answered from."""
+def test_all_budgets_together_may_exceed_64_bits() -> None:
+    """For budgets of any size, any number of records is accepted and answers queries."""
     rules = make_rules(epsilon=100_000.0)
     with opened(rules, None) as state:
         records = table(200)
@@ -225,8 +225,8 @@ def test_records_may_have_more_together_than_64_bits_count() -> None:
         assert len(labels(state, requests(4, 5))) == 20
 
 
-def test_places_are_used_again(tmp_path: Path) -> None:
-    """What is added after something was forgotten does not let the file grow."""
+def test_slots_are_reused(tmp_path: Path) -> None:
+    """Additions after forgetting do not enlarge the file."""
     records, other = table(50), table(30, seed=4)
     with opened(RULES, tmp_path, records) as state:
         size = (tmp_path / "rows.bin").stat().st_size

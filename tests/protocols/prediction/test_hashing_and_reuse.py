@@ -22,7 +22,7 @@ KERNEL = Kernel("cosine", 0.2)
 
 
 def test_codes_are_the_sides_of_the_planes() -> None:
-    """A bit is 1 above or on its plane, and a candidate shares all bits of a table."""
+    """A bit is 1 above or on its plane, and a candidate agrees in all bits of a table."""
     rng = np.random.default_rng(1)
     hashing, rows = Hashing.draw(12, rng, tables=6, bits=3), clustered(50, 12, 3, rng).features
     sides = (rows.astype(np.int64) @ hashing.planes.astype(np.int64).T >= 0).reshape(50, 6, 3)
@@ -33,8 +33,8 @@ def test_codes_are_the_sides_of_the_planes() -> None:
         assert np.array_equal(found, np.flatnonzero(shared))
 
 
-def test_near_rows_collide_as_often_as_the_angle_says() -> None:
-    """In a table two rows share a code with probability (1 - angle / π)^b."""
+def test_near_rows_collide_at_the_rate_of_their_angle() -> None:
+    """Two rows share a code in a table with probability (1 - angle / π)^b."""
     tables, angle = 20_000, 0.7
     hashing = Hashing.draw(4, np.random.default_rng(2), tables=tables, bits=8)
     pair = quantise(np.array([[1.0, 0, 0, 0], [math.cos(angle), math.sin(angle), 0, 0]]))
@@ -45,7 +45,7 @@ def test_near_rows_collide_as_often_as_the_angle_says() -> None:
 
 
 def test_hashing_is_algorithm_3_on_the_candidates() -> None:
-    """A query's answer and prices are those of a table that holds its candidates only."""
+    """A query's answer and prices equal those of a table of its candidates only."""
     rng = np.random.default_rng(3)
     rows, queries = clustered(400, 16, 3, rng), clustered(30, 16, 3, rng).features
     hashing = Hashing.draw(16, rng, tables=4, bits=5)
@@ -61,8 +61,8 @@ def test_hashing_is_algorithm_3_on_the_candidates() -> None:
         assert same(hashed, answers(few, query, 1, place))
 
 
-def test_released_answers_vote_as_neighbours_do() -> None:
-    """Each later query has the kernels of all earlier ones that are near, under their labels."""
+def test_released_answers_vote_like_neighbours() -> None:
+    """Each later query has the kernels of all nearby earlier queries, under their labels."""
     rng = np.random.default_rng(4)
     rows, queries = clustered(60, 8, 3, rng), clustered(90, 8, 3, rng).features
     made = predictor(PARAMETERS, KERNEL, rows, reuse=True)
@@ -89,7 +89,7 @@ def test_released_answers_vote_as_neighbours_do() -> None:
 
 
 def test_reuse_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers beyond it do not join, however the stream is cut into blocks."""
+    """Answers beyond the limit do not vote, for any division of the stream into blocks."""
     monkeypatch.setattr("veilring.protocols.prediction.algorithm.kernels.REUSED_MAX", 10)
     rng = np.random.default_rng(4)
     rows, queries = clustered(60, 8, 3, rng), clustered(40, 8, 3, rng).features
@@ -104,8 +104,8 @@ def test_reuse_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("field", "given"), [("tables", (0, 8)), ("bits", (3, 9)), ("bits", (3, 0))]
 )
-def test_hashing_that_means_nothing_is_refused(field: str, given: tuple[int, int]) -> None:
-    """A code is one byte, and there is at least one table; planes fit the features."""
+def test_invalid_hashing_is_refused(field: str, given: tuple[int, int]) -> None:
+    """A code is one byte, there is at least one table, and planes match the features."""
     with pytest.raises(InputError, match=field):
         Hashing.draw(4, np.random.default_rng(0), *given)
     with pytest.raises(InputError, match="hashing"):

@@ -1,4 +1,4 @@
-"""Kernels: their values, and which rows are neighbours."""
+"""Kernels: their values, and the choice of neighbours."""
 
 import math
 from typing import Any
@@ -25,7 +25,7 @@ def _products(
 
 @pytest.mark.parametrize("width", [1.0, 1e3, WIDTH_MAX])
 def test_no_neighbour_depends_on_other_rows(width: float) -> None:
-    """Rows at the very edge are judged alone as they are among others, up to the widest kernel."""
+    """Rows at the very edge are judged alone as among others, up to the widest kernel."""
     features, rng = 50, np.random.default_rng(0)
     query = quantise(rng.standard_normal((1, features)))
     unit = query / np.linalg.norm(query)
@@ -46,8 +46,8 @@ def test_no_neighbour_depends_on_other_rows(width: float) -> None:
     assert 1000 < len(alone) < 3000
 
 
-def test_a_kernel_is_no_wider_than_floats_can_tell() -> None:
-    """Far beyond, whether a row is a neighbour would depend on other rows."""
+def test_a_kernel_is_no_wider_than_floats_allow() -> None:
+    """For wider kernels, being a neighbour would depend on other rows."""
     with pytest.raises(InputError, match=r"width is .*; allowed: a number above 0 and up to 1e"):
         Kernel("rbf", 0.5, 1e13)
 
@@ -79,10 +79,10 @@ def _kernel(kernel: Kernel, cosine: float) -> float:
         Kernel, st.sampled_from(["cosine", "rbf"]), st.floats(1e-6, 1.0), st.floats(0.05, 20)
     ),
 )
-def test_neighbours_are_all_rows_whose_kernel_reaches_tau(
+def test_neighbours_are_all_rows_with_a_kernel_of_at_least_tau(
     seed: int, rows: int, features: int, kernel: Kernel
 ) -> None:
-    """No row is lost by how rows are sorted out first, and none is let in."""
+    """Sorting rows out beforehand neither omits nor adds a neighbour."""
     products, long, length = _products(seed, rows, features)
     near, kappa = kernel.neighbours(products, long, length)
     cosines = products.astype(np.float64) / (long * length)
@@ -93,7 +93,7 @@ def test_neighbours_are_all_rows_whose_kernel_reaches_tau(
 
 
 def test_a_row_at_the_threshold_is_a_neighbour() -> None:
-    """κ ≥ τ holds for equality: of a query with itself at τ = 1, of right angles in an RBF."""
+    """κ ≥ τ includes equality: a query with itself at τ = 1, and right angles in an RBF."""
     itself = quantise(np.array([[3.0, 4.0]]))
     square = inner_products(itself, itself)[0]
     near, _ = Kernel("cosine", 1.0).neighbours(square, lengths(itself), float(lengths(itself)[0]))
@@ -112,7 +112,7 @@ def test_a_row_at_the_threshold_is_a_neighbour() -> None:
         ("kernel", {"name": "k"}),
     ],
 )
-def test_kernels_that_mean_nothing_are_refused(field: str, given_: dict[str, Any]) -> None:
-    """τ is above 0, since a row that is no neighbour must not vote."""
+def test_invalid_kernels_are_refused(field: str, given_: dict[str, Any]) -> None:
+    """τ is above 0, since a row that is not a neighbour must not vote."""
     with pytest.raises(InputError, match=field):
         Kernel(**given_)

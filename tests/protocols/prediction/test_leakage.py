@@ -1,4 +1,4 @@
-"""The audit of answers: they cost a record no more than is claimed, and more if a filter errs."""
+"""The audit of answers: they cost a record at most the claim, and more with a broken filter."""
 
 import math
 
@@ -37,7 +37,7 @@ FILTER = "veilring.protocols.prediction.algorithm.predictor.answer_query"
 
 
 def _make(epsilon: float, others: int, sigma2: float) -> MakePredictor:
-    """Make servers whose other rows lie around the canary, or on its other side."""
+    """Return servers whose other rows are around the canary, or on its other side."""
     budget = individual_budget(epsilon, DELTA, "gdp")
     parameters = FilterParameters(classes=2, queries=QUERIES, budget=budget, sigma2=sigma2)
     rows = clustered(others, 3, 2, np.random.default_rng(1))
@@ -67,15 +67,15 @@ def _scores(make: MakePredictor, runs: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 @pytest.mark.parametrize(("epsilon", "others"), [(1.0, 0), (6.0, 8)])
-def test_answers_cost_a_record_no_more_than_is_claimed(epsilon: float, others: int) -> None:
-    """Neither bound exceeds its claim, but for one audit in a million."""
+def test_answers_cost_a_record_at_most_the_claim(epsilon: float, others: int) -> None:
+    """Neither bound exceeds its claim, except in one audit in a million."""
     one, other = _scores(_make(epsilon, others, sigma2=0.4), 300)
     assert audited_epsilon_of_scores(one, other, QUERIES, DELTA) <= epsilon
     assert audited_mu(one, other, QUERIES) <= GaussianDP.calibrate(epsilon, DELTA).mu
 
 
-def test_a_vote_that_takes_the_whole_budget_is_seen_and_costs_no_more() -> None:
-    """With little noise a lone record spends all on the first answer, and the audit finds some."""
+def test_a_vote_of_the_whole_budget_is_detected_and_costs_no_more() -> None:
+    """With little noise a lone record spends all on the first answer; the audit detects some."""
     make = _make(6.0, others=0, sigma2=0.15)
     one, other = (labels[:, 0] for labels in _labels(make, 1600, asked=1))
     assert 0.2 < audited_mu(one, other, 1) <= GaussianDP.calibrate(6.0, DELTA).mu
@@ -90,7 +90,7 @@ def _who_cannot_pay_votes(
     *,
     released: NDArray[np.float64] | None = None,
 ) -> PricedLabel:
-    """A filter whose records are counted and vote whatever they have left."""
+    """A filter that counts records and lets them vote with any remaining budget."""
     plenty = np.maximum(remaining, 10**15)
     answer = answer_query(parameters, near, plenty, rng, released=released)
     remaining[answer.payers] -= np.minimum(answer.units, remaining[answer.payers])
@@ -105,7 +105,7 @@ def _nobody_draws_no_noise(
     *,
     released: NDArray[np.float64] | None = None,
 ) -> PricedLabel:
-    """A filter that answers the first class where nobody is selected."""
+    """A filter that answers the first class if no record is selected."""
     answer = answer_query(parameters, near, remaining, rng, released=released)
     return answer if len(answer.payers) else PricedLabel(0, answer.payers, answer.units)
 
@@ -119,8 +119,8 @@ def test_a_broken_filter_is_caught(broken: object, monkeypatch: pytest.MonkeyPat
     assert audited_mu(one, other, QUERIES) > GaussianDP.calibrate(1.0, DELTA).mu
 
 
-def test_the_audit_meets_a_mechanism_that_is_known() -> None:
-    """For rounded Gaussians it finds most of mu, and never more, for epsilon as for mu."""
+def test_the_audit_agrees_with_a_known_mechanism() -> None:
+    """For rounded Gaussians it proves most of mu, and never more, for epsilon as for mu."""
     rng, runs, mu = np.random.default_rng(3), 20_000, 2.0
     one, other = (
         np.clip(np.rint(4 * (shift + rng.standard_normal(runs)) + 20), 0, 60).astype(np.int64)
@@ -135,7 +135,7 @@ def test_the_audit_meets_a_mechanism_that_is_known() -> None:
 
 
 def test_membership_inference_stays_within_its_bound() -> None:
-    """An adversary that can play the server itself gains no more than Gaussian DP allows."""
+    """An adversary that can run the server itself gains at most what Gaussian DP allows."""
     epsilon = 6.0
     make, runs = _make(epsilon, others=4, sigma2=0.4), 200
     one, other = _labels(make, 2 * runs)
@@ -148,13 +148,13 @@ def test_membership_inference_stays_within_its_bound() -> None:
 
 
 def test_the_bound_of_the_advantage_is_that_of_two_normal_laws() -> None:
-    """It is their distance in total variation."""
+    """It is their total variation distance."""
     for mu in (0.0, 0.3, 2.0):
         exact = stats.norm.cdf(mu / 2) - stats.norm.cdf(-mu / 2)
         assert gaussian_advantage_bound(mu) == pytest.approx(exact, abs=1e-12)
 
 
-def test_laws_are_shares_that_are_never_zero() -> None:
+def test_laws_are_positive_fractions() -> None:
     """Half an answer is added to each label, so that no ratio is infinite."""
     laws = label_laws(np.array([[0, 1], [0, 1], [0, 0]]), 2)
     assert laws.tolist() == [[3.5 / 4, 0.5 / 4], [1.5 / 4, 2.5 / 4]]

@@ -1,4 +1,4 @@
-"""A predictor: the same answers however it is asked, and nothing left of what was forgotten."""
+"""A predictor: equal answers for any blocks, and no trace of forgotten records."""
 
 import pickle
 from typing import Any
@@ -45,7 +45,7 @@ OPTIONS: tuple[dict[str, object], ...] = (
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
 def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, object]) -> None:
-    """Blocks of 1, 7 and 1,000 queries give the same labels and the same payments to the unit."""
+    """Blocks of 1, 7 and 1,000 queries give equal labels and payments, to the unit."""
     rows, queries = _tables()
     found = []
     for block in (1, 7, 1000):
@@ -58,7 +58,7 @@ def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, obje
 
 
 def test_a_predictor_is_the_filter_on_exact_kernels() -> None:
-    """A query at a time, by 64-bit integers and the one filter, gives the same."""
+    """One query at a time, with 64-bit integers and the filter alone, gives the same."""
     rows, queries = _tables()
     made, rng = predictor(PARAMETERS, KERNELS[0], rows), np.random.default_rng(4)
     left = np.full(300, int(PARAMETERS.budget * UNITS))
@@ -77,8 +77,8 @@ def test_a_predictor_is_the_filter_on_exact_kernels() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
-def test_a_forgotten_record_might_never_have_been(kernel: Kernel, options: dict[str, Any]) -> None:
-    """Answers equal those of a predictor that was made without it, with the same seed."""
+def test_a_forgotten_record_leaves_no_effect(kernel: Kernel, options: dict[str, Any]) -> None:
+    """Answers equal those of a predictor created without it, with the same seed."""
     rows, queries = _tables()
     kept = np.ones(300, np.bool_)
     kept[[0, 7, 150, 298, 299]] = False
@@ -127,8 +127,8 @@ def test_nothing_of_a_forgotten_record_is_left(options: dict[str, object]) -> No
 
 
 @given(st.lists(st.integers(0, 30), max_size=12), st.integers(0, 2**32))
-def test_rows_are_those_that_were_added_and_not_forgotten(sizes: list[int], seed: int) -> None:
-    """After any adds and forgets, each id has its own row, and what is left behind is zero."""
+def test_rows_are_those_added_and_not_forgotten(sizes: list[int], seed: int) -> None:
+    """After any additions and removals, each id has its row, and free slots are zero."""
     rng, hashing = np.random.default_rng(seed), Hashing.draw(5, np.random.default_rng(0), 3, 4)
     rows, expected, following = StoredRows(5, hashing), dict[int, tuple[bytes, int]](), 1
     for size in sizes:
@@ -154,7 +154,7 @@ def test_rows_are_those_that_were_added_and_not_forgotten(sizes: list[int], seed
 
 
 def test_noise_does_not_depend_on_the_records() -> None:
-    """Whatever the table, as many random numbers are drawn for as many queries."""
+    """For any table, equal numbers of queries draw equal numbers of random values."""
     rows, queries = _tables()
     after = []
     for count in (0, 1, 300):
@@ -165,8 +165,8 @@ def test_noise_does_not_depend_on_the_records() -> None:
     assert len(set(after)) == 1
 
 
-def test_an_added_record_takes_part_with_what_it_has_left() -> None:
-    """It pays from the next query on; one without budget does not."""
+def test_an_added_record_takes_part_with_its_remaining_budget() -> None:
+    """It pays from the next query on; a record without budget does not."""
     rows, queries = _tables()
     made = predictor(PARAMETERS, KERNELS[0], rows)
     twins = np.vstack([queries.features[:1]] * 2)
@@ -193,7 +193,7 @@ def test_an_added_record_takes_part_with_what_it_has_left() -> None:
         ("features", {"features": np.full((2, 24), np.nan, np.float32)}),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_whole(field: str, change: dict[str, Any]) -> None:
+def test_invalid_rows_are_refused_together(field: str, change: dict[str, Any]) -> None:
     """The error names the field and shows no value, and nothing was added."""
     rows, _ = _tables()
     made = predictor(PARAMETERS, KERNELS[0], rows)
@@ -210,7 +210,7 @@ def test_rows_that_do_not_fit_are_refused_whole(field: str, change: dict[str, An
     made.add(**good)
 
 
-def test_what_is_not_there_cannot_be_forgotten() -> None:
+def test_unknown_records_cannot_be_forgotten() -> None:
     """If any id is unknown, no record is forgotten; an id may be given twice."""
     rows, _ = _tables()
     made = predictor(PARAMETERS, KERNELS[0], rows)
@@ -222,7 +222,7 @@ def test_what_is_not_there_cannot_be_forgotten() -> None:
 
 
 def test_queries_that_are_not_quantised_are_refused() -> None:
-    """So no query can lead to a product that is not exact, nor to a division by zero."""
+    """No query can cause an inexact product or a division by zero."""
     rows, queries = _tables()
     made = predictor(PARAMETERS, KERNELS[0], rows)
     for bad in (queries.features / np.float32(3), queries.features[:, 1:], 0 * queries.features):

@@ -1,4 +1,4 @@
-"""Refusals of a request, seen by a client: they never depend on the presence of a record."""
+"""Refusals of requests, seen by a client: they never depend on the presence of a record."""
 
 import asyncio
 from dataclasses import dataclass
@@ -35,19 +35,19 @@ EPSILONS = (1e-9, 1e-3, 1.0, 10.0, 1000.0)
 
 @dataclass(frozen=True)
 class Case:
-    """A server's public side, and what it is asked: blocks, each by somebody."""
+    """A server's public settings, and its requests: blocks of given clients."""
 
     rules: ServerRules
     asked: tuple[tuple[str, PredictionRequest], ...]
 
 
 async def ask_block(party: Party, request: PredictionRequest, *, rules: ServerRules) -> None:
-    """Ask one block, whose labels are no part of an outcome."""
+    """Ask one block, whose labels are not part of an outcome."""
     await Stream(party, rules).ask(request)
 
 
 def records_of(rows: Rows) -> LabelledRecords:
-    """Return rows as records; one in the middle has the direction of the diagonal."""
+    """Return rows as records; a row in the middle has the direction of the diagonal."""
     away = 2 * rows.features - 1
     away[np.square(away).sum(axis=1) == 0] = 1.0
     ids = [f"record {place}" for place in range(len(rows))]
@@ -77,7 +77,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
 
 
 def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
-    """Require that nothing but labels tells two tables apart."""
+    """Require that only labels differ between two tables."""
     one, other = (asyncio.run(outcomes_of(rows, case)) for rows in tables)
     event(", ".join(sorted({outcome.ending for outcome in one})))
     assert one == other
@@ -86,7 +86,7 @@ def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
 
 @st.composite
 def rules(draw: st.DrawFn) -> ServerRules:
-    """Draw the rules of a server, out to the ends of what is allowed."""
+    """Draw the rules of a server, up to the allowed extremes."""
     name: KernelName = draw(st.sampled_from(get_args(KernelName)))
     accountant: Accountant = draw(st.sampled_from(get_args(Accountant)))
     clients: Clients = draw(st.sampled_from(get_args(Clients)))
@@ -106,7 +106,7 @@ def rules(draw: st.DrawFn) -> ServerRules:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Draw rules and some blocks, of which some repeat, share a key, or are too long for T."""
+    """Draw rules and some blocks, some of which repeat, share a key, or are too long for T."""
     cells = st.sampled_from([-4000, -1, 0, 1, 700, 2800, 4000])
     vectors = st.lists(cells, min_size=FEATURES, max_size=FEATURES).filter(any)
     asked = list[PredictionRequest]()
@@ -122,7 +122,7 @@ def cases(draw: st.DrawFn) -> Case:
 @settings(max_examples=150)
 @given(tables=neighbours(FEATURES, CLASSES), case=cases())
 def test_no_outcome_depends_on_a_record(tables: tuple[Rows, Rows], case: Case) -> None:
-    """Whatever legal requests are made, ending, words, sizes and charges are equal for both."""
+    """For any legal requests, ending, messages, sizes and charges are equal for both tables."""
     require_equal(tables, case)
 
 
@@ -134,10 +134,8 @@ def test_no_outcome_depends_on_a_record(tables: tuple[Rows, Rows], case: Case) -
         ("epsilon", {"epsilon": 1e9}),
     ],
 )
-def test_parameters_under_which_floats_overflow_are_refused(
-    name: str, changed: dict[str, Any]
-) -> None:
-    """There an answer would end in an error for some numbers of neighbours and not for others."""
+def test_parameters_with_float_overflow_are_refused(name: str, changed: dict[str, Any]) -> None:
+    """An answer would otherwise fail for some numbers of neighbours and not for others."""
     given_: dict[str, Any] = {"features": 2, "classes": 2, "queries": 500, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
         ServerRules(**{**given_, "sigma2": 1.0, **changed})
@@ -145,14 +143,14 @@ def test_parameters_under_which_floats_overflow_are_refused(
 
 
 @pytest.mark.parametrize(("budget", "field"), [(1e7, "budget"), (1e-300, "sigma1")])
-def test_budgets_that_no_ledger_counts_are_refused(budget: float, field: str) -> None:
+def test_budgets_beyond_the_ledgers_units_are_refused(budget: float, field: str) -> None:
     """A price could not be rounded to units, or the noise of a count would be infinite."""
     with pytest.raises(InputError, match=f"{field} is"):
         FilterParameters(2, 500, budget, 0.5)
 
 
 @pytest.mark.parametrize("width", [5e-324, 1e-20, 1e-15])
-def test_a_narrow_kernel_is_at_most_one_however_cosines_are_rounded(width: float) -> None:
+def test_a_narrow_kernel_is_at_most_one_for_rounded_cosines(width: float) -> None:
     """Rounding makes some cosines larger than 1; their kernels neither overflow nor exceed 1."""
     rows = quantise(np.random.default_rng(0).standard_normal((3000, 5)))
     long = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))

@@ -1,4 +1,4 @@
-"""A server, clients and administrators: the same on every runtime; the cost of a stream."""
+"""A server, clients and administrators: equal on every runtime, at a stream's known cost."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ async def in_memory(role: Any, own: list[Any], **public: Any) -> Run[Any]:
 def test_blocks_give_the_same_labels_and_transcript_on_every_runtime(
     run_protocol: ProtocolRunner,
 ) -> None:
-    """One seed gives one stream of labels, whatever carries it."""
+    """One seed gives one stream of labels, on any runtime."""
     expected = asyncio.run(in_memory(predict, OWN, block=20))
     run: Run[Any] = run_protocol(predict, NAMES, own=OWN, seed=5, rules=RULES, block=20)
     np.testing.assert_array_equal(run.results["ann"], expected.results["ann"])
@@ -57,8 +57,8 @@ def test_blocks_give_the_same_labels_and_transcript_on_every_runtime(
 
 
 @pytest.mark.parametrize("block", [1, 20, 50])
-def test_a_stream_costs_what_the_closed_form_says(run_protocol: ProtocolRunner, block: int) -> None:
-    """One round trip a block: messages, rounds and bytes, to the byte."""
+def test_a_stream_costs_the_closed_form(run_protocol: ProtocolRunner, block: int) -> None:
+    """There is one round trip per block; messages, rounds and bytes are exact."""
     sizes = [min(block, 50 - first) for first in range(0, 50, block)]
     forecast = stream_cost(sizes, FEATURES)
     run = run_protocol(predict, NAMES, own=OWN, rules=RULES, block=block)
@@ -72,7 +72,7 @@ def test_a_stream_costs_what_the_closed_form_says(run_protocol: ProtocolRunner, 
 
 
 def test_the_size_of_a_block_changes_no_label(run_protocol: ProtocolRunner) -> None:
-    """The same stream in one block, in several, or one at a time gets the same labels."""
+    """A stream in one block, in several, or query by query gets equal labels."""
     whole = asyncio.run(in_memory(predict, OWN, block=50)).results["ann"]
     for block in (1, 7):
         run = run_protocol(predict, NAMES, own=OWN, seed=5, rules=RULES, block=block)
@@ -80,7 +80,7 @@ def test_the_size_of_a_block_changes_no_label(run_protocol: ProtocolRunner) -> N
 
 
 def test_an_adaptive_client_asks_one_at_a_time(run_protocol: ProtocolRunner) -> None:
-    """Each query may depend on the labels before it, in one session."""
+    """Each query may depend on earlier labels, within one session."""
     expected = asyncio.run(in_memory(adaptive, OWN))
     run = run_protocol(adaptive, NAMES, own=OWN, seed=5, rules=RULES)
     np.testing.assert_array_equal(run.results["ann"], expected.results["ann"])
@@ -88,18 +88,18 @@ def test_an_adaptive_client_asks_one_at_a_time(run_protocol: ProtocolRunner) -> 
     assert_cost(run, messages=8, rounds=8)
 
 
-def test_records_are_handed_over_in_messages_that_fit_a_frame(run_protocol: ProtocolRunner) -> None:
-    """A large table arrives whole, in several messages, each with its receipt."""
+def test_records_are_sent_in_messages_that_fit_a_frame(run_protocol: ProtocolRunner) -> None:
+    """A large table arrives complete in several messages, each with its receipt."""
     many = table(15_000)
     run = run_protocol(curate, NAMES, own=[None, many], rules=RULES)
     assert run.results == {"server": 15_000, "ann": 15_000}
     assert_cost(run, messages=4, rounds=4)
 
 
-def test_after_t_queries_none_is_answered_and_the_counter_says_so(
+def test_after_t_queries_the_counter_refuses_more(
     run_protocol: ProtocolRunner,
 ) -> None:
-    """A block that is longer than what is left of T is refused as a whole, and says by how much."""
+    """A block longer than the rest of T is refused as a whole, with the excess."""
     few, own = make_rules(queries=59), [OWN[0], queries(60).features]
     with pytest.raises(RunFailed) as failed:
         run_protocol(predict, NAMES, own=own, rules=few, block=20)
@@ -108,8 +108,8 @@ def test_after_t_queries_none_is_answered_and_the_counter_says_so(
     assert (root.budget, root.asked, root.left, root.unit) == ("total", 20.0, 19.0, "queries")
 
 
-def test_an_answer_has_one_size_whatever_it_says() -> None:
-    """Verdict, counter and labels do not show in the number of bytes."""
+def test_an_answer_has_one_size_for_any_content() -> None:
+    """The number of bytes does not depend on verdict, counter and labels."""
     sizes = {
         frame_size(
             encode(
@@ -133,8 +133,8 @@ def test_an_answer_has_one_size_whatever_it_says() -> None:
     ],
     ids=["too long", "no direction", "of other features", "none"],
 )
-def test_requests_against_the_rules_are_met_at_the_edge(lie: Lie) -> None:
-    """A client that asks what no honest one asks is named."""
+def test_requests_against_the_rules_name_the_client(lie: Lie) -> None:
+    """A client with a request that no honest client makes is named."""
 
     def change(message: Message) -> Message:
         assert isinstance(message, PredictionRequest)
@@ -145,14 +145,14 @@ def test_requests_against_the_rules_are_met_at_the_edge(lie: Lie) -> None:
 
 
 @pytest.mark.parametrize("labels", [np.zeros(19, np.uint16), np.full(20, 3, np.uint16)], ids=len)
-def test_an_answer_that_does_not_fit_names_the_server(labels: LabelArray) -> None:
-    """Too few labels, and classes that there are not, are the server's fault."""
+def test_an_invalid_answer_names_the_server(labels: LabelArray) -> None:
+    """Too few labels, and unknown classes, are blamed on the server."""
     liar = Alter(lambda message: _altered(message, labels=labels), only=(PredictionAnswer,))
     assert _culprit("ann", {"server": liar}) == "server"
 
 
-def test_a_client_meets_its_own_mistakes_before_anything_is_sent() -> None:
-    """Blocks that fit no frame, and streams without a query, are refused by name."""
+def test_a_client_detects_its_own_mistakes_before_sending() -> None:
+    """Blocks that exceed a frame, and streams without a query, are refused by name."""
     for own, block in ((OWN, 0), (OWN, 100_000), ([OWN[0], OWN[1][:0]], 20)):
         with pytest.raises(RunFailed) as failed:
             asyncio.run(in_memory(predict, own, block=block))
@@ -167,7 +167,7 @@ def _altered(message: Any, **update: Any) -> Message:
 
 
 def _culprit(witness: str, adversaries: Mapping[str, Adversary]) -> str:
-    """Return whom a party blames when another one lies."""
+    """Return the party that another one blames for a lie."""
 
     async def main() -> None:
         async with Cluster(NAMES, own=OWN, seed=5) as cluster:

@@ -1,4 +1,4 @@
-"""The file of rows: a crash loses nothing that was acknowledged, and other damage is refused."""
+"""The file of rows: crashes lose no acknowledged row, and other damage is refused."""
 
 import io
 import os
@@ -21,7 +21,7 @@ RECORDS = table(9)
 
 
 class Disk(io.BytesIO):
-    """A file in memory that keeps each write to it."""
+    """An in-memory file that records each write."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
@@ -49,7 +49,7 @@ class Image:
 
 
 def opened(path: Path, tie: bytes = TIE) -> RowFile:
-    """Open a file of rows that must be there."""
+    """Open an existing file of rows."""
     return open_rows(path, FEATURES, SCHEMA, tie, begin=False)
 
 
@@ -75,7 +75,7 @@ def expected(names: Iterable[str]) -> dict[str, bytes]:
 
 
 def written(path: Path) -> Path:
-    """Write a file of six records, three of which were forgotten, two of these replaced."""
+    """Write a file of six records, three of them forgotten and two of these replaced."""
     rows = open_rows(path, FEATURES, SCHEMA, TIE)
     rows.add(RECORDS.take(range(6)))
     rows.forget(RECORDS.ids[1:4])
@@ -93,7 +93,7 @@ HERE = {RECORDS.ids[place] for place in (0, 4, 5, 6, 7)}
 
 
 def images(path: Path) -> Iterator[Image]:
-    """Yield what crashes at each write may leave, if a file grows and shrinks."""
+    """Yield the possible states after a crash at each write, if a file grows and shrinks."""
     open_rows(path, FEATURES, SCHEMA, TIE).close()
     disk = Disk(path.read_bytes())
     rows = RowFile(disk, FEATURES, None)
@@ -117,7 +117,7 @@ def images(path: Path) -> Iterator[Image]:
 
 
 def torn(before: bytes, writes: list[tuple[int, bytes]]) -> Iterator[bytes]:
-    """Yield a file after each of some writes, and with a part of the next one."""
+    """Yield a file after each of some writes, also with a part of the next one."""
     content = bytearray(before)
     for offset, part in writes:
         for size in (1, len(part) // 2, len(part) - 1):
@@ -129,13 +129,13 @@ def torn(before: bytes, writes: list[tuple[int, bytes]]) -> Iterator[bytes]:
 
 
 def put(content: bytearray, offset: int, part: bytes) -> None:
-    """Write into a file, which grows if need be."""
+    """Write into a file, which grows if necessary."""
     content.extend(bytes(max(0, offset - len(content))))
     content[offset : offset + len(part)] = part
 
 
 def is_refused(path: Path) -> bool:
-    """Return whether a file is refused with its name and what to do, and left as it is."""
+    """Return whether a file is refused with its name and the remedy, and left unchanged."""
     before = path.read_bytes()
     try:
         opened(path).close()
@@ -149,8 +149,8 @@ def is_refused(path: Path) -> bool:
     return True
 
 
-def test_a_crash_at_any_write_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """Whatever part of a write reached the disk, the file opens with all rows before the step."""
+def test_a_crash_at_any_write_loses_no_acknowledged_row(tmp_path: Path) -> None:
+    """For any part of a write on disk, the file opens with all rows before the step."""
     path, seen = tmp_path / "rows.bin", 0
     for image in list(images(path)):
         path.write_bytes(image.content)
@@ -162,8 +162,8 @@ def test_a_crash_at_any_write_loses_nothing_that_was_acknowledged(tmp_path: Path
     assert seen > 60
 
 
-def test_a_place_that_was_half_written_is_zeroed(tmp_path: Path) -> None:
-    """No byte of a row is left whose addition was interrupted and that is not there."""
+def test_a_half_written_slot_is_zeroed(tmp_path: Path) -> None:
+    """No byte is left of a row whose addition was interrupted and undone."""
     path, seen = tmp_path / "rows.bin", 0
     for image in list(images(path)):
         path.write_bytes(image.content)
@@ -174,8 +174,8 @@ def test_a_place_that_was_half_written_is_zeroed(tmp_path: Path) -> None:
     assert seen > 30
 
 
-def test_damage_after_a_crash_is_refused_or_loses_nothing(tmp_path: Path) -> None:
-    """A bit that flips between a crash and the next start hides behind no interrupted step."""
+def test_damage_after_a_crash_is_refused_or_harmless(tmp_path: Path) -> None:
+    """A flipped bit between a crash and the next start is not mistaken for a torn write."""
     path, draw, refused = tmp_path / "rows.bin", np.random.default_rng(0), 0
     for image in list(images(path)):
         for _ in range(8):
@@ -189,8 +189,8 @@ def test_damage_after_a_crash_is_refused_or_loses_nothing(tmp_path: Path) -> Non
     assert refused > 10
 
 
-def test_a_flipped_bit_is_refused_or_loses_nothing(tmp_path: Path) -> None:
-    """A flipped bit anywhere in the file is refused, or all rows are still there."""
+def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
+    """A flipped bit anywhere in the file is refused, or all rows still exist."""
     path = written(tmp_path / "rows.bin")
     whole, draw, refused = path.read_bytes(), np.random.default_rng(0), 0
     for where in [place for place, byte in enumerate(whole) if byte] + [80, 4200, 8300, 12289]:
@@ -204,8 +204,8 @@ def test_a_flipped_bit_is_refused_or_loses_nothing(tmp_path: Path) -> None:
     assert refused > 200
 
 
-def test_zeroed_pages_are_refused_or_lose_nothing(tmp_path: Path) -> None:
-    """A row that a disk has replaced by zeros is no free place."""
+def test_zeroed_pages_are_refused_or_harmless(tmp_path: Path) -> None:
+    """A row zeroed by a disk is not mistaken for a free slot."""
     path = written(tmp_path / "rows.bin")
     whole = path.read_bytes()
     for size in (94, 512):
@@ -217,8 +217,8 @@ def test_zeroed_pages_are_refused_or_lose_nothing(tmp_path: Path) -> None:
                 assert rows_of(path) == expected(HERE)
 
 
-def test_a_file_that_was_cut_off_or_has_grown_is_refused(tmp_path: Path) -> None:
-    """Also one that is empty: a file is begun as a whole or not at all."""
+def test_a_truncated_or_extended_file_is_refused(tmp_path: Path) -> None:
+    """This includes an empty file: a file is created completely or not at all."""
     path = written(tmp_path / "rows.bin")
     whole = path.read_bytes()
     for size in (0, 1, 40, 72, 4096, 8191, 12288, len(whole) - 94, len(whole) - 1):
@@ -232,8 +232,8 @@ def test_a_file_that_was_cut_off_or_has_grown_is_refused(tmp_path: Path) -> None
         opened(path)
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    """Other features, another schema or ledger, another program's file, and a folder."""
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    """Other features, schemas and ledgers, other programs' files and folders are refused."""
     path = tmp_path / "rows.bin"
     open_rows(path, FEATURES, SCHEMA, TIE).close()
     for features, schema in ((13, SCHEMA), (FEATURES, b"x" * 32)):
@@ -248,7 +248,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_steps_are_counted_and_bounded(tmp_path: Path) -> None:
-    """Each change of rows is a step, of no more rows than a mark can name."""
+    """Each change of rows is a step, with at most as many rows as a mark can name."""
     path = tmp_path / "rows.bin"
     rows = opened(written(path))
     assert sum(map(len, rows.load())) == len(HERE)
@@ -261,8 +261,8 @@ def test_steps_are_counted_and_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", range(8))
-def test_a_salvaged_file_has_all_rows_that_were_sound(tmp_path: Path, step: int) -> None:
-    """Looking changes nothing; afterwards it opens, and no damaged byte is left."""
+def test_a_salvaged_file_has_all_sound_rows(tmp_path: Path, step: int) -> None:
+    """Inspection changes nothing; the salvaged file opens without any damaged byte."""
     path = written(tmp_path / "rows.bin")
     whole, damaged = path.read_bytes(), bytearray(path.read_bytes())
     start = len(whole) - 6 * 94
@@ -284,7 +284,7 @@ def test_a_salvaged_file_has_all_rows_that_were_sound(tmp_path: Path, step: int)
 
 
 def test_records_are_never_shown() -> None:
-    """What was read of a damaged file does not show whose rows it holds."""
+    """The text of a damaged file's content does not show the owners of rows."""
     rows = LabelledRecords(RECORDS.ids, RECORDS.features, RECORDS.labels)
     disk = Disk(b"")
     assert "patient" not in repr(rows) + repr(RowFile(disk, FEATURES, None))

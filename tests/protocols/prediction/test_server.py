@@ -1,4 +1,4 @@
-"""A server's files: what was answered is charged once, and a restart goes on from there."""
+"""A server's files: each answer is charged once, and a restart continues from there."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ RULES = make_rules()
 def labels(
     state: ServerState, asked: list[PredictionRequest], *, seed: int = 0, who: str = "ann"
 ) -> list[int]:
-    """Ask, each request with a generator of its own, and return all labels."""
+    """Ask, each request with its own generator, and return all labels."""
     found: list[int] = []
     for number, request in enumerate(asked):
         answer = state.answer(who, request, np.random.default_rng([seed, number]))
@@ -47,15 +47,15 @@ def labels(
 
 
 def left(folder: Path, rules: ServerRules, records: int) -> list[int]:
-    """Return what the records have left, in the order in which they were added."""
+    """Return the remaining budgets of the records in order of addition."""
     with opened(rules, folder) as state:
         numbers = np.array([state._numbers[name] for name in table(records).ids])  # noqa: SLF001  (no public method tells it)
         remaining: list[int] = state._accounts.remaining("ann", numbers).tolist()  # noqa: SLF001  (as above)
         return remaining
 
 
-def test_a_restarted_server_goes_on_exactly(tmp_path: Path) -> None:
-    """Labels and charges are those of a server that was never stopped, wherever it was."""
+def test_a_restarted_server_continues_exactly(tmp_path: Path) -> None:
+    """Labels and charges equal those of an uninterrupted server, for any point of the restart."""
     asked = requests(10, 5)
     with opened(RULES, tmp_path / "one", table(100)) as state:
         expected = labels(state, asked)
@@ -69,8 +69,8 @@ def test_a_restarted_server_goes_on_exactly(tmp_path: Path) -> None:
     assert min(left(tmp_path / "one", RULES, 100)) < 0.2 * max(left(tmp_path / "one", RULES, 100))
 
 
-def test_a_retried_request_gets_the_same_labels_and_pays_nothing(tmp_path: Path) -> None:
-    """Whatever the noise would be now, and after a restart, too."""
+def test_a_repeated_request_gets_the_same_labels_at_no_cost(tmp_path: Path) -> None:
+    """This holds for any current noise, and after a restart."""
     asked = requests(4, 5)
     with opened(RULES, tmp_path, table(100)) as state:
         first = labels(state, asked)
@@ -108,7 +108,7 @@ def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("clients", ["together", "apart"])
-def test_a_look_costs_nothing_and_says_what_is_the_clients_own(clients: str) -> None:
+def test_reading_the_state_is_free_and_shows_only_the_clients_own(clients: str) -> None:
     """Reading the state is free, and shows queries left and the client's own answered requests."""
     asked, rules = requests(4, 5), make_rules(clients=clients)
     keys = [request.key for request in asked]
@@ -122,7 +122,7 @@ def test_a_look_costs_nothing_and_says_what_is_the_clients_own(clients: str) -> 
             assert (ann.left, bob.left) == ((50, 50) if clients == "together" else (50, 60))
 
 
-def test_clients_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) -> None:
+def test_separate_clients_have_separate_streams_and_budgets(tmp_path: Path) -> None:
     """Separate clients have separate streams and budgets, also after a restart."""
     rules, asked = make_rules(clients="apart"), requests(13, 5)
     with opened(rules, tmp_path / "alone", table(100)) as state:
@@ -159,8 +159,8 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
     assert read_totals(tmp_path / "budgets.sqlite") == before
 
 
-def test_a_server_whose_disk_failed_says_so_to_whoever_runs_it() -> None:
-    """No client gets an answer, and what waits for a failure is told."""
+def test_a_failing_disk_is_reported_to_the_operator() -> None:
+    """No client gets an answer, and the task waiting for failures is notified."""
 
     async def main() -> None:
         with opened(RULES, None, table(5)) as state:
@@ -213,7 +213,7 @@ def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
         ("block_max", {"block_max": 0}),
     ],
 )
-def test_rules_are_met_at_the_edge(field: str, changed: dict[str, Any]) -> None:
+def test_invalid_rules_are_refused(field: str, changed: dict[str, Any]) -> None:
     """A rule out of range is refused by its name."""
     given: dict[str, Any] = {"features": FEATURES, "classes": 3, "queries": 60, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
@@ -221,7 +221,7 @@ def test_rules_are_met_at_the_edge(field: str, changed: dict[str, Any]) -> None:
     assert refused.value.field == field
 
 
-def test_nothing_that_leaves_or_is_logged_depends_on_what_records_have_left(
+def test_messages_and_logs_do_not_depend_on_remaining_budgets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Transcript sizes and logs are equal for records with spent and with fresh budgets."""
@@ -255,8 +255,8 @@ def test_only_administrators_may_change_records() -> None:
     }
 
 
-def test_an_administrator_hands_records_over_and_the_receipt_counts_new_ones() -> None:
-    """The server has them all, and the administrator knows how many were new."""
+def test_an_administrator_adds_records_and_the_receipt_counts_new_ones() -> None:
+    """The server has all records, and the administrator gets the number of new ones."""
 
     async def main() -> dict[str, int]:
         async with Cluster(["server", "owner"], own=[None, table(50)], seed=5) as cluster:

@@ -1,4 +1,4 @@
-"""Ind-KNN as a system: its promise and cost, and the same run on every runtime."""
+"""Ind-KNN as a system: its guarantee and cost, and equal runs on every runtime."""
 
 from functools import cache
 from itertools import combinations
@@ -59,8 +59,8 @@ def report(runtime: str) -> Report:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_run_costs_its_forecast_and_is_the_same_everywhere(runtime: str) -> None:
-    """Labels and transcript are those in memory, and the meter agrees with the closed form."""
+def test_a_run_has_the_forecast_cost_on_every_runtime(runtime: str) -> None:
+    """Labels and transcript equal those in memory, and the measured cost the closed form."""
     found, memory = report(runtime), report("memory")
     assert (found.labels, found.transcript) == (memory.labels, memory.transcript)
     assert found.cost == found.forecast
@@ -68,7 +68,7 @@ def test_a_run_costs_its_forecast_and_is_the_same_everywhere(runtime: str) -> No
 
 
 def test_the_forecast_of_all_queries_is_the_sum_of_all_batches() -> None:
-    """It knows how many streams and requests there will be, before anything is run."""
+    """It contains the numbers of streams and requests before the run."""
     found = report("memory")
     system = IndKNN(queries=20, block_max=7)
     before = system.forecast(parties=3, queries=found.queries, features=13, classes=3)
@@ -78,15 +78,15 @@ def test_the_forecast_of_all_queries_is_the_sum_of_all_batches() -> None:
     assert one_stream.rounds == 2 * 7
 
 
-def test_a_batch_is_a_stream_as_long_as_the_batch_or_as_declared() -> None:
-    """With `auto` a batch holds any number of queries, and no stream is shorter than 4."""
+def test_a_batch_is_a_stream_of_its_length_or_the_declared_one() -> None:
+    """With `auto` a batch has any number of queries, and no stream is shorter than 4."""
     assert [made().rules(count).queries for count in (1, 4, 50)] == [4, 4, 50]
     assert made(queries=30).rules(50).queries == made(queries=30).batch_max == 30
     assert IndKNN().bind(2, CLASSES).queries == STREAM_QUERIES
 
 
 def test_the_rules_are_those_of_a_server_by_default() -> None:
-    """A system's parameters and a server's rules have the same defaults, but those of a rule."""
+    """Parameters and a server's rules have equal defaults, except those set by a rule."""
     assert IndKNN(epsilon=0.25).bind(7, 4, queries=20) == ServerRules(7, 4, 20, 0.25, sigma2=2.0)
     given = IndKNN(epsilon=0.25, tau=0.5, sigma2=0.5).bind(7, 4, queries=20, tau=0.9)
     assert (given.kernel.tau, given.sigma2) == (0.5, 0.5)
@@ -100,8 +100,8 @@ def test_sigma2_falls_with_epsilon_and_grows_with_the_stream() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["cosine", "rbf"])
-def test_tau_is_reached_by_a_share_of_all_pairs_of_queries(kernel: KernelName) -> None:
-    """Cosines of all pairs, written down one by one; few queries are no sample."""
+def test_tau_is_reached_by_a_fraction_of_all_pairs_of_queries(kernel: KernelName) -> None:
+    """It agrees with the cosines of all pairs, one by one; few queries are not a sample."""
     setup = made(kernel=kernel)
     asked = setup.directions(np.random.default_rng(1).random((60, 2)))
     chosen = setup.rules(60, asked).kernel
@@ -113,8 +113,8 @@ def test_tau_is_reached_by_a_share_of_all_pairs_of_queries(kernel: KernelName) -
     assert made(kernel=kernel, tau=0.3).rules(60, asked).kernel.tau == 0.3
 
 
-def test_tau_looks_at_no_record() -> None:
-    """Other records of the same public number leave it as it is; a number kept back is refused."""
+def test_tau_does_not_depend_on_records() -> None:
+    """Other records of the same public number leave it unchanged; a hidden number is refused."""
     asked = made().directions(np.random.default_rng(1).random((60, 2)))
     parts = {"ann": Rows(np.full((60, 2), 0.25), np.zeros(60, np.int64))}
     other = IndKNN().setup(parts, Facts(1, 2, CLASSES, 60))
@@ -128,8 +128,8 @@ def test_tau_looks_at_no_record() -> None:
 
 
 @pytest.mark.parametrize("clients", ["together", "apart"])
-def test_the_promise_is_that_of_a_stream(clients: Literal["together", "apart"]) -> None:
-    """ε and δ are those given, and the promise says to whom it is made."""
+def test_the_promise_is_for_a_stream(clients: Literal["together", "apart"]) -> None:
+    """ε and δ are as given, and the guarantee names the protected parties."""
     promise = IndKNN(epsilon=0.7, delta=1e-6, clients=clients).promise()
     assert (promise.epsilon, promise.delta, promise.unit) == (0.7, 1e-6, "stream")
     assert promise.adjacency == "one record added or removed"
@@ -137,7 +137,7 @@ def test_the_promise_is_that_of_a_stream(clients: Literal["together", "apart"]) 
     assert "double-precision" in promise.note
 
 
-def test_streams_compose_by_the_budgets_of_records() -> None:
+def test_streams_compose_in_the_budgets_of_records() -> None:
     """Each record may spend its budget in each stream."""
     budget = {by: individual_budget(1.0, 1e-5, by) for by in ("gdp", "rdp")}
     for by, expected in (
@@ -151,7 +151,7 @@ def test_streams_compose_by_the_budgets_of_records() -> None:
 
 
 async def test_without_noise_both_ways_give_the_vote_of_the_kernel() -> None:
-    """Played by a server and a client, or in one process, labels are those of all neighbours."""
+    """With a server and a client, or in one process, labels are those of all neighbours."""
     setup, queries = made(**NOISELESS), np.random.default_rng(1).random((12, 2))
     expected = kernel_vote(
         setup.records.directions,
@@ -176,7 +176,7 @@ async def test_without_noise_both_ways_give_the_vote_of_the_kernel() -> None:
 
 
 async def test_a_server_that_lost_its_records_ends_the_run_by_name() -> None:
-    """A server that was started again has no records, and says so to its own log only."""
+    """A restarted server without records reports it only in its own log."""
     setup = made()
     play = setup.play(np.full((4, 2), 0.6))
     async with Cluster(setup.parties, own=(None, None), seed=1) as cluster:
@@ -185,7 +185,7 @@ async def test_a_server_that_lost_its_records_ends_the_run_by_name() -> None:
 
 
 def test_both_parties_are_needed() -> None:
-    """Neither a server without a client can do anything, nor a client without a server."""
+    """A server without a client does nothing, nor does a client without a server."""
     setup = made()
     assert setup.parties == (SERVER, "party-0")
     assert setup.can_do_with(["party-0", SERVER])
@@ -193,7 +193,7 @@ def test_both_parties_are_needed() -> None:
 
 
 def test_a_row_in_the_middle_has_the_direction_of_the_diagonal() -> None:
-    """Otherwise directions are taken from the middle, whatever the other rows are."""
+    """Otherwise directions are measured from the middle, for any other rows."""
     setup = made()
     rows = np.array([[0.5, 0.5], [1.0, 1.0], [0.5, 0.9]])
     directions = setup.directions(rows)
@@ -224,7 +224,7 @@ def test_a_parameter_out_of_range_is_refused_with_its_name(wrong: dict[str, Any]
         IndKNN(**wrong)
 
 
-def test_parameters_that_do_not_go_together_are_refused_at_once() -> None:
+def test_incompatible_parameters_are_refused_at_once() -> None:
     """A budget that no ledger can count ends the setup, not the first batch."""
     with pytest.raises(InputError, match="epsilon"):
         made(epsilon=1e12)

@@ -1,4 +1,4 @@
-"""Queries that an analyst crafts, in the floats of the data owner: where a careless test fails."""
+"""Queries crafted by an analyst in the owner's floats, where a careless test fails."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Crafted(NamedTuple):
 
 
 def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
-    """Return pairs of queries whose balls just meet in a point, in real numbers.
+    """Return pairs of queries whose balls meet in exactly one point, in real numbers.
 
     Args:
         pairs: P, the number of pairs.
@@ -41,7 +41,7 @@ def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
 
 
 def broken_by_plain_test(crafted: Crafted) -> NDArray[np.bool_]:
-    """Return for which pairs `dist <= r + s` sees no edge, shape (P,); both balls hold the target.
+    """Return whether `dist <= r + s` misses the edge of each pair, shape (P,).
 
     Each of the two queries would then be answered under the whole budget.
     """
@@ -50,6 +50,6 @@ def broken_by_plain_test(crafted: Crafted) -> NDArray[np.bool_]:
 
 
 def _paired(points: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distance of each point to its other, in the floats that counting uses."""
+    """Return the distance of each point to its partner, in the floats used for counting."""
     pairs = zip(points[:, None], others[:, None], strict=True)
     return np.array([pairwise_distances(point, other)[0, 0] for point, other in pairs])

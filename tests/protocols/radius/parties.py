@@ -1,4 +1,4 @@
-"""The two roles as one, for a cluster: who holds a request is the analyst."""
+"""Both roles in one for a cluster: a party with a request is the analyst."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Holding(NamedTuple):
 
 
 async def labelling(party: Party, own: object, *, rules: OwnerRules) -> object:
-    """Ask if the own data are a request; answer it from a fresh ledger if they are rows."""
+    """Ask if the party's data are a request; answer it from a fresh ledger if they are rows."""
     if isinstance(own, LabelRequest):
         return await request_labels(party, own, rules=rules)
     assert isinstance(own, Holding)

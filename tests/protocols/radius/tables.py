@@ -15,7 +15,7 @@ Kind = tuple[tuple[float, ...], int]
 
 
 def rows_of(kinds: tuple[Kind, ...], features: int) -> Rows:
-    """Return a table of such rows: places and labels."""
+    """Return a table of rows, given as places and labels."""
     places = np.array([place for place, _ in kinds], dtype=np.float64).reshape(-1, features)
     return Rows(places, np.array([label for _, label in kinds], dtype=np.int64))
 
@@ -29,7 +29,7 @@ def some_rows(rows: int, features: int, seed: int, classes: int = 3) -> Rows:
 def all_tables(
     places: tuple[tuple[float, ...], ...], classes: int, most: int
 ) -> Iterator[tuple[tuple[Kind, ...], tuple[Kind, ...]]]:
-    """Yield each table of at most `most` rows with each table of one row more."""
+    """Yield each table of at most `most` rows with each table of one more row."""
     kinds = [(place, label) for place in places for label in range(classes)]
     for size in range(most + 1):
         for table in combinations_with_replacement(kinds, size):
@@ -38,7 +38,7 @@ def all_tables(
 
 
 def banana(rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return two crescents within each other, in the unit square, with their classes."""
+    """Return two interlocking crescents in the unit square, with their classes."""
     labels = rng.integers(2, size=rows)
     turn = rng.random(rows) * np.pi
     x = np.where(labels == 0, np.cos(turn), 1 - np.cos(turn))

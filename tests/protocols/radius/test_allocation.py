@@ -1,4 +1,4 @@
-"""Allocations: no row may be charged more than the budget, for the floats that are compared."""
+"""Allocations: no row is charged more than the budget, for the floats in use."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ def dearest(
     places: NDArray[np.float64],
     shares: Allocation,
 ) -> Fraction:
-    """Return the most that a row at one of these places pays, in exact arithmetic."""
+    """Return the highest charge of a row at one of these places, in exact arithmetic."""
     inside = pairwise_distances(queries, places) <= radii[:, None]
     spent = np.array([Fraction(float(share)) for share in shares.epsilons], dtype=object)
     return max((sum(spent[those], Fraction(0)) for those in inside.T), default=Fraction(0))
@@ -48,7 +48,7 @@ def dearest(
 def test_no_row_is_charged_more_than_the_budget(
     queries: int, features: int, seed: int, rule: AllocationRule, work: int
 ) -> None:
-    """In exact arithmetic, wherever the row is, with exact cliques and with colours."""
+    """It holds in exact arithmetic for rows anywhere, with exact cliques and with colours."""
     rng = np.random.default_rng(seed)
     points, radii = rng.random((queries, features)), rng.random(queries) * 0.6
     epsilon = float(rng.uniform(0.01, 5))
@@ -72,8 +72,8 @@ def test_rules_are_ordered() -> None:
     assert allocate_budget(graph, 1.0, "component").crowds.tolist() == [3] * 5
 
 
-def test_crafted_queries_break_a_plain_test_and_not_ours() -> None:
-    """On lines, a plain float test misses one edge in seven; with slack there is not one.
+def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
+    """On lines, a plain float test misses one edge in seven; with slack it misses none.
 
     Where it misses one, two queries get the whole budget each, and a row in both loses twice it.
     """
@@ -95,7 +95,7 @@ def test_crafted_queries_break_a_plain_test_and_not_ours() -> None:
 
 
 def test_a_relative_slack_alone_is_not_enough() -> None:
-    """Squares of tiny differences vanish: two balls of radius 0 can hold one row between them."""
+    """Squares of tiny differences vanish: two balls of radius 0 can share one row."""
     queries, radii = np.array([[0.0], [2e-162]]), np.zeros(2)
     between = Rows(np.array([[1e-162]]), np.zeros(1, dtype=np.int64))
     assert count_votes(queries, radii, between, 1).tolist() == [[1], [1]]
@@ -104,7 +104,7 @@ def test_a_relative_slack_alone_is_not_enough() -> None:
 
 
 def test_a_heuristic_clique_breaks_the_promise() -> None:
-    """Networkx's approximation finds six of seven balls that share a place: the loss is above."""
+    """Networkx's approximation finds six of seven balls that share a place: the loss exceeds ε."""
     rng = np.random.default_rng(2)
     queries, radii = rng.random((14, 2)), rng.uniform(0.15, 0.35, 14)
     graph = overlap_graph(queries, radii)
@@ -137,7 +137,7 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
         (np.zeros((5000, 1)), np.zeros(5000), "there are 5000 queries"),
     ],
 )
-def test_a_batch_that_does_not_fit_is_refused(
+def test_an_invalid_batch_is_refused(
     queries: NDArray[np.float64], radii: NDArray[np.float64], message: str
 ) -> None:
     """A batch that does not fit is refused before any computation."""
@@ -145,8 +145,8 @@ def test_a_batch_that_does_not_fit_is_refused(
         overlap_graph(queries, radii)
 
 
-def test_a_budget_or_rule_that_does_not_exist_is_refused() -> None:
-    """Nothing is divided by a guess."""
+def test_an_unknown_budget_or_rule_is_refused() -> None:
+    """No default division is guessed."""
     graph = np.zeros((1, 1), dtype=np.bool_)
     for epsilon in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(InputError, match="epsilon is"):

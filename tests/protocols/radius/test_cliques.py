@@ -1,4 +1,4 @@
-"""Clique bounds: against networkx, on graphs that are known, and where the work runs out."""
+"""Clique bounds: compared with networkx, on known graphs, and with exhausted work."""
 
 import networkx as nx
 import numpy as np
@@ -20,7 +20,7 @@ def random_graph(vertices: int, density: float, seed: int) -> NDArray[np.bool_]:
 
 
 def enumerated(graph: NDArray[np.bool_]) -> list[int]:
-    """Return the largest clique through each vertex, from networkx's list of all maximal ones."""
+    """Return the largest clique through each vertex, from networkx's maximal cliques."""
     sizes = [1] * len(graph)
     for clique in nx.find_cliques(nx.from_numpy_array(graph)):
         for v in clique:
@@ -30,7 +30,7 @@ def enumerated(graph: NDArray[np.bool_]) -> list[int]:
 
 @given(st.integers(1, 16), st.floats(0, 1), st.integers(0, 2**32))
 def test_every_largest_clique_is_found(vertices: int, density: float, seed: int) -> None:
-    """With work enough, each vertex gets the size that networkx enumerates."""
+    """With enough work, each vertex gets the size enumerated by networkx."""
     graph = random_graph(vertices, density, seed)
     bounds = largest_cliques(graph)
     assert bounds.exact.all()
@@ -38,10 +38,10 @@ def test_every_largest_clique_is_found(vertices: int, density: float, seed: int)
 
 
 @given(st.integers(1, 16), st.floats(0, 1), st.integers(0, 2**32), st.integers(0, 60))
-def test_without_work_enough_bounds_are_upper(
+def test_with_too_little_work_bounds_are_upper(
     vertices: int, density: float, seed: int, work: int
 ) -> None:
-    """However little work is allowed, no bound is below the size, and one called exact is it."""
+    """For any amount of work, no bound is below the size, and exact bounds equal it."""
     graph = random_graph(vertices, density, seed)
     bounds, sizes = largest_cliques(graph, work=work), np.array(enumerated(graph))
     assert (bounds.sizes >= sizes).all()
@@ -56,7 +56,7 @@ def test_larger_graphs_agree_with_networkx() -> None:
 
 
 def test_a_clique_may_be_deeper_than_pythons_stack() -> None:
-    """Where all of 1,100 balls meet, and where none do, the answer is immediate."""
+    """If all or none of 1,100 balls meet, the answer is immediate."""
     everyone = ~np.eye(1100, dtype=np.bool_)
     assert set(largest_cliques(everyone).sizes.tolist()) == {1100}
     assert set(largest_cliques(np.zeros((1100, 1100), dtype=np.bool_)).sizes.tolist()) == {1}
@@ -64,7 +64,7 @@ def test_a_clique_may_be_deeper_than_pythons_stack() -> None:
 
 
 def test_a_hostile_batch_ends_with_colours() -> None:
-    """A thousand balls in fifty dimensions: the search gives up, in the same way each time."""
+    """For a thousand balls in fifty dimensions, the search gives up deterministically."""
     graph = overlap_graph(*hostile_batch(1000, 50, 0.9, np.random.default_rng(0)))
     first, again = (largest_cliques(graph, work=300_000) for _ in range(2))
     assert not first.exact.all()
@@ -81,8 +81,8 @@ def test_a_hostile_batch_ends_with_colours() -> None:
         np.zeros((2, 3), dtype=np.bool_),
     ],
 )
-def test_what_is_no_graph_is_refused(graph: NDArray[np.bool_]) -> None:
-    """Loops, directions and shapes that are not square, and work below nothing."""
+def test_an_invalid_graph_is_refused(graph: NDArray[np.bool_]) -> None:
+    """Loops, directed edges, non-square matrices and negative work are refused."""
     with pytest.raises(InputError, match=r"graph (is|must be)"):
         largest_cliques(graph)
     with pytest.raises(InputError, match="work is -1"):

@@ -1,4 +1,4 @@
-"""Counts and the radii of candidates: against plain loops, closed forms and another library."""
+"""Counts and candidate radii: compared with loops, closed forms and scikit-learn."""
 
 import math
 import tracemalloc
@@ -29,7 +29,7 @@ from veilring.protocols.radius.algorithm.voting import RNParameters, label_withi
 
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))
 def test_votes_are_counted_one_by_one(rows: int, features: int, seed: int) -> None:
-    """Each count is that of a loop over rows with the distance in the same floats."""
+    """Each count equals a loop over rows with the distance in the same floats."""
     table = some_rows(rows, features, seed)
     rng = np.random.default_rng(seed + 1)
     queries, radii = rng.random((4, features)), rng.random(4)
@@ -40,8 +40,8 @@ def test_votes_are_counted_one_by_one(rows: int, features: int, seed: int) -> No
     assert count_votes(queries, radii, table, 3).tolist() == expected.tolist()
 
 
-def test_counts_do_not_depend_on_how_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one piece or in pieces of a few rows, counts and qualities are the same."""
+def test_counts_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one chunk or in several, counts and qualities are equal."""
     table, queries = some_rows(100, 2, 0), some_rows(7, 2, 1).features
     radii, candidates = np.full(7, 0.3), np.array([0.1, 0.3])
     whole = (
@@ -65,7 +65,7 @@ def test_true_radii_and_votes_are_those_of_scikit_learn() -> None:
 
 @pytest.mark.parametrize("features", [1, 2, 3, 7])
 def test_the_uniform_radius_holds_k_of_evenly_spread_rows(features: int) -> None:
-    """Density times the volume of the ball is k, with volumes from their recurrence."""
+    """Density times the volume of the ball is k, with volumes by recurrence."""
     volume = {0: 1.0, 1: 2.0}
     for n in range(2, features + 1):
         volume[n] = volume[n - 2] * 2 * math.pi / n
@@ -74,14 +74,14 @@ def test_the_uniform_radius_holds_k_of_evenly_spread_rows(features: int) -> None
 
 
 def test_candidates_are_the_papers_or_in_equal_ratios() -> None:
-    """The paper's example, r_unif = 0.5 and n = 4; both end at twice r_unif."""
+    """The paper's example has r_unif = 0.5 and n = 4; both rules end at twice r_unif."""
     assert candidate_radii(0.5, 4, "linear") == pytest.approx([0.25, 0.5, 0.75, 1.0], rel=1e-15)
     geometric = candidate_radii(0.5, 5, "geometric")
     assert geometric == pytest.approx([1 / 16, 1 / 8, 1 / 4, 1 / 2, 1], rel=1e-14)
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    """Widths, classes, candidates, k and gamma, each by its name."""
+def test_invalid_arguments_are_refused() -> None:
+    """Widths, classes, candidates, k and gamma are refused by name."""
     rows, queries, rng = some_rows(10, 2, 19), np.zeros((1, 2)), np.random.default_rng(0)
     narrow = np.zeros((1, 1))
     wrong = r"queries has the shape \(1, 1\); it must be \(Q, 2\)"
@@ -116,24 +116,24 @@ def test_what_does_not_fit_is_refused() -> None:
         ("chooser", "best"),
     ],
 )
-def test_candidates_that_cannot_be_are_refused_before_any_row_is_seen(
+def test_invalid_candidates_are_refused_before_any_row_is_read(
     field: str,
     value: Any,
 ) -> None:
-    """A number, a spacing, a rule or a chooser that there is not makes no conversion."""
+    """An invalid number, spacing, rule or chooser gives no conversion."""
     with pytest.raises(InputError, match=f"is '?{value}'?; allowed: "):
         ByCandidates(**{field: value})
 
 
 @pytest.mark.parametrize("gamma", [0.0, 5e-324, 1.5, math.nan])
-def test_a_grid_step_that_cannot_be_is_refused_before_any_row_is_seen(gamma: float) -> None:
-    """A step that is none, too fine to count, or beyond the diagonal makes no conversion."""
+def test_an_invalid_grid_step_is_refused_before_any_row_is_read(gamma: float) -> None:
+    """A step that is invalid, too fine or beyond the diagonal gives no conversion."""
     with pytest.raises(InputError, match="gamma is"):
         ByGrid(gamma)
 
 
 def test_many_classes_take_no_more_memory_than_many_queries() -> None:
-    """One query on twenty thousand rows of a thousand classes is counted in a few chunks."""
+    """A query over twenty thousand rows of a thousand classes is counted in a few chunks."""
     rows = some_rows(20_000, 1, 20, classes=1000)
     tracemalloc.start()
     counts = count_votes(np.full((1, 1), 0.5), np.ones(1), rows, 1000)

@@ -1,4 +1,4 @@
-"""Requests under faults: a client that asks again gets the answer that it has paid for."""
+"""Requests under faults: a client that repeats a request gets the answer it paid for."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ class Client:
 
 
 class Served:
-    """An owner whose ledger outlasts its sessions; each world begins with another."""
+    """An owner whose ledger outlives its sessions; each world begins with a new one."""
 
     def __init__(self) -> None:
         self.ledger = open_ledger(None, Budgets(total=TOTAL))
@@ -44,7 +44,7 @@ class Served:
 
 
 async def ask(party: Party, own: Client | Served, *, number: int) -> object:
-    """Send a request by its number; return its first answer and its present one."""
+    """Send a request by its number; return its first and its current answer."""
     (other,) = party.peers
     if isinstance(own, Served):
         await own.owner.answer(party, other)
@@ -58,14 +58,14 @@ async def ask(party: Party, own: Client | Served, *, number: int) -> object:
 
 
 def is_paid_once(_inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """A request has one answer, and no more is spent than there is."""
+    """Require one answer per request, and spending within the budget."""
     assert results.get("owner", 0.0) <= TOTAL
     answer = results.get("client", "refused")
     assert answer == "refused" or answer[0] == answer[1]
 
 
 def test_no_fault_draws_an_answer_twice() -> None:
-    """Lost answers are sent again, budgets end, and what was answered stays so."""
+    """Lost answers are sent again, budgets end, and answers never change."""
     campaign = explore(
         ask,
         {"client": Client(), "owner": Served()},

@@ -1,4 +1,4 @@
-"""The noisy grid and the radii that are read from it: against the paper's loop."""
+"""The noisy grid and the radii derived from it, compared with the paper's loop."""
 
 import math
 
@@ -22,7 +22,7 @@ from veilring.protocols.radius.algorithm.conversion import (
 
 
 def by_steps(grid: NoisyGrid, query: NDArray[np.float64], k: int, gamma: float) -> float:
-    """Grow the radius step by step, as Algorithm 7 is written, in one or two dimensions."""
+    """Increase the radius step by step, as in Algorithm 7, in one or two dimensions."""
     covered = covered_1d if grid.features == 1 else covered_2d
     radius = step = gamma * grid.diagonal
     while radius < grid.diagonal:
@@ -34,7 +34,7 @@ def by_steps(grid: NoisyGrid, query: NDArray[np.float64], k: int, gamma: float) 
 
 @pytest.mark.parametrize("features", [1, 2])
 def test_halving_finds_what_the_papers_loop_finds(features: int) -> None:
-    """Halving finds the least multiple of gamma with a full enough ball, or the diagonal."""
+    """Halving finds the least multiple of gamma whose ball has mass k, or the diagonal."""
     rng = np.random.default_rng(features)
     grid = NoisyGrid(4, features, rng.integers(0, 9, size=4**features))
     queries = rng.random((10, features))
@@ -44,8 +44,8 @@ def test_halving_finds_what_the_papers_loop_finds(features: int) -> None:
         assert found == pytest.approx(expected, rel=1e-9)
 
 
-def test_points_stand_for_the_mass_of_their_cells() -> None:
-    """In three dimensions, points within the radius have mass k, a step less they have not."""
+def test_points_represent_the_mass_of_their_cells() -> None:
+    """In three dimensions, points within the radius have mass k, and less at one step less."""
     rng = np.random.default_rng(5)
     grid = NoisyGrid(3, 3, rng.integers(0, 20, size=27))
     queries, step = rng.random((6, 3)), 0.01 * math.sqrt(3)
@@ -59,7 +59,7 @@ def test_points_stand_for_the_mass_of_their_cells() -> None:
     assert grid_radii(grid, queries, 10_000) == pytest.approx(math.sqrt(3))
 
 
-def test_a_row_more_changes_one_cell_by_one() -> None:
+def test_one_more_row_changes_one_cell_by_one() -> None:
     """With noise from equal generators, neighbouring tables' counts differ in one cell."""
     table = some_rows(500, 3, 6)
     one_more = Rows(np.vstack([table.features, [[1.0, 1.0, 1.0]]]), np.append(table.labels, 0))
@@ -74,7 +74,7 @@ def test_a_row_more_changes_one_cell_by_one() -> None:
 
 
 def test_a_grid_has_su_et_als_cells_and_a_limit() -> None:
-    """The number of cells a side is theirs; with too many features there are too many cells."""
+    """The number of cells per side follows their formula; too many features are refused."""
     assert grid_side(4240, 2, 0.5) == round(212**0.5) == 15
     assert grid_side(1098, 4, 0.5) == round(54.9 ** (1 / 3)) == 4
     assert grid_side(0, 2, 0.5) == 1

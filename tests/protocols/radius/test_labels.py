@@ -1,4 +1,4 @@
-"""Labels and conversions: nearly the open answers where the budget is large."""
+"""Labels and conversions: close to the open answers for large budgets."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ from veilring.protocols.radius.algorithm.voting import (
 
 
 @pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates(), ByCandidates.paper()])
-def test_a_large_budget_is_as_good_as_none(conversion: Conversion) -> None:
-    """With epsilon in the millions, labels are nearly those that no privacy would give."""
+def test_a_large_budget_is_as_good_as_no_privacy(conversion: Conversion) -> None:
+    """With epsilon in the millions, labels are nearly those without privacy."""
     places, labels = banana(2000, np.random.default_rng(9))
     rows, queries = Rows(places[200:], labels[200:]), places[:200]
     parameters = NearestParameters.halves(1e6, 30, 2, len(rows), conversion)
@@ -61,8 +61,8 @@ def test_a_large_budget_finds_the_open_answer() -> None:
     assert (labels == votes.argmax(axis=1)).all()
 
 
-def test_rows_that_have_spent_all_do_not_vote() -> None:
-    """The second of two equal queries finds nobody who can pay for it, and answers at random."""
+def test_exhausted_rows_do_not_vote() -> None:
+    """The second of two equal queries has no row left that can pay, and is answered at random."""
     rows = Rows(np.full((1000, 1), 0.5), np.zeros(1000, dtype=np.int64))
     queries, costs = np.full((41, 1), 0.5), np.full(41, 1.0)
     rng = np.random.default_rng(13)
@@ -75,7 +75,7 @@ def test_rows_that_have_spent_all_do_not_vote() -> None:
 
 
 def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
-    """It is what is public, or the number with noise, and never below 1."""
+    """It is the public number, or the number with noise, and never below 1."""
     rows, rng = some_rows(100, 1, 14), np.random.default_rng(15)
     assert release_row_count(rows, NearestParameters(1, 3, 1.0, 1.0, rows=7), rng) == 7
     assert release_row_count(rows, NearestParameters(1, 3, 1.0, 1.0, rows=0), rng) == 1
@@ -89,7 +89,7 @@ def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
 
 
 def test_equal_generators_give_equal_answers() -> None:
-    """The same seed labels the same batch in the same way."""
+    """Equal seeds label a batch equally."""
     rows, queries = some_rows(300, 2, 16), some_rows(50, 2, 17).features
     parameters = NearestParameters.paper(1.0, 10, 3, 300, ByGrid())
     first, again = (

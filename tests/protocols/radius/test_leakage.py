@@ -1,4 +1,4 @@
-"""Attacks on batches, and an audit of what runs on banana-like data."""
+"""Attacks on batches, and an audit of the deployed code, on banana-shaped data."""
 
 import math
 
@@ -34,7 +34,7 @@ QUERIES = 6
 
 
 def case() -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Rows, Rows]]:
-    """Return a batch around one row of a banana, and the tables with it and without it.
+    """Return a batch around one row of a banana, and the tables with and without the row.
 
     The row is the only one of its class near by: what is most told about.
     """
@@ -49,7 +49,7 @@ def case() -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Rows, Rows]]
 def answers_of(
     rows: Rows, epsilons: NDArray[np.float64], runs: int, rng: Generator
 ) -> NDArray[np.int64]:
-    """Return the labels of a batch that is asked again and again, shape (runs, Q)."""
+    """Return the labels of a repeated batch, shape (runs, Q)."""
     queries, radii, _ = case()
     counts = np.tile(count_votes(queries, radii, rows, 2), (runs, 1))
     drawn = draw_labels(counts, np.tile(epsilons, runs), "permute-and-flip", rng)
@@ -57,12 +57,12 @@ def answers_of(
 
 
 def codes(answers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how often each joint answer came up."""
+    """Return the count of each joint answer."""
     return np.bincount(answers @ (1 << np.arange(QUERIES)), minlength=1 << QUERIES)
 
 
 def test_no_attack_beats_the_bound() -> None:
-    """The best attack on a row, measured and exact, has less advantage than epsilon allows."""
+    """The best attack on a row, measured and exact, has at most the advantage of epsilon."""
     queries, radii, tables = case()
     shares = plan_batch(queries, radii, RNParameters(EPSILON, 2))
     assert shares.crowds.tolist() == [QUERIES] * QUERIES
@@ -78,8 +78,8 @@ def test_no_attack_beats_the_bound() -> None:
     assert abs(membership_advantage(*guesses) - exact) < reach
 
 
-def test_the_attack_succeeds_against_an_allocation_that_forgets_overlaps() -> None:
-    """If every query gets the whole budget, the advantage is above what epsilon allows."""
+def test_the_attack_succeeds_against_an_allocation_without_overlaps() -> None:
+    """If every query gets the whole budget, the advantage exceeds that of epsilon."""
     queries, radii, tables = case()
     careless = allocate_budget(np.zeros((QUERIES, QUERIES), dtype=np.bool_), EPSILON)
     laws = [batch_law(queries, radii, rows, 2, careless, "permute-and-flip") for rows in tables]
@@ -93,8 +93,8 @@ def test_the_bound_is_that_of_randomised_response() -> None:
     assert greatest_loss(law, law[:, ::-1]) == pytest.approx(1.0, rel=1e-14)
 
 
-def test_an_audit_finds_no_fault_where_there_is_none() -> None:
-    """The lower bound from runs of the true allocation stays below epsilon, but above nothing."""
+def test_an_audit_finds_no_fault_in_a_correct_allocation() -> None:
+    """The lower bound from runs of the true allocation is positive but below epsilon."""
     queries, radii, tables = case()
     shares = plan_batch(queries, radii, RNParameters(EPSILON, 2)).epsilons
     rng = np.random.default_rng(3)
@@ -103,7 +103,7 @@ def test_an_audit_finds_no_fault_where_there_is_none() -> None:
     assert 0.1 < found <= EPSILON
 
 
-def test_an_audit_finds_an_allocation_that_forgets_overlaps() -> None:
+def test_an_audit_detects_an_allocation_without_overlaps() -> None:
     """Runs alone prove that more than epsilon was spent."""
     _, _, tables = case()
     whole = np.full(QUERIES, EPSILON)
@@ -113,7 +113,7 @@ def test_an_audit_finds_an_allocation_that_forgets_overlaps() -> None:
 
 
 def test_an_audit_of_the_whole_classifier_stays_below_its_claim() -> None:
-    """k-N as it is called, from table to labels, hundreds of times on both tables."""
+    """k-N as deployed, from table to labels, runs hundreds of times on both tables."""
     queries, _, tables = case()
     parameters = NearestParameters(3, 2, 0.5, 0.5, rows=400)
     rng = np.random.default_rng(5)
@@ -139,8 +139,8 @@ def test_audited_bounds_are_clopper_and_pearsons() -> None:
     assert 4 < audited_epsilon(certain, certain[::-1]) < math.inf
 
 
-def test_what_is_attacked_is_what_is_deployed() -> None:
-    """Asking a batch once gives the same answers as the repeated counts do."""
+def test_the_attacked_code_is_the_deployed_code() -> None:
+    """Asking a batch once gives the same answers as the repeated counts."""
     queries, radii, (rows, _) = case()
     parameters = RNParameters(EPSILON, 2)
     shares = plan_batch(queries, radii, parameters).epsilons

@@ -1,4 +1,4 @@
-"""The messages between analyst and owner, as bytes on the wire."""
+"""The messages between analyst and owner, as bytes."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ QUERIES = np.random.default_rng(1).random((3, 2))
 REQUEST = ask_within(QUERIES, np.full(3, 0.1), 0.5)
 
 
-def test_messages_arrive_as_they_were_sent() -> None:
-    """A request and an answer survive the wire to the bit."""
+def test_messages_are_restored() -> None:
+    """A request and an answer are decoded exactly."""
     labels = np.arange(3, dtype=np.uint16)
     answer = LabelAnswer(verdict=0, left=0.0, labels=labels, radii=np.zeros(0))
     for message in (REQUEST, ask_nearest(QUERIES, 5, 0.5), answer):
@@ -40,16 +40,16 @@ def test_messages_arrive_as_they_were_sent() -> None:
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_what_is_no_request_does_not_arrive(changed: dict[str, Any]) -> None:
-    """A field of another kind, shape or length is a broken frame."""
+def test_an_invalid_request_is_refused(changed: dict[str, Any]) -> None:
+    """A field of another type, shape or length is a broken frame."""
     fields: dict[str, Any] = {each: getattr(REQUEST, each) for each in LabelRequest.names} | changed
     with pytest.raises(FrameError):
         decode(pack((SESSION, LabelRequest.kind, *fields.values())))
 
 
 @pytest.mark.parametrize("changed", [{"verdict": 4}, {"left": -1.0}, {"left": float("nan")}])
-def test_what_is_no_answer_does_not_arrive(changed: dict[str, Any]) -> None:
-    """A verdict that there is not, and a remainder that is none, are broken frames."""
+def test_an_invalid_answer_is_refused(changed: dict[str, Any]) -> None:
+    """An unknown verdict and an invalid remainder are broken frames."""
     labels = np.zeros(3, dtype=np.uint16)
     answer: dict[str, Any] = {"verdict": 0, "left": 0.0, "labels": labels, "radii": np.zeros(0)}
     fields = answer | changed
@@ -57,8 +57,8 @@ def test_what_is_no_answer_does_not_arrive(changed: dict[str, Any]) -> None:
         decode(pack((SESSION, LabelAnswer.kind, *fields.values())))
 
 
-def test_a_key_follows_from_all_that_is_asked() -> None:
-    """The same request has the same key, and any other content or name has another."""
+def test_a_key_depends_on_the_whole_request() -> None:
+    """Equal requests have equal keys, and any other content or name has another key."""
     radii = np.full(3, 0.1)
     same = ask_within(QUERIES.copy(), radii.copy(), 0.5)
     others = [
@@ -75,7 +75,7 @@ def test_a_key_follows_from_all_that_is_asked() -> None:
 
 @given(st.integers(1, 200), st.integers(1, 20), st.sampled_from([0, 1, 127, 128, 70_000]))
 def test_the_closed_form_has_the_size_of_any_content(queries: int, features: int, k: int) -> None:
-    """What is sent depends on the numbers of queries and features and on k alone."""
+    """The size depends only on the numbers of queries and features and on k."""
     rng = np.random.default_rng(queries)
     points, radii = rng.random((queries, features)), rng.random(queries)
     request = ask_nearest(points, k, 0.3) if k else ask_within(points, radii, 0.7)

@@ -1,4 +1,4 @@
-"""The data owner: paid before it leaves, once a request, and under every budget."""
+"""The data owner: charges before answers, once per request, within every budget."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,8 +49,8 @@ def _owner(path: Path | None, budgets: Budgets, rules: OwnerRules = RULES) -> It
 
 
 @pytest.mark.parametrize("rules", [RULES, BY_ROW], ids=["batch", "record"])
-def test_a_request_is_answered_once_and_paid_once(tmp_path: Path, rules: OwnerRules) -> None:
-    """The same request again, also after a restart, gets the same bytes and costs nothing."""
+def test_a_request_is_answered_and_charged_once(tmp_path: Path, rules: OwnerRules) -> None:
+    """A repeated request, even after a restart, gets the same bytes at no cost."""
     record = 5.0 if rules.accounting == "record" else None
     budgets, path = Budgets(total=5.0, record=record), tmp_path / "ledger"
     with _owner(path, budgets, rules) as room:
@@ -64,8 +64,8 @@ def test_a_request_is_answered_once_and_paid_once(tmp_path: Path, rules: OwnerRu
         assert ledger.totals().answers == 1
 
 
-def test_a_key_stands_for_one_request() -> None:
-    """A key that was used for another request is refused, and another analyst may use it."""
+def test_a_key_belongs_to_one_request() -> None:
+    """A key used for another request is refused, and another analyst may use it."""
     with _owner(None, Budgets(total=2.0)) as room:
         first, rng = _asked("one"), np.random.default_rng(1)
         other = _asked("one", 0.25).model_copy(update={"key": first.key})
@@ -74,8 +74,8 @@ def test_a_key_stands_for_one_request() -> None:
         assert room.answer_once("bob", other, rng).verdict == RequestVerdict.ANSWERED
 
 
-def test_an_answer_is_as_large_whatever_it_says() -> None:
-    """An answer and each kind of refusal have the same number of bytes on the wire."""
+def test_an_answer_has_one_size_for_any_content() -> None:
+    """An answer and each kind of refusal have the same number of bytes."""
     for first in (_asked(""), ask_nearest(QUERIES, 7, 0.5)):
         with _owner(None, Budgets(total=1.0, analyst=0.5)) as room:
             rng = np.random.default_rng(1)
@@ -88,8 +88,8 @@ def test_an_answer_is_as_large_whatever_it_says() -> None:
         assert len({len(encode(bytes(16), answer)) for answer in answers}) == 1
 
 
-def test_concurrent_analysts_never_spend_more_than_there_is(tmp_path: Path) -> None:
-    """Of many requests at once as many are answered as the budgets pay for, exactly."""
+def test_concurrent_analysts_never_exceed_the_budgets(tmp_path: Path) -> None:
+    """Of many concurrent requests exactly as many are answered as the budgets pay for."""
     budgets = Budgets(total=2.0, analyst=1.5)
     with _owner(tmp_path / "ledger", budgets) as room, ThreadPoolExecutor(8) as pool:
         asked = [(who, _asked(f"{number}", 0.25)) for number in range(8) for who in ("ann", "bob")]
@@ -103,7 +103,7 @@ def test_concurrent_analysts_never_spend_more_than_there_is(tmp_path: Path) -> N
 
 
 def test_whether_a_budget_suffices_does_not_depend_on_rows() -> None:
-    """On any rows the same requests get the same verdicts and the same remainders."""
+    """On any rows, equal requests get equal verdicts and equal remainders."""
 
     def refusals(rows: Rows, rules: OwnerRules) -> list[tuple[int, float]]:
         by_row = rules.accounting == "record"
@@ -122,8 +122,8 @@ def test_whether_a_budget_suffices_does_not_depend_on_rows() -> None:
         assert {verdict for verdict, _ in refusals(ROWS, rules)} >= {0, 2}
 
 
-def test_rows_pay_until_they_cannot_and_nobody_is_told(tmp_path: Path) -> None:
-    """Rows vote in as many balls as they can pay for to the unit, across restarts."""
+def test_rows_pay_until_exhausted_without_disclosure(tmp_path: Path) -> None:
+    """Rows vote in exactly as many balls as they can pay for, across restarts."""
     budgets, path = Budgets(total=100.0, record=0.3), tmp_path / "ledger"
     query, radius = QUERIES[:1], np.full(1, 1.4)  # holds every row
     left = np.full(60, 300_000_000_000)
@@ -155,7 +155,7 @@ def test_rows_pay_until_they_cannot_and_nobody_is_told(tmp_path: Path) -> None:
 async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Whatever fails on the rows is one failure to the analyst, and the last of this owner.
+    """To the analyst, any failure on the rows is one error, and the owner's last answer.
 
     The log has the kind of error and its place in the code, and no text that might quote a row.
     """
@@ -188,8 +188,8 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 60))
-def test_no_row_ever_pays_more_than_it_has(costs: list[int], budget: int) -> None:
-    """Whatever is asked, rows pay at most their budget and are charged for what they vote in."""
+def test_no_row_ever_exceeds_its_budget(costs: list[int], budget: int) -> None:
+    """For any requests, rows pay at most their budgets, and are charged for their votes."""
     budgets = Budgets(total=1e6, record=budget / 10)
     with _owner(None, budgets, BY_ROW) as room:
         ledger: Ledger = room._ledger  # noqa: SLF001  (what rows have left is nobody's to see)
@@ -213,7 +213,7 @@ def test_no_row_ever_pays_more_than_it_has(costs: list[int], budget: int) -> Non
 def test_the_parts_of_a_price_add_up(
     epsilon: float, count_share: float, conversion_share: float, rows: int | None
 ) -> None:
-    """Counting, converting and voting cost no more together than the request says."""
+    """Counting, converting and voting together cost at most the request's price."""
     rules = OwnerRules(
         2,
         2,
@@ -239,10 +239,10 @@ def test_the_parts_of_a_price_add_up(
         (ROWS, BY_ROW, ["somebody"] * 60, "ids"),
     ],
 )
-def test_what_does_not_fit_is_met_at_the_start(
+def test_invalid_rows_are_refused_at_the_start(
     rows: Rows, rules: OwnerRules, ids: list[str] | None, field: str
 ) -> None:
-    """Rows of another schema, and ids that are missing or name somebody twice, are refused."""
+    """Rows of another schema, and missing or duplicate ids, are refused."""
     with open_ledger(None, Budgets()) as ledger, pytest.raises(InputError) as error:
         Owner(rows, rules, ledger, run_inline, ids=ids)
     assert error.value.field == field

@@ -35,7 +35,7 @@ NOBODY_2D = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
 
 
 def _broken_pairs() -> Crafted:
-    """Return pairs on which a plain test of floats sees no edge, so far apart that none meet."""
+    """Return pairs for which a plain float test sees no edge, far enough apart not to meet."""
     cells = np.indices((CELLS,) * 3).reshape(3, -1).T
     drawn = collinear(CELL_TRIES * len(cells), 3, np.random.default_rng(0))
     corners = (np.repeat(cells, CELL_TRIES, axis=0) + 0.4) / CELLS
@@ -49,7 +49,7 @@ def _broken_pairs() -> Crafted:
 
 
 def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Attack rows on the lines between two queries: with all of them, and with none.
+    """Attack rows on the lines between two queries: with all of the rows, and with none.
 
     Returns:
         The labels of each pair of queries, shape (runs, 2), for both tables.
@@ -69,13 +69,13 @@ def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _audited(present: NDArray[np.int64], absent: NDArray[np.int64]) -> float:
-    """Return an epsilon that the answers prove; it is too high in one case of a million."""
+    """Return an epsilon proved by the answers, too high in one case of a million."""
     one, other = (np.bincount(answers @ [2, 1], minlength=4) for answers in (present, absent))
     return audited_epsilon(one, other)
 
 
-def test_crafted_collinear_queries_cost_no_row_more_than_was_paid() -> None:
-    """An owner's answers to them prove no more than the price, and give the row away no further.
+def test_crafted_collinear_queries_cost_no_row_more_than_the_price() -> None:
+    """The answers prove at most the price, and give no greater advantage.
 
     False alarms: one in a million for the audit, and for the advantage by Hoeffding's inequality.
     """
@@ -90,17 +90,17 @@ def test_crafted_collinear_queries_cost_no_row_more_than_was_paid() -> None:
     assert membership_advantage(*guesses) <= advantage_bound(EPSILON) + slack
 
 
-def test_the_same_attack_shows_what_a_plain_test_would_give_away(
+def test_the_same_attack_breaks_a_plain_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without slack in the overlap graph the same answers prove that a row paid double."""
+    """Without slack in the overlap graph, the same answers prove that a row paid double."""
     plain = partial(overlap_graph, relative_slack=0.0, absolute_slack=0.0)
     monkeypatch.setattr(radius, "overlap_graph", plain)
     assert _audited(*_crafted_answers()) > EPSILON
 
 
 def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[np.int64]:
-    """Return how often each two answers came up about a place that is asked for twice.
+    """Return the counts of each pair of answers about a place that is asked for twice.
 
     Places are far apart, so that each is a run of its own.
     """
@@ -120,8 +120,8 @@ def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[
 
 
 @pytest.mark.parametrize("budget", [EPSILON, 2 * EPSILON])
-def test_what_answers_prove_about_a_row_is_its_budget_at_most(budget: float) -> None:
-    """Two queries of epsilon each cost a row what it has; with twice as much, more can be proved.
+def test_answers_prove_at_most_a_rows_budget(budget: float) -> None:
+    """Two queries of epsilon each cost a row its budget; with twice as much, more is proved.
 
     The audit says too much once in a million.
     """

@@ -1,4 +1,4 @@
-"""Batches that take long: whom they hold up, and for how long."""
+"""Long batches: the delay of other requests, and its limits."""
 
 import asyncio
 import threading
@@ -31,10 +31,10 @@ def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
     return ask_within(QUERIES, np.full(5, 0.3), epsilon, name=name)
 
 
-def test_others_are_answered_while_one_batch_is_worked_on(
+def test_others_are_answered_during_a_long_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A batch that takes long holds up its own analyst's next request and nobody else's."""
+    """A long batch delays only the next request of its own analyst."""
     slow, other_done, order = threading.Event(), threading.Event(), list[str]()
 
     def slowly(*given: Any) -> object:
@@ -74,8 +74,8 @@ def test_others_are_answered_while_one_batch_is_worked_on(
     assert sorted(order) == ["ann 1", "ann 2", "bob"]
 
 
-def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that ends while its batch is worked on is charged once, and answered when asked."""
+def test_a_late_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that ends during its batch is charged once, and answered on request."""
     working, release = threading.Event(), threading.Event()
 
     def slowly(*given: Any) -> object:
@@ -111,7 +111,7 @@ def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) 
 def test_a_cancelled_batch_keeps_its_turn_until_its_thread_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An analyst that hangs up and asks again still has one thread of the owner's, and no two."""
+    """An analyst that disconnects and asks again still uses one thread of the owner, not two."""
     working, second, release = (threading.Event() for _ in range(3))
 
     def slowly(*given: Any) -> object:

@@ -1,4 +1,4 @@
-"""The privacy loss of r-N and k-N, exactly, over all small tables and all their neighbours."""
+"""The exact privacy loss of r-N and k-N over all small tables and their neighbours."""
 
 from dataclasses import replace
 from functools import cache
@@ -48,21 +48,21 @@ def worst(parameters: RNParameters, epsilons: NDArray[np.float64], most: int = 3
 
 @pytest.mark.parametrize("rule", ["clique", "component", "batch"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_batch_costs_no_more_than_it_says(rule: AllocationRule, mechanism: Mechanism) -> None:
-    """Each allocation with each mechanism, for every table of up to two rows and one more."""
+def test_a_batch_costs_at_most_its_price(rule: AllocationRule, mechanism: Mechanism) -> None:
+    """It holds for each allocation, mechanism and table of up to two rows and one more."""
     parameters = RNParameters(EPSILON, 2, rule, mechanism)
     shares = plan_batch(QUERIES, RADII, parameters)
     assert worst(parameters, shares.epsilons, most=2) <= EPSILON + ROUNDING
 
 
 def test_three_classes_cost_no_more_than_two() -> None:
-    """Labels are disjoint: one share serves all."""
+    """Labels are disjoint, so one allocation serves all."""
     parameters = RNParameters(EPSILON, 3)
     shares = plan_batch(QUERIES, RADII, parameters)
     assert worst(parameters, shares.epsilons, most=1) <= EPSILON + ROUNDING
 
 
-def test_an_allocation_that_forgets_an_overlap_is_caught() -> None:
+def test_an_allocation_without_overlaps_is_caught() -> None:
     """If each query gets the whole budget, a row in three balls loses more than it."""
     parameters = RNParameters(EPSILON, 2, mechanism="laplace")
     assert worst(parameters, np.full(5, EPSILON)) > 1.5 * EPSILON
@@ -92,7 +92,7 @@ KNN = NearestParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
         replace(KNN, mechanism="exponential", k=2),
     ],
 )
-def test_k_neighbours_cost_no_more_than_they_say(parameters: NearestParameters) -> None:
+def test_k_neighbours_cost_at_most_their_price(parameters: NearestParameters) -> None:
     """Radii and labels together, over all combinations of candidates and all small tables."""
     queries = np.array([[0.3], [0.6]])
     found = [
@@ -103,8 +103,8 @@ def test_k_neighbours_cost_no_more_than_they_say(parameters: NearestParameters) 
     assert max(found) > parameters.epsilon / 4
 
 
-def test_conversions_that_forget_an_overlap_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If each conversion gets the whole budget, a row in both largest balls loses more than it."""
+def test_conversions_without_overlaps_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If each conversion gets the whole budget, a row in both largest balls exceeds it."""
     parameters = replace(KNN, epsilon_vote=1e-6)
     queries = np.array([[0.4], [0.4], [0.41], [0.41]])
     near, far = ((0.4,), 0), ((0.6,), 0)
@@ -115,7 +115,7 @@ def test_conversions_that_forget_an_overlap_are_caught(monkeypatch: pytest.Monke
     assert losses.nearest_loss(queries, tables, parameters) > parameters.epsilon
 
 
-def test_a_budget_is_counted_whole() -> None:
+def test_the_whole_budget_is_counted() -> None:
     """The parts of a k-N budget add up to the total, rounded up."""
     parameters = NearestParameters(1, 2, 0.1, 0.2, epsilon_count=0.3)
     assert parameters.epsilon >= 0.1 + 0.2 + 0.3
@@ -123,14 +123,14 @@ def test_a_budget_is_counted_whole() -> None:
 
 
 @pytest.mark.parametrize(("rows", "paid"), [(None, 0.0), (5, 0.1), (None, -1.0), (None, np.inf)])
-def test_the_number_of_rows_is_public_or_paid_for(rows: int | None, paid: float) -> None:
-    """It is never read off the data for nothing, and never paid for without need."""
+def test_the_number_of_rows_is_public_or_charged(rows: int | None, paid: float) -> None:
+    """It is never read from the data at no cost, and never charged without need."""
     with pytest.raises(InputError, match="epsilon_count is"):
         NearestParameters(1, 2, 0.5, 0.5, rows=rows, epsilon_count=paid)
 
 
-def test_no_row_pays_more_than_it_has_when_queries_adapt() -> None:
-    """A filter's answers lose a row what it paid, exactly, and never more than its budget."""
+def test_no_row_exceeds_its_budget_under_adaptive_queries() -> None:
+    """A filter's answers cost a row exactly its payments, and never more than its budget."""
     rng = np.random.default_rng(3)
     inside, costs = rng.random((60, 40)) < 0.3, rng.choice([0.05, 0.1, 0.3], 60)
     budget = np.full(40, 1.0)
@@ -152,12 +152,12 @@ def test_no_row_pays_more_than_it_has_when_queries_adapt() -> None:
 
 
 def counts_of(voting: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return counts of two classes, those of even and of odd rows."""
+    """Return counts of two classes: of even and of odd rows."""
     return np.stack([voting[:, ::2].sum(axis=1), voting[:, 1::2].sum(axis=1)], axis=1)
 
 
 def test_votes_are_drawn_from_their_law() -> None:
-    """Each label's share in 200,000 draws is within Hoeffding's bound of its probability.
+    """Each label's frequency in 200,000 draws is within Hoeffding's bound of its probability.
 
     Three mechanisms with three labels: nine alarms with probability 1e-7 each.
     """
@@ -173,14 +173,14 @@ def test_votes_are_drawn_from_their_law() -> None:
 
 
 def test_the_papers_worked_example() -> None:
-    """Counts of 80 and 20 at epsilon' = 0.01: the first with probability 0.574 (Section 3.1)."""
+    """For counts of 80 and 20 at epsilon' = 0.01, the first has probability 0.574 (Section 3.1)."""
     law = exponential_probabilities(np.array([[80, 20]]), 0.01)
     assert law[0, 0] == pytest.approx(1 / (1 + np.exp(-0.3)), rel=1e-12)
     assert round(law[0, 0], 3) == 0.574
 
 
 def test_the_papers_single_neighbour() -> None:
-    """One row at epsilon = 1: 1.65 to 1 in favour of its label (footnote 1)."""
+    """One row at epsilon = 1 gives odds of 1.65 to 1 for its label (footnote 1)."""
     law = exponential_probabilities(np.array([[1, 0]]), 1.0)
     assert law[0, 0] == pytest.approx(np.exp(0.5) / (1 + np.exp(0.5)), rel=1e-12)
 

@@ -1,4 +1,4 @@
-"""Refusals of a request, seen by an analyst: they never depend on the presence of a row."""
+"""Refusals of requests, seen by an analyst: they never depend on the presence of a row."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ BUDGET_MAX = 1e6
 
 @dataclass(frozen=True)
 class Case:
-    """An owner's public side, and what it is asked."""
+    """An owner's public settings and its requests."""
 
     rules: OwnerRules
     budgets: Budgets
@@ -39,7 +39,7 @@ class Case:
 
 
 async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
-    """Ask a real owner of these rows, request after request."""
+    """Ask a real owner with these rows, request after request."""
     ids = None
     if case.rules.accounting == "record":
         ids = [f"row {place}" for place in range(len(rows))]
@@ -61,7 +61,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
 
 
 def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
-    """Require that nothing but labels and radii tells two tables apart."""
+    """Require that only labels and radii differ between two tables."""
     one, other = (asyncio.run(outcomes_of(rows, case)) for rows in tables)
     event(", ".join(sorted({outcome.ending for outcome in one})))
     assert one == other
@@ -98,7 +98,7 @@ def rules(draw: st.DrawFn) -> OwnerRules:
 
 @st.composite
 def requests(draw: st.DrawFn, chosen: OwnerRules) -> LabelRequest:
-    """Draw a request that the rules allow; some share a key, and few names make some repeat."""
+    """Draw a request within the rules; keys may be shared, and names may repeat."""
     cells = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
     queries = np.array(draw(st.lists(cells, min_size=1, max_size=4)))
     epsilon = draw(
@@ -115,7 +115,7 @@ def requests(draw: st.DrawFn, chosen: OwnerRules) -> LabelRequest:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Draw rules, budgets from none to the largest, and some requests of which some repeat."""
+    """Draw rules, budgets from none to the largest, and requests of which some repeat."""
     chosen = draw(rules())
     amounts = st.sampled_from([0.0, 0.5, 20.0, BUDGET_MAX]) | st.floats(0, 100)
     by_row = chosen.accounting == "record"
@@ -132,13 +132,13 @@ def cases(draw: st.DrawFn) -> Case:
 @settings(max_examples=150)
 @given(tables=neighbours(FEATURES, CLASSES), case=cases())
 def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], case: Case) -> None:
-    """Whatever legal requests are made, ending, words, sizes and charges are equal for both."""
+    """For any legal requests, ending, messages, sizes and charges are equal for both tables."""
     require_equal(tables, case)
 
 
 @st.composite
 def near_the_end_of_64_bits(draw: st.DrawFn) -> tuple[tuple[Rows, Rows], Case]:
-    """Draw a crowd of rows that pay 2**63 units together, give or take a row, for one batch."""
+    """Draw rows that together pay about 2**63 units for one batch."""
     count = draw(st.integers(1000, 4096))
     crowd = int(2**63 / UNITS / REQUEST_EPSILON_MAX / count) - draw(st.integers(0, 8))
     tables = draw(neighbours(1, CLASSES, crowd=crowd))
@@ -150,9 +150,9 @@ def near_the_end_of_64_bits(draw: st.DrawFn) -> tuple[tuple[Rows, Rows], Case]:
 
 @settings(max_examples=10)
 @given(near_the_end_of_64_bits())
-def test_a_crowd_that_pays_more_than_64_bits_count_is_answered(
+def test_payments_beyond_64_bits_are_answered(
     given_: tuple[tuple[Rows, Rows], Case],
 ) -> None:
-    """A request is answered however many rows pay for it, and whatever they pay together."""
+    """A request is answered for any number of paying rows and any total payment."""
     (outcome,) = require_equal(*given_)
     assert outcome.ending == "answered"

@@ -1,4 +1,4 @@
-"""Analyst and data owner, wherever they live."""
+"""Analyst and data owner on every runtime."""
 
 import asyncio
 from dataclasses import replace
@@ -46,8 +46,8 @@ def _owner_rng(seed: int) -> np.random.Generator:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_roles_label_as_the_algorithm_does(name: str, run_protocol: ProtocolRunner) -> None:
-    """On every runtime a batch gets the vectorised steps' labels for the closed form's bytes."""
+def test_roles_label_like_the_algorithm(name: str, run_protocol: ProtocolRunner) -> None:
+    """On every runtime a batch gets the vectorised steps' labels at the closed form's cost."""
     request, rules = REQUESTS[name], OWN_RULES.get(name, RULES)
     ids = [str(row) for row in range(200)] if name == "records" else None
     budgets = Budgets(total=20.0, record=20.0) if ids else BUDGETS
@@ -74,13 +74,13 @@ def test_roles_label_as_the_algorithm_does(name: str, run_protocol: ProtocolRunn
 
 
 async def _channels(own: list[object], rules: OwnerRules) -> object:
-    """Return the transcripts of the same run in memory."""
+    """Return the transcripts of an equal run in memory."""
     async with Cluster(2, own=own, seed=0) as cluster:
         return (await cluster.run(labelling, rules=rules)).channels
 
 
 def _failure(request: LabelRequest, rules: OwnerRules, budgets: Budgets = BUDGETS) -> BaseException:
-    """Return what ends a session at the analyst."""
+    """Return the error that ends a session at the analyst."""
 
     async def main() -> None:
         async with Cluster(2, own=[request, Holding(ROWS, budgets)], seed=1) as cluster:
@@ -91,8 +91,8 @@ def _failure(request: LabelRequest, rules: OwnerRules, budgets: Budgets = BUDGET
     return failed.value.errors[ANALYST]
 
 
-def test_an_analyst_learns_what_is_left_and_nothing_else() -> None:
-    """A budget that does not suffice comes with its name, what was asked and what is left."""
+def test_an_analyst_learns_only_the_remainder() -> None:
+    """An insufficient budget is named with the requested and the remaining amount."""
     request = ask_within(QUERIES, RADII, 0.5)
     for budgets, name in (
         (Budgets(total=0.3), "total"),
@@ -106,7 +106,7 @@ def test_an_analyst_learns_what_is_left_and_nothing_else() -> None:
 
 
 async def _against_the_rules(party: Party, own: object, *, rules: OwnerRules) -> object:
-    """Send a request without a look at the rules."""
+    """Send a request without checking the rules."""
     if isinstance(own, LabelRequest):
         await party.send(party.peers[0], own)
         return await party.receive(LabelAnswer, sender=party.peers[0])
@@ -134,8 +134,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_an_honest_analyst_never_asks_ends_the_session(name: str) -> None:
-    """An analyst refuses to send it, and the owner calls it a violation without drawing a coin."""
+def test_a_request_that_no_honest_analyst_sends_ends_the_session(name: str) -> None:
+    """An analyst refuses to send it, and the owner reports a violation without any draw."""
     with pytest.raises(InputError):
         RULES.check(BAD[name])
 
@@ -151,7 +151,7 @@ def test_what_an_honest_analyst_never_asks_ends_the_session(name: str) -> None:
 
 
 async def _lying(party: Party, own: object, *, rules: OwnerRules) -> object:
-    """Answer with what the own data are."""
+    """Answer with the party's own data."""
     if isinstance(own, LabelAnswer):
         await party.receive(LabelRequest, sender=party.peers[0])
         await party.send(party.peers[0], own)
@@ -170,8 +170,8 @@ async def _lying(party: Party, own: object, *, rules: OwnerRules) -> object:
     ],
     ids=["labels", "radii", "class", "negative", "infinite"],
 )
-def test_what_no_honest_owner_sends_is_refused(labels: object, radii: object) -> None:
-    """An analyst takes no labels from an owner whose answer does not fit its request."""
+def test_an_answer_that_no_honest_owner_sends_is_refused(labels: object, radii: object) -> None:
+    """An analyst accepts no labels from an answer that does not fit its request."""
     whole = np.asarray(labels, dtype=np.uint16)
     answer = LabelAnswer(verdict=0, left=0.0, labels=whole, radii=np.asarray(radii))
 

@@ -1,4 +1,4 @@
-"""The data owner as a system: what it promises, costs and answers, on every runtime."""
+"""The data owner as a system: its guarantee, cost and answers, on every runtime."""
 
 import asyncio
 from functools import cache
@@ -43,7 +43,7 @@ def wine_report(way: str, runtime: str) -> Report:
 
 
 def handed(system: DataOwner, features: int = 2) -> OwnerSetup:
-    """Return a setup over 64 random rows of three classes, which two parties gave to the owner."""
+    """Return a setup of 64 random rows of three classes, given to the owner by two parties."""
     rng = np.random.default_rng(1)
     features_of, labels = rng.random((64, features)), rng.integers(3, size=64)
     parts = {
@@ -55,14 +55,14 @@ def handed(system: DataOwner, features: int = 2) -> OwnerSetup:
 
 @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
 @pytest.mark.parametrize("way", ["radius", "nearest"])
-def test_every_runtime_gives_the_same(way: str, runtime: str) -> None:
-    """Labels, transcript and cost are those of a run in memory."""
+def test_every_runtime_is_equal(way: str, runtime: str) -> None:
+    """Labels, transcript and cost equal those of a run in memory."""
     one, other = wine_report(way, runtime), wine_report(way, "memory")
     assert (one.labels, one.transcript, one.cost) == (other.labels, other.transcript, other.cost)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run_costs_what_was_forecast(way: str) -> None:
+def test_a_run_costs_its_forecast(way: str) -> None:
     """The forecast equals the cost of each run and of all batches."""
     report = wine_report(way, "memory")
     forecast = report.scenario.protocol.forecast(queries=report.queries, features=13, classes=3)
@@ -75,8 +75,8 @@ def test_a_run_costs_what_was_forecast(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_labels_are_those_of_the_same_steps_in_one_process(way: str) -> None:
-    """With the owner's randomness, `label` gives what the client learns."""
+def test_labels_equal_those_of_one_process(way: str) -> None:
+    """With the owner's randomness, `label` returns the client's result."""
     setup = handed(DataOwner(**WAYS[way]))
     queries = np.random.default_rng(2).random((12, 2))
 
@@ -94,8 +94,8 @@ def test_labels_are_those_of_the_same_steps_in_one_process(way: str) -> None:
     asyncio.run(main())
 
 
-def test_what_is_promised() -> None:
-    """Each batch spends ε, and batches add up; a public number of rows is said to be public."""
+def test_the_promise() -> None:
+    """Each batch spends ε, and batches add up; a public number of rows is stated as public."""
     assert find_system("radius") is DataOwner
     promise = DataOwner(epsilon=0.5, radius=0.2).promise()
     assert (promise.epsilon, promise.delta, promise.unit) == (0.5, 0.0, "batch")
@@ -107,7 +107,7 @@ def test_what_is_promised() -> None:
     assert spent.times == 3
 
 
-def test_what_the_parameters_mean() -> None:
+def test_the_meaning_of_parameters() -> None:
     """The owner's rules follow from the parameters and public numbers."""
     setup = handed(DataOwner())
     assert setup.rules.conversion is None
@@ -132,8 +132,8 @@ def test_what_the_parameters_mean() -> None:
     ],
     ids=str,
 )
-def test_what_no_owner_answers_is_refused(wrong: dict[str, Any], field: str) -> None:
-    """The error names the parameter and what is allowed."""
+def test_invalid_parameters_are_refused(wrong: dict[str, Any], field: str) -> None:
+    """The error names the parameter and the allowed values."""
     with pytest.raises(InputError) as refused:
         handed(DataOwner(**wrong))
     assert refused.value.field == field

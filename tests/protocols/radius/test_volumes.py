@@ -1,4 +1,4 @@
-"""The volume of a cell within a ball: against lengths, integrals and enumerated cells."""
+"""The volume of a cell within a ball, compared with lengths, integrals and enumerated cells."""
 
 import numpy as np
 import pytest
@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from veilring.protocols.radius.algorithm.conversion import cell_points, covered_1d, covered_2d
 
 
-def test_intervals_cover_their_share_of_cells() -> None:
-    """In one dimension, the share of a cell is the length of the overlap."""
+def test_intervals_cover_their_fraction_of_cells() -> None:
+    """In one dimension, the fraction of a cell is the length of the overlap."""
     covered = covered_1d(np.array([[0.5], [0.0]]), np.array([0.3, 0.1]), 4)
     assert covered == pytest.approx(np.array([[0.2, 1, 1, 0.2], [0.4, 0, 0, 0]]), abs=1e-15)
 
 
 @given(st.integers(1, 6), st.floats(0.001, 1.5), st.integers(0, 2**32))
-def test_discs_cover_their_share_of_cells(side: int, radius: float, seed: int) -> None:
-    """In two dimensions, shares are those that an integral over the disc's chords gives."""
+def test_discs_cover_their_fraction_of_cells(side: int, radius: float, seed: int) -> None:
+    """In two dimensions, fractions equal an integral over the disc's chords."""
     query = np.random.default_rng(seed).random((1, 2))
     covered = covered_2d(query, np.array([radius]), side).reshape(side, side)
     steps = 4000
@@ -35,7 +35,7 @@ def test_discs_cover_their_share_of_cells(side: int, radius: float, seed: int) -
 
 
 def test_points_lie_in_their_cells() -> None:
-    """Each cell gets the same points, inside it, and none twice."""
+    """Each cell gets an equal number of points inside it, without repetition."""
     points = cell_points(3, 4, 81 * 50)
     assert points.shape == (81, 50, 4)
     corners = np.indices((3,) * 4).reshape(4, -1).T / 3

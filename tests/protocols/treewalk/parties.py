@@ -1,4 +1,4 @@
-"""Both roles of each mechanism as one, for a cluster: who holds queries is the client."""
+"""Both roles of each mechanism in one for a cluster: a party with queries is the client."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from veilring.protocols.treewalk.roles import (
 
 
 async def tree_walk(party: Party, own: object, *, plan: WalkPlan, utility: Utility) -> object:
-    """Be the client if the own data are queries, and the server if they are places."""
+    """Play the client if the party's data are queries, and the server if they are places."""
     if isinstance(own, Places):
         return await walk_server(party, own)
     assert isinstance(own, np.ndarray)
@@ -28,7 +28,7 @@ async def tree_walk(party: Party, own: object, *, plan: WalkPlan, utility: Utili
 async def responded(
     party: Party, own: object, *, plan: BucketPlan, epsilon: float, known: KnownTop | None = None
 ) -> object:
-    """Be the client of bucket responses, or their server."""
+    """Play the client of bucket responses, or their server."""
     if isinstance(own, Places):
         return await bucket_server(party, own)
     assert isinstance(own, np.ndarray)
@@ -36,7 +36,7 @@ async def responded(
 
 
 async def blurred(party: Party, own: object, *, plan: BlurPlan, by: Blur) -> object:
-    """Be the client of blurred queries, or their server."""
+    """Play the client of blurred queries, or their server."""
     if isinstance(own, Places):
         return await blur_server(party, own)
     assert isinstance(own, np.ndarray)

@@ -1,4 +1,4 @@
-"""How well a server guesses queries, against exact probabilities and proven bounds."""
+"""A server's guesses of queries, compared with exact probabilities and proven bounds."""
 
 from itertools import product
 from math import exp
@@ -31,7 +31,7 @@ EXACTLY = 1e-9  # a radius within which there is one candidate only
 
 
 def _exact(variant: Variant, utility: Comparison, times: int = 1) -> float:
-    """Return how often the likeliest candidate is the query, over all transcripts of all times."""
+    """Return the fraction of queries that are the likeliest candidate, over all transcripts."""
     steps = variant.compositions(TREE.depth)
     bits = np.array(list(product((False, True), repeat=steps)))
     law = np.exp(walk_log_likelihood(TREE, utility, variant, bits, CANDIDATES))
@@ -43,8 +43,8 @@ def _exact(variant: Variant, utility: Comparison, times: int = 1) -> float:
 
 @pytest.mark.parametrize("variant", [BASIC, Variant("greedy")], ids=lambda each: each.kind)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
-def test_a_server_guesses_as_often_as_bayes_says(variant: Variant, epsilon: float) -> None:
-    """Of 20,000 queries the server finds the exact Bayes share of all transcripts.
+def test_a_server_guesses_at_the_bayes_rate(variant: Variant, epsilon: float) -> None:
+    """Of 20,000 queries the server finds the exact Bayes fraction over all transcripts.
 
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
@@ -56,8 +56,8 @@ def test_a_server_guesses_as_often_as_bayes_says(variant: Variant, epsilon: floa
     assert found.blind_within == pytest.approx(PRIOR.max())
 
 
-def test_asking_again_tells_more() -> None:
-    """Of queries that are asked twice with new coins, the server finds the exact share of pairs.
+def test_repetition_reveals_more() -> None:
+    """Of queries repeated with new coins, the server finds the exact fraction of pairs.
 
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
@@ -72,7 +72,7 @@ def test_asking_again_tells_more() -> None:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("mechanism", ["walk", "response"])
 def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) -> None:
-    """With n candidates, no posterior share is above e**epsilon / (e**epsilon + n - 1).
+    """With n candidates, no posterior probability exceeds e**epsilon / (e**epsilon + n - 1).
 
     A correct mechanism fails the test with probability 1e-6; the seed is fixed.
     """
@@ -88,7 +88,7 @@ def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) 
 
 
 def test_a_response_reaches_that_bound() -> None:
-    """In buckets of one point the server finds exactly the share that epsilon allows.
+    """In buckets of one point the server finds exactly the fraction that epsilon allows.
 
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
@@ -99,8 +99,8 @@ def test_a_response_reaches_that_bound() -> None:
     assert binomtest(round(found.within * RUNS), RUNS, float(law.p)).pvalue > ALARM
 
 
-def test_blur_gives_away_about_where() -> None:
-    """No share is above the metric bound: the prior's, times e**(epsilon · diameter).
+def test_blur_reveals_the_approximate_location() -> None:
+    """No fraction exceeds the metric bound: the prior's, times e**(epsilon · diameter).
 
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
@@ -112,8 +112,8 @@ def test_blur_gives_away_about_where() -> None:
     assert binomtest(round(found.within * RUNS), RUNS, most, "greater").pvalue > ALARM
 
 
-def test_without_noise_nothing_is_hidden_and_with_much_nothing_is_found() -> None:
-    """At a large epsilon the guess is the query, at a tiny one it is the blind one."""
+def test_without_noise_nothing_is_hidden_and_with_much_everything_is() -> None:
+    """At a large epsilon the guess is the query, at a tiny one a blind guess."""
     rng = Streams(8).generator("extremes")
     open_, closed = (
         attack_queries(
@@ -127,7 +127,7 @@ def test_without_noise_nothing_is_hidden_and_with_much_nothing_is_found() -> Non
 
 
 def test_bad_parameters_are_named() -> None:
-    """Counts below one, and shares that are no prior, are refused with their names."""
+    """Counts below one, and invalid priors, are refused by name."""
     overheard, rng = overheard_walk(TREE, Comparison(1.0), BASIC), Streams(9).generator("bad")
     with pytest.raises(InputError, match="times is 0"):
         attack_queries(overheard, CANDIDATES, 0.1, runs=1, rng=rng, times=0)

@@ -1,4 +1,4 @@
-"""The client's records of a batch whose queries were all shown equal values."""
+"""The client's records of a batch in which all queries received equal values."""
 
 import asyncio
 import tracemalloc
@@ -18,7 +18,7 @@ QUERIES = np.random.default_rng(12).random((3, 2))
 Floats = NDArray[np.float64]
 
 
-def test_what_all_were_shown_is_in_memory_once() -> None:
+def test_values_sent_to_all_queries_are_stored_once() -> None:
     """A batch of responses stores one copy of the splits for all queries."""
     queries, splits, peaks = np.arange(2000.0).reshape(1000, 2), np.arange(4096.0), list[int]()
 
@@ -35,8 +35,8 @@ def test_what_all_were_shown_is_in_memory_once() -> None:
     assert peaks[0] < 4e6  # a copy for each is 33 MB
 
 
-def test_what_one_was_shown_is_what_all_were_shown() -> None:
-    """A batch that was shown one row may continue with an equal row for each query only."""
+def test_values_of_one_query_hold_for_all() -> None:
+    """A batch with a single row may continue only with an equal row for each query."""
     memory, splits, said = (
         WalkMemory(open_ledger(None, Budgets()), "server", b""),
         np.arange(8.0),

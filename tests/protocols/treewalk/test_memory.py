@@ -67,7 +67,7 @@ class Asking:
     seen: list[NDArray[np.bool_]] = field(default_factory=list)
 
     async def __call__(self, queries: Floats, keeper: Keeper) -> NearestPlaces:
-        """Ask on a fresh cluster, whose seed is another each time."""
+        """Ask on a fresh cluster with a new seed each time."""
         self.seed += 1
         async with Cluster(2, own=[queries, self.places], seed=self.seed) as cluster:
             run = await cluster.run(self._role, keeper=keeper)
@@ -89,7 +89,7 @@ class Asking:
         return await walk_client(party, own, plan=plan, utility=self.utility, keeper=keeper)
 
     async def _leave(self, party: Party, own: Places) -> object:
-        """Be a server that notes the bits of some levels and then sends what is no level."""
+        """Play a server that records the bits of some levels and then sends an invalid level."""
         walks = (await party.receive(WalkRequest, sender=CLIENT)).walks
         await party.send(CLIENT, Ground(points=len(own.tree), dimensions=2))
         nodes = np.ones(walks, dtype=np.int64)
@@ -120,7 +120,7 @@ def _spent(memory: WalkMemory) -> float:
     return memory.ledger.totals().spent
 
 
-def test_what_was_asked_is_not_asked_again() -> None:
+def test_a_repeated_query_is_not_asked_again() -> None:
     """A repeated batch gets equal answers, sends no message and costs nothing."""
     asking = Asking(_memory())
     first, again = asking.ask(), asking.ask(QUERIES[::-1])
@@ -131,7 +131,7 @@ def test_what_was_asked_is_not_asked_again() -> None:
     assert _spent(asking.memory) == pytest.approx(3 * STEPS * 0.5)
 
 
-def test_ten_questions_tell_a_server_no_more_than_one() -> None:
+def test_ten_queries_reveal_no_more_than_one() -> None:
     """With a memory, ten equal queries show the server one walk; without one, ten walks."""
     asking, forgetful = Asking(_memory()), Asking(_memory())
     for turn in range(10):
@@ -161,7 +161,7 @@ def test_equal_queries_of_a_batch_are_asked_once() -> None:
 
 
 @pytest.mark.parametrize("levels", range(STEPS))
-def test_an_interrupted_walk_says_the_same_bits_again(levels: int, tmp_path: Path) -> None:
+def test_an_interrupted_walk_repeats_its_bits(levels: int, tmp_path: Path) -> None:
     """After losing a server at any level, a retry repeats its bits and pays nothing."""
     path = tmp_path / "ledger"
     asking = Asking(_memory(path=path), leaves_after=levels)
@@ -178,7 +178,7 @@ def test_an_interrupted_walk_says_the_same_bits_again(levels: int, tmp_path: Pat
     paid.memory.ledger.close()
 
 
-def test_another_tree_gets_no_bits_of_a_walk_that_was_paid_for() -> None:
+def test_another_tree_gets_no_bits_of_a_paid_walk() -> None:
     """A server that shows other nodes at a retry is blamed and receives no further bit."""
     asking = Asking(_memory(), leaves_after=3)
     with pytest.raises(RunFailed):
@@ -191,7 +191,7 @@ def test_another_tree_gets_no_bits_of_a_walk_that_was_paid_for() -> None:
     assert not other.seen
 
 
-def test_a_deeper_tree_gets_no_steps_that_were_not_paid_for() -> None:
+def test_a_deeper_tree_gets_no_unpaid_steps() -> None:
     """A server cannot claim more points for the same price after an interruption."""
     asking = Asking(_memory(), places=Places.of(np.array([[0.0, 0.0], [1.0, 1.0]])), leaves_after=0)
     with pytest.raises(RunFailed):
@@ -205,7 +205,7 @@ def test_a_deeper_tree_gets_no_steps_that_were_not_paid_for() -> None:
     assert not deeper.seen
 
 
-def test_a_tree_that_costs_more_than_allowed_gets_no_bit() -> None:
+def test_a_tree_above_the_allowed_cost_gets_no_bit() -> None:
     """If the server's tree exceeds the allowed cost of a query, nothing is paid or sent."""
     asking = Asking(_memory(), leaves_after=1)
     with pytest.raises(RunFailed) as failed:
@@ -216,7 +216,7 @@ def test_a_tree_that_costs_more_than_allowed_gets_no_bit() -> None:
     asyncio.run(ask_once(asking.memory, QUERIES, Asking(asking.memory), most=STEPS * 0.5))
 
 
-def test_other_terms_are_another_question() -> None:
+def test_other_terms_make_another_query() -> None:
     """Equal queries under other terms are asked and paid for separately."""
     asking = Asking(_memory())
     asking.ask()
@@ -226,7 +226,7 @@ def test_other_terms_are_another_question() -> None:
     assert _spent(asking.memory) == pytest.approx(2 * 3 * STEPS * 0.5)
 
 
-def test_an_exhausted_budget_says_nothing() -> None:
+def test_an_exhausted_budget_sends_nothing() -> None:
     """A batch beyond the remaining budget is refused, and no bit is sent."""
     asking = Asking(_memory(budget=5.0), leaves_after=2)
     with pytest.raises(RunFailed) as failed:
@@ -241,7 +241,7 @@ def test_an_exhausted_budget_says_nothing() -> None:
     [(Distance(1.0, 0.1), BASIC, "radius"), (Comparison(1.0), Variant("early", 6), None)],
     ids=["metric", "free"],
 )
-def test_what_has_no_price_is_refused_and_what_is_free_is_not(
+def test_a_query_without_a_price_is_refused_but_a_free_one_is_not(
     utility: Utility, variant: Variant, name: str | None
 ) -> None:
     """Metric privacy needs a memory with a radius; a walk without steps costs nothing."""
@@ -279,14 +279,14 @@ def test_a_walk_by_distance_pays_its_loss_within_the_radius(tmp_path: Path) -> N
         _memory(4.5 * loss, tmp_path / "ledger", radius=0.1)
 
 
-def test_what_hides_any_two_queries_costs_the_same_within_any_radius() -> None:
+def test_any_two_queries_cost_the_same_within_any_radius() -> None:
     """Comparisons are charged their epsilon, in the same ledger as distances within a radius."""
     asking = Asking(_memory(radius=0.2))
     asking.ask()
     assert _spent(asking.memory) == pytest.approx(3 * STEPS * 0.5)
 
 
-def test_a_ledger_in_another_unit_is_no_memory() -> None:
+def test_a_ledger_in_another_unit_is_refused() -> None:
     """A ledger for one radius is refused for another radius."""
     ledger = open_ledger(None, Budgets(unit_within(100.0)))
     WalkMemory(ledger, SERVER, b"", 100.0)
@@ -303,7 +303,7 @@ BY = Blur(20.0, (0.0, 0.0), (1.0, 1.0), 1e-3)
 
 
 @pytest.mark.parametrize("way", ["response", "blur"])
-def test_one_message_is_remembered_and_said_again(way: str) -> None:
+def test_one_message_is_stored_and_repeated(way: str) -> None:
     """After a lost answer, the same bits are sent again; afterwards the answer is recalled."""
     memory, seen = _memory(radius=0.05), list[float]()
     loss = 0.5 if way == "response" else BY.loss(0.05)
@@ -343,7 +343,7 @@ def test_one_message_is_remembered_and_said_again(way: str) -> None:
     assert _spent(memory) == pytest.approx(3 * loss, rel=1e-6)
 
 
-def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
+def test_blur_without_a_radius_is_neither_charged_nor_sent() -> None:
     """A memory for any two queries refuses blur, and no message is sent."""
 
     async def ask(queries: Floats, keeper: Keeper) -> NearestPlaces:
@@ -365,7 +365,7 @@ def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
     assert memory.ledger.totals().answers == 0
 
 
-def test_answers_survive_their_bytes() -> None:
+def test_answers_survive_serialisation() -> None:
     """A recalled answer equals the stored one, and finds its nearest place."""
     answer = RememberedAnswer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
     kept = RememberedAnswer.from_bytes(answer.to_bytes(), 3)
@@ -374,7 +374,7 @@ def test_answers_survive_their_bytes() -> None:
     assert kept.nearest_to(np.array([2.0, 2.0, 1.0])) == (2, 1.0)
 
 
-def test_places_near_each_other_have_one_name_on_a_grid() -> None:
+def test_nearby_places_have_one_name_on_a_grid() -> None:
     """Two measurements within a cell of the grid are one query."""
     near = snap(np.array([[103.0, 198.0], [99.0, 204.9]]), 10.0)
     np.testing.assert_array_equal(near, [[100.0, 200.0], [100.0, 200.0]])

@@ -1,4 +1,4 @@
-"""Bucket responses and blurred queries as roles, wherever they live."""
+"""Bucket responses and blurred queries as roles, on every runtime."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -98,8 +98,8 @@ def _cost_of(role: Role, query: float, seed: int, **public: Any) -> object:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("query", [-5.0, 0.0, 0.3, 1.0])
-def test_no_message_is_longer_for_one_query_than_for_another(query: float, seed: int) -> None:
-    """Whatever is asked and drawn, each round has the same messages of the same bytes."""
+def test_message_sizes_do_not_depend_on_the_query(query: float, seed: int) -> None:
+    """For any query and draw, each round has equal messages of equal bytes."""
     plan = BucketPlan(2)
     first = _cost_of(responded, 0.5, 0, plan=plan, epsilon=1.0)
     assert _cost_of(responded, query, seed, plan=plan, epsilon=1.0) == first
@@ -118,7 +118,7 @@ def test_no_message_is_longer_for_one_query_than_for_another(query: float, seed:
     ],
     ids=["count", "dimensions", "one-bucket", "too-many-neighbours", "too-large"],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_input_is_refused(
     plan: BucketPlan, queries: NDArray[np.float64], field: str
 ) -> None:
     """A plan or a query that does not fit ends the session with its name."""
@@ -163,8 +163,8 @@ async def _rogue_server(party: Party, own: object, *, splits: NDArray[np.float64
     ],
     ids=["bucket", "no-splits", "nan"],
 )
-def test_who_breaks_the_protocol_is_named(role: Role, public: dict[str, Any], culprit: str) -> None:
-    """A bucket that is none, or splits that no honest server sends, name the culprit."""
+def test_a_malicious_party_is_named(role: Role, public: dict[str, Any], culprit: str) -> None:
+    """An invalid bucket, or splits that no honest server sends, name the culprit."""
 
     async def main() -> None:
         async with Cluster(2, own=[QUERIES[:1], PLACES], seed=1) as cluster:

@@ -38,14 +38,14 @@ ROUNDING = 1e-12
 
 
 def test_a_bucket_is_where_a_walk_without_noise_ends() -> None:
-    """The bucket of a query is the node that a walk reaches that hardly ever slips."""
+    """The bucket of a query is the node that a walk with almost no noise reaches."""
     found = walk(TREE, QUERIES, Comparison(80.0), BASIC, RNG).found[:, 0]
     leaves = buckets_of(TREE.splits, QUERIES, TREE.depth)
     np.testing.assert_array_equal(TREE.starts[leaves], found)
 
 
-def test_a_response_names_the_own_bucket_as_often_as_it_says() -> None:
-    """The share of 20,000 responses in their own bucket is that of the law.
+def test_a_response_names_its_own_bucket_at_the_stated_rate() -> None:
+    """The fraction of 20,000 responses in their own bucket is that of the law.
 
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
@@ -72,7 +72,7 @@ def test_a_response_beats_a_walk_of_the_same_epsilon() -> None:
 
 @pytest.mark.parametrize("dimensions", [1, 2])
 def test_blurred_queries_stay_in_the_domain_and_near(dimensions: int) -> None:
-    """Little noise leaves nearly every query nearest to its own point, and none outside."""
+    """With little noise nearly every query stays nearest to its own point, and none is outside."""
     tree = cKDTree(RNG.random((50, dimensions)))
     queries = RNG.random((5000, dimensions))
     by = Blur(1e4, (0.0,) * dimensions, (1.0,) * dimensions, step=1e-6)
@@ -84,7 +84,7 @@ def test_blurred_queries_stay_in_the_domain_and_near(dimensions: int) -> None:
 
 
 class Laws:
-    """The exact law of the point that a blurred query is moved to, for any query."""
+    """The exact law of the point to which a blurred query is moved, for any query."""
 
     def __init__(self, by: Blur, patch: pytest.MonkeyPatch) -> None:
         axis = range(-REACH, REACH + 1)
@@ -94,14 +94,14 @@ class Laws:
             patch.setattr(rivals, name, lambda *_: self._noise)
 
     def of(self, query: Floats) -> dict[tuple[float, ...], float]:
-        """Return the probability of each point, but for a factor that all queries share."""
+        """Return the probability of each point, up to a factor shared by all queries."""
         points = blur(np.tile(query, (len(self._noise), 1)), self._by, RNG)
         places, which = np.unique(points, axis=0, return_inverse=True)
         weights = np.bincount(which.ravel(), weights=self._weights)
         return dict(zip(map(tuple, places.tolist()), weights.tolist(), strict=True))
 
     def loss(self, query: Floats, other: Floats) -> float:
-        """Return by how much two queries are told apart, over all points that both may give."""
+        """Return the loss between two queries over all points that both can produce."""
         one, two = self.of(query), self.of(other)
         ratios = np.log([one[point] / two[point] for point in one.keys() & two.keys()])
         return float(np.abs(ratios).max())
@@ -109,10 +109,10 @@ class Laws:
 
 @pytest.mark.parametrize("step", [0.1, 0.7, 1.0])
 @pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_neighbours_across_a_corner_of_the_grid_are_told_apart_by_the_loss(
+def test_neighbours_across_a_grid_corner_have_the_stated_loss(
     dimensions: int, step: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the exact law two queries that hardly differ have the loss that is stated, and no more."""
+    """By the exact law, two queries that barely differ have exactly the stated loss."""
     by = Blur(1.0, (-200.0,) * dimensions, (200.0,) * dimensions, step)
     low, high = (np.full(dimensions, step * (0.5 + side * 1e-9)) for side in (-1, 1))
     found = Laws(by, monkeypatch).loss(low, high)
@@ -123,10 +123,10 @@ def test_neighbours_across_a_corner_of_the_grid_are_told_apart_by_the_loss(
 
 @pytest.mark.parametrize("side", [3.0, 200.0])
 @pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_no_two_queries_are_told_apart_by_more_than_the_loss(
+def test_no_two_queries_exceed_the_loss(
     dimensions: int, side: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By exact laws, for pairs near and far, within the domain and beyond, and at its border."""
+    """By exact laws, for pairs near and far, within the domain, beyond it and at its border."""
     by = Blur(0.7, (-side,) * dimensions, (side,) * dimensions, 1.3)
     laws, draws = Laws(by, monkeypatch), Streams(6).generator("pairs")
     for apart in (1e-12, 0.01, 1.0, 5.0, 20.0):
@@ -139,17 +139,17 @@ def test_no_two_queries_are_told_apart_by_more_than_the_loss(
 @example(26978.75, 0.1)  # the float quotient is in the middle of two points, and this is not
 @example(0.15, 0.1)
 def test_the_point_of_the_grid_is_the_nearest(query: float, step: float) -> None:
-    """It is at most half a step away, exactly, whatever the quotient of the floats is."""
+    """It is at most half a step away, exactly, for any rounding of the quotient."""
     by = Blur(1.0, (-1e6,), (1e6,), step)
     (((point,),)) = on_grid(np.array([[query]]), by).tolist()
     assert abs(point * Fraction(step) - Fraction(query)) <= Fraction(step) / 2
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-6, 1.0), st.floats(0, 1e3))
-def test_scale_and_loss_are_never_rounded_to_the_wrong_side(
+def test_scale_and_loss_are_rounded_to_the_safe_side(
     epsilon: float, share: float, distance: float
 ) -> None:
-    """The scale is an exact quotient, and the loss is at least what the exact law has."""
+    """The scale is an exact quotient, and the loss is at least that of the exact law."""
     by = Blur(epsilon, (0.0,), (1.0,), share / epsilon * 0.99)
     assert by.scale * Fraction(by.epsilon) * Fraction(by.step) == 1
     assert by.loss(distance) >= Fraction(epsilon) * (Fraction(distance) + Fraction(by.step))
@@ -157,7 +157,7 @@ def test_scale_and_loss_are_never_rounded_to_the_wrong_side(
 
 
 def test_bad_parameters_are_named() -> None:
-    """A parameter that is not allowed is refused with its name."""
+    """An invalid parameter is refused by name."""
     with pytest.raises(InputError, match="splits"):
         bucket_law(TREE.depth, TREE.depth, 1.0)
     with pytest.raises(InputError, match="high"):

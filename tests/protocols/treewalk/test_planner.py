@@ -1,4 +1,4 @@
-"""Which way to ask is best."""
+"""The choice of the best mechanism for a query."""
 
 from itertools import pairwise, product
 
@@ -20,10 +20,10 @@ from veilring.randomness import Streams
     ids=lambda each: each.kind,
 )
 @pytest.mark.parametrize("slip", [0.02, 0.3, 0.5])
-def test_the_chance_to_find_the_own_leaf_is_that_of_all_patterns_of_slips(
+def test_the_probability_of_the_own_leaf_is_that_of_all_slip_patterns(
     variant: Variant, slip: float
 ) -> None:
-    """Over all patterns of slips of a walk in a tree of 16 leaves, weighted, it is the same."""
+    """It equals the weighted sum over all patterns of slips in a tree of 16 leaves."""
     depth, leaf, chance = 4, 11, 0.0
     for slips in product((0, 1), repeat=variant.compositions(depth)):
         first = variant.levels(depth).start
@@ -42,8 +42,8 @@ def test_the_chance_to_find_the_own_leaf_is_that_of_all_patterns_of_slips(
     assert own_probability(variant, depth, slip) == pytest.approx(chance, rel=1e-9)
 
 
-def test_options_find_the_own_bucket_as_often_as_they_say() -> None:
-    """Over 20,000 queries each option's share is its probability.
+def test_options_find_the_own_bucket_at_the_stated_rate() -> None:
+    """Over 20,000 queries each option's frequency matches its probability.
 
     A test that is true fails with probability 1e-6, over its options together; the seed is fixed.
     """
@@ -63,16 +63,16 @@ def test_options_find_the_own_bucket_as_often_as_they_say() -> None:
         assert test.pvalue > 1e-6 / len(options)
 
 
-def test_options_spend_what_they_may() -> None:
-    """No walk spends more than epsilon at delta 0, and each but the free one spends all of it."""
+def test_options_spend_their_budget() -> None:
+    """No walk exceeds epsilon at delta 0, and each except the free one spends all of it."""
     for option in recommend_lookup(5000, 2, 3.0):
         if option.mechanism == "walk":
             spent = spending(Comparison(option.epsilon_i), option.variant, 13, 0.0)
             assert spent.epsilon == pytest.approx(3.0 if spent.steps else 0.0, rel=1e-9)
 
 
-def test_a_response_is_recommended_before_a_walk_of_the_same_bucket() -> None:
-    """For each size of buckets but that of two, responses find the own one more often."""
+def test_a_response_is_recommended_over_a_walk_of_the_same_bucket() -> None:
+    """For each bucket size except two, responses find the own bucket more often."""
     options = recommend_lookup(100_000, 2, 9.2)
     for one, other in product(options, options):
         same = one.variant == other.variant and one.found == other.found
@@ -81,8 +81,8 @@ def test_a_response_is_recommended_before_a_walk_of_the_same_bucket() -> None:
             assert options.index(one) < options.index(other) or one.found == 1 << 16
 
 
-def test_limits_are_kept_and_the_best_is_first() -> None:
-    """Options keep to the limits, by falling probability; a smaller limit leaves fewer of them."""
+def test_limits_are_respected_and_the_best_is_first() -> None:
+    """Options stay within the limits, by decreasing probability; lower limits leave fewer."""
     limited = recommend_lookup(100_000, 2, 9.2, rounds=2, bytes=20_000)
     assert limited
     assert all(each.rounds <= 2 and each.bytes <= 20_000 for each in limited)
@@ -92,8 +92,8 @@ def test_limits_are_kept_and_the_best_is_first() -> None:
     assert not recommend_lookup(100_000, 2, 9.2, rounds=1, bytes=20_000)
 
 
-def test_all_points_are_best_if_they_may_be_sent() -> None:
-    """Without a limit on bytes, all points without privacy are best, and that is said."""
+def test_all_points_are_best_without_a_limit() -> None:
+    """Without a limit on bytes, sending all points is best, and the report shows it."""
     best, *others = recommend_lookup(1000, 2, 1.0)
     assert (best.probability, best.rounds, best.found) == (1.0, 1, 1024)
     assert spending(Comparison(best.epsilon_i), best.variant, 10, 0.0).epsilon == 0.0
@@ -110,13 +110,13 @@ def test_all_points_are_best_if_they_may_be_sent() -> None:
     ],
 )
 def test_bad_numbers_are_named(points: int, dimensions: int, epsilon: float, field: str) -> None:
-    """A number that is out of range is refused with its name."""
+    """A number out of range is refused by name."""
     with pytest.raises(InputError, match=f"{field} is"):
         recommend_lookup(points, dimensions, epsilon)
 
 
 def test_ninety_five_in_a_hundred_cost_a_response_a_fifth_of_a_walk() -> None:
-    """Of 100,000 points in buckets of 256, a response of 9.2 finds what a walk of 46.5 needs."""
+    """Of 100,000 points in buckets of 256, a response of 9.2 equals a walk of 46.5."""
     response = float(bucket_law(17, 8, 9.2).p)
     early = Variant("early", 8)
     assert response == pytest.approx(0.95, abs=0.005)

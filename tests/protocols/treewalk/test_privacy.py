@@ -43,7 +43,7 @@ UTILITIES: list[Utility] = [
 
 
 def _points(count: int, dimensions: int) -> Floats:
-    """Return points of which an eighth stand at one place."""
+    """Return points, an eighth of which coincide."""
     points = Streams(3).generator("points", count, dimensions).random((count, dimensions))
     points[: count // 8] = points[0]
     return points
@@ -110,8 +110,8 @@ class Losses:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
 @pytest.mark.parametrize("utility", UTILITIES[:1] + UTILITIES[-1:], ids=repr)
-def test_the_greatest_loss_is_that_of_all_transcripts(utility: Utility, variant: Variant) -> None:
-    """On 16 points, thread by thread from the leaves up it is what enumeration finds."""
+def test_the_greatest_loss_agrees_with_enumeration(utility: Utility, variant: Variant) -> None:
+    """On 16 points, the sum over threads equals the enumeration of all transcripts."""
     tree = build_tree(_points(16, 2))
     queries = _queries(tree)
     steps = variant.compositions(tree.depth)
@@ -125,7 +125,7 @@ def test_the_greatest_loss_is_that_of_all_transcripts(utility: Utility, variant:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
 @pytest.mark.parametrize("utility", UTILITIES, ids=repr)
 @pytest.mark.parametrize(("points", "dimensions"), [(64, 1), (64, 2), (37, 2), (50, 3)])
-def test_no_walk_gives_away_more_than_it_is_charged(
+def test_no_walk_leaks_more_than_its_charge(
     points: int, dimensions: int, utility: Utility, variant: Variant
 ) -> None:
     """The greatest loss between any two queries is at most ε at δ = 0."""
@@ -139,7 +139,7 @@ def test_no_walk_gives_away_more_than_it_is_charged(
 
 
 @pytest.mark.parametrize("splits", ["least-right", "midpoint"])
-def test_a_basic_comparing_walk_gives_away_all_that_it_is_charged(splits: Splits) -> None:
+def test_a_basic_comparing_walk_leaks_its_whole_charge(splits: Splits) -> None:
     """Two opposite corners differ at each step of some path: the charge is not merely a bound."""
     tree = build_tree(_points(64, 2), splits)
     losses = Losses(tree, Comparison(1.0), np.array([[-1.0, -1.0], [2.0, 2.0]])).walk(BASIC)
@@ -150,7 +150,7 @@ def test_a_basic_comparing_walk_gives_away_all_that_it_is_charged(splits: Splits
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
 @pytest.mark.parametrize("radius", [0.02, 0.3])
 def test_a_radius_bounds_the_loss_by_the_distance(radius: float, variant: Variant) -> None:
-    """Of 64 points, for all pairs the loss is at most the epsilon per distance times theirs."""
+    """For all pairs of 64 points, the loss is at most the epsilon per distance times distance."""
     tree, utility = build_tree(_points(64, 2)), Distance(1.0, radius)
     queries = _queries(tree)
     losses = Losses(tree, utility, queries).walk(variant)
@@ -164,10 +164,10 @@ def test_a_radius_bounds_the_loss_by_the_distance(radius: float, variant: Varian
 
 @pytest.mark.parametrize("dimensions", [1, 2, 16])
 @pytest.mark.parametrize("far", [1e3, 1e9, 1e11, 1e300, 1e308])
-def test_a_server_that_makes_up_nodes_learns_no_more_than_the_loss(
+def test_a_server_with_invented_nodes_learns_no_more_than_the_loss(
     far: float, dimensions: int
 ) -> None:
-    """Wherever nodes are, floats round for two near queries by less than the loss allows for."""
+    """For any nodes, float rounding for two near queries stays within the loss's allowance."""
     steps, rng = Distance(1.0, 100.0), Streams(5).generator("far", dimensions)
     queries = rng.random((2000, dimensions))
     others = queries + 7e-9 / dimensions**0.5
@@ -186,8 +186,8 @@ def _right(steps: Utility, nodes: Floats, queries: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("far", [1e154, 1e300, 1e308])
-def test_nodes_that_no_number_holds_the_distance_of_keep_the_noise(far: float) -> None:
-    """Steps that hide all queries slip as often as they say, without a warning."""
+def test_nodes_with_infinite_distances_keep_the_noise(far: float) -> None:
+    """Steps that hide all queries slip at the stated rate, without a warning."""
     steps = Distance(3.0, SQUARE, SQUARE)
     nodes = far * Streams(5).generator("overflow").uniform(-1, 1, (500, 4))
     chances = _right(steps, nodes, np.full((500, 2), 0.5))
@@ -196,8 +196,8 @@ def test_nodes_that_no_number_holds_the_distance_of_keep_the_noise(far: float) -
 
 
 @pytest.mark.parametrize("epsilon", [1e-8, 1e-3, 1.0, 40.0])
-def test_steps_that_hide_a_radius_spend_at_most_what_they_may(epsilon: float) -> None:
-    """With the rounding of floats the loss of a radius is what was asked for, or hardly less."""
+def test_steps_that_hide_a_radius_spend_at_most_their_budget(epsilon: float) -> None:
+    """With float rounding the loss of a radius is the requested one, or slightly less."""
     steps = Distance.hiding(epsilon, 0.1, 1.0)
     assert epsilon * (1 - 1e-11) <= steps.loss(0.1) <= epsilon
     assert steps.epsilon < epsilon
@@ -208,7 +208,7 @@ def test_steps_that_hide_a_radius_spend_at_most_what_they_may(epsilon: float) ->
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
 @pytest.mark.parametrize("utility", UTILITIES, ids=repr)
 @pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.05])
-def test_the_exact_delta_is_at_most_the_one_that_is_claimed(
+def test_the_exact_delta_is_at_most_the_claimed_one(
     delta: float, utility: Utility, variant: Variant
 ) -> None:
     """For all pairs, the mass of transcripts beyond e**epsilon is at most delta."""
@@ -226,8 +226,8 @@ def test_the_exact_delta_is_at_most_the_one_that_is_claimed(
 
 @pytest.mark.parametrize("points", [16, 37, 64])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
-def test_a_response_gives_away_its_epsilon_and_no_more(points: int, epsilon: float) -> None:
-    """The exact law of the bucket that is named differs by e**epsilon between any two queries."""
+def test_a_response_leaks_exactly_its_epsilon(points: int, epsilon: float) -> None:
+    """The exact law of the named bucket differs by e**epsilon between any two queries."""
     tree = build_tree(_points(points, 2))
     queries = _queries(tree)
     for splits in range(tree.depth):

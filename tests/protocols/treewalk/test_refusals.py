@@ -144,7 +144,7 @@ def _offers(way: str, lies: Lies, _node: Node) -> dict[str, Offer]:
 async def _play(
     way: str, queries: Sequence[Query], servers: Sequence[Lies], budget: float
 ) -> list[Outcome]:
-    """Ask one query after the other, each at another server, and return the outcomes."""
+    """Ask queries in sequence, each at another server, and return the outcomes."""
     ledger = open_ledger(None, Budgets(unit_within(RADIUS), total=budget))
     memory, outcomes = WalkMemory(ledger, "server", TERMS, RADIUS), list[Outcome]()
 
@@ -171,7 +171,7 @@ async def _play(
     st.tuples(SERVERS, SERVERS, SERVERS),
     st.sampled_from([0.1, 0.6, 10.0]),
 )
-def test_no_outcome_depends_on_where_a_client_is(
+def test_no_outcome_depends_on_a_clients_location(
     way: str,
     places: list[Query],
     servers: tuple[Lies, ...],
@@ -185,7 +185,7 @@ def test_no_outcome_depends_on_where_a_client_is(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
+def test_an_honest_server_answers_paid_queries(way: str) -> None:
     """A repeated query is answered from memory, and refused if the budget is exhausted."""
     queries = [(0.2, 0.2), (0.2, 0.2), (0.7, 0.1)]
     played = asyncio.run(_play(way, queries, [{}] * 3, budget=0.6))
@@ -201,7 +201,7 @@ def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
         *((way, (1, None), "sent two points for one place") for way in WAYS),
     ],
 )
-def test_a_server_whose_tree_has_no_such_place_is_named(
+def test_a_server_with_an_invalid_place_is_named(
     way: str, change: tuple[int, int | None], message: str
 ) -> None:
     """An unknown place number, or one number for two points, is the server's violation."""

@@ -1,4 +1,4 @@
-"""Client and server of a tree walk, wherever they live."""
+"""Client and server of a tree walk, on every runtime."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ def _client_rng(seed: int) -> np.random.Generator:
 
 @pytest.mark.parametrize("name", UTILITIES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kind)
-def test_roles_walk_as_the_algorithm_does(
+def test_roles_walk_like_the_algorithm(
     variant: Variant, name: UtilityName, run_protocol: ProtocolRunner
 ) -> None:
     """Networked walks see the bits, find the points and cost the bytes of the vectorised ones."""
@@ -69,7 +69,7 @@ def test_roles_walk_as_the_algorithm_does(
 
 @pytest.mark.parametrize("points", [1, 2, 100])
 def test_costs_do_not_depend_on_the_query(points: int) -> None:
-    """Walks of different queries cost the same bytes in each round, also in a tree of one point."""
+    """Walks of different queries cost equal bytes in each round, even in a tree of one point."""
     places = Places.of(np.linspace(0, 1, points)[:, None])
     plan = WalkPlan("comparison", walks=1)
 
@@ -98,9 +98,7 @@ def test_costs_do_not_depend_on_the_query(points: int) -> None:
     ],
     ids=["count", "dimensions", "kind", "too-many-splits", "too-many-neighbours", "too-large"],
 )
-def test_what_does_not_fit_is_refused(
-    plan: WalkPlan, queries: NDArray[np.float64], field: str
-) -> None:
+def test_invalid_input_is_refused(plan: WalkPlan, queries: NDArray[np.float64], field: str) -> None:
     """A plan, a query or a utility that does not fit ends the session with its name."""
 
     async def main() -> None:
@@ -118,7 +116,7 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_neighbours_are_the_nearest_points() -> None:
-    """The B neighbours of a point that was found are those that are nearest to it, itself apart."""
+    """The B neighbours of a found point are the other points nearest to it."""
     points = np.array([[0.0], [1.0], [3.0], [3.0], [7.0]])
     places = Places.of(points)
     found = places.with_neighbours(np.array([[2], [4]], dtype=np.int32), 2)

@@ -1,4 +1,4 @@
-"""The tree walk as a system: its promise, cost and labels on every runtime."""
+"""The tree walk as a system: its guarantee, cost and labels on every runtime."""
 
 import asyncio
 from functools import cache
@@ -48,7 +48,7 @@ def wine_report(way: str, runtime: str) -> Report:
 
 
 def handed(system: TreeWalk, rows: int = 64, features: int = 2) -> TreeWalkSetup:
-    """Return a setup over random rows of three classes, which two parties published."""
+    """Return a setup of random rows of three classes, published by two parties."""
     rng = np.random.default_rng(1)
     table = Rows(rng.random((rows, features)), rng.integers(3, size=rows))
     half = rows // 2
@@ -75,14 +75,14 @@ def played(
 
 @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
 @pytest.mark.parametrize("way", ["response", "comparison"])
-def test_every_runtime_gives_the_same(way: str, runtime: str) -> None:
+def test_every_runtime_is_equal(way: str, runtime: str) -> None:
     """Every runtime gives the labels, transcript and cost of a run in memory."""
     one, other = wine_report(way, runtime), wine_report(way, "memory")
     assert (one.labels, one.transcript, one.cost) == (other.labels, other.transcript, other.cost)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run_costs_what_was_forecast(way: str) -> None:
+def test_a_run_costs_its_forecast(way: str) -> None:
     """The forecast equals the cost of all batches and of each run."""
     report = wine_report(way, "memory")
     system = report.scenario.protocol
@@ -95,7 +95,7 @@ def test_a_run_costs_what_was_forecast(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_labels_are_those_of_the_same_steps_in_one_process(way: str) -> None:
+def test_labels_equal_those_of_one_process(way: str) -> None:
     """With the client's randomness, `label` returns the labels of a networked run."""
     setup = handed(TreeWalk(**WAYS[way]))
     queries = np.random.default_rng(2).random((12, 2))
@@ -108,7 +108,7 @@ def test_labels_are_those_of_the_same_steps_in_one_process(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_query_spends_no_more_than_epsilon(way: str) -> None:
+def test_a_query_spends_at_most_epsilon(way: str) -> None:
     """The drawn distribution is slightly noisier than requested, for any number of batches."""
     setup = handed(TreeWalk(epsilon=6.0, **WAYS[way]))
     spent = setup.spent(3)
@@ -119,8 +119,8 @@ def test_a_query_spends_no_more_than_epsilon(way: str) -> None:
     assert setup.promise.epsilon == spent.epsilon
 
 
-def test_what_is_promised() -> None:
-    """The promise covers any two queries, or with a radius any two within that distance."""
+def test_the_promise() -> None:
+    """The guarantee covers any two queries, or with a radius any two within that distance."""
     assert find_system("treewalk") is TreeWalk
     anywhere, near = TreeWalk().promise(), TreeWalk(utility="distance", radius=0.1).promise()
     assert (anywhere.epsilon, anywhere.delta, anywhere.unit) == (8.0, 0.0, "query")
@@ -195,14 +195,14 @@ def test_a_party_without_its_rows_refuses() -> None:
     ],
     ids=str,
 )
-def test_what_no_tree_can_do_is_refused(wrong: dict[str, Any], field: str) -> None:
+def test_invalid_parameters_are_refused(wrong: dict[str, Any], field: str) -> None:
     """An impossible parameter is refused with its name and the allowed values."""
     with pytest.raises(InputError) as refused:
         handed(TreeWalk(**wrong))
     assert refused.value.field == field
 
 
-def test_rows_that_no_tree_has_are_refused() -> None:
+def test_invalid_rows_are_refused() -> None:
     """A single row, more than sixteen features or an unknown number of rows is refused."""
     with pytest.raises(InputError, match="at least 2"):
         TreeWalk().bind(1, 2)

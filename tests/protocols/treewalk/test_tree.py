@@ -22,7 +22,7 @@ _POINTS = st.tuples(st.integers(1, 40), st.integers(1, 3)).flatmap(
 def _recursive(
     points: Points, rows: list[int], level: int, found: dict[int, Points], node: int
 ) -> None:
-    """Build Algorithm 10 as it is printed: sort, cut at the median, go down; note the points."""
+    """Build Algorithm 10 literally: sort, cut at the median, go down, and record the points."""
     if len(rows) == 1:
         found[node] = points[rows[0]]
         return
@@ -35,7 +35,7 @@ def _recursive(
 
 @given(_POINTS)
 def test_it_is_the_tree_of_the_recursion(points: Points) -> None:
-    """Each node that Algorithm 10 makes has the same point as in its plain recursive form."""
+    """Each node has the same point as in the plain recursive form of Algorithm 10."""
     tree, found = build_tree(points, "least-right"), dict[int, Points]()
     _recursive(points, list(range(len(points))), 0, found, 1)
     for node, point in found.items():
@@ -44,7 +44,7 @@ def test_it_is_the_tree_of_the_recursion(points: Points) -> None:
 
 @given(_POINTS)
 def test_every_point_is_in_one_leaf(points: Points) -> None:
-    """The leaves in order are the points that were given, each once."""
+    """The leaves in order are the given points, each once."""
     tree = build_tree(points)
     assert sorted(tree.order.tolist()) == list(range(len(points)))
     np.testing.assert_array_equal(tree.points, points[tree.order])
@@ -53,7 +53,7 @@ def test_every_point_is_in_one_leaf(points: Points) -> None:
 
 
 @given(_POINTS, st.sampled_from(["least-right", "midpoint"]))
-def test_a_split_parts_its_halves(points: Points, splits: Splits) -> None:
+def test_a_split_separates_its_halves(points: Points, splits: Splits) -> None:
     """At each inner node no point on the left is above the split, and none on the right below."""
     tree = build_tree(points, splits)
     for node in range(1, 1 << tree.depth):
@@ -69,7 +69,7 @@ def test_a_split_parts_its_halves(points: Points, splits: Splits) -> None:
 
 
 def test_a_split_of_neighbouring_floats_is_the_upper_one() -> None:
-    """Where no number lies between two coordinates, the greater one parts them."""
+    """If no number lies between two coordinates, the greater one separates them."""
     low = 1.0
     high = np.nextafter(low, 2.0)
     assert build_tree(np.array([[low], [high]]), "midpoint").splits[1] == high
@@ -80,7 +80,7 @@ def test_a_split_of_neighbouring_floats_is_the_upper_one() -> None:
     [np.zeros((0, 2)), np.zeros((3, 0)), np.zeros((3, 17)), np.zeros(3), np.full((2, 1), np.nan)],
     ids=["no-point", "no-coordinate", "too-many-coordinates", "one-axis", "not-finite"],
 )
-def test_what_is_no_table_of_points_is_refused(points: Points) -> None:
-    """Anything but finite points of 1 to 16 coordinates is refused by the name of the argument."""
+def test_an_invalid_table_of_points_is_refused(points: Points) -> None:
+    """Only finite points of 1 to 16 coordinates are accepted; the error names the argument."""
     with pytest.raises(InputError, match=r"points (has|must be)|are .* points"):
         build_tree(points)

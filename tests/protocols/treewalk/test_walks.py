@@ -1,4 +1,4 @@
-"""Private walks: what they find, what they cost, and what they really spend."""
+"""Private walks: their results, their cost, and their exact spending."""
 
 from itertools import product
 from math import exp, log
@@ -35,7 +35,7 @@ UTILITIES: list[Utility] = [
 
 @pytest.fixture
 def rng() -> Generator:
-    """Return the draws of one test, the same again."""
+    """Return the draws of one test, equal for each run."""
     return Streams(11).generator("walks")
 
 
@@ -45,7 +45,7 @@ def _tree(points: int, rng: Generator, dimensions: int = 2) -> Tree:
 
 @pytest.mark.parametrize("points", [2, 16, 61, 64])
 def test_compositions_have_their_closed_forms(points: int) -> None:
-    """A walk takes L, (L - s) 2^s, L - s and L (L + 1) / 2 steps for the four kinds of variant."""
+    """The four kinds of variant take L, (L - s) 2^s, L - s and L (L + 1) / 2 steps."""
     depth = (points - 1).bit_length()
     assert BASIC.compositions(depth) == depth
     assert Variant("parallel", 1).compositions(depth) == (depth - 1) * 2
@@ -54,8 +54,8 @@ def test_compositions_have_their_closed_forms(points: int) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kind)
-def test_shapes_depend_on_nothing_private(variant: Variant, rng: Generator) -> None:
-    """Bits and leaves that were found have the sizes of the closed forms for every query."""
+def test_shapes_do_not_depend_on_private_data(variant: Variant, rng: Generator) -> None:
+    """Bits and found leaves have the closed forms' sizes for every query."""
     tree = _tree(61, rng)
     walks = walk(tree, rng.random((50, 2)), Comparison(1.0), variant, rng)
     assert walks.bits.shape == (50, variant.compositions(tree.depth))
@@ -63,7 +63,7 @@ def test_shapes_depend_on_nothing_private(variant: Variant, rng: Generator) -> N
 
 
 def test_without_noise_one_dimension_is_exact(rng: Generator) -> None:
-    """A walk that hardly ever slips finds the nearest of 1,000 points on a line for all queries."""
+    """A walk with almost no noise finds the nearest of 1,000 points on a line for all queries."""
     tree = _tree(1000, rng, dimensions=1)
     queries = rng.random((500, 1))
     found = walk(tree, queries, Comparison(80.0), BASIC, rng).found[:, 0]
@@ -71,7 +71,7 @@ def test_without_noise_one_dimension_is_exact(rng: Generator) -> None:
 
 
 def test_exact_hits_are_found(rng: Generator) -> None:
-    """A query that is one of the points leads to that point, since equality goes right."""
+    """A query equal to a point leads to that point, since equality goes right."""
     tree = _tree(64, rng)
     found = walk(tree, tree.points, Comparison(80.0), BASIC, rng).found[:, 0]
     np.testing.assert_array_equal(found, np.arange(64))
@@ -80,7 +80,7 @@ def test_exact_hits_are_found(rng: Generator) -> None:
 @pytest.mark.parametrize("utility", UTILITIES, ids=repr)
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kind)
 @pytest.mark.parametrize("points", [5, 16])
-def test_no_transcript_tells_two_queries_further_apart_than_claimed(
+def test_no_two_queries_differ_by_more_than_the_claim(
     utility: Utility, variant: Variant, points: int, rng: Generator
 ) -> None:
     """The loss over all transcripts and pairs of queries is at most c times that of a step."""
@@ -97,14 +97,14 @@ def test_no_transcript_tells_two_queries_further_apart_than_claimed(
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.01, 0.1, 1.0, 5.0, 20.0])
 def test_a_step_is_randomised_response_at_half_of_epsilon(epsilon: float) -> None:
-    """A comparison spends epsilon / 2 and never more, and epsilon as the paper's plots have it."""
+    """A comparison spends at most epsilon / 2, or epsilon as in the paper's plots."""
     assert Comparison(epsilon).step_loss == pytest.approx(epsilon / 2, rel=1e-6)
     assert Comparison(epsilon).step_loss <= epsilon / 2 * (1 + 1e-12)
     assert Comparison(epsilon, paper=True).step_loss == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_distances_hide_near_queries_from_each_other(rng: Generator) -> None:
-    """With a radius r for the sensitivity, a step loses at most epsilon s / r at distance s."""
+    """With a radius r as sensitivity, a step loses at most epsilon s / r at distance s."""
     tree, radius = _tree(16, rng), 0.05
     queries = rng.random((40, 2))
     bits = np.array(list(product((False, True), repeat=4)))
@@ -114,8 +114,8 @@ def test_distances_hide_near_queries_from_each_other(rng: Generator) -> None:
     assert (loss <= 4 * apart / radius * (1 + 1e-6) + 1e-9).all()
 
 
-def test_nodes_that_a_server_made_up_tell_no_more_than_others() -> None:
-    """Of two nodes at 2^66 radii, queries a tenth of a radius apart learn at most e^0.1 apart."""
+def test_nodes_invented_by_a_server_reveal_no_more() -> None:
+    """With nodes at 2^66 radii, queries a tenth of a radius apart differ by at most e^0.1."""
     nodes = np.array([[2.0**66, 0.0, -(2.0**66), 0.0]])
     near = np.array([[4096.0, 0.0], [4096.1, 0.0]])
     first, second = (
@@ -126,7 +126,7 @@ def test_nodes_that_a_server_made_up_tell_no_more_than_others() -> None:
 
 @pytest.mark.parametrize("utility", [Comparison(1.0), Distance(2.0, SQUARE, SQUARE)], ids=repr)
 def test_walks_follow_the_law_of_the_likelihood(utility: Utility, rng: Generator) -> None:
-    """100,000 walks of one query pass a chi-square test against the exact law of their transcripts.
+    """100,000 walks of one query pass a chi-square test against the exact transcript law.
 
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
@@ -148,7 +148,7 @@ def test_the_worked_step() -> None:
 
 
 def test_bad_parameters_are_named() -> None:
-    """A parameter that is not allowed is refused with its name."""
+    """An invalid parameter is refused by name."""
     with pytest.raises(InputError, match="epsilon is 0"):
         Comparison(0.0)
     with pytest.raises(InputError, match="sensitivity is -1"):
