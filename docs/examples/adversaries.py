@@ -25,10 +25,10 @@ ATTACKS = (
 
 def main() -> None:
     """Print a line for each attack: how many runs detected it, and the labels of the others."""
-    head = "".join(f"{f'delta = {delta}':20}" for delta in DELTAS)
+    head = "".join(f"{f'delta = {delta}':24}" for delta in DELTAS)
     print(f"{'party-1 is':52}{head.rstrip()}")
     for attack in ATTACKS:
-        cells = "".join(f"{cell(attack, delta):20}" for delta in DELTAS)
+        cells = "".join(f"{cell(attack, delta):24}" for delta in DELTAS)
         print(f"{attack or 'honest':52}{cells.rstrip()}")
 
 
@@ -37,7 +37,7 @@ def cell(attack: str, delta: float) -> str:
     agreements = list(runs(attack, delta))
     found = len(SEEDS) - len(agreements)
     share = f"{sum(agreements) / len(agreements):.0%} right" if agreements else ""
-    return ", ".join(filter(None, (f"found {found}" if found else "", share)))
+    return ", ".join(filter(None, (f"{found} detected" if found else "", share)))
 
 
 def runs(attack: str, delta: float) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""Location of the nearest row of all parties by chosen queries to rank search.
+"""The location of a row by chosen queries to rank search.
 
 All parties learn an interval for the distance of the k-th nearest row to each query. Intervals of
 queries around a row intersect. Queries that are chosen by the answers to earlier ones halve what is
@@ -57,17 +57,18 @@ def main() -> None:
         print(f"{queries:>9,}   {np.linalg.norm(place - row):.0e}")
 
     found = search(rows, QUERIES).found
-    print(f"The nearest row to the first query is {np.linalg.norm(row - QUERIES[0]):.6f} away.")
-    print(f"All parties learn: {found.lower[0]:.6f} to {found.radii[0]:.6f}.")
+    nearest = np.linalg.norm(row - QUERIES[0])
+    print(f"The nearest row to the first query is at distance {nearest:.6f}.")
+    print(f"All parties learn the interval {found.lower[0]:.6f} to {found.radii[0]:.6f}.")
 
-    print("\n  queries   error of its place, by intervals")
+    print("\n  queries   error of the location, by intersecting intervals")
     place = intersect(rows, QUERIES, QUERIES.mean(axis=0) + 0.01)
     tell(4, place)
     for count in (16, 64, 256, 1000):
         queries = around(place, count, 0.05, rng)
         tell(4 + count, intersect(rows, queries, place))
 
-    print("\n  queries   error of its place, along four lines from a place near it")
+    print("\n  queries   error of the location, by adaptive queries along four lines")
     radius = first_cuts(UPPER, ARITY).view(np.float64)[RADIUS]
     near = intersect(rows, around(place, 16, 0.05, rng), place)
 
@@ -78,11 +79,11 @@ def main() -> None:
         crossings = find_crossings(within, near, lines, 2 * radius, steps=steps)
         tell(20 + 4 * steps, locate(crossings, np.full(4, radius)))
 
-    print("\n  queries   error of its place, if two parties hold the row")
+    print("\n  queries   error of the location, if two parties hold the row")
     twice = search(np.vstack([rows, row]), QUERIES).found
     tell(4, locate(QUERIES, twice.radii))
 
-    print("\n  queries   error of its place, if votes are weighted by distance")
+    print("\n  queries   error of the location, if votes are weighted by distance")
     answer = search(rows, QUERIES, weights="distance")
     weight = answer.votes.values[:, 0]
     tell(4, locate(QUERIES, distances_by_weight(answer.found.radii, weight)))

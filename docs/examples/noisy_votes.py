@@ -79,29 +79,30 @@ async def run(X: Numbers, parts: list[Rows], parameters: NoisyVotesParameters) -
 def main() -> None:
     """Print accuracies, costs, and the remaining guarantee."""
     rng = np.random.default_rng(7)
-    print("           openly |   one owner, r   |         ten parties")
-    print("epsilon           |  best   laplace  | c = 0   c = 5   k, grid k, annuli")
+    print("         no noise |    one owner     |         ten parties")
+    print("epsilon           | default  laplace | c = 0   c = 5   k, grid k, annuli")
     for epsilon in (0.5, 1.0, 2.0, 4.0):
         of = accuracies(epsilon, rng)
         owner, parties = (" ".join(f"{a:7.3f}" for a in part) for part in (of[1:3], of[3:]))
         print(f"{epsilon:4g}       {of[0]:6.3f} | {owner}  |{parties}")
 
     rows, asked = moons(3000, rng), moons(100, rng).features
-    print("\nsum        near       rounds  messages     bytes foreseen")
+    print("\nsum        voters     rounds  messages     bytes as forecast")
     for near in (WithinRadius(RADIUS), NearestRows(K, 0.5, 3000)):
-        kind = "Within" if isinstance(near, WithinRadius) else "Nearest"
+        kind = "radius" if isinstance(near, WithinRadius) else "k"
         for method in (SumMethod("shares"), SumMethod("cycles", 2), SumMethod()):
             parameters = NoisyVotesParameters(2, 2, 1.0, near, sum=method)
             cost = simulation.simulate(run(asked, deal(rows), parameters)).cost
-            foreseen = votes_cost(PARTIES, len(asked), parameters).traffic.bytes == cost.bytes
+            forecast = votes_cost(PARTIES, len(asked), parameters).traffic.bytes == cost.bytes
             name = f"{method.name:10} {kind:10}"
-            print(f"{name} {cost.rounds:6} {cost.messages:9} {cost.bytes:9,} {foreseen}")
+            print(f"{name} {cost.rounds:6} {cost.messages:9} {cost.bytes:9,} {forecast}")
 
     parameters = NoisyVotesParameters(2, 2, 1.0, WithinRadius(RADIUS))
     spent = noisy_votes(asked, deal(rows), parameters, rng).spent
     alone = noisy_votes(asked[:1], deal(rows), parameters, rng).spent
-    print(f"\nepsilon = 1, {PARTIES} parties; omega is 1, or up to {spent[0].crowds.max()}")
-    print("what an outsider may learn, by how many add no noise")
+    crowd = spent[0].crowds.max()
+    print(f"\nepsilon = 1, {PARTIES} parties; one query, or all 100 with omega up to {crowd}")
+    print("ε for an outsider, by the number of parties that add no noise")
     print("        " + "".join(f"{missing:7}" for missing in range(PARTIES)))
     for tolerated in (0, 1, 3, 9):
         for plan, omega in ((alone, "one"), (spent, "all")):
@@ -110,14 +111,14 @@ def main() -> None:
                 for missing in range(PARTIES)
             ]
             print(f"c={tolerated} {omega} " + "".join(f"{loss:7.2f}" for loss in left))
-    print("what a party may learn, by how many others add no noise, a single query")
+    print("ε for a party, by the number of others that add no noise, for one query")
     for tolerated in (0, 1, 3, 9):
         left = [
             guarantee(alone, PARTIES, 1, parameters.sum, tolerated=tolerated, missing=missing)
             for missing in range(PARTIES - 1)
         ]
         print(f"c={tolerated} one " + "".join(f"{loss:7.2f}" for loss in left))
-    print("what colluders may learn, by how many they are, c = 3, a single query")
+    print("ε for a coalition, by its size, for one query and c = 3")
     for method in (SumMethod("shares"), SumMethod("cycles", 2), SumMethod()):
         left = [guarantee(alone, PARTIES, size, method, tolerated=3) for size in range(PARTIES)]
         print(f"{method.name:7} " + "".join(f"{loss:7.2f}" for loss in left))

@@ -45,21 +45,21 @@ ATTACKS: Final = (
 
 def main() -> None:
     """Print a line for each attack: the share of queries that detect it, and of wrong labels."""
-    _print("liar", "lie", "sum", "weights", TABLES)
+    _print("party", "adversary", "sum", "weights", TABLES)
     for liar, lie, adding, weights in ATTACKS:
         found = [measure(table, adding, liar, lie, weights) for table in TABLES]
         _print(liar, lie, adding, weights, [cell(*shares) for shares in found])
 
 
 def _print(liar: str, lie: str, adding: str, weights: str, cells: Sequence[str]) -> None:
-    columns = "".join(f"{each:24}" for each in cells)
+    columns = "".join(f"{each:26}" for each in cells)
     print(f"{liar:9}{lie:68}{adding:12}{weights:10}{columns}".rstrip())
 
 
 def cell(found: float, turned: float) -> str:
     """Return a cell of the table."""
-    shares = (f"{found:.0%} found" if found else "", f"{turned:.0%} turned" if turned else "")
-    return ", ".join(filter(None, shares)) or "nothing"
+    shares = (f"{found:.0%} detected" if found else "", f"{turned:.0%} wrong" if turned else "")
+    return ", ".join(filter(None, shares)) or "no effect"
 
 
 def measure(table: str, adding: str, liar: str, lie: str, weights: str) -> tuple[float, float]:

@@ -39,12 +39,13 @@ def shares(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
     survey = FrequencySurvey(best.oracle)
     said = answer(survey, rows[:, :1], labels, rng)  # on each client's own machine
     found = evidence(survey, tally_reports(survey, said.reports))[0]
-    print(f"oracle {best.name}, {best.report_bytes} byte a report, epsilon {EPSILON:g}")
-    print("first reports:", said.reports[0][:8, 0], " true:", rows[:8, 0])
+    print(f"oracle {best.name}, {best.report_bytes} byte per report, epsilon {EPSILON:g}")
+    print("first reports:", said.reports[0][:8, 0], " true values:", rows[:8, 0])
     for number, name in enumerate(AGES):
         true = np.mean(rows[:, 0] == number)
         low, high = found.low[number], found.high[number]
-        print(f"{name:12} {found.values[number]:.3f}  in [{low:.3f}, {high:.3f}]  true {true:.3f}")
+        share = f"{found.values[number]:.3f}  interval [{low:.3f}, {high:.3f}]"
+        print(f"{name:12} {share}  true {true:.3f}")
 
 
 def classes(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
@@ -54,14 +55,14 @@ def classes(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
     here = tally_reports(survey, answer(survey, rows[:half], labels[:half], rng).reports)
     there = tally_reports(survey, answer(survey, rows[half:], labels[half:], rng).reports)
     model = learn(survey, here + there)
-    print("answers to each question:", (here + there).counts)
+    print("number of answers to each question:", (here + there).counts)
     new_rows, new_labels = people(20_000, rng)
     with tempfile.TemporaryDirectory() as folder:
         save_classifier(model, Path(folder) / "model.json")
         again = load_classifier(Path(folder) / "model.json")
     right = np.mean(again.classify(new_rows) == new_labels)
     majority = np.mean(new_labels == np.bincount(labels).argmax())
-    print(f"right {right:.3f}, by always saying the same {majority:.3f}")
+    print(f"accuracy {right:.3f}; majority class {majority:.3f}")
 
 
 def main() -> None:

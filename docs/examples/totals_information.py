@@ -20,12 +20,12 @@ UPPER = 13**0.5  # of distances between rows of 13 features
 
 def print_one_party() -> None:
     """Print how much a total reveals about a party's count, by the number of honest parties."""
-    print("rows a party   honest   its count   the total   whether it reaches k")
+    print("rows per party  honest  count (bits)  from total  from total >= k")
     for rows in (0.5, 2.0, 5.0):
         for honest in (1, 2, 3, 7):
             told = told_of_one(honest, K, rows)
-            bits = f"{told.whole:>8.2f}   {told.by_total:>9.2f}   {told.by_reaching:>9.2f}"
-            print(f"{rows:>12g}   {honest:>6}    {bits}")
+            bits = f"{told.whole:>12.2f}  {told.by_total:>10.2f}  {told.by_reaching:>15.2f}"
+            print(f"{rows:>14g}  {honest:>6}  {bits}")
 
 
 def width(counts: Mapping[tuple[int, int], int], queries: int) -> float:
@@ -70,13 +70,13 @@ def print_last_total() -> None:
     ]
     colluders = Opened(everyone.found, everyone.asked, tuple(left)).thresholds
     missing = counts_of_missing(everyone, others)
-    print("wine, the last of 8 parties      counts known a query   its nearest row known to")
+    print("wine, the last of 8 parties   known counts per query   interval of its nearest row")
     for known, how in (
-        (colluders, "all others pool what they see"),
-        (missing, "asked again without it"),
+        (colluders, "all other parties collude"),
+        (missing, "same queries without it"),
     ):
         each = len(known) / len(test)
-        print(f"{how:<29}   {each:>20.1f}   {width(known, len(test)):>23.1%}")
+        print(f"{how:<27}   {each:>22.1f}   {width(known, len(test)):>27.1%}")
 
 
 def main() -> None:

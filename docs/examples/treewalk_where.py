@@ -22,23 +22,23 @@ def show(paths: list[Path]) -> None:
     places = towns[rng.integers(len(towns), size=1000)] + rng.normal(0, 0.6, (1000, 2))
     query, tree, early = towns[0], build_tree(places), Variant("early", SPLITS)
     far = (-1e3, -1e3), (1e3, 1e3)
-    questions = {
+    queries = {
         f"response, epsilon {epsilon:g}": overheard_response(
             tree, bucket_law(tree.depth, SPLITS, epsilon)
         )
         for epsilon in (2.0, 6.0, 12.0)
     }
     each = 2 * 6.0 / early.compositions(tree.depth)
-    questions["walk E5, epsilon 6"] = overheard_walk(tree, Comparison(each), early)
-    questions["blur, epsilon 6 a km"] = overheard_blur(Blur(6.0, *far, 1e-3))
-    beliefs = beliefs_after(questions, places, query, rng)
+    queries["walk E5, epsilon 6"] = overheard_walk(tree, Comparison(each), early)
+    queries["blur, epsilon 6 per km"] = overheard_blur(Blur(6.0, *far, 1e-3))
+    beliefs = beliefs_after(queries, places, query, rng)
     here = np.square(beliefs.cells - query).sum(axis=1).argmin()
-    print("after one question       likeliest 1% of the map holds   the query's cell, times before")
+    print("after one query         probability in likeliest 1% of map   posterior / prior at query")
     for name, shares in beliefs.shares.items():
         top = np.sort(shares)[-round(SHARE * len(shares)) :].sum()
-        print(f"{name:24}  {top:28.1%}   {shares[here] * CELLS**2:30.2f}")
+        print(f"{name:22}  {top:34.1%}   {shares[here] * CELLS**2:26.2f}")
     if paths:
-        draw_beliefs(beliefs, places, paths, title="Where was the question?")
+        draw_beliefs(beliefs, places, paths, title="The server's posterior after one query")
 
 
 if __name__ == "__main__":
