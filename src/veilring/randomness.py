@@ -22,6 +22,12 @@ _CHACHA_ROUNDS: Final = 20  # the full cipher; the faster ChaCha8 and ChaCha12 h
 KEY_BYTES: Final = 32
 """The size of a ChaCha key."""
 _SPAWNING_WORDS: Final = 4  # NumPy pads the seed to this length before it adds a spawn key
+_SEED_BITS: Final = 32
+
+
+def draw_seed() -> int:
+    """Return an unpredictable seed, short enough to be typed to repeat an experiment."""
+    return secrets.randbits(_SEED_BITS)
 
 
 class Streams:

@@ -1,7 +1,6 @@
 """`veilring compare`: all applicable systems on the same data, side by side."""
 
 import json
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,7 +21,6 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     from veilring.scenarios.comparison import SystemComparison
 
-_SEED_BITS = 32
 _MIN = {"guarantee": 15}
 _COLUMNS_MIN = 118  # a narrower table would cut numbers off
 
@@ -150,6 +148,7 @@ def compare_command(
         veilring compare digits --queries 50 --seed 7 --json
     """
     from veilring.cli.console import show_columns, show_notes, show_progress
+    from veilring.randomness import draw_seed
     from veilring.scenarios.comparison import compare as run_comparison
     from veilring.scenarios.comparison import make_question, read_network
     from veilring.scenarios.comparison.page import require_fresh, write_comparison, write_picture
@@ -171,7 +170,7 @@ def compare_command(
             "settings": {name: value for name, value in given.items() if value is not None},
             "ranges": None if ranges is None else str(ranges),
             "terms": None if terms is None else str(terms),
-            "seed": secrets.randbits(_SEED_BITS) if seed is None else seed,
+            "seed": draw_seed() if seed is None else seed,
         },
         None if network is None else read_network(network),
     )

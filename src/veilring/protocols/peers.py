@@ -38,7 +38,7 @@ from veilring.protocols.membership import Membership
 from veilring.protocols.promise import Facts
 from veilring.protocols.requests import ServerFailure, charging, content_key
 from veilring.randomness import Streams
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Matrix, Message
 
@@ -51,8 +51,7 @@ _R = TypeVar("_R")
 
 _log = logging.getLogger("veilring.member")
 
-_ENVELOPE_BYTES: Final = 256  # session, kind and round: under 100
-PIECE_BYTES: Final = min(FRAME_BYTES_MAX - _ENVELOPE_BYTES, ANSWER_BYTES_MAX)
+PIECE_BYTES: Final = min(CONTENT_BYTES_MAX, ANSWER_BYTES_MAX)
 """The maximum size of a stored or sent piece, which fits a frame and an entry of a ledger."""
 NameOrNone = Annotated[str, Field(pattern=rf"^[A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX}}}$")]
 """The name of a party or client, or nothing."""

@@ -38,7 +38,8 @@ _GRAPHS: Final[Mapping[str, Callable[[Sequence[str]], "nx.Graph[str]"]]] = {
     "path": nx.path_graph,
     "star": nx.star_graph,
 }
-_GRAPHML: Final = ".graphml"
+GRAPHML: Final = ".graphml"
+"""The suffix of a file with a graph."""
 
 
 def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
@@ -92,8 +93,8 @@ def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":
         return None
     if kind in _GRAPHS:
         return _GRAPHS[kind](parties)
-    allowed = f"complete, {', '.join(_GRAPHS)}, or a path to a {_GRAPHML}"
-    require_key(kind.endswith(_GRAPHML), "network.graph", kind, allowed)
+    allowed = f"complete, {', '.join(_GRAPHS)}, or a path to a {GRAPHML}"
+    require_key(kind.endswith(GRAPHML), "network.graph", kind, allowed)
     try:
         graph: nx.Graph[str] = nx.read_graphml(Path(kind))
     except (OSError, SyntaxError, nx.NetworkXError) as error:

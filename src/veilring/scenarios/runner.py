@@ -1,7 +1,6 @@
 """Running a scenario, from data to report, for every system on every runtime."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from veilring.protocols.measures import Leakage
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.system import Play, Setup
-from veilring.randomness import Streams
+from veilring.randomness import Streams, draw_seed
 from veilring.scenarios.batches import (
     Attempt,
     Batch,
@@ -44,7 +43,6 @@ from veilring.simulation.faults import Fault
 # Drawing a ring takes 128 messages per party, each simulated one by one: with more parties than
 # this, that would take longer than the rest of the simulation.
 DRAWN_MAX: Final = 300
-_SEED_BITS: Final = 32
 _DRAWN: Final = "split, partition and drawn faults"
 
 
@@ -101,7 +99,7 @@ def run_scenario(
     tell = progress or ignore_progress
     tell("Loading the data", 0, 1)
     own_seed = scenario.run.seed
-    known_seed = secrets.randbits(_SEED_BITS) if own_seed is None else own_seed
+    known_seed = draw_seed() if own_seed is None else own_seed
     streams = Streams(known_seed)
     prepared = prepare(scenario, streams)
     try:

@@ -20,6 +20,11 @@ from veilring.errors import FrameError
 # 1 MiB is enough for 26,000 queries' five nearest distances and is 64 times the largest TLS record.
 # Senders must divide larger data; a larger limit would only let a peer fill our memory.
 FRAME_BYTES_MAX: Final = 1 << 20
+# The session, the kind, the round, a digest, small fields and the headers of arrays: under 200
+# bytes in the messages of every protocol.
+_ENVELOPE_BYTES: Final = 256
+CONTENT_BYTES_MAX: Final = FRAME_BYTES_MAX - _ENVELOPE_BYTES
+"""The size up to which the contents of a message's arrays fit a frame."""
 PREFIX_BYTES: Final = 4
 GOODBYE: Final = bytes(PREFIX_BYTES)
 """The last bytes of a stream that ends deliberately: the prefix of an empty frame, which no node

@@ -308,7 +308,7 @@ class TlsEndpoint(Endpoint):
             member.host,
             member.port,
             ssl=self._client_context,
-            server_hostname="",  # the peer is identified by its key: see `tls_context`
+            server_hostname="",  # the peer is identified by its key: see `_pinned`
             ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )

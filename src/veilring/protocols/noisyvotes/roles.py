@@ -34,12 +34,11 @@ from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.ring.roles import sum_rounds, sum_words
 from veilring.reached import sometimes
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 
 _NUMBER_BYTES: Final = 8
 # A hash of parameters is part of the protocol: a renamed class is written with its old name.
 _WRITTEN_NAMES: Final = {"WithinRadius": "Within", "NearestRows": "Nearest"}
-_ENVELOPE_BYTES: Final = 256  # session, kind, round, headers of two arrays: under 200 bytes
 
 
 def queries_max(parameters: NoisyVotesParameters) -> int:
@@ -47,7 +46,7 @@ def queries_max(parameters: NoisyVotesParameters) -> int:
     near, widest = parameters.neighbours, max(parameters.features + 1, parameters.classes)
     if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
         widest = max(widest, near.conversion.number)
-    return min(BATCH_MAX, (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * widest))
+    return min(BATCH_MAX, CONTENT_BYTES_MAX // (_NUMBER_BYTES * widest))
 
 
 def votes_membership(parameters: NoisyVotesParameters, batch_max: int) -> Membership:

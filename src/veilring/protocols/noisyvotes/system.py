@@ -232,7 +232,8 @@ class NoisyVotes(System):
     @classmethod
     @override
     def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        return cls(epsilon=1.0 if epsilon is None else epsilon, tolerated=tolerated)
+        system = super().suited(epsilon=epsilon, k=k, tolerated=tolerated)
+        return system.replaced(tolerated=tolerated)
 
     @override
     def rule(self, facts: Facts) -> str:

@@ -7,7 +7,6 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import opening
 from veilring.protocols.prediction.messages import (
-    MESSAGE_OVERHEAD_BYTES,
     NO_PLACE,
     AddRequest,
     ChangeReceipt,
@@ -15,7 +14,7 @@ from veilring.protocols.prediction.messages import (
 )
 from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 from veilring.protocols.prediction.server import ADD, FORGET
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 
 # The size of an id and a label on the wire, including their MessagePack prefixes.
 _ID_BYTES: Final = ID_BYTES_MAX + 4
@@ -110,5 +109,5 @@ def _blocks(count: int, size: int) -> Iterator[slice]:
     """Yield slices of the records, each of which fits a frame."""
     if not count:
         raise InputError.because("there are no records; give at least one", field="records")
-    step = max(1, (FRAME_BYTES_MAX - MESSAGE_OVERHEAD_BYTES) // size)
+    step = max(1, CONTENT_BYTES_MAX // size)
     return (slice(first, min(first + step, count)) for first in range(0, count, step))

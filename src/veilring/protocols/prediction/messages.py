@@ -17,8 +17,6 @@ NO_PLACE: Final = -1
 """The position in a receipt that names no record."""
 KEYS_MAX: Final = 4096
 """The greatest number of keys in a status request, which the server looks up in milliseconds."""
-MESSAGE_OVERHEAD_BYTES: Final = 256
-"""Room in a frame for the session, the kind, the small fields and the headers of arrays."""
 
 DirectionArray = Annotated[NDArray[np.int16], Array("<i2", 2)]
 """Quantised vectors of shape (rows, features)."""

@@ -17,8 +17,8 @@ from veilring.protocols.prediction.algorithm.filter import (
 )
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.messages import MESSAGE_OVERHEAD_BYTES, PredictionRequest
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.protocols.prediction.messages import PredictionRequest
+from veilring.transport.frames import CONTENT_BYTES_MAX, FRAME_BYTES_MAX
 
 Clients = Literal["together", "apart"]
 """The adversary of the promise: all clients together, who may share their answers; or each client
@@ -113,7 +113,7 @@ class ServerRules:
     @property
     def fitting(self) -> int:
         """The greatest number of queries that fit a request."""
-        room = (FRAME_BYTES_MAX - MESSAGE_OVERHEAD_BYTES) // (_STEP_BYTES * self.features)
+        room = CONTENT_BYTES_MAX // (_STEP_BYTES * self.features)
         return min(self.block_max, room)
 
     @property

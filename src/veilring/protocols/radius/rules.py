@@ -14,7 +14,7 @@ from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, By
 from veilring.protocols.radius.algorithm.nearest import NearestParameters
 from veilring.protocols.radius.algorithm.voting import Mechanism, RNParameters
 from veilring.protocols.radius.messages import LabelRequest
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 
 Accounting = Literal["batch", "record"]
 """The payer of an answer: the data set as a whole, once per batch; or each row that votes, from its
@@ -41,7 +41,6 @@ CONVERSION_SHARE: Final = 0.1
 gave the best accuracy on eleven tables at ε = 0.5 to 4, in batches of 100, for owners and peers."""
 PAPER_SHARE: Final = 0.5
 """The conversion share of the paper, w."""
-_ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
 _NUMBER_BYTES: Final = 8
 
 
@@ -105,9 +104,10 @@ class OwnerRules:
         require(known, "rows", self.rows, f"0 to {_ROWS_MAX:,}, or none")
         require(self.work >= 0, "work", self.work, "a whole number of at least 0")
         self._check_conversion()
-        fits = self._bytes(1) <= FRAME_BYTES_MAX
         require_that(
-            fits, "features", f"a query with {self.features:,} features does not fit into one frame"
+            self._fitting() >= 1,
+            "features",
+            f"a query with {self.features:,} features does not fit into one frame",
         )
 
     @property
@@ -202,12 +202,9 @@ class OwnerRules:
             allowed = f"at most {GRID_FEATURES_MAX} for a grid: convert by candidates"
             require(coarse, "features", self.features, allowed)
 
-    def _bytes(self, queries: int) -> int:
-        return _ENVELOPE_BYTES + _NUMBER_BYTES * queries * (self.features + 1)
-
     def _fitting(self) -> int:
         """Return the number of queries that fit a frame."""
-        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * (self.features + 1))
+        return CONTENT_BYTES_MAX // (_NUMBER_BYTES * (self.features + 1))
 
 
 def _require_whole(name: str, value: int, most: int) -> None:

@@ -27,7 +27,7 @@ from veilring.protocols.ranksearch.algorithm.shares import PRIMES, Scheme, prime
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.reached import sometimes
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 
 Reveal = Literal["totals", "votes", "label"]
 """The totals that all parties learn: of counts and votes, of votes only, or none."""
@@ -48,7 +48,6 @@ _CHOICES: Final = {
     "sum": get_args(Adding),
     "weights": get_args(Weights),
 }
-_ENVELOPE_BYTES: Final = 256  # session, kind, digest, headers of three arrays: under 150 bytes
 _FLOAT_BYTES: Final = 8
 
 
@@ -127,7 +126,7 @@ class SearchParameters:
         """The maximum number of queries with which every message of a batch fits into a frame."""
         votes = self.classes * (4 if self.weights == "uniform" else 4 + 8)
         widest = max(_FLOAT_BYTES * self.features, 4 * self.arity, votes)
-        most = (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // widest
+        most = CONTENT_BYTES_MAX // widest
         if self.reveal == "totals":
             return most
         words = self.arity * max(1, *levels_of(self.k))

@@ -40,11 +40,10 @@ from veilring.protocols.ranksearch.algorithm.shares import (
 )
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array
 
-_ENVELOPE_BYTES: Final = 256  # session, kind, digest and header of an array: under 150 bytes
-PIECE_BYTES: Final = FRAME_BYTES_MAX - _ENVELOPE_BYTES
+PIECE_BYTES: Final = CONTENT_BYTES_MAX
 """The maximum bytes of words in one message; a party splits longer rounds into several messages."""
 
 _R = TypeVar("_R")

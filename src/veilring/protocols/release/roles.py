@@ -33,14 +33,13 @@ from veilring.protocols.release.algorithm.steps import (
     released_by,
 )
 from veilring.protocols.seeding import Quorum, seeds_cost, share_seeds
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array, Message
 
 Adding = Literal["all-to-all", "star"]
 
 _WORD_BYTES: Final = 8
-_ENVELOPE_BYTES: Final = 256  # session, kind, round, digest, header of an array: under 150
-PIECE_WORDS: Final = (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // _WORD_BYTES
+PIECE_WORDS: Final = CONTENT_BYTES_MAX // _WORD_BYTES
 """The maximum words of a total in one frame; longer totals take several pieces, one per round."""
 Charge = Callable[[Account], object]
 """A callback with the guarantee of the whole release, before any part of it is sent."""

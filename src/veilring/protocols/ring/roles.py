@@ -58,15 +58,13 @@ from veilring.protocols.ring.messages import (
     TopKVector,
 )
 from veilring.reached import sometimes
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 
 # Votes weighted by distance keep 24 fractional bits; with 1,000 parties that leaves room for totals
 # of 500 million per class and party.
 SCALE_BITS: Final = 24
 
 _FLOAT_BYTES: Final = 8
-
-_ENVELOPE_BYTES: Final = 192  # session, kind, round, digest, array header: under 150 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class KNNParameters:
     def queries_max(self) -> int:
         """The maximum number of queries with which every message of a batch fits into a frame."""
         widest = max(self.features, self.k, self.classes)
-        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_FLOAT_BYTES * widest)
+        return CONTENT_BYTES_MAX // (_FLOAT_BYTES * widest)
 
     def check_queries(self, queries: NDArray[np.float64]) -> None:
         """Reject queries that the ring cannot answer.

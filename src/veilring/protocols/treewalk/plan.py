@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.privacy.tables import EPSILON_MAX
+from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.one_message import bucket_law
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX, depth_of
@@ -43,7 +44,7 @@ from veilring.protocols.treewalk.messages import (
     Top,
     WalkRequest,
 )
-from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.frames import CONTENT_BYTES_MAX
 
 UtilityName = Literal["comparison", "distance"]
 UTILITIES: Final[Mapping[UtilityName, type[Utility]]] = MappingProxyType(
@@ -58,8 +59,6 @@ BUCKET_SPLITS: Final = 5
 _NEIGHBOURS_MAX: Final = 1000
 _FLOAT_BYTES: Final = 8
 _PLACE_BYTES: Final = 4
-_ENVELOPE_BYTES: Final = 256  # the session, the kind and the headers of arrays
-_DIGEST_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class WalkPlan:
             (self.variant.threads_at(at) * width for at in self.variant.levels(depth)), default=0
         )
         found = self.found(depth) * (_FLOAT_BYTES * dimensions + _PLACE_BYTES)
-        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // max(_FLOAT_BYTES * sent, found)
+        return CONTENT_BYTES_MAX // max(_FLOAT_BYTES * sent, found)
 
     def width(self, dimensions: int) -> int:
         """Return the number of values that a server sends per thread and step."""
@@ -169,8 +168,7 @@ class BucketPlan:
         Raises:
             InputError: If the tree cannot serve the plan, or a message would exceed a frame.
         """
-        room = FRAME_BYTES_MAX - _ENVELOPE_BYTES
-        least = max(0, depth - (room // _FLOAT_BYTES).bit_length() + 1)
+        least = max(0, depth - (CONTENT_BYTES_MAX // _FLOAT_BYTES).bit_length() + 1)
         allowed = f"{least} to {depth - 1}, for this tree"
         require(least <= self.splits < depth, "splits", self.splits, allowed)
         _check_found(self.queries, self.found, dimensions)
@@ -242,9 +240,7 @@ def _check_found(queries: int, found: int, dimensions: int) -> None:
 
 
 def _fitting(found: int, dimensions: int) -> int:
-    return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (
-        found * (_FLOAT_BYTES * dimensions + _PLACE_BYTES)
-    )
+    return CONTENT_BYTES_MAX // (found * (_FLOAT_BYTES * dimensions + _PLACE_BYTES))
 
 
 def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
@@ -283,7 +279,7 @@ def bucket_cost(
     """
     depth = depth_of(points)
     buckets = 1 << (depth - plan.splits)
-    request = plan.request(bytes(_DIGEST_BYTES if is_known else 0))
+    request = plan.request(bytes(DIGEST_BYTES if is_known else 0))
     setup = repeated(1, request).plus(repeated(1, Ground(points=points, dimensions=dimensions)))
     setup = setup.plus(repeated(1, Top(splits=np.zeros(0 if is_known else buckets))))
     named = Buckets(named=np.zeros(plan.queries, dtype=np.uint32))

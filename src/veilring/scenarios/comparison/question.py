@@ -20,6 +20,7 @@ from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import NEIGHBOURS, PARTIES
+from veilring.scenarios.network import GRAPHML
 from veilring.scenarios.schema import NetworkSection, load_scenario
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables cannot
@@ -45,7 +46,6 @@ EPSILONS_MAX: Final = 12
 
 _TABLE: Final = "network"
 _RUNTIME: Final = "runtime"
-_GRAPHML: Final = ".graphml"
 
 Setting = int | float | str | bool
 """The value of a parameter."""
@@ -217,6 +217,6 @@ def read_network(path: Path) -> dict[str, Any]:
         known = (name for name in NetworkSection.model_fields if name != _RUNTIME)
         raise unknown_key(f"{_TABLE}.{_RUNTIME}", known)
     graph = raw.get("graph")
-    if isinstance(graph, str) and graph.endswith(_GRAPHML):
+    if isinstance(graph, str) and graph.endswith(GRAPHML):
         raw["graph"] = str(path.parent / graph)
     return {**raw, _RUNTIME: "simulated"}

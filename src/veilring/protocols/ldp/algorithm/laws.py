@@ -190,7 +190,7 @@ class Laplace(MeanLaw):
     """
 
     name: ClassVar[str] = "laplace"
-    # On each side the codes go beyond the grid by `_SCALES` times the scale, `2 _LEVELS / epsilon`.
+    # On each side the codes go beyond the grid by `_SCALES_MAX` times `scale`.
     least_epsilon: ClassVar[float] = (
         4 * _LAPLACE_LEVELS * _SCALES_MAX / (_CODES_MAX - 4 * _LAPLACE_LEVELS)
     )
