@@ -1,4 +1,4 @@
-"""Bounds that hold for the law at hand, however few the draws: no test here leans on normality."""
+"""Bounds that hold for the exact law at any number of draws, without normality."""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def sum_law(oracle: FrequencyOracle, clients: int, *, own: bool) -> Law:
 
 
 def squared_error(law: Law) -> Law:
-    """Return the law of the squared distance from the mean, over the variance."""
+    """Return the law of the squared distance from the mean, divided by the variance."""
     outcomes, probabilities = law
     centred = (outcomes - outcomes @ probabilities) ** 2
     return centred / (centred @ probabilities), probabilities
@@ -64,7 +64,7 @@ def chernoff(laws: Sequence[Law], runs: int, alarm: float) -> tuple[float, float
     needed = math.log(2 / alarm) / (runs * len(laws))
 
     def side(sign: float) -> float:
-        """Return the best of the bounds that all Chernoff parameters give."""
+        """Return the best of the bounds over all Chernoff parameters."""
 
         def bound(log_parameter: float) -> float:
             t = sign * math.exp(log_parameter)

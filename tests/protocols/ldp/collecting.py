@@ -22,7 +22,7 @@ CLASSES, VALUES = 3, 5
 
 
 def make_task(*, epsilon: float = 1.0, minimum: int = 1, closes: float | None = None) -> Task:
-    """Return a task with three questions: of one byte, of two and of two."""
+    """Return a task with three questions: of one byte, two bytes and two bytes."""
     oracles = (
         DirectEncoding(CLASSES, epsilon),
         OptimisedUnary(CLASSES * VALUES, epsilon),
@@ -47,13 +47,13 @@ def batches(
 
 
 def messages(task: Task, made: list[ClientBatch]) -> list[ReportBatch]:
-    """Return what is sent of batches."""
+    """Return the messages of batches."""
     last = len(made) - 1
     return [batch.message(task, more=place < last) for place, batch in enumerate(made)]
 
 
 def accepted(task: Task, made: list[ClientBatch]) -> tuple[Accepted, ...]:
-    """Return batches as a store is given them."""
+    """Return batches in the form that a store accepts."""
     verdicts, found = judge_batches(task, messages(task, made))
     assert not verdicts.any()
     return found

@@ -1,4 +1,4 @@
-"""Where reports are kept in tests: SQLite files, and a PostgreSQL server if there is one."""
+"""Stores of reports in tests: SQLite files, and a PostgreSQL server if available."""
 
 import os
 import pwd
@@ -30,7 +30,7 @@ def _program(name: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """Start a private server without a network, and give the URL of its databases' folder."""
+    """Start a private server without a network, and return the URL for its databases."""
     pytest.importorskip("psycopg", reason="psycopg is part of the extra `postgres`")
     initdb, server = _program("initdb"), _program("postgres")
     if initdb is None or server is None:
@@ -78,7 +78,7 @@ _databases = count()
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Give a place for a new store."""
+    """Return a location for a new store."""
     if request.param == "sqlite":
         return str(tmp_path / "reports.sqlite")
     import psycopg  # noqa: PLC0415  (an extra)
@@ -92,7 +92,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def stores(where: str) -> Iterator[OpenStore]:
-    """Open stores at one place, as often as is wanted."""
+    """Open stores at one location, any number of times."""
     opened: list[Store] = []
 
     def open_at(task: Task, *, read_only: bool = False) -> Store:

@@ -1,4 +1,4 @@
-"""A client that sends nothing but lies and replays, one report a message.
+"""A client that sends only lies and replays, one report per message.
 
 By hand: `python -m tests.protocols.ldp.hostile MESSAGES [memory | tls]`.
 """
@@ -58,7 +58,7 @@ class Attack:
 
 
 async def attack(setting: Setting, messages: int) -> Attack:
-    """Let a client report honestly and another one lie, and hold each verdict to its lie."""
+    """Let a client report honestly and another one lie, and compare each verdict with its lie."""
     task, seen = setting.task, Attack()
     made = batches(task, HONEST, at_once=1)
     await setting.submit_reports("ada", made)
@@ -76,7 +76,7 @@ async def attack(setting: Setting, messages: int) -> Attack:
 
 
 def _lies(task: Task, made: list[ClientBatch]) -> Sent:
-    """Yield messages for ever, each with the verdict that it deserves."""
+    """Yield messages endlessly, each with its expected verdict."""
     lies = [(lie, verdict) for lie, verdict in REFUSALS.items() if lie is not too_many_reports]
     for number, batch in enumerate(cycle(made)):
         honest = batch.message(task, more=True)
@@ -104,7 +104,7 @@ async def _send(party: Party, lies: Sent, seen: Attack) -> None:
 
 
 async def _hear(party: Party, flying: deque[tuple[int, ReportVerdict]], seen: Attack) -> None:
-    """Take a receipt, and hold what it says to what was sent."""
+    """Receive a receipt, and compare it with the sent messages."""
     receipt = await party.receive(ReportReceipt, sender="census")
     verdicts = np.zeros(receipt.reports, dtype=np.uint8)
     verdicts[receipt.places] = receipt.verdicts

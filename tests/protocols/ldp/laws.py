@@ -17,7 +17,7 @@ Public: TypeAlias = Mapping[str, Any]
 
 
 def law_of(oracle: FrequencyOracle, value: int) -> Law:
-    """Return the probability of every report that a client with this value can send."""
+    """Return the probability of every report of a client with the given value."""
     return ENUMERABLE[oracle.name](oracle.public, value, oracle.report_bytes)
 
 

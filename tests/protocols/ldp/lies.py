@@ -1,4 +1,4 @@
-"""Malformed reports that no client sends; processes import these by name."""
+"""Malformed reports that no client sends; processes import them by name."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,7 +10,7 @@ from veilring.transport.messages import Message
 
 
 def as_batch(message: Message) -> ReportBatch:
-    """Say that a message has reports."""
+    """Require that a message has reports."""
     assert isinstance(message, ReportBatch)
     return message
 
@@ -21,32 +21,32 @@ def with_fields(message: Message, **changed: object) -> ReportBatch:
 
 
 def ragged_ids(message: Message) -> Message:
-    """Leave a part of an id."""
+    """Keep only a part of an id."""
     return with_fields(message, ids=as_batch(message).ids[:-1])
 
 
 def other_task(message: Message) -> Message:
-    """Answer another task."""
+    """Answer a different task."""
     return with_fields(message, task=bytes(32))
 
 
 def short_hash(message: Message) -> Message:
-    """Give no hash of a task at all."""
+    """Omit the hash of the task."""
     return with_fields(message, task=b"")
 
 
 def no_such_question(message: Message) -> Message:
-    """Answer a question that was not asked."""
+    """Answer an unknown question."""
     return with_fields(message, question=99)
 
 
 def too_few_bytes(message: Message) -> Message:
-    """Cut the last report."""
+    """Truncate the last report."""
     return with_fields(message, reports=as_batch(message).reports[:-1])
 
 
 def too_many_bytes(message: Message) -> Message:
-    """Let each report be longer than it is."""
+    """Make each report too long."""
     return with_fields(message, reports=as_batch(message).reports * 2)
 
 
@@ -56,7 +56,7 @@ def too_many_reports(message: Message) -> Message:
 
 
 def out_of_domain(message: Message) -> Message:
-    """Report what no client can have drawn: padding bits, or a value that there is not."""
+    """Report padding bits or an unknown value, which no client can draw."""
     reports = np.full(len(as_batch(message).reports), 255, dtype=np.uint8)
     return with_fields(message, reports=reports.tobytes())
 

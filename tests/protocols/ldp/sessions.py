@@ -28,11 +28,11 @@ class Setting:
 
     @property
     def task(self) -> Task:
-        """What is asked."""
+        """The task of the collector."""
         return self.store.task
 
     async def play(self, client: str, role: Callable[[Party], Any]) -> None:
-        """Let a client play a role in a session of its own."""
+        """Let a client play a role in its own session."""
 
         async def both(party: Party) -> None:
             if party.me == "census":
@@ -69,7 +69,7 @@ async def collecting(
     runtime: str = "memory",
     offload: Offload | None = None,
 ) -> AsyncIterator[Setting]:
-    """Start a collector with three clients; it is always the same time."""
+    """Start a collector with three clients and a constant clock."""
     store = open_report_store(str(path), task)
     async with (
         Collector(store, lambda: now, offload) as collector,

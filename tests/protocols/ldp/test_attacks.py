@@ -1,4 +1,4 @@
-"""The success of an adversary given a report: at most as its loss allows, and above zero."""
+"""An adversary's success given a report: at most what the loss allows, and above zero."""
 
 import math
 from dataclasses import dataclass
@@ -37,26 +37,26 @@ GUESSED = len(ORACLES) + len(LAWS)
 
 
 def is_within(guesses: Guesses, probability: float, tests: int) -> bool:
-    """Return whether the number of right guesses is plausible at this false-alarm rate."""
+    """Return whether the number of right guesses is plausible at the given false-alarm rate."""
     tail = stats.binom.sf(guesses.right - 1, guesses.trials, probability)
     return bool(tail > FALSE_ALARM / tests)
 
 
 def is_above_blind(guesses: Guesses, tests: int) -> bool:
-    """Return whether a guess without the report would hardly ever be right so often."""
+    """Return whether blind guesses would almost never be right this often."""
     return not is_within(guesses, guesses.blind, tests)
 
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_no_guess_beats_the_bound_of_an_oracle(name: str) -> None:
-    """The best guess is right at most as often as the exact epsilon allows, and not blind."""
+    """The best guess is right at most as often as the exact epsilon allows, and beats chance."""
     guesses = attack_oracle(ORACLES[name](DOMAIN, EPSILON), TRIALS, seeded("guess", name))
     assert is_within(guesses, guesses.bound, GUESSED)
     assert is_above_blind(guesses, GUESSED)
 
 
-def test_direct_encoding_meets_its_bound() -> None:
-    """Its best guess is what was said, which is right with exactly the bound's probability."""
+def test_direct_encoding_attains_its_bound() -> None:
+    """Its best guess is the reported value, which is right with the bound's probability."""
     oracle = DirectEncoding(DOMAIN, EPSILON)
     guesses = attack_oracle(oracle, TRIALS, seeded("meets"))
     assert guesses.bound == pytest.approx(float(oracle.p), rel=1e-12)
@@ -64,8 +64,8 @@ def test_direct_encoding_meets_its_bound() -> None:
     assert tails.pvalue > FALSE_ALARM
 
 
-def test_unary_encoding_is_guessed_as_often_as_it_should_be() -> None:
-    """A random one of the bits that are set: right with a probability that sums over their number.
+def test_unary_encoding_is_guessed_at_the_exact_rate() -> None:
+    """A random set bit is the own one with a probability summed over the number of set bits.
 
     The own bit is set in half of the reports, with b others that are binomial: 1 / (1 + b). If no
     bit is set any value will do.
@@ -80,7 +80,7 @@ def test_unary_encoding_is_guessed_as_often_as_it_should_be() -> None:
 
 @pytest.mark.parametrize("kind", LAWS)
 def test_no_guess_beats_the_bound_of_a_law(kind: type[MeanLaw]) -> None:
-    """The best guess of one of five numbers is right at most as often as ε allows, and not blind.
+    """The best guess of one of five numbers is right at most as ε allows, and beats chance.
 
     Its success rate is the mean over codes of the greatest likelihood.
     """
@@ -109,7 +109,7 @@ MECHANISMS: list[tuple[LocalRandomiser, NDArray[np.float64] | NDArray[np.int64]]
 
 
 def words(randomiser: object) -> str:
-    """Name a mechanism in a test's name."""
+    """Return the name of a mechanism for test ids."""
     match randomiser:
         case Means():
             return f"{randomiser.name}-{randomiser.law.name}-{randomiser.classes}"
@@ -120,10 +120,10 @@ def words(randomiser: object) -> str:
 
 
 @pytest.mark.parametrize(("randomiser", "pair"), MECHANISMS, ids=words)
-def test_no_mechanism_gives_away_more_than_it_claims(
+def test_no_mechanism_leaks_more_than_it_claims(
     randomiser: LocalRandomiser, pair: NDArray[np.float64]
 ) -> None:
-    """The lower bound of epsilon from its own reports is above 0, and not above the claim.
+    """The lower bound of epsilon from its own reports is above 0 and at most the claim.
 
     Above the claim it is once in a million sound mechanisms, over all of them together.
     """
@@ -140,15 +140,15 @@ def test_no_mechanism_gives_away_more_than_it_claims(
 
 @dataclass(frozen=True)
 class _Careless(OneBit):
-    """A law that draws with four times the epsilon that it claims."""
+    """A law that draws with four times its claimed epsilon."""
 
     @override
     def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
         return OneBit(4 * float(self.epsilon)).sample(grid, rng)
 
 
-def test_a_mechanism_that_gives_away_more_is_found_out() -> None:
-    """One that spends four times its claim is caught by the same test."""
+def test_a_leaking_mechanism_is_detected() -> None:
+    """A mechanism that spends four times its claim fails the same test."""
     broken = EachFeature(_Careless(0.5), 1)
     pair = np.array([[1.0], [-1.0]])
     found = loss_of(broken, pair, weights_of(broken, pair), TRIALS, seeded("careless"))
@@ -156,8 +156,8 @@ def test_a_mechanism_that_gives_away_more_is_found_out() -> None:
 
 
 @pytest.mark.slow
-def test_a_lower_bound_is_seldom_too_high() -> None:
-    """Of 50 pairs of equal laws none is told apart but once in a million such tests."""
+def test_a_lower_bound_is_rarely_too_high() -> None:
+    """Of 50 pairs of equal laws none is distinguished, except in one of a million such tests."""
     rng = seeded("equal laws")
     bounds = [
         epsilon_at_least(rng.normal(size=200), rng.normal(size=200), alarm=FALSE_ALARM / 50)
@@ -166,16 +166,16 @@ def test_a_lower_bound_is_seldom_too_high() -> None:
     assert max(bounds) == 0.0
 
 
-def test_laws_that_share_nothing_are_told_apart_as_far_as_a_sample_goes() -> None:
-    """With n judged scores each, the bound is the logarithm of two Clopper-Pearson ends."""
+def test_disjoint_laws_are_distinguished_as_far_as_a_sample_allows() -> None:
+    """With n scores each, the bound is the logarithm of two Clopper-Pearson ends."""
     n = 500
     found = epsilon_at_least(np.ones(2 * n), np.zeros(2 * n), alarm=1e-6)
     end = 5e-7 ** (1 / n)
     assert found == pytest.approx(math.log(end / (1 - end)), rel=1e-9)
 
 
-def test_attacks_refuse_what_they_cannot_do() -> None:
-    """No trials, too few scores, or a mechanism of another kind."""
+def test_attacks_refuse_invalid_arguments() -> None:
+    """No trials, too few scores, and a mechanism of another kind are refused."""
     with pytest.raises(InputError, match="trials"):
         attack_oracle(DirectEncoding(2, 1.0), 0, seeded("none"))
     with pytest.raises(InputError, match="trials"):

@@ -1,4 +1,4 @@
-"""Naive Bayes from tallies: the paper's example, and scikit-learn's classifiers."""
+"""Naive Bayes from tallies, compared with the paper's example and scikit-learn."""
 
 import math
 
@@ -52,7 +52,7 @@ Codes = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def the_papers_table() -> Codes:
-    """Return its rows as numbered values, and its classes, C_1 as 0."""
+    """Return the paper's rows as numbered values, and its classes, with C_1 as 0."""
     cells = [line.split() for line in TABLE_1.split("\n") if line]
     rows = [[AGES.index(a), INCOMES.index(i), GENDERS.index(g)] for a, i, g, _ in cells]
     return np.array(rows), np.array([("Yes", "No").index(missed) for *_, missed in cells])
@@ -72,7 +72,7 @@ def categories() -> Codes:
 
 
 def learned(codes: Codes, smoothing: float | None = None) -> DiscreteBayes:
-    """Return the classifier without noise."""
+    """Return the classifier learned without noise."""
     rows, labels = codes
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
     found = census(survey, rows, labels, np.random.default_rng(0))
@@ -80,7 +80,7 @@ def learned(codes: Codes, smoothing: float | None = None) -> DiscreteBayes:
 
 
 def test_the_papers_example_has_these_numbers() -> None:
-    """A young woman of medium income: 0.025 for C_1 and 0.0056 for C_2, and so C_1 wins.
+    """For a young woman of medium income, C_1 has 0.025 and C_2 has 0.0056, so C_1 wins.
 
     The paper prints 0.055 for C_2: it is 6/10 * 1/6 * 1/6 * 2/6 = 1/180.
     """
@@ -96,8 +96,10 @@ def test_the_papers_example_has_these_numbers() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [1e-10, 0.5, 1.0])
-def test_without_noise_it_is_scikit_learns_categorical(categories: Codes, smoothing: float) -> None:
-    """Equal smoothing gives equal labels and equal log-probabilities, for all possible rows."""
+def test_without_noise_it_equals_scikit_learns_categorical(
+    categories: Codes, smoothing: float
+) -> None:
+    """Equal smoothing gives equal labels and log-probabilities for all possible rows."""
     rows, labels = categories
     reference = CategoricalNB(alpha=smoothing, min_categories=np.array(DOMAINS)).fit(rows, labels)
     every = np.indices(DOMAINS).reshape(len(DOMAINS), -1).T
@@ -107,8 +109,8 @@ def test_without_noise_it_is_scikit_learns_categorical(categories: Codes, smooth
     assert ours == pytest.approx(theirs, abs=1e-9)
 
 
-def test_without_noise_it_is_scikit_learns_gaussian() -> None:
-    """Labels are equal and log-probabilities equal to the 36 bits that are told."""
+def test_without_noise_it_equals_scikit_learns_gaussian() -> None:
+    """Labels are equal, and log-probabilities agree to the reported 36 bits."""
     rng = seeded("gaussian")
     labels = rng.choice(CLASSES, 2000, p=[0.6, 0.3, 0.1])
     centres, widths = rng.uniform(-0.5, 0.5, (CLASSES, 4)), rng.uniform(0.05, 0.2, (CLASSES, 4))
@@ -123,8 +125,8 @@ def test_without_noise_it_is_scikit_learns_gaussian() -> None:
     assert pytest.approx(reference.var_, abs=1e-9) == model.variances.T
 
 
-def test_with_noise_counts_come_near_the_true_ones(categories: Codes) -> None:
-    """Raw estimates lie within their intervals of Bonferroni's confidence, each cell of them."""
+def test_with_noise_counts_are_near_the_true_ones(categories: Codes) -> None:
+    """All raw estimates lie within intervals of Bonferroni's confidence."""
     rows, labels = (
         np.tile(each, (20, 1)) if each.ndim == 2 else np.tile(each, 20) for each in categories
     )
@@ -139,8 +141,8 @@ def test_with_noise_counts_come_near_the_true_ones(categories: Codes) -> None:
 
 
 @pytest.mark.parametrize("approach", APPROACHES)
-def test_with_noise_moments_come_near_the_true_ones(approach: Approach) -> None:
-    """Raw moments lie within intervals that each fail once in 1e8, all 24 of three approaches."""
+def test_with_noise_moments_are_near_the_true_ones(approach: Approach) -> None:
+    """All 24 raw moments of three approaches are within intervals that each miss once in 1e8."""
     rng = seeded("noisy moments", approach)
     labels = rng.integers(0, 2, 60_000)
     rows = np.clip(rng.normal([[-0.4, 0.1], [0.4, -0.1]], 0.25)[labels], -1, 1)
@@ -156,10 +158,8 @@ def test_with_noise_moments_come_near_the_true_ones(approach: Approach) -> None:
 
 
 @pytest.mark.parametrize("how", CONSISTENCIES)
-def test_what_was_estimated_is_kept_beside_what_was_made_of_it(
-    categories: Codes, how: Consistency
-) -> None:
-    """Evidence is the same for each way, negative values and all; counts are never negative."""
+def test_raw_estimates_are_kept_beside_the_model(categories: Codes, how: Consistency) -> None:
+    """The evidence keeps negative values for every method, whereas counts are never negative."""
     rows, labels = categories
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 0.1))
     found = tally_reports(survey, answer(survey, rows, labels, seeded("kept")).reports)
@@ -177,8 +177,8 @@ def test_what_was_estimated_is_kept_beside_what_was_made_of_it(
     assert model.class_counts.min() >= least * (1 - 1e-12)
 
 
-def test_without_an_answer_nothing_is_known() -> None:
-    """Of an empty tally all classes are equally likely, and intervals hold all numbers."""
+def test_without_answers_nothing_is_learned() -> None:
+    """For an empty tally all classes are equally likely, and intervals are unbounded."""
     discrete = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 1.0))
     gaussian = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means("one-bit", 1.0, 2, 3))
     for how in CONSISTENCIES:
@@ -193,7 +193,7 @@ def test_without_an_answer_nothing_is_known() -> None:
         )
 
 
-def test_what_is_no_way_to_learn_is_refused(categories: Codes) -> None:
+def test_invalid_learning_methods_are_refused(categories: Codes) -> None:
     """Raw counts have no logarithms; smoothing and floors are above 0."""
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
     found = census(survey, *categories, np.random.default_rng(0))
@@ -209,15 +209,15 @@ def test_what_is_no_way_to_learn_is_refused(categories: Codes) -> None:
 
 
 def test_probabilities_far_apart_do_not_underflow() -> None:
-    """A thousand features that all speak for one class give log-probabilities, not zeros."""
+    """A thousand features that favour one class give log-probabilities, not zeros."""
     counts = (np.array([1.0, 1.0]), (np.array([[1.0, 999.0], [999.0, 1.0]]),) * 1000)
     model = DiscreteBayes(*counts, smoothing=1e-10, evidence=())
     found = model.log_probabilities(np.zeros((1, 1000), dtype=np.int64))
     assert found[0] == pytest.approx([-1000 * math.log(999), 0.0])
 
 
-def test_rows_that_do_not_fit_a_classifier_are_refused(categories: Codes) -> None:
-    """Another number of features, or a value that there is not."""
+def test_rows_of_another_shape_are_refused(categories: Codes) -> None:
+    """Another number of features, or an unknown value, is refused."""
     model = learned(categories)
     with pytest.raises(InputError, match="rows"):
         model.joint(np.zeros((1, 3), dtype=np.int64))
@@ -229,8 +229,8 @@ def test_rows_that_do_not_fit_a_classifier_are_refused(categories: Codes) -> Non
         gaussian.joint(np.zeros((1, 2)))
 
 
-def test_a_classifier_takes_rows_as_clients_have_them(categories: Codes) -> None:
-    """The public steps of the survey come first, for either kind of naive Bayes."""
+def test_a_classifier_labels_original_rows(categories: Codes) -> None:
+    """The public steps of the survey come first, for both kinds of naive Bayes."""
     rows, labels = categories
     numbers = rows * 0.5 - 3.0
     rng = np.random.default_rng(0)
@@ -246,15 +246,15 @@ def test_a_classifier_takes_rows_as_clients_have_them(categories: Codes) -> None
     assert (gaussian.joint(numbers) == gaussian.model.joint(Scaling(ranges)(numbers))).all()
 
 
-def test_rows_outside_the_range_are_cut_as_clients_cut_them() -> None:
-    """Gaussian naive Bayes sees a feature of 5 as one of 1."""
+def test_rows_outside_the_range_are_clipped() -> None:
+    """Gaussian naive Bayes treats a feature of 5 as 1."""
     survey = GaussianBayesSurvey(PlainOracle(2), make_means("one-bit", math.inf, 1, 2))
     model = learn_gaussian(survey, Tally.empty(survey))
     assert (model.joint(np.array([[5.0]])) == model.joint(np.array([[1.0]]))).all()
 
 
-def test_only_surveys_of_naive_bayes_give_a_classifier() -> None:
-    """Frequencies of one attribute classify nothing."""
+def test_only_naive_bayes_surveys_give_a_classifier() -> None:
+    """A survey of frequencies cannot classify."""
     survey = FrequencySurvey(PlainOracle(3))
     with pytest.raises(InputError, match="survey is 'FrequencySurvey'"):
         learn(survey, Tally.empty(survey))

@@ -1,4 +1,4 @@
-"""A collector acknowledges what is stored, refuses what is not to be, and counts nothing twice."""
+"""A collector acknowledges stored reports, refuses bad ones, and counts none twice."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,12 +32,12 @@ TASK = make_task()
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Give a place for a store."""
+    """Return a location for a store."""
     return tmp_path / "reports.sqlite"
 
 
 async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
-    """Reports that several clients send at once are all stored, in messages of one or many."""
+    """Concurrent reports of several clients are all stored, in messages of one or many."""
     async with collecting(path) as setting:
         submitted = await asyncio.gather(
             setting.submit_reports("ada", batches(TASK, 2000, 1, at_once=1)),
@@ -55,7 +55,7 @@ async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
 
 
 def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
-    """The same role, its store called in the loop, takes what it takes on a real clock."""
+    """The same role, with its store called in the loop, accepts the same reports."""
 
     async def main() -> tuple[int, set[int]]:
         async with collecting(path, offload=run_inline, runtime="simulated") as setting:
@@ -66,10 +66,10 @@ def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lie", "verdict"), REFUSALS.items())
-async def test_a_refused_batch_gets_its_reason_and_sinks_no_other(
+async def test_a_refused_batch_gets_its_reason_and_affects_no_other(
     path: Path, lie: Callable[[Message], Message], verdict: ReportVerdict
 ) -> None:
-    """Every report of a bad message gets the reason, none of it counts, and the rest does."""
+    """Every report of a bad message gets the reason and is not counted; all others are."""
     good = messages(TASK, batches(TASK, 300))
     bad = lie(messages(TASK, batches(TASK, 90, 5))[0])
     assert isinstance(bad, ReportBatch)
@@ -93,7 +93,7 @@ async def test_a_refused_batch_gets_its_reason_and_sinks_no_other(
         assert setting.store.recount().clients == 300
 
 
-async def test_one_bad_report_in_a_batch_does_not_sink_the_others(path: Path) -> None:
+async def test_one_bad_report_does_not_affect_its_batch(path: Path) -> None:
     """Each report of a batch is judged separately, and the receipt lists only the refused one."""
     batch = next(each for each in batches(TASK, 300) if each.question == 1)
     reports = batch.reports.copy()
@@ -106,8 +106,8 @@ async def test_one_bad_report_in_a_batch_does_not_sink_the_others(path: Path) ->
         assert setting.store.recount().clients == len(batch) - 1
 
 
-async def test_a_closed_collection_takes_nothing_new_and_knows_the_old(path: Path) -> None:
-    """After closing a new report is too late, and an old one is acknowledged still."""
+async def test_a_closed_collection_accepts_nothing_new_and_knows_the_old(path: Path) -> None:
+    """After closing, a new report is too late, and an old one is still acknowledged."""
     task = make_task(closes=1000.0)
     async with collecting(path, task, now=999.0) as setting:
         assert set(await setting.submit_reports("ada", batches(task, 50))) == {
@@ -131,10 +131,10 @@ async def test_a_closed_collection_takes_nothing_new_and_knows_the_old(path: Pat
     ],
     ids=["ragged-ids", "no-report", "too-many-messages", "too-many-bytes"],
 )
-async def test_what_cannot_be_answered_ends_the_session_and_names_the_client(
+async def test_an_unanswerable_message_ends_the_session_and_names_the_client(
     path: Path, role: Callable[[Party], Any]
 ) -> None:
-    """A client that cannot be told about its reports, or that floods, loses its session only."""
+    """Invalid ids and floods cost a client its session only."""
     gate = asyncio.Event()
 
     async def when_told(call: Callable[[], Any]) -> Any:
@@ -164,10 +164,10 @@ async def _flood_and_wait(party: Party, size: int, count: int) -> None:
     await party.receive(ReportReceipt, sender="census")
 
 
-async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
+async def test_a_failing_store_ends_sessions_and_acknowledges_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the disk is full clients are told; what they send again counts, once."""
+    """During a full disk clients get an error; repeated reports count once."""
     monkeypatch.setattr("veilring.protocols.ldp.collector.STORE_PAUSE_SECONDS", 0.0)
     made = batches(TASK, 100)
     async with collecting(path) as setting:
@@ -185,7 +185,7 @@ async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
         assert setting.store.recount().clients == 100
 
 
-async def test_what_no_other_try_mends_ends_the_collector(
+async def test_a_permanent_failure_ends_the_collector(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A permanent failure ends the collector and is reported; a cancelled wait ends nothing."""
@@ -213,7 +213,7 @@ async def test_what_no_other_try_mends_ends_the_collector(
 
 
 async def test_groups_form_while_one_is_stored(path: Path) -> None:
-    """All that arrives while a transaction runs is in the next one, of all sessions together."""
+    """Reports of all sessions that arrive during a transaction are stored by the next one."""
     gate, groups = asyncio.Semaphore(0), []
 
     async def counted(call: Callable[[], Any]) -> Any:
@@ -266,10 +266,10 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
         ),
     ],
 )
-async def test_a_receipt_that_no_collector_sends_names_the_collector(
+async def test_an_impossible_receipt_names_the_collector(
     receipt: ReportReceipt, reason: str
 ) -> None:
-    """A client believes no receipt for what it did not send."""
+    """A client accepts no receipt for reports that it did not send."""
     made = batches(TASK, 27, at_once=9)[:1]
     settled: list[object] = []
 
@@ -293,7 +293,7 @@ async def test_a_receipt_that_no_collector_sends_names_the_collector(
 
 @pytest.mark.slow
 async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -> None:
-    """Lies and replays each get their reason, none of them counts, no memory is kept of them."""
+    """Lies and replays get their reasons, none counts, and no memory remains used."""
     async with collecting(path) as setting:
         seen = await attack(setting, 6400)
         assert setting.store.recount().clients == seen.honest

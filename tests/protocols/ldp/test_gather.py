@@ -1,4 +1,4 @@
-"""One collection in one session: the same on every runtime, and what it costs."""
+"""One collection in one session: equal on every runtime, at a known cost."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ TASK = make_task()
 
 
 def pools(crowd: int) -> list[ClientPool | None]:
-    """Return nobody, two single clients and a crowd."""
+    """Return an empty pool, two single clients and a crowd."""
     rng = np.random.default_rng(1)
     return [None, people(1, rng), people(1, rng), people(crowd, rng)]
 
@@ -35,7 +35,7 @@ async def in_memory() -> tuple[Tally | None, str]:
 
 
 def test_the_same_reports_are_counted_on_every_runtime(run_protocol: ProtocolRunner) -> None:
-    """One seed gives one tally and one transcript, whatever carries the reports."""
+    """One seed gives one tally and one transcript, on any runtime."""
     expected, transcript = asyncio.run(in_memory())
     run = run_protocol(gather, NAMES, own=pools(500), seed=7, aggregator="census", task=TASK)
     found = run.results["census"]
@@ -49,8 +49,8 @@ def test_the_same_reports_are_counted_on_every_runtime(run_protocol: ProtocolRun
     assert [run.results[name] for name in NAMES[1:]] == [None] * 3
 
 
-def test_a_collection_costs_what_the_closed_form_says(run_protocol: ProtocolRunner) -> None:
-    """One message a client, one a question for a pool, in one round, to the byte."""
+def test_a_collection_costs_the_closed_form(run_protocol: ProtocolRunner) -> None:
+    """One message per client, or per question of a pool, in one round, exact in bytes."""
     run = run_protocol(
         gather, NAMES, own=pools(500), seed=7, watch=["census"], aggregator="census", task=TASK
     )
@@ -64,8 +64,8 @@ def test_a_collection_costs_what_the_closed_form_says(run_protocol: ProtocolRunn
     assert_cost(run, messages=cost.traffic.messages, bytes=cost.traffic.bytes, rounds=cost.rounds)
 
 
-def test_nobody_to_ask_costs_an_empty_message(run_protocol: ProtocolRunner) -> None:
-    """A pool without clients says so, and the tally of no reports is the result."""
+def test_an_empty_pool_costs_an_empty_message(run_protocol: ProtocolRunner) -> None:
+    """A pool without clients says so, and the result is the empty tally."""
     run = run_protocol(gather, NAMES[:2], own=pools(0)[::3], aggregator="census", task=TASK)
     found = run.results["census"]
     assert found is not None
@@ -75,7 +75,7 @@ def test_nobody_to_ask_costs_an_empty_message(run_protocol: ProtocolRunner) -> N
 
 
 def test_large_pools_are_divided_as_forecast() -> None:
-    """A pool sends as many batches to a question as their greatest size needs."""
+    """A pool sends the minimum number of full batches to a question."""
     made = batches(TASK, 60_000)
     asked = [sum(len(each) for each in made if each.question == q) for q in range(3)]
     assert len(made) == gather_cost(TASK, [asked]).traffic.messages > 3
@@ -83,7 +83,7 @@ def test_large_pools_are_divided_as_forecast() -> None:
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_ends_the_collection_with_its_teller(lie: Callable[[Message], Message]) -> None:
+async def test_a_lie_ends_the_collection_with_its_sender(lie: Callable[[Message], Message]) -> None:
     """Each report that no client sends ends the run with its sender's name."""
     liar = {"crowd": Alter(lie, only=(ReportBatch,))}
     async with Cluster(NAMES, own=pools(500)) as cluster:
@@ -93,8 +93,8 @@ async def test_a_lie_ends_the_collection_with_its_teller(lie: Callable[[Message]
     assert {e.culprit for e in errors if isinstance(e, ProtocolViolation)} == {"crowd"}
 
 
-def test_a_pool_of_many_is_as_many_clients() -> None:
-    """The reports of a pool add up to the algorithm's result for the same draws."""
+def test_a_pool_equals_its_clients() -> None:
+    """The reports of a pool add up to the algorithm's result for equal draws."""
     rng = np.random.default_rng(3)
     crowd = people(100_000, rng)
     made = list(crowd.answer(TASK, np.random.default_rng(4)))

@@ -1,4 +1,4 @@
-"""The hash family's law, by enumeration of all its functions, and the counting of support."""
+"""The hash family's law, by enumeration of all functions, and the counting of support."""
 
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ FUNCTIONS = np.indices((256, 256)).reshape(2, -1).astype(np.uint8)
 
 
 def reference(family: HashFamily, a: int, b: int, value: int) -> int:
-    """Return a bucket as the definition writes it, in whole numbers."""
+    """Return a bucket by the definition, in integers."""
     word = (a * value + b) % 2**family.word_bits
     high: int = word >> (family.word_bits - family.high_bits)
     return high * family.buckets >> family.high_bits
@@ -20,7 +20,7 @@ def reference(family: HashFamily, a: int, b: int, value: int) -> int:
 
 @pytest.mark.parametrize(("domain", "buckets"), [(2, 2), (4, 3), (5, 4), (8, 5), (16, 7)])
 def test_two_values_are_hashed_independently(domain: int, buckets: int) -> None:
-    """Over all functions on words of 8 bits each pair of values has exactly the product law."""
+    """Over all functions on 8-bit words, each pair of values has exactly the product law."""
     family = HashFamily(domain, buckets, word_bits=8)
     a, b = FUNCTIONS
     hashed = [family.bucket(a, b, np.array(value)) for value in range(domain)]
@@ -36,8 +36,8 @@ def test_two_values_are_hashed_independently(domain: int, buckets: int) -> None:
 
 @pytest.mark.parametrize("word_bits", [8, 16, 32])
 @pytest.mark.parametrize(("domain", "buckets"), [(2, 2), (6, 3), (100, 4), (100, 56), (16, 255)])
-def test_support_is_counted_as_it_is_defined(domain: int, buckets: int, word_bits: int) -> None:
-    """A value's sum grows by the number of functions that put it into their given bucket."""
+def test_support_is_counted_by_definition(domain: int, buckets: int, word_bits: int) -> None:
+    """A value's sum grows by the number of functions that map it to their given bucket."""
     family, rng = HashFamily(domain, buckets, word_bits), seeded("support", domain, word_bits)
     a, b = rng.integers(2**word_bits, size=(2, 50), dtype=np.uint64).astype(family.word)
     said = rng.integers(buckets, size=50)
@@ -53,7 +53,7 @@ def test_support_is_counted_as_it_is_defined(domain: int, buckets: int, word_bit
 
 
 def test_the_hash_is_the_same_on_every_machine() -> None:
-    """A few hashes, computed by hand from the definition."""
+    """A few hashes equal values computed by hand from the definition."""
     family = HashFamily(1000, 4)
     assert family.high_bits == 23
     a = np.array([1, 2**31 + 1, 0xDEADBEEF], dtype=np.uint32)

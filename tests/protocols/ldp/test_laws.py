@@ -31,29 +31,29 @@ TESTS = 3 * len(ALL)
 
 
 def words(law: MeanLaw) -> str:
-    """Name a law in a test's name."""
+    """Return the name of a law for test ids."""
     return f"{law.name}-{float(law.epsilon):g}"
 
 
 def points(law: MeanLaw) -> list[int]:
-    """Return grid points to look at: the ends, the middle and some between."""
+    """Return grid points for a test: the ends, the middle and some between."""
     return sorted({round(part * law.levels / 8) for part in range(-8, 9)})
 
 
 def table(law: MeanLaw) -> NDArray[np.float64]:
-    """Return the law of all codes at these points, shape (points, codes)."""
+    """Return the law of all codes at the given points, shape (points, codes)."""
     codes = np.arange(law.codes)
     return np.stack([law.probability(codes, grid) for grid in points(law)])
 
 
 def values(law: MeanLaw) -> NDArray[np.float64]:
-    """Return the number that each code stands for."""
+    """Return the number that each code represents."""
     return law.total(law.summed(np.arange(law.codes)))
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
 def test_no_code_is_likelier_than_its_epsilon_allows(law: MeanLaw) -> None:
-    """Over all codes and pairs of points the greatest log ratio is the exact epsilon, or less."""
+    """Over all codes and pairs of points the greatest log-ratio is at most the exact epsilon."""
     laws = table(law)
     greatest = float(np.log(laws.max(axis=0) / laws.min(axis=0)).max())
     assert greatest <= law.exact_epsilon * (1 + 1e-9)
@@ -63,7 +63,7 @@ def test_no_code_is_likelier_than_its_epsilon_allows(law: MeanLaw) -> None:
 
 @pytest.mark.parametrize("law", ALL, ids=words)
 def test_codes_are_unbiased(law: MeanLaw) -> None:
-    """At each point the probabilities sum to 1; the mean is the point, up to the stated bias."""
+    """At each point the probabilities sum to 1, and the mean is the point up to the bias."""
     laws = table(law)
     assert laws.sum(axis=1) == pytest.approx(np.ones(len(laws)), abs=1e-12)
     near = 1e-10 + law.bias * (1 + 1e-9)
@@ -80,7 +80,9 @@ def test_codes_are_unbiased(law: MeanLaw) -> None:
         (Hybrid, (20.02, 4.083, 4.08, 2.16)),
     ],
 )
-def test_a_lie_says_no_more_than_is_stated(kind: type[MeanLaw], known: tuple[float, ...]) -> None:
+def test_a_lie_has_at_most_the_stated_influence(
+    kind: type[MeanLaw], known: tuple[float, ...]
+) -> None:
     """At epsilon 0.1, 0.5, 1 and 2, the greatest number of any code is `influence`."""
     laws = [kind(epsilon) for epsilon in (0.1, 0.5, 1.0, 2.0)]
     assert [law.influence for law in laws] == pytest.approx(known, rel=5e-3)
@@ -89,8 +91,8 @@ def test_a_lie_says_no_more_than_is_stated(kind: type[MeanLaw], known: tuple[flo
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
-def test_the_second_moment_is_that_of_the_law(law: MeanLaw) -> None:
-    """At each point it is the enumerated one; the worst variance is at no point exceeded."""
+def test_the_second_moment_matches_the_law(law: MeanLaw) -> None:
+    """It equals the enumerated one at each point, and no variance exceeds the worst one."""
     squares = table(law) @ values(law) ** 2
     said = [law.second_moment(point / law.levels) for point in points(law)]
     assert said == pytest.approx(squares.tolist(), rel=1e-7 if law.bias else 1e-9)
@@ -110,14 +112,14 @@ def test_the_second_moment_is_that_of_the_law(law: MeanLaw) -> None:
 def test_worst_variances_are_the_published_ones(
     kind: type[MeanLaw], known: tuple[float, ...]
 ) -> None:
-    """At epsilon 0.5, 1, 2 and 4, within the half percent that grid and printing make."""
+    """At epsilon 0.5, 1, 2 and 4, they agree within the half per cent due to grid and printing."""
     ours = [kind(epsilon).worst_variance for epsilon in (0.5, 1.0, 2.0, 4.0)]
     assert ours == pytest.approx(known, rel=5e-3)
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
 def test_codes_are_drawn_from_the_law(law: MeanLaw) -> None:
-    """At both ends and in the middle they pass a G-test over ranges of codes."""
+    """At both ends and in the middle, draws pass a G-test over ranges of codes."""
     codes = np.arange(law.codes)
     for grid in (-law.levels, 0, law.levels):
         probabilities = law.probability(codes, grid)
@@ -129,7 +131,7 @@ def test_codes_are_drawn_from_the_law(law: MeanLaw) -> None:
 
 @given(numbers=st.lists(st.floats(-1, 1), min_size=1, max_size=9), exponent=st.integers(0, 36))
 def test_rounding_goes_to_a_neighbour_on_the_grid(numbers: list[float], exponent: int) -> None:
-    """A number goes to the point below or above, and a point of the grid stays."""
+    """A number is rounded to the point below or above, and a grid point stays."""
     given_ = np.array(numbers)
     levels = 2**exponent
     grid = rounded(given_, levels, np.random.default_rng(0))
@@ -139,7 +141,7 @@ def test_rounding_goes_to_a_neighbour_on_the_grid(numbers: list[float], exponent
 
 @pytest.mark.parametrize("number", [-0.999, -0.3, 1e-3, 0.7])
 def test_rounding_is_unbiased(number: float) -> None:
-    """The mean of many roundings is the number itself, within Bernstein's bound."""
+    """The mean of many roundings is the number, within Bernstein's bound."""
     for levels in (1, 8):
         grid = rounded(np.full(DRAWS, number), levels, seeded("rounding", levels))
         part = (number * levels) % 1
@@ -149,14 +151,14 @@ def test_rounding_is_unbiased(number: float) -> None:
 
 @pytest.mark.parametrize("wrong", [-1.001, 1.5, math.nan, math.inf])
 def test_numbers_outside_are_refused(wrong: float) -> None:
-    """A number outside [-1, 1], or none at all, is refused and not shown."""
+    """A number outside [-1, 1], or NaN, is refused and not shown."""
     with pytest.raises(InputError, match="values must be numbers from -1 to 1"):
         rounded(np.array([0.0, wrong]), 4, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("kind", LAWS)
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 20.5, math.nan, math.inf])
-def test_an_epsilon_that_is_none_is_refused(kind: type[MeanLaw], epsilon: float) -> None:
+def test_an_invalid_epsilon_is_refused(kind: type[MeanLaw], epsilon: float) -> None:
     """Epsilon is above 0 and at most 20."""
     with pytest.raises(InputError) as caught:
         kind(epsilon)
@@ -164,8 +166,8 @@ def test_an_epsilon_that_is_none_is_refused(kind: type[MeanLaw], epsilon: float)
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_the_least_epsilon_is_one_that_can_be_estimated_from(kind: type[MeanLaw]) -> None:
-    """At it numbers and variances are finite and codes fit in four bytes; below it is refused."""
+def test_the_least_epsilon_allows_estimates(kind: type[MeanLaw]) -> None:
+    """At it numbers and variances are finite and codes fit in four bytes; less is refused."""
     law = kind(kind.least_epsilon)
     codes = law.sample(np.array([-law.levels, law.levels]), seeded("least", kind.name))
     assert np.isfinite(law.total(law.summed(codes))).all()
@@ -177,8 +179,8 @@ def test_the_least_epsilon_is_one_that_can_be_estimated_from(kind: type[MeanLaw]
         kind(below)
 
 
-def test_no_noise_is_no_noise() -> None:
-    """The plain law keeps 36 bits of a number, and says that it hides nothing."""
+def test_the_plain_law_adds_no_noise() -> None:
+    """The plain law keeps 36 bits of a number, and claims no privacy."""
     law = PlainLaw()
     numbers = np.linspace(-1, 1, 101)
     codes = law.sample(rounded(numbers, law.levels, np.random.default_rng(0)), seeded("plain"))

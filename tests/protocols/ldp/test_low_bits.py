@@ -1,4 +1,4 @@
-"""The attack on the low bits of noisy histograms: it succeeds on floats and fails on a grid.
+"""The attack on the low bits of noisy histograms succeeds on floats and fails on a grid.
 
 A float sampler reaches only some floats: 0 plus noise gives different ones than 1 plus noise, which
 is rounded again. A collector therefore tests whether each coordinate is reachable from the client's
@@ -30,7 +30,7 @@ def laplace(place: int) -> float:
 
 
 def from_floats(centre: float) -> Possible:
-    """Return what tells whether `centre` plus float noise can be exactly a given number."""
+    """Return a test of whether `centre` plus float noise can equal a given number exactly."""
 
     def possible(number: float) -> bool:
         noise = number - centre
@@ -43,15 +43,15 @@ def from_floats(centre: float) -> Possible:
 
 
 def candidates(reports: NDArray[np.generic], own: Possible, other: Possible) -> NDArray[np.bool_]:
-    """Return which values each client may hold, shape (clients, domain)."""
+    """Return the values that each client may hold, shape (clients, domain)."""
     as_own = np.array([[own(number) for number in row] for row in reports.tolist()])
     as_other = np.array([[other(number) for number in row] for row in reports.tolist()])
     impossible = (~as_other).sum(axis=1, keepdims=True)
     return np.asarray(as_own & (impossible - ~as_other == 0))
 
 
-def test_the_attack_reads_values_off_float_noise() -> None:
-    """Of reports with float noise it leaves one value, the true one, for more than half of them."""
+def test_the_attack_reads_values_from_float_noise() -> None:
+    """For more than half of reports with float noise only the true value remains possible."""
     rng = seeded("float")
     values = rng.integers(DOMAIN, size=CLIENTS)
     places = rng.integers(1, GRID, size=(CLIENTS, DOMAIN))
@@ -63,7 +63,7 @@ def test_the_attack_reads_values_off_float_noise() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_attack_excludes_nothing_on_the_grid(epsilon: float) -> None:
-    """Every message leaves all values possible for its client, by the exact laws."""
+    """Every report leaves all values possible for its client, by the exact laws."""
     oracle = SummedHistogram(DOMAIN, epsilon)
     values = np.arange(CLIENTS) % DOMAIN
     reports = oracle.perturb(values, seeded("wire", str(epsilon)))
@@ -75,8 +75,8 @@ def test_the_attack_excludes_nothing_on_the_grid(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3])
-def test_low_bits_of_the_grid_say_next_to_nothing(bits: int) -> None:
-    """The laws of the low bits of the own and of another coordinate differ by less than 1e-4."""
+def test_low_bits_of_the_grid_reveal_almost_nothing(bits: int) -> None:
+    """The low bits of the own and another coordinate have laws within 1e-4 of each other."""
     oracle = SummedHistogram(DOMAIN, 1.0)
     outcomes = np.arange(-oracle.bound, oracle.bound + 1) % 2**bits
     laws = [
@@ -86,8 +86,8 @@ def test_low_bits_of_the_grid_say_next_to_nothing(bits: int) -> None:
     assert np.abs(laws[0] - laws[1]).sum() / 2 < 1e-4
 
 
-def test_what_is_sent_are_these_numbers_and_no_more() -> None:
-    """A report has two bytes a coordinate, and these are the steps: there is no other low bit."""
+def test_a_report_contains_only_grid_steps() -> None:
+    """A report has two bytes per coordinate with its steps, and no other low bits."""
     oracle = SummedHistogram(DOMAIN, 1.0)
     reports = oracle.perturb(np.zeros(CLIENTS, dtype=np.int64), seeded("bytes"))
     steps = reports.view("<i2")

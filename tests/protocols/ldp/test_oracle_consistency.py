@@ -1,4 +1,4 @@
-"""What is done to estimates below 0, and what is left alone."""
+"""Corrections of negative estimates, and the untouched raw ones."""
 
 from typing import get_args
 
@@ -21,8 +21,8 @@ def estimated(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Surv
     return SurveyEstimate(values, some, values - 0.1, values + 0.1, clients=200)
 
 
-def test_each_method_does_what_it_says() -> None:
-    """Negative counts become 1 or 0, or all frequencies move alike so that they add up to 1."""
+def test_each_method_follows_its_definition() -> None:
+    """Negative counts become 1 or 0, or all frequencies are shifted to add up to 1."""
     wanted = {
         "raw": RAW.tolist(),
         "paper": [0.5, 1 / 200, 0.0, 0.4, 1 / 200],
@@ -60,7 +60,7 @@ def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
 
 
 def test_the_projection_agrees_with_a_solver() -> None:
-    """SciPy's least squares under the same conditions find the same point."""
+    """SciPy's least squares under the same constraints gives the same point."""
     # The sum is a row with a huge weight, which makes the solver keep it.
     point, heavy = np.array([0.9, 0.3, -0.4, 0.1, 0.0]), 1e6
     rows = np.vstack((np.eye(5), heavy * np.ones(5)))

@@ -1,4 +1,4 @@
-"""Estimates of every oracle: unbiased, with the variance of the closed forms, and intervals."""
+"""Estimates of every oracle: unbiased, with the closed forms' variance, and intervals."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ PRINTED_BY_DOMAIN = {"de": (1.60, 11.1, 43.6, 347), "ss": (1.60, 3.40, 3.61, 3.6
 
 
 def rounding(oracle: FrequencyOracle) -> float:
-    """Return by how much, relatively, rounding can move an oracle's variance from the ideal."""
+    """Return the maximum relative effect of rounding on an oracle's variance."""
     if isinstance(oracle, PureOracle):
         p, q = float(oracle.p), float(oracle.q)
         # p and q are within 2^-32; to first order, and doubled for what that leaves out.
@@ -86,14 +86,14 @@ def rounding(oracle: FrequencyOracle) -> float:
 
 @pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
 def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> None:
-    """The variance at frequency 0 is the literature's, but for what rounding can change."""
+    """The variance at frequency 0 is the published one, up to rounding."""
     oracle = ORACLES[name](domain, epsilon)
     ideal = CLOSED_FORMS[name](epsilon, domain)
     assert abs(oracle.variance() - ideal) <= rounding(oracle) * ideal
 
 
 def test_variance_at_epsilon_one() -> None:
-    """At epsilon 1 the variances are the known numbers, to their last printed digit."""
+    """At epsilon 1 the variances agree with the published numbers to every printed digit."""
     for name, printed in PRINTED.items():
         assert round(ORACLES[name](128, 1.0).variance(), 3) == printed
     for name, row in PRINTED_BY_DOMAIN.items():
@@ -101,7 +101,7 @@ def test_variance_at_epsilon_one() -> None:
             assert float(f"{ORACLES[name](domain, 1.0).variance():.3g}") == known
 
 
-def test_the_best_threshold_is_the_best() -> None:
+def test_the_best_threshold_is_optimal() -> None:
     """At epsilon 1 it is 0.619, no other threshold has less variance, and it spends 0.896."""
     best = ThresholdedHistogram(8, 1.0)
     assert round(best.threshold, 3) == 0.619
@@ -113,8 +113,8 @@ def test_the_best_threshold_is_the_best() -> None:
         assert least <= min(other.variance() for other in others) * (1 + 1e-7)
 
 
-def test_no_other_size_of_sets_is_better() -> None:
-    """Subset selection has the least variance over all sizes, and never more than direct encoding.
+def test_no_other_set_size_is_better() -> None:
+    """Subset selection has the least variance over all sizes, at most that of direct encoding.
 
     To the nearest whole number, as it is often written, it would have 17 % more at (175, 4.75).
     """
@@ -142,7 +142,7 @@ def _better(epsilon: float, domain: int) -> bool:
 
 @pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
 def test_estimates_are_unbiased(name: str, epsilon: float, domain: int) -> None:
-    """Every cell is as near to the truth as Bernstein's bound says, for a skewed population."""
+    """Every cell is within Bernstein's bound of the truth, for a skewed population."""
     oracle = ORACLES[name](domain, epsilon)
     values = np.minimum(np.arange(CLIENTS) % (2 * domain), domain - 1)
     truth = np.bincount(values, minlength=domain) / CLIENTS
@@ -155,7 +155,7 @@ def test_estimates_are_unbiased(name: str, epsilon: float, domain: int) -> None:
 
 
 def _largest(oracle: FrequencyOracle) -> float:
-    """Return how far one report can move its client's estimate from its mean."""
+    """Return the maximum deviation of a client's estimate from its mean by one report."""
     if isinstance(oracle, PureOracle):
         return 1 / float(oracle.p - oracle.q)
     assert isinstance(oracle, SummedHistogram)
@@ -164,8 +164,8 @@ def _largest(oracle: FrequencyOracle) -> float:
 
 @pytest.mark.parametrize("cell", [0, 1])
 @pytest.mark.parametrize("name", ORACLES)
-def test_variance_is_what_is_observed(name: str, cell: int) -> None:
-    """Over runs at all points the squared error of a cell has the mean that `variance` says."""
+def test_variance_agrees_with_observation(name: str, cell: int) -> None:
+    """Over runs at all points the squared error of a cell has the mean `variance`."""
     frequency = 1.0 - cell
     clients = 2 if name == "she" else 40
     squares, laws = [], []
@@ -184,7 +184,7 @@ def test_variance_is_what_is_observed(name: str, cell: int) -> None:
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_a_large_domain_is_estimated_too(name: str) -> None:
-    """With 1,024 values each cell is within Bernstein's bound, however the report is packed."""
+    """With 1,024 values each cell is within Bernstein's bound, for any packing of the report."""
     oracle = ORACLES[name](1024, 3.0)
     clients = 500 if name == "she" else CLIENTS
     values = np.repeat([5, 1000], clients // 2)
@@ -199,7 +199,7 @@ def test_a_large_domain_is_estimated_too(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_intervals_hold_their_confidence(name: str) -> None:
-    """Intervals miss no more often than the exact binomial tail of their confidence allows."""
+    """Intervals miss at most at the exact binomial rate of their confidence."""
     oracle = ORACLES[name](4, 1.0)
     clients, runs, confidence = 400, 300, 0.9
     reports = oracle.perturb(np.zeros(clients * runs, dtype=np.int64), seeded("interval", name))
@@ -218,12 +218,12 @@ def test_intervals_hold_their_confidence(name: str) -> None:
 
 
 def _third_moment(law: Law) -> float:
-    """Return the absolute third moment about the mean, over the cubed spread."""
+    """Return the absolute third central moment over the cubed standard deviation."""
     squares, probabilities = squared_error(law)
     return float(squares**1.5 @ probabilities)
 
 
-def test_estimates_refuse_what_they_cannot_mean() -> None:
+def test_estimates_refuse_invalid_arguments() -> None:
     """No clients, sums of another shape, impossible sums and a confidence of 1 are refused."""
     for oracle in (ORACLES["oue"](4, 1.0), ORACLES["she"](4, 1.0), PlainOracle(4)):
         sums = np.zeros(4, dtype=np.int64)

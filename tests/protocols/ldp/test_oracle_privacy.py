@@ -1,4 +1,4 @@
-"""Leakage of a report: every output of every oracle, from its exact published numbers."""
+"""The leakage of reports: every output of every oracle, from its published numbers."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ CLIENTS = 40_000
 
 
 def finite() -> list[FrequencyOracle]:
-    """Return every oracle whose reports can all be listed."""
+    """Return every oracle with enumerable reports."""
     small = [
         ORACLES[name](domain, epsilon)
         for name, domain, epsilon in itertools.product(ENUMERABLE, DOMAINS, EPSILONS)
@@ -33,18 +33,18 @@ def finite() -> list[FrequencyOracle]:
 
 
 def sampled() -> list[FrequencyOracle]:
-    """Return the oracles whose draws are compared with their law."""
+    """Return the oracles whose draws are compared with their laws."""
     return [*(ORACLES[name](domain, 1.0) for name in ENUMERABLE for domain in (2, 3, 6)), LISTED]
 
 
 def words(oracle: FrequencyOracle) -> str:
-    """Name an oracle in a test's name."""
+    """Return the name of an oracle for test ids."""
     return f"{oracle.name}-{oracle.domain}-{oracle.epsilon:g}"
 
 
 @pytest.mark.parametrize("oracle", finite(), ids=words)
 def test_no_report_is_likelier_than_its_epsilon_allows(oracle: FrequencyOracle) -> None:
-    """Over all reports and pairs of values the greatest log ratio is exactly the exact epsilon."""
+    """Over all reports and pairs of values the greatest log-ratio equals the exact epsilon."""
     values = range(min(oracle.domain, 6))
     laws = [law_of(oracle, value) for value in values]
     assert all(sum(law.values()) == 1 for law in laws)
@@ -62,7 +62,7 @@ TESTS = sum(min(oracle.domain, 6) for oracle in sampled()) + 32
 
 @pytest.mark.parametrize("oracle", sampled(), ids=words)
 def test_reports_are_drawn_from_the_published_law(oracle: FrequencyOracle) -> None:
-    """For each value the reports pass a G-test, and none occurs that has no probability."""
+    """For each value the reports pass a G-test, and no impossible report occurs."""
     for value in range(min(oracle.domain, 6)):
         law = law_of(oracle, value)
         reports = oracle.perturb(np.full(CLIENTS, value), seeded("law", words(oracle), value))
@@ -73,8 +73,8 @@ def test_reports_are_drawn_from_the_published_law(oracle: FrequencyOracle) -> No
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_a_hashed_report_spends_what_its_bucket_does(epsilon: float) -> None:
-    """Given the seed, which is drawn blindly, any two buckets' laws keep the exact epsilon."""
+def test_a_hashed_report_spends_as_its_bucket(epsilon: float) -> None:
+    """Given the independent seed, any two buckets' laws respect the exact epsilon."""
     oracle = LocalHashing(6, epsilon)
     own, other = (Fraction(int(oracle.public[name])) for name in ("own", "other"))
     assert log_ceil(own / other) == oracle.exact_epsilon <= epsilon
@@ -84,7 +84,7 @@ def test_a_hashed_report_spends_what_its_bucket_does(epsilon: float) -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 5])
 def test_hashed_reports_are_drawn_from_the_published_law(value: int) -> None:
-    """The hash of the value and the reported bucket have the exact joint law; seeds are uniform."""
+    """The value's hash and the reported bucket have the exact joint law; seeds are uniform."""
     oracle = LocalHashing(6, 1.0)
     public = {name: int(number) for name, number in oracle.public.items() if name != "oracle"}
     reports = oracle.perturb(np.full(CLIENTS, value), seeded("hashed", value))
@@ -107,13 +107,13 @@ def test_hashed_reports_are_drawn_from_the_published_law(value: int) -> None:
 
 
 def coordinate_laws(oracle: SummedHistogram) -> list[tuple[Fraction, ...]]:
-    """Return the exact laws of another value's coordinate and of the own one's."""
+    """Return the exact laws of another value's coordinate and of the own one."""
     return [oracle.laws.probabilities(which) for which in (0, 1)]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_summed_noise_spends_no_more_than_it_says(epsilon: float) -> None:
-    """The two coordinates in which two values differ show together at most the exact epsilon."""
+def test_summed_noise_spends_at_most_its_epsilon(epsilon: float) -> None:
+    """The two coordinates in which two values differ together cost at most the exact epsilon."""
     oracle = SummedHistogram(6, epsilon)
     other, own = coordinate_laws(oracle)
     assert sum(other) == sum(own) == 1
@@ -125,7 +125,7 @@ def test_summed_noise_spends_no_more_than_it_says(epsilon: float) -> None:
 
 
 def test_summed_noise_is_drawn_from_its_law() -> None:
-    """Both kinds of coordinates pass a G-test over their whole grid, and do not depend."""
+    """Both kinds of coordinates pass a G-test over their grid, and are independent."""
     oracle = SummedHistogram(2, 1.0)
     reports = oracle.perturb(np.full(4 * CLIENTS, 1), seeded("summed"))
     steps = reports.view("<i2").astype(int) + oracle.bound

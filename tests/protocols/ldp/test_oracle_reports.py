@@ -1,4 +1,4 @@
-"""Reports on the wire: their bytes, what is accepted, and sums that can be added."""
+"""Reports as bytes: their size, the accepted ones, and sums that can be added."""
 
 import copy
 import pickle
@@ -48,14 +48,14 @@ def _name(oracle: LocalRandomiser) -> str:
 
 
 def some(oracle: FrequencyOracle, clients: int = 300) -> Reports:
-    """Return honest reports of clients that hold all kinds of values."""
+    """Return honest reports of clients with all values."""
     rng = seeded("reports", oracle.name, oracle.domain)
     return oracle.perturb(rng.integers(oracle.domain, size=clients), rng)
 
 
 @pytest.mark.parametrize(("name", "domain"), SHAPES)
 def test_honest_reports_are_accepted(name: str, domain: int) -> None:
-    """All reports have the size that was told, whatever the value, and are accepted."""
+    """All reports have the stated size, for any value, and are accepted."""
     oracle = ORACLES[name](domain, 1.0)
     reports = some(oracle)
     assert reports.dtype == np.uint8
@@ -68,7 +68,7 @@ def test_honest_reports_are_accepted(name: str, domain: int) -> None:
 @pytest.mark.parametrize("name", ORACLES)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
 def test_extreme_budgets_work(name: str, epsilon: float) -> None:
-    """From 0.01 to 20 reports are accepted, spend no more than allowed, and can be estimated."""
+    """From 0.01 to 20, reports are accepted, spend at most the budget, and give estimates."""
     oracle = ORACLES[name](10, epsilon)
     reports = some(oracle, 50)
     assert oracle.accept(reports).all()
@@ -77,8 +77,8 @@ def test_extreme_budgets_work(name: str, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_same_numbers_same_reports(name: str) -> None:
-    """Equal oracles are equal and hash alike, survive pickling, and draw the same reports."""
+def test_equal_oracles_give_equal_reports(name: str) -> None:
+    """Equal oracles compare and hash equal, survive pickling, and draw equal reports."""
     oracle, twin = ORACLES[name](17, 1.5), ORACLES[name](17, 1.5)
     assert oracle == twin == pickle.loads(pickle.dumps(oracle)) == copy.deepcopy(oracle)
     assert hash(oracle) == hash(twin)
@@ -90,7 +90,7 @@ def test_same_numbers_same_reports(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_sums_of_collectors_add_up(name: str) -> None:
-    """The sums of two shares of the reports add up to the sums of all, to the bit."""
+    """The sums of two parts of the reports add up exactly to the sums of all."""
     for oracle in (ORACLES[name](40, 1.0), ORACLES[name](40, 3.0)):
         reports = some(oracle, 3_001)
         whole = oracle.aggregate(reports)
@@ -102,8 +102,8 @@ def test_sums_of_collectors_add_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_deployments_generator_works_too(name: str) -> None:
-    """With ChaCha20 the reports are accepted and estimate what was held."""
+def test_the_deployed_generator_works_too(name: str) -> None:
+    """With ChaCha20 the reports are accepted and estimate the true values."""
     oracle = ORACLES[name](5, 4.0)
     reports = oracle.perturb(np.full(20_000, 3), cryptographic())
     assert oracle.accept(reports).all()
@@ -115,7 +115,7 @@ def test_deployments_generator_works_too(name: str) -> None:
 @pytest.mark.parametrize(
     "oracle", [*(kind(4, 1.0) for kind in ORACLES.values()), PlainOracle(4)], ids=_name
 )
-def test_bad_values_are_refused_without_being_told(oracle: FrequencyOracle | PlainOracle) -> None:
+def test_bad_values_are_refused_without_being_shown(oracle: FrequencyOracle | PlainOracle) -> None:
     """A value outside the domain, a fraction and a table are refused, and no error shows them."""
     rng = seeded("bad")
     for bad in (np.array([0, 4]), np.array([-1, 0]), np.array([0.5]), np.array([[1, 2]])):
@@ -127,7 +127,7 @@ def test_bad_values_are_refused_without_being_told(oracle: FrequencyOracle | Pla
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_parameters_out_of_range_are_refused(name: str) -> None:
-    """A domain of one, a budget of 0, a huge one, and NaN."""
+    """A domain of one, a budget of 0, a huge budget and NaN are refused."""
     for domain, epsilon in ((1, 1.0), (1 << 21, 1.0), (4, 0.0), (4, 21.0), (4, float("nan"))):
         with pytest.raises(InputError):
             ORACLES[name](domain, epsilon)
@@ -138,8 +138,8 @@ def test_parameters_out_of_range_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORACLES)
 @pytest.mark.parametrize("domain", [2, 3, 1000])
-def test_an_epsilon_too_small_to_show_is_refused_at_once(name: str, domain: int) -> None:
-    """Whatever the oracle, it names epsilon, and what is accepted can be estimated from."""
+def test_an_epsilon_too_small_to_express_is_refused_at_once(name: str, domain: int) -> None:
+    """Any oracle names epsilon in the error, and accepted budgets allow estimates."""
     for epsilon in (5e-324, 1e-300, 1e-20):
         with pytest.raises(InputError) as caught:
             ORACLES[name](domain, epsilon)
@@ -150,7 +150,7 @@ def test_an_epsilon_too_small_to_show_is_refused_at_once(name: str, domain: int)
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_reports_of_a_wrong_shape_are_not_accepted(name: str) -> None:
-    """None of a wrong width is accepted; what is no table of bytes is the caller's mistake."""
+    """Reports of a wrong width are not accepted; anything but a table of bytes is an error."""
     oracle = ORACLES[name](20, 1.0)
     reports = some(oracle, 10)
     assert not oracle.accept(np.hstack((reports, reports[:, :1]))).any()
@@ -185,7 +185,7 @@ def test_no_other_bytes_are_accepted() -> None:
 
 
 def test_a_hashed_report_has_a_known_bucket() -> None:
-    """Any seed is accepted, and no bucket from g on."""
+    """Any seed is accepted, and every bucket from g on is refused."""
     oracle = LocalHashing(50, 1.0)
     reports = some(oracle)
     for bucket in range(256):
@@ -193,7 +193,7 @@ def test_a_hashed_report_has_a_known_bucket() -> None:
     assert oracle.accept(altered(reports, 0, 255)).all()
 
 
-def test_a_list_has_so_many_different_members() -> None:
+def test_a_list_has_the_right_number_of_distinct_members() -> None:
     """Repeated, unordered and unknown members are not accepted."""
     members = some(LISTED).view("<u2")
     assert LISTED.accept(members.view(np.uint8)).all()
@@ -205,7 +205,7 @@ def test_a_list_has_so_many_different_members() -> None:
 
 
 def test_a_summed_report_stays_on_its_grid() -> None:
-    """The greatest steps are accepted, and one more is not, to either side."""
+    """The greatest steps are accepted on both sides, and one more is not."""
     oracle = SummedHistogram(3, 1.0)
     for steps in (oracle.bound, -oracle.bound):
         good = np.array([[0, steps, 0]], dtype="<i2")
@@ -217,7 +217,7 @@ def test_a_summed_report_stays_on_its_grid() -> None:
 @pytest.mark.parametrize("name", ["oue", "sue", "the"])
 @pytest.mark.parametrize("lie", [0, 255])
 def test_a_report_with_all_bits_or_none_is_refused(name: str, lie: int) -> None:
-    """Numbers of set bits that no honest client ever has are refused, and the next ones taken."""
+    """Impossible numbers of set bits are refused, and the closest possible ones accepted."""
     oracle = ORACLES[name](1000, 1.0)
     assert isinstance(oracle, UnaryOracle)
     assert not oracle.accept(np.full((3, oracle.report_bytes), lie, dtype=np.uint8)).any()
@@ -227,8 +227,8 @@ def test_a_report_with_all_bits_or_none_is_refused(name: str, lie: int) -> None:
     assert accepted.tolist() == [False, True, True, False]
 
 
-def test_liars_that_agree_move_all_shares_by_little() -> None:
-    """With 1 % liars, each with as many bits as are taken, the shares add up to 5 more at most."""
+def test_colluding_liars_change_frequencies_slightly() -> None:
+    """With 1 % liars sending as many bits as accepted, frequencies add up to at most 5 more."""
     oracle, rng = ORACLES["oue"](1000, 1.0), seeded("liars")
     assert isinstance(oracle, UnaryOracle)
     honest = oracle.perturb(rng.integers(1000, size=20_000), rng)
@@ -241,16 +241,16 @@ def test_liars_that_agree_move_all_shares_by_little() -> None:
     assert after - before < 0.01 * 138 * 4.4
 
 
-def test_a_summed_report_whose_numbers_are_all_extreme_is_refused() -> None:
-    """Each number may be the greatest there is, and not all of them together."""
+def test_a_summed_report_of_only_extreme_numbers_is_refused() -> None:
+    """Each number may be extreme, but not all of them together."""
     oracle = SummedHistogram(100, 1.0)
     extreme = np.full((1, 100), oracle.bound, dtype="<i2")
     assert not oracle.accept(extreme.view(np.uint8)).any()
     assert oracle.accept(np.where(np.arange(100) < 4, extreme, 0).view(np.uint8)).all()
 
 
-def test_one_lie_weighs_what_is_stated() -> None:
-    """A report that supports a value instead of none moves its count by `influence` clients."""
+def test_one_lie_has_the_stated_influence() -> None:
+    """A report that supports a value instead of none changes its count by `influence` clients."""
     for name in ("de", "oue", "olh", "ss", "hr"):
         oracle = ORACLES[name](100, 1.0)
         with_lie, without = np.zeros(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
@@ -266,7 +266,7 @@ def test_one_lie_weighs_what_is_stated() -> None:
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_intervals_of_few_reports_are_called_rough(name: str) -> None:
-    """Where few reports say the rarest thing, all intervals are rough; with many, none is."""
+    """If the rarest answer is expected in few reports, all intervals are rough, otherwise none."""
     oracle = ORACLES[name](1000, 1.0)
     sums = np.zeros(1000, dtype=np.int64)
     assert oracle.rough(sums, 10).all()
@@ -276,7 +276,7 @@ def test_intervals_of_few_reports_are_called_rough(name: str) -> None:
 @given(rows=st.integers(0, 5000), columns=st.integers(1, 150), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_column_sums_are_those_of_unpacked_bits(rows: int, columns: int, seed: int) -> None:
-    """Few rows and many, narrow and wide, have the sums that their bits have one by one."""
+    """Tables with few or many rows and columns have the same sums as their bits one by one."""
     bits = np.random.default_rng(seed).random((rows, columns)) < 0.7
     packed = np.packbits(bits, axis=1)
     assert (column_sums(packed, columns) == bits.sum(axis=0)).all()
@@ -285,7 +285,7 @@ def test_column_sums_are_those_of_unpacked_bits(rows: int, columns: int, seed: i
 
 @given(st.lists(st.integers(0, 2**40 - 1), min_size=1), st.integers(5, 7))
 def test_numbers_survive_as_bytes(numbers: list[int], width: int) -> None:
-    """What is encoded is little-endian and decodes to itself."""
+    """Encoding is little-endian and decodes to the original."""
     digits = encoded(np.array(numbers), width)
     assert digits.tobytes() == b"".join(number.to_bytes(width, "little") for number in numbers)
     assert decoded(digits).tolist() == numbers
@@ -296,7 +296,7 @@ def test_numbers_survive_as_bytes(numbers: list[int], width: int) -> None:
     numbers=st.lists(st.integers(0, 69_999), max_size=300), count=st.sampled_from([70_000, 1 << 20])
 )
 def test_numbers_are_counted(numbers: list[int], count: int) -> None:
-    """Each number is counted as often as it occurs."""
+    """The count of each number is its number of occurrences."""
     found = counted(encoded(np.array(numbers, dtype=np.int64), 3), count)
     assert (found == np.bincount(np.array(numbers, dtype=np.int64), minlength=count)).all()
 
@@ -304,8 +304,8 @@ def test_numbers_are_counted(numbers: list[int], count: int) -> None:
 @pytest.mark.parametrize(
     "oracle", [ORACLES["de"](1 << 20, 1.0), SubsetSelection(1 << 20, 20.0), PlainOracle(1 << 20)]
 )
-def test_counting_holds_the_sums_and_little_else(oracle: LocalRandomiser) -> None:
-    """However large the domain is, no second array of its size is made to count reports."""
+def test_counting_uses_little_memory_beside_the_sums(oracle: LocalRandomiser) -> None:
+    """For any domain, no second array of its size is created to count reports."""
     reports = np.zeros((1000, oracle.report_bytes), dtype=np.uint8)
     tracemalloc.start()
     try:
@@ -325,8 +325,8 @@ def test_the_fast_transform_is_the_matrix_product() -> None:
         assert (walsh_hadamard(numbers) == matrix @ numbers).all()
 
 
-def test_a_hadamard_report_supports_what_its_row_says() -> None:
-    """The sums count, for each value, the reports whose sign is that of row and column."""
+def test_a_hadamard_report_supports_the_values_of_its_row() -> None:
+    """For each value, the sums count the reports with the sign of its row and column."""
     oracle = HadamardResponse(20, 1.0)
     reports = some(oracle)
     rows, plus = reports[:, 0] >> 1, reports[:, 0] & 1

@@ -1,4 +1,4 @@
-"""An outbox makes a client's report durable before it is sent, and spends no budget twice."""
+"""An outbox makes a client's report durable before sending, and spends no budget twice."""
 
 import os
 import stat
@@ -25,7 +25,7 @@ def named(clients: Sequence[str]) -> MarkedRows:
 
 
 def by_client(made: Iterable[ClientBatch]) -> dict[int, tuple[int, bytes, bytes]]:
-    """Return question, id and report of each client."""
+    """Return the question, id and report of each client."""
     return {
         who: (batch.question, name.tobytes(), report.tobytes())
         for batch in made
@@ -33,8 +33,8 @@ def by_client(made: Iterable[ClientBatch]) -> dict[int, tuple[int, bytes, bytes]
     }
 
 
-def test_what_is_sent_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
-    """Question, id and report of each client are those that were made, after a restart too."""
+def test_a_repeated_report_is_identical(tmp_path: Path) -> None:
+    """Question, id and report of each client never change, even after a restart."""
     made = batches(TASK, len(NAMES))
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), made)
@@ -48,7 +48,7 @@ def test_what_is_sent_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
     assert by_client(singles) == by_client(again)
 
 
-def test_what_was_answered_is_not_sent_again(tmp_path: Path) -> None:
+def test_an_answered_report_is_not_sent_again(tmp_path: Path) -> None:
     """A report with a verdict, good or bad, is not sent again; a report without one is."""
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
@@ -67,7 +67,7 @@ def test_what_was_answered_is_not_sent_again(tmp_path: Path) -> None:
 
 
 def test_a_client_reports_to_a_task_once(tmp_path: Path) -> None:
-    """A second report of any client is refused, with all that came beside it."""
+    """A second report of any client is refused together with its whole batch."""
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES[:200]), batches(TASK, 200))
         assert outbox.reported(TASK, NAMES).tolist() == [True] * 200 + [False] * 100
@@ -79,7 +79,7 @@ def test_a_client_reports_to_a_task_once(tmp_path: Path) -> None:
 
 
 def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
-    """A client that has spent its budget on any tasks affords nothing more, after a restart too."""
+    """A client that has spent its budget on any tasks can afford no more, even after a restart."""
     tasks = [make_task(minimum=n + 1) for n in range(3)]
     spends = tasks[0].survey.exact_epsilon
     for round_, task in enumerate(tasks):
@@ -93,7 +93,7 @@ def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
         assert not outbox.can_afford(NAMES[:1], spends * 1.0000001, 4 * spends).any()
 
 
-def test_the_budget_covers_what_one_report_spends(tmp_path: Path) -> None:
+def test_the_budget_covers_the_loss_of_one_report(tmp_path: Path) -> None:
     """An outbox charges the exact loss of the most expensive question of its task."""
     task = make_task(epsilon=0.7)
     with Outbox(tmp_path / "outbox") as outbox:
@@ -109,8 +109,8 @@ def test_one_process_at_a_time_uses_an_outbox(tmp_path: Path) -> None:
     Outbox(tmp_path / "outbox").__exit__()
 
 
-def test_nobody_else_may_read_an_outbox(tmp_path: Path) -> None:
-    """The file and its log are their owner's alone, however generous the process is otherwise."""
+def test_only_the_owner_can_read_an_outbox(tmp_path: Path) -> None:
+    """The file and its log are private to their owner, for any umask."""
     generous = os.umask(0)
     try:
         with Outbox(tmp_path / "outbox") as outbox:
@@ -121,22 +121,22 @@ def test_nobody_else_may_read_an_outbox(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("outbox", "outbox-wal", "outbox-shm", "outbox.lock"), 0o600)
 
 
-def test_an_outbox_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """A folder that is not there is named, and what is the matter with it."""
+def test_an_outbox_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    """The error names a missing folder and the cause."""
     with pytest.raises(InputError, match=r"outbox is .*nowhere/outbox.*; allowed: .*No such file"):
         Outbox(tmp_path / "nowhere" / "outbox")
 
 
-def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
-    """A file that is no outbox is refused."""
+def test_another_programs_file_is_left_unchanged(tmp_path: Path) -> None:
+    """A file that is not an outbox is refused."""
     open_report_store(str(tmp_path / "reports"), TASK).close()
     (tmp_path / "reports").rename(tmp_path / "store")
     with pytest.raises(InputError, match="allowed: a survey client's outbox"):
         Outbox(tmp_path / "store")
 
 
-def test_pages_give_every_report_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading in pages, while earlier ones are settled, gives each waiting report once."""
+def test_pages_return_every_report_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading pages while settling earlier ones returns each waiting report once."""
     monkeypatch.setattr("veilring.protocols.ldp.outbox.batch_reports", lambda _width: 7)
     seen: list[int] = []
     with Outbox(tmp_path / "outbox") as outbox:
@@ -150,7 +150,7 @@ def test_pages_give_every_report_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("at_once", [0, -1])
-def test_no_report_is_left_out_by_a_batch_of_none(tmp_path: Path, at_once: int) -> None:
+def test_an_empty_batch_size_is_refused(tmp_path: Path, at_once: int) -> None:
     """A batch size below one report is refused."""
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
@@ -165,8 +165,8 @@ def _answers(task: Task) -> Iterable[ClientBatch]:
     return people(len(NAMES), rng).answer(task, rng)
 
 
-def test_rows_are_known_again_by_their_cells(tmp_path: Path) -> None:
-    """Known rows that differ are refused by number and by key; what is new, or amended, is not."""
+def test_known_rows_are_compared_by_their_cells(tmp_path: Path) -> None:
+    """Changed rows are refused by number and by key; new and amended rows are accepted."""
     cells = {"age": np.array(["1", "2"]), "sex": np.array(["f", "m"])}
     swapped = {header: column[::-1] for header, column in cells.items()}
     with Outbox(tmp_path / "keyed") as outbox:
@@ -194,7 +194,7 @@ def test_rows_are_known_again_by_their_cells(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["name", ROW_NUMBER])
 def test_a_row_may_be_corrected_until_it_has_reported(tmp_path: Path, by: str) -> None:
-    """If making the reports is interrupted, neither a report nor a row is remembered."""
+    """If making the reports is interrupted, neither a report nor a row is stored."""
 
     def interrupted() -> Iterable[ClientBatch]:
         yield from batches(TASK, 2)
@@ -214,7 +214,7 @@ def test_a_row_may_be_corrected_until_it_has_reported(tmp_path: Path, by: str) -
             outbox.recognise(by, ["1", "2"], cells)
 
 
-def test_an_outbox_shows_no_cell(tmp_path: Path) -> None:
+def test_an_outbox_reveals_no_cell(tmp_path: Path) -> None:
     """The memory of an outbox depends on a key that no other outbox has, and reveals no cell."""
     cells = {"age": np.array(["33"])}
     with Outbox(tmp_path / "one") as one, Outbox(tmp_path / "other") as other:
@@ -223,7 +223,7 @@ def test_an_outbox_shows_no_cell(tmp_path: Path) -> None:
     assert b"33" not in marks[0][0]
 
 
-def test_what_there_was_no_room_for_waits_again(tmp_path: Path) -> None:
+def test_a_report_over_the_quota_waits_again(tmp_path: Path) -> None:
     """A report over a collector's quota is sent again by the next command; a bad one is not."""
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))

@@ -1,4 +1,4 @@
-"""Reports in Parquet files: all are counted, once, however they are cut; nothing else is."""
+"""Reports in Parquet files: each is counted once for any division of files, and no others."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ def reports(clients: int = CLIENTS) -> list[tuple[int, Reports]]:
 
 
 def direct(clients: int = CLIENTS) -> Tally:
-    """Return the tally of the same reports, never written."""
+    """Return the tally of the same reports without files."""
     made = reports(clients)
     by_question = [
         np.concatenate([some for asked, some in made if asked == question])
@@ -40,21 +40,21 @@ def direct(clients: int = CLIENTS) -> Tally:
 
 
 def same(one: Tally, other: Tally) -> bool:
-    """Say whether two tallies are equal to the last count."""
+    """Return whether two tallies are equal."""
     return one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
-    """Write the reports to a handful of files."""
+    """Write the reports to several files."""
     folder = tmp_path_factory.mktemp("parquet") / "reports"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "PIECE_BYTES_MAX", 10_000)
         return write_parquet(TASK, reports(), folder)
 
 
-def test_files_hold_what_was_written(files: tuple[Path, ...]) -> None:
-    """Every report, in files of the size asked for, with nothing beside task and question."""
+def test_files_contain_all_written_reports(files: tuple[Path, ...]) -> None:
+    """Files have the requested size and contain only task, question and report."""
     assert len(files) == 4
     frame = pl.concat([pl.read_parquet(file) for file in files])
     assert frame.columns == list(parquet.REPORT_COLUMNS)
@@ -63,7 +63,7 @@ def test_files_hold_what_was_written(files: tuple[Path, ...]) -> None:
     assert sorted(zip(frame["question"], frame["report"], strict=True)) == told
 
 
-def test_a_tally_of_files_is_that_of_their_reports(files: tuple[Path, ...]) -> None:
+def test_a_tally_of_files_equals_that_of_their_reports(files: tuple[Path, ...]) -> None:
     """A tally of files and its classifier equal those of the reports, bit for bit."""
     found = tally_parquet(TASK, files)
     assert same(found, direct())
@@ -72,7 +72,7 @@ def test_a_tally_of_files_is_that_of_their_reports(files: tuple[Path, ...]) -> N
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(10, CLIENTS + 1), st.permutations(range(CLIENTS)))
-def test_no_way_of_cutting_and_no_order_changes_a_tally(
+def test_a_tally_does_not_depend_on_pieces_or_order(
     files: tuple[Path, ...], at_once: int, order: list[int]
 ) -> None:
     """Pieces cover each file once, and their tallies add up in any order."""
@@ -89,7 +89,7 @@ def test_no_way_of_cutting_and_no_order_changes_a_tally(
 def test_a_piece_is_bounded_in_bytes(
     files: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However large a file is: as many rows as the widest reports allow, or one row."""
+    """For any file, a piece has as many rows as the widest reports allow, or one row."""
     widest = max(question.report_bytes for question in TASK.survey.questions)
     for limit in (1, 1000, 5000):
         monkeypatch.setattr(parquet, "PIECE_BYTES_MAX", limit)
@@ -99,8 +99,8 @@ def test_a_piece_is_bounded_in_bytes(
             assert piece.reports == 1 or piece.reports * widest < limit
 
 
-def test_no_reports_are_a_file_too(tmp_path: Path) -> None:
-    """An empty collection is written and read as one."""
+def test_an_empty_collection_is_a_file_too(tmp_path: Path) -> None:
+    """An empty collection is written and read."""
     files = write_parquet(TASK, [], tmp_path / "reports")
     assert len(files) == 1
     assert same(tally_parquet(TASK, files), Tally.empty(TASK.survey))
@@ -127,10 +127,10 @@ def _with(**columns: Any) -> Change:
     ],
     ids=range(11),
 )
-def test_one_report_that_no_client_makes_is_refused(
+def test_one_impossible_report_is_refused(
     files: tuple[Path, ...], change: Change, tmp_path: Path
 ) -> None:
-    """To another task, to no question, of another width, or outside the domain."""
+    """Another task, an unknown question, a wrong width and an unknown value are refused."""
     frame, path = pl.read_parquet(files[0]), tmp_path / "changed.parquet"
     changed = change(frame[50:51])
     pl.concat([frame[:50], changed, frame[51:]], how="vertical_relaxed").write_parquet(path)
@@ -139,7 +139,7 @@ def test_one_report_that_no_client_makes_is_refused(
 
 
 def test_reports_to_another_task_are_refused(files: tuple[Path, ...]) -> None:
-    """Even where only its epsilon differs."""
+    """They are refused even if only the epsilon differs."""
     with pytest.raises(InputError, match="for a task other than"):
         tally_parquet(make_task(epsilon=2.0), files)
 
@@ -155,14 +155,14 @@ def test_reports_to_another_task_are_refused(files: tuple[Path, ...]) -> None:
     ids=range(4),
 )
 def test_a_file_with_other_columns_is_refused(frame: pl.DataFrame, tmp_path: Path) -> None:
-    """The error names the file and the columns that are due."""
+    """The error names the file and the expected columns."""
     frame.write_parquet(tmp_path / "other.parquet")
     with pytest.raises(InputError, match=r"other\.parquet.*task and report"):
         cut_pieces(TASK, [tmp_path / "other.parquet"])
 
 
-def test_what_is_no_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path, ...]) -> None:
-    """A path where nothing is, text, no path at all, and a file that is named twice."""
+def test_an_invalid_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path, ...]) -> None:
+    """A missing path, a text, no paths, and a file named twice are refused."""
     (tmp_path / "text.parquet").write_text("task,question,report")
     for path in (tmp_path / "none.parquet", tmp_path / "text.parquet"):
         with pytest.raises(InputError, match=path.name):
@@ -173,8 +173,8 @@ def test_what_is_no_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path
         cut_pieces(TASK, [files[0], files[0].parent / ".." / files[0].parent.name / files[0].name])
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A report that does not fit leaves nothing behind, and what is there is not overwritten."""
+def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    """A report that does not fit leaves no file, and an existing folder is not overwritten."""
     wrong = np.full((1, 1), 3, dtype=np.uint8)
     with pytest.raises(InputError, match="no question"):
         write_parquet(TASK, [*reports(), (0, wrong)], tmp_path / "reports")

@@ -8,7 +8,7 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
 
 
-def test_the_table_has_every_oracle_with_its_own_numbers() -> None:
+def test_the_table_has_every_oracle() -> None:
     """The table lists each oracle once with its own numbers, in order of variance."""
     table = oracle_options(32, 1.0)
     assert {option.name for option in table} == set(ORACLES)
@@ -22,8 +22,8 @@ def test_the_table_has_every_oracle_with_its_own_numbers() -> None:
         assert option.exact_epsilon == oracle.exact_epsilon <= 1.0
 
 
-def test_the_shortest_of_nearly_the_best_is_recommended() -> None:
-    """Small domains are said directly, middle ones by subsets, large ones by hashing."""
+def test_the_shortest_of_nearly_the_best_oracles_is_recommended() -> None:
+    """It is direct for small domains, subsets for middle ones and hashing for large ones."""
     assert [recommend_oracle(domain, 1.0).name for domain in (2, 4, 32, 1024)] == [
         "de",
         "de",
@@ -39,7 +39,7 @@ def test_the_shortest_of_nearly_the_best_is_recommended() -> None:
 
 
 def test_reports_can_be_kept_short() -> None:
-    """With a limit the best that keeps it is recommended; an impossible one is refused."""
+    """With a limit the best oracle within it is recommended; an impossible limit is refused."""
     assert recommend_oracle(1024, 1.0, max_bytes=8).name == "hr"
     assert math.isclose(recommend_oracle(1024, 1.0, max_bytes=8).variance, 4.683, rel_tol=1e-3)
     with pytest.raises(InputError, match="at least 2 for a domain of 1024"):

@@ -1,4 +1,4 @@
-"""The URL of a PostgreSQL database may hold a password, and nothing that is shown does."""
+"""The URL of a PostgreSQL database may contain a password, which is never shown."""
 
 import traceback
 
@@ -26,7 +26,7 @@ pytest.importorskip("psycopg", reason="psycopg is part of the extra `postgres`")
     ],
 )
 def test_a_password_is_never_shown(url: str, kind: type[VeilringError]) -> None:
-    """Whether a URL cannot be read or its server not be reached, no error has a part of it."""
+    """Neither an unreadable URL nor an unreachable server shows a part of it in the error."""
     with pytest.raises(kind) as caught:
         open_report_store(url, make_task())
     shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)

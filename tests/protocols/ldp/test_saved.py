@@ -1,4 +1,4 @@
-"""Classifiers as files: bit for bit, with their public steps, and nothing else is read."""
+"""Classifiers as files: exact, with their public steps, and nothing else is accepted."""
 
 import json
 import math
@@ -54,8 +54,8 @@ def cases() -> list[Case]:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path) -> None:
-    """Steps, counts, moments and evidence, infinities too, and a file is never overwritten."""
+def test_a_saved_classifier_is_read_back_exactly(number: int, tmp_path: Path) -> None:
+    """Steps, counts, moments, evidence and infinities are exact; files are never overwritten."""
     (classifier, rows), path = cases()[number], tmp_path / "model.json"
     save_classifier(classifier, path)
     again = load_classifier(path)
@@ -74,10 +74,10 @@ def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path
     [LDPNaiveBayes(ranges=(-12.0, 12.0)), LDPGaussianNaiveBayes(math.inf)],
     ids=repr,
 )
-def test_what_an_estimator_learned_needs_no_estimator(
+def test_a_saved_estimator_is_not_needed_to_classify(
     estimator: LDPNaiveBayes | LDPGaussianNaiveBayes, tmp_path: Path
 ) -> None:
-    """The file alone classifies the very rows that the estimator takes."""
+    """The file alone classifies the original rows of the estimator."""
     rng = seeded("saved estimator")
     rows, labels = rng.normal(0.0, 3.0, (200, 3)), rng.integers(0, 2, 200)
     estimator.fit(rows, labels)
@@ -125,7 +125,7 @@ RANGES = {"step": "ranges", "lows": [0.0] * 5, "highs": [1.0] * 5}
     ],
     ids=str,
 )
-def test_a_file_that_is_none_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     """A wrong version, kind, shape, number or step is refused, and the file is named."""
     path = tmp_path / "model.json"
     save_classifier(cases()[0][0], path)
@@ -148,8 +148,8 @@ def test_a_file_that_is_none_is_refused(change: dict[str, Any], tmp_path: Path) 
         ("clients", math.inf),
     ],
 )
-def test_evidence_that_is_none_is_refused(field: str, value: object, tmp_path: Path) -> None:
-    """Estimates are finite, their errors at least 0 and as many, and clients can be counted."""
+def test_invalid_evidence_is_refused(field: str, value: object, tmp_path: Path) -> None:
+    """Estimates are finite, errors are at least 0 and equal in number, and clients are counted."""
     path = tmp_path / "model.json"
     save_classifier(cases()[0][0], path)
     content = json.loads(path.read_text())
@@ -170,7 +170,7 @@ def test_evidence_that_is_none_is_refused(field: str, value: object, tmp_path: P
     ],
     ids=str,
 )
-def test_moments_that_are_none_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_moments_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     """Means are in [-1, 1], and variances above 0 and at most 1."""
     path = tmp_path / "model.json"
     save_classifier(cases()[2][0], path)
@@ -180,7 +180,7 @@ def test_moments_that_are_none_are_refused(change: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000])
-def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_foreign_file_is_refused(text: str, tmp_path: Path) -> None:
     """A file is refused if it is missing or is not valid JSON of its kind."""
     path = tmp_path / "model.json"
     with pytest.raises(InputError, match=r"model\.json"):
@@ -191,7 +191,7 @@ def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_a_model_without_its_steps_refuses_numbers(tmp_path: Path) -> None:
-    """Where somebody has removed the bins from a file, numbers are refused, and it says why."""
+    """If the bins were removed from a file, numbers are refused with the reason."""
     path = tmp_path / "model.json"
     save_classifier(
         LDPNaiveBayes(ranges=(0.0, 1.0)).fit(np.zeros((20, 2)), np.arange(20) % 2).model_, path

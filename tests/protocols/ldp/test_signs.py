@@ -1,4 +1,4 @@
-"""Duchi's mechanism, corrected: by enumeration of all reports, and beside what was published."""
+"""Duchi's corrected mechanism: by enumeration of all reports, compared with the publication."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ def test_no_report_is_likelier_than_its_epsilon_allows(features: int, epsilon: f
 
 @pytest.mark.parametrize("features", range(1, 7))
 def test_a_report_is_unbiased(features: int) -> None:
-    """Its mean, divided by the slope, is the vector of signs, exactly."""
+    """Its mean, divided by the slope, is exactly the vector of signs."""
     mechanism = SignVector(1.0, features)
     v = tuple((-1) ** place for place in range(features))
     law = law_of(mechanism, v)
@@ -49,7 +49,7 @@ def test_a_report_is_unbiased(features: int) -> None:
 
 
 def test_as_published_an_even_number_of_features_is_not_private() -> None:
-    """Closed half-spaces share the reports of which half agree: the loss is ln(e + 1) = 1.313."""
+    """Closed half-spaces share the reports that agree in half: the loss is ln(e + 1) = 1.313."""
 
     def published(v: Signs) -> dict[Signs, float]:
         dots = {
@@ -84,8 +84,8 @@ def test_reports_are_drawn_from_the_published_law(features: int) -> None:
 
 
 @pytest.mark.parametrize("features", [1, 5, 12])
-def test_means_are_hit_within_their_variance(features: int) -> None:
-    """Each feature's mean is within Bernstein's bound, and the interval holds it."""
+def test_means_are_estimated_within_their_variance(features: int) -> None:
+    """Each feature's mean is within Bernstein's bound and the interval."""
     mechanism = SignVector(1.0, features)
     rng = seeded("means", features)
     rows = rng.uniform(-1, 1, (CLIENTS, features))
@@ -97,8 +97,8 @@ def test_means_are_hit_within_their_variance(features: int) -> None:
     assert ((found.low < found.values) & (found.values < found.high)).all()
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    """Too many features, rows of another shape, numbers outside, and padding that is set."""
+def test_invalid_input_is_refused() -> None:
+    """Too many features, rows of another shape, numbers outside, and set padding are refused."""
     with pytest.raises(InputError, match="features is 45"):
         SignVector(1.0, 45)
     with pytest.raises(InputError, match="epsilon"):
@@ -114,8 +114,8 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("features", [1, 2, 45])
-def test_an_epsilon_that_drowns_in_the_weights_is_refused(features: int) -> None:
-    """The least epsilon is named; at it estimates are finite, and below it there is no slope."""
+def test_an_epsilon_too_small_for_the_weights_is_refused(features: int) -> None:
+    """The error names the least epsilon; there estimates are finite, and below is no slope."""
     least = 2.0 ** (features - 61)
     mechanism = SignVector(least, features)
     assert mechanism.slope > 0

@@ -1,4 +1,4 @@
-"""Preprocessing of rows before they are reported: ranges, bins and projections."""
+"""Preprocessing of rows before reports: ranges, bins and projections."""
 
 import json
 
@@ -36,7 +36,7 @@ def blobs() -> Blobs:
 
 
 def test_ranges_reach_from_minus_one_to_one() -> None:
-    """The ends and the middle go to -1, 1 and 0; what is outside to the ends; a constant to 0."""
+    """Ends and middle become -1, 1 and 0; outside values are clipped; a constant becomes 0."""
     scaling = Scaling(Ranges((0.0, 5.0), (4.0, 5.0)))
     rows = np.array([[0.0, 5.0], [2.0, 1.0], [4.0, 9.0], [-7.0, 5.0], [70.0, 5.0]])
     assert scaling(rows)[:, 0].tolist() == [-1.0, 0.0, 1.0, -1.0, 1.0]
@@ -46,8 +46,8 @@ def test_ranges_reach_from_minus_one_to_one() -> None:
 @given(
     value=st.floats(-10, 10), count=st.integers(1, 20), low=st.floats(-5, 0), high=st.floats(1, 5)
 )
-def test_a_bin_holds_its_values(value: float, count: int, low: float, high: float) -> None:
-    """Inside the range a value lies between its bin's edges; outside it is in the last bin."""
+def test_a_bin_contains_its_values(value: float, count: int, low: float, high: float) -> None:
+    """Inside the range a value is between its bin's edges; outside it is in the last bin."""
     number = int(Bins(Ranges((low,), (high,)), (count,))(np.array([[value]]))[0, 0])
     width = (high - low) / count
     inside = min(max(value, low), high)
@@ -63,8 +63,8 @@ def test_principal_components_are_scikit_learns(blobs: Blobs) -> None:
     assert ours(rows) == pytest.approx(PCA(2, svd_solver="full").fit_transform(rows), abs=1e-9)
 
 
-def test_discriminant_components_span_what_fishers_do(blobs: Blobs) -> None:
-    """With next to no ridge the first k - 1 directions span those of linear discriminants."""
+def test_discriminant_components_span_fishers(blobs: Blobs) -> None:
+    """With almost no ridge the first k - 1 directions span those of linear discriminants."""
     rows, labels = blobs
     ours = discriminant_components(rows, labels, 2, origin="blobs", ridge=1e-9)
     fisher = LinearDiscriminantAnalysis(solver="eigen").fit(rows, labels).scalings_[:, :2]
@@ -74,7 +74,7 @@ def test_discriminant_components_span_what_fishers_do(blobs: Blobs) -> None:
 
 
 def test_discriminant_components_solve_their_eigenproblem(blobs: Blobs) -> None:
-    """Each direction is a generalised eigenvector, of falling eigenvalues, of length 1."""
+    """Each direction is a generalised eigenvector of length 1, with decreasing eigenvalues."""
     rows, labels = blobs
     axes = np.array(discriminant_components(rows, labels, 5, origin="blobs", ridge=0.1).axes)
     around = (rows - rows.mean(axis=0)).T @ (rows - rows.mean(axis=0))
@@ -88,8 +88,8 @@ def test_discriminant_components_solve_their_eigenproblem(blobs: Blobs) -> None:
     assert np.linalg.norm(axes, axis=1) == pytest.approx(np.ones(5))
 
 
-def test_steps_follow_each_other_and_are_plain_data(blobs: Blobs) -> None:
-    """A projection, then bins; each says all its numbers, and a projection where they are from."""
+def test_steps_are_chained_and_are_plain_data(blobs: Blobs) -> None:
+    """A projection then bins: each lists its numbers, and a projection also their origin."""
     rows, labels = blobs
     first = discriminant_components(rows, labels, 2, origin="blobs made for this test")
     second = Bins(Ranges.of(first(rows)), (4, 3))
@@ -106,8 +106,8 @@ def test_a_projection_of_unknown_origin_is_refused() -> None:
         LinearProjection((0.0,), ((1.0,),), "")
 
 
-def test_what_is_no_step_is_refused(blobs: Blobs) -> None:
-    """Ranges upside down, bins that do not fit, too many components, and one class only."""
+def test_an_invalid_step_is_refused(blobs: Blobs) -> None:
+    """Reversed ranges, unsuitable bins, too many components, and a single class are refused."""
     rows, labels = blobs
     with pytest.raises(InputError, match="ranges"):
         Ranges((1.0,), (0.0,))

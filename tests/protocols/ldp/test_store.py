@@ -1,4 +1,4 @@
-"""What is stored counts once, for ever, and the running sums are always those of the reports."""
+"""Stored reports count once, permanently, and the running sums always match them."""
 
 import contextlib
 import sqlite3
@@ -26,7 +26,7 @@ TASK = make_task()
 
 
 def expected(*arrived: Accepted) -> Tally:
-    """Return the tally of reports, by another way than a store's."""
+    """Return the tally of reports, computed independently of stores."""
     by_question = [
         np.concatenate(
             [
@@ -40,14 +40,14 @@ def expected(*arrived: Accepted) -> Tally:
 
 
 def require_equal(found: Tally, other: Tally) -> None:
-    """Hold two tallies against each other."""
+    """Compare two tallies."""
     assert found.counts == other.counts
     for mine, theirs in zip(found.sums, other.sums, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
 def part_of(arrived: Accepted, rows: slice) -> Accepted:
-    """Return some of the reports that arrived."""
+    """Return some of the arrived reports."""
     return Accepted(
         arrived.question, arrived.ids[rows], arrived.reports[rows], arrived.places[rows]
     )
@@ -58,7 +58,7 @@ def flip(table: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.bitwise_xor(table, np.uint8(1))
 
 
-def test_what_is_new_counts_once_and_is_there_after_a_restart(stores: OpenStore) -> None:
+def test_a_new_report_counts_once_and_survives_a_restart(stores: OpenStore) -> None:
     """A repeated report is known and not counted again, in the same store and in the next."""
     arrived = accepted(TASK, batches(TASK, 900))
     store = stores(TASK)
@@ -74,7 +74,7 @@ def test_what_is_new_counts_once_and_is_there_after_a_restart(stores: OpenStore)
         require_equal(found, expected(*arrived))
 
 
-def test_repeats_among_those_that_arrive_together_count_once(stores: OpenStore) -> None:
+def test_repeats_within_a_group_count_once(stores: OpenStore) -> None:
     """Of equal reports in one group one counts; the others are known."""
     (one, *_) = accepted(TASK, batches(TASK, 300))
     twice = np.repeat(np.arange(len(one.ids)), 2)
@@ -108,7 +108,7 @@ def test_an_id_with_other_bytes_or_another_question_is_refused(stores: OpenStore
 
 
 def test_new_and_known_reports_in_any_order_get_their_own_verdicts(stores: OpenStore) -> None:
-    """Verdicts stand where their reports stood, whatever was new among them."""
+    """Verdicts are at the positions of their reports, for any mixture."""
     rng = np.random.default_rng(2)
     (one, *_) = accepted(TASK, batches(TASK, 600))
     before = rng.random(len(one.ids)) < 0.5
@@ -122,7 +122,7 @@ def test_new_and_known_reports_in_any_order_get_their_own_verdicts(stores: OpenS
 
 
 def test_ids_that_differ_in_one_byte_only_are_different(stores: OpenStore) -> None:
-    """All 16 bytes of an id count, zeros at its end too."""
+    """All 16 bytes of an id count, including zeros at its end."""
     ids = np.zeros((ID_BYTES + 1, ID_BYTES), dtype=np.uint8)
     ids[1:] = np.eye(ID_BYTES, dtype=np.uint8)
     reports = np.zeros((len(ids), 1), dtype=np.uint8)
@@ -133,10 +133,10 @@ def test_ids_that_differ_in_one_byte_only_are_different(stores: OpenStore) -> No
     assert (verdicts == ReportVerdict.KNOWN).all()
 
 
-def test_what_comes_after_closing_is_refused_and_what_came_before_is_known(
+def test_after_closing_new_reports_are_refused_and_old_ones_known(
     stores: OpenStore,
 ) -> None:
-    """A client whose answer was lost still learns, after the end, that its report counts."""
+    """A client whose receipt was lost still learns that its report counts."""
     (one, *_) = accepted(TASK, batches(TASK, 300))
     store = stores(TASK)
     keep(store, [part_of(one, slice(10))])
@@ -147,7 +147,7 @@ def test_what_comes_after_closing_is_refused_and_what_came_before_is_known(
     require_equal(store.recount(), expected(part_of(one, slice(10))))
 
 
-def test_groups_larger_than_a_statement_are_stored_whole(
+def test_groups_larger_than_a_statement_are_stored_completely(
     stores: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces of a group are one transaction: all of it counts, new or known."""
@@ -162,7 +162,7 @@ def test_groups_larger_than_a_statement_are_stored_whole(
 def test_a_database_that_drops_a_report_is_refused(
     stores: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reports that it neither has nor takes end the transaction, and nothing of it is kept."""
+    """Reports that are neither stored nor accepted end the transaction without effect."""
     store, arrived = stores(TASK), accepted(TASK, batches(TASK, 90))
     insert = type(store)._insert  # noqa: SLF001  (what drops it)
     monkeypatch.setattr(
@@ -177,7 +177,7 @@ def test_a_database_that_drops_a_report_is_refused(
 def test_a_transaction_that_fails_leaves_nothing(
     stores: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the sums cannot be written, the reports are not there either."""
+    """If the sums cannot be written, the reports are not stored either."""
     arrived = accepted(TASK, batches(TASK, 300))
     store = stores(TASK)
     keep(store, arrived[:1])
@@ -194,7 +194,7 @@ def test_a_transaction_that_fails_leaves_nothing(
 
 
 def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
-    """Reports to another task cannot get in by a changed file of terms."""
+    """Reports to another task cannot enter by a changed file of terms."""
     stores(TASK).close()
     with pytest.raises(InputError, match=r"for the task .*, but this task is"):
         stores(make_task(epsilon=2.0))
@@ -202,8 +202,8 @@ def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
         stores(make_task(epsilon=2.0), read_only=True).tally()
 
 
-def test_whoever_estimates_reads_while_a_collector_writes(stores: OpenStore) -> None:
-    """A reader sees what is committed, no half of a group, and cannot write."""
+def test_estimates_can_be_read_while_a_collector_writes(stores: OpenStore) -> None:
+    """A reader sees committed data, no partial group, and cannot write."""
     writer = stores(TASK)
     first, *others = accepted(TASK, batches(TASK, 300))
     keep(writer, [first])
@@ -229,7 +229,7 @@ def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
 
 
 def test_a_second_collector_of_a_file_is_refused(tmp_path: Path) -> None:
-    """One collector writes a file, and another one may when the first has let go of it."""
+    """One collector writes a file, and another one may after the first has closed it."""
     path = str(tmp_path / "reports.sqlite")
     first = open_report_store(path, TASK)
     with pytest.raises(InputError, match=r"reports.sqlite is locked"):
@@ -263,7 +263,7 @@ def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
     assert store.members() == {"ada": 250, "bob": 200}
 
 
-def test_repeats_beyond_a_quota_are_beyond_it_too(stores: OpenStore) -> None:
+def test_repeats_beyond_a_quota_are_refused_too(stores: OpenStore) -> None:
     """Repeated reports beyond a full quota are refused, and none counts as known."""
     (one, *_) = accepted(TASK, batches(TASK, 300))
     twice = np.repeat(np.arange(10), 2)
@@ -272,8 +272,8 @@ def test_repeats_beyond_a_quota_are_beyond_it_too(stores: OpenStore) -> None:
     assert np.bincount(verdicts, minlength=9)[[0, 1, 8]].tolist() == [3, 3, 14]
 
 
-def test_each_member_of_a_group_has_its_own_room(stores: OpenStore) -> None:
-    """Of reports that several members sent at once, each member's first ones count."""
+def test_each_member_of_a_group_has_its_own_quota(stores: OpenStore) -> None:
+    """Of concurrent reports of several members, the first of each member count."""
     (one, *_) = accepted(TASK, batches(TASK, 300))
     few = part_of(one, slice(30))
     few = Accepted(few.question, few.ids, few.reports, np.arange(30))
@@ -288,7 +288,7 @@ def test_each_member_of_a_group_has_its_own_room(stores: OpenStore) -> None:
 
 
 def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
-    """A recount without a member is the tally of the others' reports, and a stranger is named."""
+    """A recount without a member is the tally of the others, and an unknown member is named."""
     mine, yours = accepted(TASK, batches(TASK, 300, 1)), accepted(TASK, batches(TASK, 200, 2))
     writer = stores(TASK)
     keep(writer, mine)
@@ -304,7 +304,7 @@ def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
         store.recount(without=["mallory"])
 
 
-def test_a_changed_database_is_found_out(tmp_path: Path) -> None:
+def test_a_changed_database_is_detected(tmp_path: Path) -> None:
     """A recount notices a report that was added, lost or made up behind the collector's back."""
     path = tmp_path / "reports.sqlite"
     store = open_report_store(str(path), TASK)
@@ -354,8 +354,8 @@ CHANGES = (
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_was_changed_by_hand_is_refused(tmp_path: Path, change: str) -> None:
-    """A collector does not start on reports, sums or members that are not those it has written."""
+def test_manual_changes_are_refused(tmp_path: Path, change: str) -> None:
+    """A collector does not start on reports, sums or members that it has not written."""
     path = tmp_path / "reports.sqlite"
     store = open_report_store(str(path), TASK)
     keep(store, accepted(TASK, batches(TASK, 300)))
@@ -369,8 +369,8 @@ def test_whatever_was_changed_by_hand_is_refused(tmp_path: Path, change: str) ->
         open_report_store(str(path), TASK)
 
 
-def test_two_reports_that_are_exchanged_have_another_digest() -> None:
-    """Each report is hashed with its id, and each place of each byte counts."""
+def test_two_swapped_reports_have_another_digest() -> None:
+    """Each report is hashed with its id, and the position of each byte counts."""
     rng = np.random.default_rng(4)
     for width in (1, 7, 8, 9, 200):
         ids, reports = (
@@ -392,7 +392,7 @@ def test_two_reports_that_are_exchanged_have_another_digest() -> None:
         assert len(digests) == 4 + width
 
 
-def test_a_failure_of_the_disk_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_failure_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failed transaction, the next one finds every report acknowledged before it."""
     store = open_report_store(str(tmp_path / "reports.sqlite"), TASK)
     first, *others = accepted(TASK, batches(TASK, 300))
@@ -410,8 +410,8 @@ def test_a_failure_of_the_disk_is_survived(tmp_path: Path, monkeypatch: pytest.M
     store.close()
 
 
-def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
-    """A database that no collector made is refused as it is, and so is one that is not there."""
+def test_another_programs_file_is_left_unchanged(tmp_path: Path) -> None:
+    """A foreign or missing database is refused and not changed."""
     path = tmp_path / "mine.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE accounts (name TEXT)")
@@ -426,7 +426,7 @@ def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
-    """The write-ahead log is synchronised with each transaction, whatever SQLite's default is."""
+    """The write-ahead log is synchronised with each transaction, for any SQLite default."""
     store = open_report_store(str(tmp_path / "reports.sqlite"), TASK)
     database = store._db  # type: ignore[attr-defined]  # noqa: SLF001  (what is tested)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -434,7 +434,7 @@ def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_copy_that_is_made_while_reports_come_is_complete(tmp_path: Path) -> None:
+def test_a_copy_made_during_a_collection_is_complete(tmp_path: Path) -> None:
     """A copy of the store is one file with all acknowledged reports; a server makes its own."""
     path, copy = tmp_path / "reports.sqlite", tmp_path / "copy.sqlite"
     store = open_report_store(str(path), TASK)

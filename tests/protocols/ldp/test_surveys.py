@@ -1,4 +1,4 @@
-"""Surveys: what an answer gives away with its question, and how rows become values."""
+"""Surveys: the leakage of an answer with its question, and the conversion of rows."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ def small(name: str, epsilon: float) -> DiscreteBayesSurvey:
 def law_of_answer(
     survey: DiscreteBayesSurvey, row: tuple[int, ...], label: int
 ) -> dict[Answer, float]:
-    """Return the probability of every question and report that a client can send."""
+    """Return the probability of every question and report of a client."""
     asked = len(survey.questions)
     law = {}
     for number, oracle in enumerate(survey.questions):
@@ -60,7 +60,7 @@ def law_of_answer(
 @pytest.mark.parametrize("name", FINITE)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float) -> None:
-    """Over all rows with their classes, and all questions with reports, the loss is epsilon's."""
+    """Over all rows with classes, and all questions with reports, the loss is epsilon's."""
     survey = small(name, epsilon)
     clients = list(itertools.product(itertools.product(range(2), range(3)), range(2)))
     laws = [law_of_answer(survey, row, label) for row, label in clients]
@@ -75,7 +75,7 @@ def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float
 
 @pytest.mark.parametrize("name", ["de", "oue"])
 def test_answers_are_drawn_from_the_law(name: str) -> None:
-    """Questions and reports together pass a G-test."""
+    """Questions and reports jointly pass a G-test."""
     survey = small(name, 1.0)
     law = law_of_answer(survey, (1, 2), 1)
     rows = np.tile([1, 2], (CLIENTS, 1))
@@ -86,7 +86,7 @@ def test_answers_are_drawn_from_the_law(name: str) -> None:
     assert follows(counts, np.array(list(law.values())), 2)
 
 
-def test_which_question_is_drawn_does_not_depend_on_the_row() -> None:
+def test_the_drawn_question_does_not_depend_on_the_row() -> None:
     """With equal randomness clients with any rows and classes draw equal questions."""
     survey = small("de", 1.0)
     rng = np.random.default_rng(1)
@@ -111,7 +111,7 @@ def test_which_question_is_drawn_does_not_depend_on_the_row() -> None:
 def test_value_and_class_are_one_number_as_in_the_paper(
     domains: list[int], classes: int, seed: int
 ) -> None:
-    """Counted from 1 it is `(a - 1) k + v`, and no two pairs have the same."""
+    """Counted from 1 it is `(a - 1) k + v`, and different pairs have different numbers."""
     survey = DiscreteBayesSurvey.of(domains, classes, PlainOracle)
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, domains, (20, len(domains)))
@@ -124,8 +124,8 @@ def test_value_and_class_are_one_number_as_in_the_paper(
         assert (told < survey.questions[feature + 1].cells).all()
 
 
-def test_a_moment_is_told_within_the_class() -> None:
-    """The features, cut to [-1, 1], or their squares, with the class as the last column."""
+def test_a_moment_is_reported_within_the_class() -> None:
+    """The clipped features, or their squares, have the class as the last column."""
     survey = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means("one-bit", 1.0, 2, 3))
     rows, labels = np.array([[0.5, -3.0], [-0.25, 1.0]]), np.array([2, 0])
     given = survey.validated(rows, labels)
@@ -135,7 +135,7 @@ def test_a_moment_is_told_within_the_class() -> None:
 
 
 def test_one_client_answers_one_question_about_its_moments() -> None:
-    """Class, features and squares have clients of their own, and each answer spends epsilon."""
+    """Class, features and squares have separate clients, and each answer spends epsilon."""
     survey = GaussianBayesSurvey(DirectEncoding(2, 0.7), make_means("all-features", 0.7, 3, 2))
     rng = seeded("moments")
     answers = answer(survey, rng.uniform(-1, 1, (900, 3)), rng.integers(0, 2, 900), rng)
@@ -144,8 +144,8 @@ def test_one_client_answers_one_question_about_its_moments() -> None:
     assert survey.exact_epsilon <= 0.7
 
 
-def test_one_attribute_and_means() -> None:
-    """The other surveys have one question, answered by all."""
+def test_frequency_and_mean_surveys_have_one_question() -> None:
+    """All clients answer the question."""
     rng = seeded("simple")
     values = rng.integers(0, 4, (2000, 1))
     shares = FrequencySurvey(PlainOracle(4))
@@ -160,7 +160,7 @@ def test_one_attribute_and_means() -> None:
 
 
 def test_tallies_of_parts_add_up() -> None:
-    """Two collectors' tallies together are that of one."""
+    """Two collectors' tallies add up to that of one."""
     survey = small("oue", 1.0)
     rng = seeded("parts")
     answers = answer(survey, rng.integers(0, 2, (300, 2)), rng.integers(0, 2, 300), rng)
@@ -172,8 +172,8 @@ def test_tallies_of_parts_add_up() -> None:
         assert (one == other).all()
 
 
-def test_what_is_public_is_plain_data() -> None:
-    """It goes through JSON unchanged, and differs wherever a probability does."""
+def test_public_definitions_are_plain_data() -> None:
+    """They survive JSON unchanged, and differ if any probability does."""
     bins = Bins(Ranges((0.0, 1.0), (1.0, 3.0)), (2, 3))
     surveys = [
         FrequencySurvey(DirectEncoding(4, 1.0)),
@@ -190,8 +190,8 @@ def test_what_is_public_is_plain_data() -> None:
     assert [json.loads(text) for text in written] == [survey.public for survey in surveys]
 
 
-def test_noise_forbids_to_ask_everybody_everything() -> None:
-    """A census is refused where answers spend something, since they would add up."""
+def test_a_census_needs_a_survey_without_noise() -> None:
+    """A census of noisy answers is refused, since their losses would add up."""
     rows, labels = np.zeros((4, 2), dtype=np.int64), np.zeros(4, dtype=np.int64)
     with pytest.raises(InputError, match="needs a survey without noise"):
         census(small("de", 1.0), rows, labels, np.random.default_rng(0))
@@ -209,10 +209,10 @@ def test_noise_forbids_to_ask_everybody_everything() -> None:
         (np.array([[0, 0, 0]]), np.array([0]), "rows"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_without_being_shown(
+def test_invalid_rows_are_refused_without_being_shown(
     rows: NDArray[np.float64], labels: NDArray[np.int64], field: str
 ) -> None:
-    """The error names the column, and no value."""
+    """The error names the column, and shows no value."""
     with pytest.raises(InputError) as caught:
         small("de", 1.0).validated(rows, labels)
     assert caught.value.field == field
@@ -235,7 +235,7 @@ def judging(kind: str) -> tuple[Survey, NDArray[np.float64]]:
 
 @pytest.mark.parametrize("kind", ["discrete-bayes", "gaussian-bayes", "means", "frequency"])
 def test_a_bad_cell_is_refused_before_a_question_is_drawn(kind: str) -> None:
-    """A cell that does not fit is refused in each column, and not one random number is drawn."""
+    """An invalid cell in any column is refused before any random draw."""
     survey, row = judging(kind)
     labels = np.array([1])
     assert sum(len(reports) for _, reports in answer(survey, row[None], labels, seeded(kind))) == 1
@@ -251,7 +251,7 @@ def test_a_bad_cell_is_refused_before_a_question_is_drawn(kind: str) -> None:
                 survey.encode(*survey.validated(bad[None], labels), question)
 
 
-def test_a_sampled_feature_is_drawn_after_all_features_are_judged() -> None:
+def test_a_sampled_feature_is_drawn_after_all_features_are_checked() -> None:
     """A mechanism that samples a feature refuses a bad number before it draws which feature."""
     means, rng, untouched = make_means("one-bit", 1.0, 3), seeded("sampled"), seeded("sampled")
     rows = np.zeros((100_000, 3))  # the work on so many is done in parts
@@ -261,8 +261,8 @@ def test_a_sampled_feature_is_drawn_after_all_features_are_judged() -> None:
     assert rng.bytes(8) == untouched.bytes(8)
 
 
-def test_surveys_that_do_not_fit_together_are_refused() -> None:
-    """Too few oracles, or one with too few values, are named."""
+def test_inconsistent_surveys_are_refused() -> None:
+    """Too few oracles, or an oracle with too few values, are named."""
     with pytest.raises(InputError, match="oracles"):
         DiscreteBayesSurvey((2,), 2, (DirectEncoding(2, 1.0), DirectEncoding(3, 1.0)))
     with pytest.raises(InputError, match="oracles"):
@@ -288,7 +288,7 @@ SECRETS = [
 @pytest.mark.parametrize("row", SECRETS, ids=lambda row: str(row.dtype))
 @pytest.mark.parametrize("within", [False, True])
 def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
-    """Whatever a private cell holds, the error is one of ours, and names a column or the rows."""
+    """For any private cell, the error is from the package, and names a column or the rows."""
     steps = (Scaling(Ranges((0.0, 0.0), (5.0, 5.0))),) if within else ()
     means = make_means("one-bit", 1.0, 2)
     oracle = make_oracle("de", 1.0)
@@ -308,8 +308,8 @@ def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
         assert error.__context__ is None
 
 
-def test_no_error_of_a_label_quotes_it() -> None:
-    """A label of another kind is refused by its column."""
+def test_no_error_quotes_a_label() -> None:
+    """A label of another type is refused by its column."""
     survey = DiscreteBayesSurvey.of((5, 5), 2, make_oracle("de", 1.0))
     with pytest.raises(InputError, match="column label must be integers"):
         survey.validated(np.zeros((1, 2)), np.array(["secret"], object))

@@ -1,4 +1,4 @@
-"""LDP naive Bayes as a system: its promise, its cost, and equal runs on every runtime."""
+"""LDP naive Bayes as a system: its guarantee, cost, and equal runs on every runtime."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ PARTIES = {"ada": 3000, "bob": 2000, "eve": 1000}
 
 
 def blobs(count: int, name: str) -> Rows:
-    """Return rows of two features in two classes that lie apart."""
+    """Return rows of two features in two separated classes."""
     rng = seeded("blobs", name)
     labels = rng.integers(0, 2, count)
     centres = np.array([[0.3, 0.7], [0.7, 0.3]])[labels]
@@ -38,8 +38,8 @@ def made(system: LDPBayes) -> LDPSetup:
 
 
 @pytest.mark.parametrize("kind", ["discrete-bayes", "gaussian-bayes"])
-def test_a_run_is_the_same_on_every_runtime(kind: str) -> None:
-    """Labels and transcripts are equal, and the cost is the forecast, within its range."""
+def test_a_run_is_equal_on_every_runtime(kind: str) -> None:
+    """Labels and transcripts are equal, and the cost is within the forecast's range."""
     overrides = [f"protocol.kind={kind}", "parties.count=4"]
     scenario = load_scenario("wine", ["protocol.name=ldp-bayes", *overrides])
     first, *others = (run_scenario(scenario, runtime=each, seed=1) for each in RUNTIMES)
@@ -58,8 +58,8 @@ def test_a_run_is_the_same_on_every_runtime(kind: str) -> None:
 
 
 @given(drawn=st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), min_size=1, max_size=6))
-def test_the_range_holds_whatever_clients_draw(drawn: list[list[int]]) -> None:
-    """It covers the cost of all draws, also of pools without clients."""
+def test_the_range_holds_for_all_draws(drawn: list[list[int]]) -> None:
+    """It covers the cost of all draws, even for pools without clients."""
     task = make_task()
     assert len(task.survey.questions) == len(drawn[0])
     cost = gather_cost(task, drawn)
@@ -71,7 +71,7 @@ def test_the_range_holds_whatever_clients_draw(drawn: list[list[int]]) -> None:
 
 
 def test_ranges_add_up() -> None:
-    """The greatest cost of two runs is that of both together, if one of them has no range."""
+    """The maximum cost of two runs adds up, even if one of them has no range."""
     least = LDPBayes().forecast(parties=3, queries=1, features=2, rows=10)
     exact = Forecast(2, least.traffic)
     both = total_cost(least, exact)
@@ -83,10 +83,10 @@ def test_ranges_add_up() -> None:
 
 
 @pytest.mark.parametrize("kind", ["discrete-bayes", "gaussian-bayes"])
-def test_labels_without_a_network_are_as_good(
+def test_labels_in_one_process_are_as_good(
     kind: Literal["discrete-bayes", "gaussian-bayes"],
 ) -> None:
-    """All in one process, they are right as often as a collection's; more queries cost nothing."""
+    """Their accuracy is that of a collection, and more queries cost nothing."""
     setup = made(LDPBayes(kind=kind, epsilon=4.0))
     test = blobs(1000, "test")
     labels = setup.label(test.features, seeded("label"))
@@ -96,7 +96,7 @@ def test_labels_without_a_network_are_as_good(
 
 
 def test_a_client_answers_once() -> None:
-    """Asked again it sends the same bytes, and another task gets another answer."""
+    """Asked again it sends identical bytes, and another task gets another answer."""
     setup = made(LDPBayes())
     _, pool, *_ = setup.resident
     assert isinstance(pool, Respondents)
@@ -109,7 +109,7 @@ def test_a_client_answers_once() -> None:
 
 
 def test_a_collection_needs_its_server() -> None:
-    """It goes on without some of the clients' parties."""
+    """It continues without some of the clients' parties."""
     setup = made(LDPBayes())
     assert setup.parties == (SERVER, *PARTIES)
     assert setup.can_do_with((SERVER, "bob"))
@@ -117,8 +117,8 @@ def test_a_collection_needs_its_server() -> None:
     assert not setup.can_do_with((SERVER,))
 
 
-def test_the_promise_is_that_of_a_report() -> None:
-    """The promise lists all assumptions, and each parameter can be used without the others."""
+def test_the_promise_is_for_a_report() -> None:
+    """The guarantee lists all assumptions, and each parameter works without the others."""
     promise = find_system("ldp-bayes")(epsilon=2.0).promise(parties=5)
     assert promise.guarantee == "ε = 2 for each report (ε-LDP)"
     assert promise.adjacency == "any two rows of one client"
@@ -137,8 +137,8 @@ def test_the_promise_is_that_of_a_report() -> None:
         ("variance_floor", 0.0, "a number above 0 and up to 1"),
     ],
 )
-def test_a_bad_parameter_is_refused(name: str, value: object, allowed: str) -> None:
-    """A bad parameter is refused, and the error gives the allowed values."""
+def test_an_invalid_parameter_is_refused(name: str, value: object, allowed: str) -> None:
+    """The error gives the allowed values."""
     with pytest.raises(InputError) as caught:
         find_system("ldp-bayes")(**{name: value})
     assert caught.value.field.startswith(name)

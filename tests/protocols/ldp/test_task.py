@@ -1,4 +1,4 @@
-"""A task is its bytes: equal tasks have one hash, and anything that differs gives another."""
+"""A task is its bytes: equal tasks have one hash, and any difference gives another."""
 
 import json
 
@@ -10,7 +10,7 @@ from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.task import Task
 
 
-def test_equal_tasks_have_one_hash_and_others_another() -> None:
+def test_equal_tasks_have_one_hash_and_others_differ() -> None:
     """Terms, exact numbers, minimum and closing time all count; the order of keys does not."""
     task = make_task()
     again = Task(dict(reversed(list(task.terms.items()))), task.survey)
@@ -34,7 +34,7 @@ def test_a_task_publishes_the_exact_numbers_of_every_question() -> None:
 
 
 def test_a_task_closes_at_its_time_and_not_before() -> None:
-    """The closing time itself is too late; without one a collection never closes."""
+    """The closing time itself is too late; without one a collection stays open."""
     task = make_task(closes=100.0)
     assert not task.is_closed(99.999)
     assert task.is_closed(100.0)

@@ -1,4 +1,4 @@
-"""Mean mechanisms over rows: leakage of whole reports, and estimates from many."""
+"""Mean mechanisms over rows: the leakage of whole reports, and estimates from many."""
 
 import itertools
 import math
@@ -42,7 +42,7 @@ ALARM = FALSE_ALARM / (6 * len(MECHANISMS))
 
 
 def words(means: Means) -> str:
-    """Name a mechanism in a test's name."""
+    """Return the name of a mechanism for test ids."""
     return f"{means.name}-{means.law.name}-{means.classes}"
 
 
@@ -54,7 +54,7 @@ def corners(means: Means) -> list[NDArray[np.float64]]:
 
 
 def vector(means: Means, row: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the grid vector that a row's codes are drawn for, shape (features, classes)."""
+    """Return the grid vector of a row's codes, shape (features, classes)."""
     grid = np.zeros((means.features, means.classes), dtype=np.int64)
     grid[:, int(row[-1]) if means.classes > 1 else 0] = row[: means.features] * means.law.levels
     return grid
@@ -85,7 +85,7 @@ def _points(means: Means) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
 def test_no_report_is_likelier_than_its_epsilon_allows(means: Means) -> None:
-    """Over all reports and all pairs of corners, class included, the loss is the exact epsilon."""
+    """Over all reports and all pairs of corners with classes, the loss is the exact epsilon."""
     loss = greatest_loss(means)
     assert loss <= means.exact_epsilon + 1e-9
     assert means.exact_epsilon <= loss + 1e-9
@@ -94,10 +94,10 @@ def test_no_report_is_likelier_than_its_epsilon_allows(means: Means) -> None:
 @pytest.mark.parametrize("approach", APPROACHES)
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.3])
-def test_each_approach_spends_what_was_asked(
+def test_each_approach_spends_the_requested_epsilon(
     approach: Approach, classes: int, epsilon: float
 ) -> None:
-    """However many features there are, all three stay within epsilon and waste nothing."""
+    """For any number of features, all three stay within epsilon and waste nothing."""
     for features in (1, 3, 7, 14):
         exact = make_means(approach, epsilon, features, classes).exact_epsilon
         assert epsilon * (1 - 1e-9) <= exact <= epsilon
@@ -105,10 +105,8 @@ def test_each_approach_spends_what_was_asked(
 
 @pytest.mark.parametrize("approach", APPROACHES)
 @pytest.mark.parametrize("epsilon", [math.nan, -math.inf, -1.0, 0.0])
-def test_an_epsilon_that_is_none_is_refused_as_it_was_given(
-    approach: Approach, epsilon: float
-) -> None:
-    """The error shows what was asked for, and not a feature's share of it."""
+def test_an_invalid_epsilon_is_shown_as_given(approach: Approach, epsilon: float) -> None:
+    """The error shows the requested ε, not a feature's part of it."""
     with pytest.raises(InputError) as caught:
         make_means(approach, epsilon, 3)
     assert (caught.value.field, caught.value.value) == ("epsilon", str(epsilon))
@@ -118,7 +116,7 @@ def test_an_epsilon_that_is_none_is_refused_as_it_was_given(
     "means", [EachFeature(OneBit(0.5), 2, 2), SampledFeature(OneBit(1.0), 2, 2)], ids=words
 )
 def test_reports_are_drawn_from_the_product_of_the_laws(means: Means) -> None:
-    """All bits and the index have the joint law that the loss is computed from."""
+    """All bits and the index have the joint law used for the loss."""
     row = np.array([1.0, -1.0, 1.0])
     reports = means.perturb(np.tile(row, (CLIENTS, 1)), seeded("joint", means.name))
     law = _joint_law(means, row)
@@ -149,7 +147,7 @@ def _bits(laws: list[NDArray[np.float64]]) -> dict[bytes, float]:
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
 def test_means_are_unbiased_within_their_variance(means: Means) -> None:
-    """Means over clients, and within classes, are hit within Bernstein's bound."""
+    """Means over clients, and within classes, are within Bernstein's bound."""
     rng = seeded("means", words(means))
     rows = rng.uniform(-1, 1, (CLIENTS, means.features))
     labels = rng.integers(means.classes, size=CLIENTS)
@@ -175,7 +173,7 @@ def test_means_are_unbiased_within_their_variance(means: Means) -> None:
     cut=st.integers(0, 12),
 )
 def test_sums_of_parts_are_sums_of_the_whole(which: Means, seed: int, cut: int) -> None:
-    """Any two collectors' sums add up to those of one that had all reports."""
+    """Any two collectors' sums add up to those of all reports."""
     rng = np.random.default_rng(seed)
     rows = rng.uniform(-1, 1, (12, which.features))
     told = rows if which.classes == 1 else np.column_stack((rows, rng.integers(0, 3, 12)))
@@ -186,8 +184,8 @@ def test_sums_of_parts_are_sums_of_the_whole(which: Means, seed: int, cut: int) 
     assert (parts == which.aggregate(reports)).all()
 
 
-def test_what_no_client_sends_is_not_accepted() -> None:
-    """A feature that there is not, a code beyond the last, and padding that is set are refused."""
+def test_impossible_reports_are_not_accepted() -> None:
+    """An unknown feature, a code beyond the last, and set padding are refused."""
     sampled = SampledFeature(Piecewise(1.0), 3)
     far = np.zeros((1, 3), dtype=np.uint8)
     assert sampled.accept(far).tolist() == [True]
@@ -201,7 +199,7 @@ def test_what_no_client_sends_is_not_accepted() -> None:
     assert each.accept(np.zeros((2, 2), dtype=np.uint8)).tolist() == [False, False]
 
 
-def test_a_feature_that_nobody_drew_is_known_to_be_unknown() -> None:
+def test_a_feature_without_reports_is_unknown() -> None:
     """A feature that no report contains has an infinite variance and the widest interval."""
     means = SampledFeature(OneBit(1.0), 2)
     report = np.array([[0, 0b10000000]], dtype=np.uint8)
@@ -212,7 +210,7 @@ def test_a_feature_that_nobody_drew_is_known_to_be_unknown() -> None:
 
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
-def test_an_estimate_says_how_many_reports_it_is_made_of(means: Means) -> None:
+def test_an_estimate_has_its_number_of_reports(means: Means) -> None:
     """An estimate counts all reports for each feature, and inconsistent sums are refused."""
     rows = np.zeros((50, means.features + (means.classes > 1)))
     sums = means.aggregate(means.perturb(rows, seeded("clients", words(means))))
@@ -225,8 +223,8 @@ def test_an_estimate_says_how_many_reports_it_is_made_of(means: Means) -> None:
                 means.estimate(sums, wrong)
 
 
-def test_a_wrong_number_is_refused_whatever_was_drawn() -> None:
-    """A client that draws another feature refuses its row all the same."""
+def test_an_invalid_number_is_refused_for_any_draw() -> None:
+    """A client that draws another feature still refuses its row."""
     means = SampledFeature(OneBit(1.0), 2)
     for seed in range(8):
         with pytest.raises(InputError, match="values must be numbers from -1 to 1"):
@@ -251,14 +249,14 @@ def test_a_law_that_cannot_hide_a_class_is_refused(law: Piecewise | Hybrid) -> N
     ],
     ids=["columns", "axes", "class-beyond", "class-between"],
 )
-def test_values_that_do_not_fit_are_refused(values: NDArray[np.float64], means: Means) -> None:
-    """Rows of another shape, or with a class that there is not, are refused."""
+def test_invalid_values_are_refused(values: NDArray[np.float64], means: Means) -> None:
+    """Rows of another shape, or with an unknown class, are refused."""
     with pytest.raises(InputError, match="values"):
         means.perturb(values, np.random.default_rng(0))
 
 
-def test_a_report_whose_numbers_are_all_extreme_is_refused() -> None:
-    """One number of a client may be the greatest there is, and not all of them together."""
+def test_a_report_of_only_extreme_numbers_is_refused() -> None:
+    """One number of a client may be extreme, but not all of them together."""
     means = make_means("all-features", 1.0, 20)
     greatest = means.law.codes - 1
     middle = greatest // 2
@@ -270,7 +268,7 @@ def test_a_report_whose_numbers_are_all_extreme_is_refused() -> None:
 
 
 def test_means_of_few_reports_are_called_rough() -> None:
-    """Each feature is judged by the clients that told it; without noise only one of none is."""
+    """Each feature is judged by its own reports; without noise only zero reports are rough."""
     means = make_means("one-bit", 4.0, 2)
     assert means.rough(np.array([200, 0, 900, 0]), 1100).tolist() == [True, False]
     assert make_means("one-feature", 1.0, 1, 2).rough(np.array([10, 0, 0]), 10).all()

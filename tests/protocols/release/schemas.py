@@ -1,4 +1,4 @@
-"""Small schemas, tables of them, and every statistic of one schema."""
+"""Small schemas, tables of them, and all statistics of a schema."""
 
 from collections.abc import Iterator
 
@@ -41,7 +41,7 @@ MIXED = schema(2, (3, 2))
 
 
 def draw_rows(features: Features, rows: int, rng: Generator) -> NDArray[np.float64]:
-    """Return random rows as a table has them: numbers in [0, 1], and one value of each category."""
+    """Return random valid rows: numbers in [0, 1], and one value of each category."""
     drawn = rng.random((rows, len(features)))
     for each in features.categories:
         drawn[:, each.features] = np.eye(len(each.values))[
@@ -59,7 +59,7 @@ def some_frame(features: Features) -> Frame:
 
 
 def all_statistics(features: Features) -> Iterator[tuple[str, Statistic[object]]]:
-    """Yield each statistic of a schema in each norm, and what it is called."""
+    """Yield each statistic of a schema in each norm, with its name."""
     trees = Trees.draw(features, np.random.default_rng(5), trees=3, depth=4)
     frame = some_frame(features)
     yield "discriminant", Discriminant(features, frame, scale=500)

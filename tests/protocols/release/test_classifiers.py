@@ -1,4 +1,4 @@
-"""Released classifiers as documents: they come back as they were, and nothing else comes in."""
+"""Released classifiers as documents: restored exactly, and nothing else is accepted."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGr
 
 
 def released(kind: str) -> tuple[Classifier, NDArray[np.float64]]:
-    """Return a classifier of noisy sums, and rows for it."""
+    """Return a classifier from noisy sums, and rows for it."""
     rng = np.random.default_rng(1)
     features = NUMERIC if kind == "grid" else MIXED
     made: dict[str, Statistic[Classifier]] = {
@@ -42,7 +42,7 @@ KINDS = ("means", "lda", "counts", "grid", "trees")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_classifier_survives_json(kind: str) -> None:
-    """Scores after a way through JSON are those before, bit for bit."""
+    """Scores after a JSON round trip equal those before, bit for bit."""
     model, rows = released(kind)
     again = from_document(json.loads(json.dumps(as_document(model), allow_nan=False)))
     assert type(again) is type(model)
@@ -52,7 +52,7 @@ def test_a_classifier_survives_json(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_have_the_greatest_score_and_probabilities_sum_to_one(kind: str) -> None:
-    """Predictions agree with scores, and probabilities, where there are any, with both."""
+    """Predictions agree with scores, and with probabilities if there are any."""
     model, rows = released(kind)
     scores = model.scores(rows)
     assert scores.shape == (60, 3)
@@ -67,7 +67,7 @@ def test_labels_have_the_greatest_score_and_probabilities_sum_to_one(kind: str) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_do_not_depend_on_blocks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are scored one at a time get the labels that they get together."""
+    """Rows scored one at a time get the labels that they get together."""
     model, rows = released(kind)
     together = model.scores(rows)
     monkeypatch.setattr("veilring.protocols.release.algorithm.classifiers._BLOCK", 1)
@@ -76,7 +76,7 @@ def test_scores_do_not_depend_on_blocks(kind: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_another_width_are_refused(kind: str) -> None:
-    """A row with one feature too many is no row of the release."""
+    """A row with one feature too many is refused."""
     model, rows = released(kind)
     with pytest.raises(InputError, match="it must be"):
         model.predict(np.hstack((rows, rows[:, :1])))
@@ -98,7 +98,7 @@ def every_change(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_documents_that_do_not_fit_are_refused(kind: str) -> None:
+def test_invalid_documents_are_refused(kind: str) -> None:
     """Every field that is missing, unknown, ragged, not finite or of another type is refused."""
     document = as_document(released(kind)[0])
     for changed in every_change(document):

@@ -1,4 +1,4 @@
-"""Classifiers from sums: against direct formulas without noise, and what noise does to them."""
+"""Classifiers from sums: compared with direct formulas without noise, and under noise."""
 
 from itertools import product
 
@@ -64,14 +64,14 @@ def test_the_centre_is_the_mean_and_moments_have_the_spread(features: Features) 
 
 
 def test_a_centre_that_is_all_noise_stays_in_the_middle() -> None:
-    """A released sum that is no longer than its noise is taken for noise."""
+    """A released sum no longer than its noise is treated as noise."""
     centre = Centre(NUMERIC, 100)
     frame = centre.decode(np.full(4, 5 * L2_SCALE), 6.0 * L2_SCALE)
     assert np.array_equal(frame.origin, np.full(4, 0.5))
 
 
 def test_a_constant_feature_has_a_finite_unit() -> None:
-    """A feature without spread gets that of a small share of the widest, also in noise."""
+    """A feature without spread gets a small fraction of the widest, also with noise."""
     rows, labels = classes_apart(NUMERIC, 50, 2)
     rows[:, 0] = 0.25
     moments = Moments(NUMERIC, 50)
@@ -80,8 +80,8 @@ def test_a_constant_feature_has_a_finite_unit() -> None:
         assert 0 < units[0] <= 50 * units.min() * (1 + 1e-9)
 
 
-def test_a_spread_that_is_lost_in_noise_is_that_of_its_noise() -> None:
-    """A variance below the deviation of its noise, from both of its moments, becomes that."""
+def test_a_spread_hidden_by_noise_becomes_that_of_the_noise() -> None:
+    """A variance below the deviation of its noise, from both moments, becomes that deviation."""
     sums = np.array([[20.0, 30.0, 0.0], [0.0, 0.0, 0.0]])
     frame = decode_moments(sums, Frame.middle(schema(3)), rows=100, noise=4.0)
     mean = np.sqrt(1 - 3 * 16 / 1300) * sums[0] / 100
@@ -93,7 +93,7 @@ def test_a_spread_that_is_lost_in_noise_is_that_of_its_noise() -> None:
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("features", [NUMERIC, MIXED])
 def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -> None:
-    """Without noise, scores are the cosines with the mean direction of each class."""
+    """Without noise, scores are the cosines with each class's mean direction."""
     rows, labels = classes_apart(features, 300, 3)
     frame = some_frame(features)
     means = ClassMeans(features, frame, norm, SCALES[norm])
@@ -109,8 +109,8 @@ def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -
 
 
 @pytest.mark.parametrize("features", [NUMERIC, MIXED])
-def test_a_discriminant_is_that_of_scikit_learn(features: Features) -> None:
-    """Without noise, probabilities are those of LDA on directions, shrunk by the same ridge.
+def test_a_discriminant_equals_scikit_learns(features: Features) -> None:
+    """Without noise, probabilities equal those of LDA on directions with the same shrinkage.
 
     Eigenvalues with `RIDGE` of their mean added, at the old trace, are a shrinkage of
     RIDGE / (1 + RIDGE) towards the mean eigenvalue.
@@ -136,7 +136,7 @@ def test_eigenvalues_are_lifted_at_the_old_trace() -> None:
 
 
 def test_the_floor_is_the_spectral_norm_of_the_noise() -> None:
-    """Noise of s a number, off-diagonals by the root of 2, has a spectral norm near s sqrt(2 e).
+    """Symmetric noise of s per number has a spectral norm near s sqrt(2 e).
 
     The edge of the semicircle law; at 200 features it varies by a per cent, and 5 % are allowed.
     """
@@ -148,7 +148,7 @@ def test_the_floor_is_the_spectral_norm_of_the_noise() -> None:
 
 
 def test_a_noisy_discriminant_follows_its_formula() -> None:
-    """Scores are those of W = M/n - sum pi m m^T with its eigenvalues lifted, written out."""
+    """Scores equal those of W = M/n - sum pi m m^T with lifted eigenvalues, computed directly."""
     rng = np.random.default_rng(10)
     frame, classes, width, noise = Frame.middle(NUMERIC), 3, 4, 2.0
     rows, labels = classes_apart(NUMERIC, 400, 10)
@@ -183,8 +183,8 @@ def test_a_noisy_discriminant_follows_its_formula() -> None:
     assert model.scores(rows) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_shrinking_is_none_without_noise_and_complete_in_noise() -> None:
-    """Counts move to their mean and means to 0, by the share of noise in what varies."""
+def test_shrinking_is_zero_without_noise_and_complete_in_noise() -> None:
+    """Counts move to their mean and means to 0, by the fraction of noise in the variance."""
     counts, sums = np.array([10.0, 50.0, 90.0]), np.array([[3.0, 4.0], [0.0, 1.0]])
     assert shrink_counts(counts, 0.0) == pytest.approx(counts)
     assert shrink_counts(counts, 1e6) == pytest.approx(50.0)
@@ -198,7 +198,7 @@ def test_shrinking_is_none_without_noise_and_complete_in_noise() -> None:
 
 @pytest.mark.parametrize("features", [NUMERIC, MIXED, schema(0, (3, 4))])
 def test_counts_are_naive_bayes(features: Features) -> None:
-    """Without noise, scores are log-priors and log-shares of bins, by a loop over columns."""
+    """Without noise, scores equal log-priors plus log-frequencies, by a loop over columns."""
     rows, labels = classes_apart(features, 300, 5)
     statistic = ClassCounts(features)
     model = statistic.decode(statistic.sum(rows, labels), 0.0)
@@ -213,8 +213,8 @@ def test_counts_are_naive_bayes(features: Features) -> None:
     assert model.predict(rows).tolist() == expected.argmax(axis=1).tolist()
 
 
-def test_a_value_that_is_not_public_says_nothing() -> None:
-    """A row without any value of a column is labelled by its other columns, and adds nothing."""
+def test_a_value_that_is_not_public_is_ignored() -> None:
+    """A row without any value in a column is labelled by its other columns, and adds nothing."""
     features = schema(0, (3, 2))
     rows = np.array([[1.0, 0, 0, 1, 0], [0, 1, 0, 0, 1], [0, 0, 1, 0, 1]])
     statistic = ClassCounts(features)
@@ -225,8 +225,8 @@ def test_a_value_that_is_not_public_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("features", [schema(1), schema(2), schema(3)])
-def test_a_grid_without_noise_has_the_shares_of_each_cell(features: Features) -> None:
-    """Without noise, a cell with a leader has its own shares, counted by brute force."""
+def test_a_grid_without_noise_has_the_frequencies_of_each_cell(features: Features) -> None:
+    """Without noise, a cell with a leader has its own frequencies, counted by brute force."""
     rows, labels = classes_apart(features, 200, 6)
     statistic = LabelledGrid(features, 4)
     model = statistic.decode(statistic.sum(rows, labels), 0.0)
@@ -240,8 +240,8 @@ def test_a_grid_without_noise_has_the_shares_of_each_cell(features: Features) ->
             assert model.predict(row[None])[0] == shares.argmax()
 
 
-def test_an_empty_cell_of_a_grid_is_labelled_by_those_around_it() -> None:
-    """Where a cell leads by less than its noise, neighbours decide, the nearest most."""
+def test_an_empty_cell_of_a_grid_is_labelled_by_its_neighbours() -> None:
+    """If a cell's lead is below its noise, neighbours decide, the nearest most."""
     counts = np.zeros((2, 5, 5))
     counts[0, :2], counts[1, 3:] = 20.0, 100.0
     model = decode_grid(counts, ("upper", "lower"), noise=5.0)
@@ -274,8 +274,8 @@ def test_a_noisy_grid_follows_its_formula() -> None:
         assert model.log_shares[index] == pytest.approx(expected)
 
 
-def test_trees_average_the_shares_of_their_leaves() -> None:
-    """Without noise, a score is the mean of the log-shares of the leaves that a row reaches."""
+def test_trees_average_the_frequencies_of_their_leaves() -> None:
+    """Without noise, a score is the mean of the log-frequencies in a row's leaves."""
     rows, labels = classes_apart(MIXED, 300, 7)
     rows[::3, 0] = 0.5  # on a cut, which is the second child's
     trees = Trees.draw(MIXED, np.random.default_rng(1), trees=4, depth=3)
@@ -300,8 +300,8 @@ def test_trees_average_the_shares_of_their_leaves() -> None:
         assert model.scores(rows[row][None])[0] == pytest.approx(scores)
 
 
-def test_trees_cut_what_is_left_of_a_range_and_test_every_column() -> None:
-    """Cuts of numbers lie strictly within the range left above them; the same seed draws them."""
+def test_trees_cut_the_remaining_range_and_test_every_column() -> None:
+    """Numeric cuts lie strictly within the range left above them; equal seeds draw equal trees."""
     trees = Trees.draw(NUMERIC, np.random.default_rng(8))
     again = Trees.draw(NUMERIC, np.random.default_rng(8))
     assert np.array_equal(trees.tested, again.tested)
@@ -318,7 +318,7 @@ def test_trees_cut_what_is_left_of_a_range_and_test_every_column() -> None:
 
 @pytest.mark.parametrize("features", [NUMERIC, MIXED])
 def test_any_released_sum_gives_a_classifier(features: Features) -> None:
-    """Sums that are nothing but noise, zero or absurd give finite scores for every row."""
+    """Sums of pure noise, zeros or absurd numbers give finite scores for every row."""
     rng = np.random.default_rng(9)
     frame = some_frame(features)
     rows = draw_rows(features, 20, rng)

@@ -1,4 +1,4 @@
-"""The noise of released sums: exact losses on small tables, coalitions, targets and refusals."""
+"""The noise of released sums: exact losses on small tables, coalitions, targets, refusals."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -45,12 +45,12 @@ ROUNDING = 1e-9
 
 
 def delta_of(law: Law) -> float:
-    """Return the delta of a law's promise."""
+    """Return the delta of a law's guarantee."""
     return 0.0 if law == "laplace" else DELTA
 
 
 def small(law: Law, trust: Trust = FIVE) -> SumNoise:
-    """Return the noise of a sum in two coordinates, where a row is at most 4 long."""
+    """Return the noise of a sum in two coordinates, with rows of norm at most 4."""
     row = Sensitivity("l1", 4, 2) if law == "laplace" else Sensitivity("l2", 16, 2)
     (noise,) = plan_noise(law, EPSILON, delta_of(law), trust, [row])
     return noise
@@ -58,7 +58,7 @@ def small(law: Law, trust: Trust = FIVE) -> SumNoise:
 
 @lru_cache
 def law_of(law: Law, spread: Fraction, shares: int, one_of: int) -> NDArray[np.float64]:
-    """Return the exact law of the sum of some shares, with 0 in the middle."""
+    """Return the exact law of a sum of shares, with 0 in the middle."""
     reach = 170
     k = np.arange(-reach, reach + 1)
     if law == "laplace":
@@ -109,8 +109,8 @@ def worst_loss(noise: SumNoise, shares: int) -> float:
 
 
 @pytest.mark.parametrize("missing", range(5))
-def test_pure_totals_cost_what_the_account_says(missing: int) -> None:
-    """No table shows a coalition more, with any number of shares missing, and one shows it all."""
+def test_pure_totals_cost_the_account(missing: int) -> None:
+    """No table reveals more to a coalition with any missing shares, and one attains it."""
     noise = small("laplace")
     claim = noise.account(missing).epsilon(0.0)
     found = worst_loss(noise, 5 - missing)
@@ -122,8 +122,8 @@ def test_pure_totals_cost_what_the_account_says(missing: int) -> None:
 
 @pytest.mark.parametrize("law", ["gaussian", "skellam"])
 @pytest.mark.parametrize("missing", range(5))
-def test_totals_cost_no_more_than_the_account_says(law: Law, missing: int) -> None:
-    """The true delta on all tables is below the target at the epsilon that the account gives."""
+def test_totals_cost_at_most_the_account(law: Law, missing: int) -> None:
+    """The true delta on all tables is below the target at the account's epsilon."""
     noise = small(law)
     claim = noise.account(missing).epsilon(DELTA)
     found = worst_delta(noise, 5 - missing, claim)
@@ -132,8 +132,8 @@ def test_totals_cost_no_more_than_the_account_says(law: Law, missing: int) -> No
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_what_is_drawn_is_what_is_accounted_for(law: Law) -> None:
-    """Sums of drawn shares of the parties that are surely honest follow the law of the account."""
+def test_draws_match_the_account(law: Law) -> None:
+    """Sums of the honest parties' drawn shares follow the law of the account."""
     noise, rng = small(law), seeded("drawn", law)
     wide = replace(noise, sensitivity=replace(noise.sensitivity, dimensions=30_000))
     total = np.sum([wide.share(rng) for _ in range(FIVE.shares)], axis=0)
@@ -144,7 +144,7 @@ def test_what_is_drawn_is_what_is_accounted_for(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_deviations_are_those_of_the_sums(law: Law) -> None:
+def test_deviations_match_the_sums(law: Law) -> None:
     """The standard deviation is that of the exact law, for any number of shares."""
     noise, k = small(law), np.arange(-170, 171)
     for shares in (1, 2, 5):
@@ -164,8 +164,8 @@ def test_shares_of_all_parties_are_too_small() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_rows_that_are_one_step_longer_are_caught(law: Law) -> None:
-    """If the scale is off by one the loss passes the claim: at one order, or for pure anywhere."""
+def test_rows_one_step_longer_are_caught(law: Law) -> None:
+    """If the scale is off by one, the loss exceeds the claim at some order, or anywhere if pure."""
     noise = small(law)
     row = noise.sensitivity
     longer = replace(noise, sensitivity=replace(row, most=5 if row.norm == "l1" else 25))
@@ -176,7 +176,7 @@ def test_rows_that_are_one_step_longer_are_caught(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_noise_that_forgets_the_sensitivity_is_caught(law: Law) -> None:
+def test_noise_without_the_sensitivity_is_caught(law: Law) -> None:
     """Noise for rows of length 1 loses several times epsilon for rows of length 4."""
     short, true = (
         [Sensitivity("l1", length, 2) if law == "laplace" else Sensitivity("l2", length**2, 2)]
@@ -191,7 +191,7 @@ def test_noise_that_forgets_the_sensitivity_is_caught(law: Law) -> None:
 
 
 def test_noise_has_the_published_size() -> None:
-    """At L2 = 1 and (1, 1e-5) sigma is 4.045 by Rényi orders; the rule's yardstick is 3.73."""
+    """At L2 = 1 and (1, 1e-5) sigma is 4.045 by Rényi orders; the rule's value is 3.73."""
     scale = 2**16
     (noise,) = plan_noise("gaussian", 1.0, 1e-5, OWNER, [Sensitivity("l2", scale**2, 50)])
     assert float(noise.spread) / scale == pytest.approx(4.045, abs=5e-4)
@@ -201,7 +201,7 @@ def test_noise_has_the_published_size() -> None:
 
 
 def test_peers_have_more_noise_than_an_owner_by_f() -> None:
-    """Eight parties of whom three may collude have a variance of 8/5 of an owner's."""
+    """Eight parties with three colluders have a variance of 8/5 of an owner's."""
     eight = Trust(8, tolerated_default(8))
     assert (eight.tolerated, eight.shares, eight.factor) == (3, 5, Fraction(8, 5))
     assert rule_deviation(1.0, 1e-5, eight) == pytest.approx(3.7306 * math.sqrt(1.6), rel=1e-4)
@@ -222,10 +222,10 @@ def test_peers_have_more_noise_than_an_owner_by_f() -> None:
     st.integers(0, 10),
     st.integers(1, 5000),
 )
-def test_plans_keep_their_promise_and_waste_nothing(
+def test_plans_are_tight(
     law: Law, epsilon: float, parties: int, lost: int, dimensions: int
 ) -> None:
-    """Two sums together are (epsilon, delta)-DP, and with a little less noise they are not."""
+    """Two sums together are (epsilon, delta)-DP, and with slightly less noise they are not."""
     colluding = tolerated_default(parties)
     trust = Trust(parties, colluding, min(lost, parties - colluding - 1))
     delta, weights = delta_of(law), (CENTRE_SHARE, 1 - CENTRE_SHARE)
@@ -246,7 +246,7 @@ def test_plans_keep_their_promise_and_waste_nothing(
 
 
 def test_two_sums_add_up_as_curves() -> None:
-    """Of 1 / sigma**2 the first sum has its part, and the account of both is that of one alone."""
+    """Of 1 / sigma**2 the first sum has its part, and both together have the account of one."""
     row = Sensitivity("l2", 2**30, 4)
     weights = (CENTRE_SHARE, 1 - CENTRE_SHARE)
     (alone,) = plan_noise("gaussian", 1.0, 1e-5, FIVE, [row])
@@ -260,8 +260,8 @@ def test_two_sums_add_up_as_curves() -> None:
     assert account_of([first]).epsilon(DELTA) < 0.4
 
 
-def test_pure_budgets_are_divided_without_a_rest() -> None:
-    """Two pure sums lose epsilon together to the last digit, and the first its part."""
+def test_pure_budgets_are_divided_completely() -> None:
+    """Two pure sums lose exactly epsilon together, and the first its part."""
     weights = (CENTRE_SHARE, 1 - CENTRE_SHARE)
     for epsilon in (0.1, 0.7, 1.0, 3.3):
         noises = plan_noise(
@@ -272,7 +272,7 @@ def test_pure_budgets_are_divided_without_a_rest() -> None:
 
 
 def test_shares_that_are_too_small_for_their_account_are_refused() -> None:
-    """Counts at scale 1 have shares below sigma 3: the error names a scale that is taken."""
+    """Counts at scale 1 have shares below sigma 3: the error names a scale that works."""
     crowd = Trust(50, 3)
     with pytest.raises(InputError, match=r"deviation of 0\.59.*use 8 times the scale"):
         plan_noise("gaussian", 1.0, 1e-5, crowd, [Sensitivity("l2", 1, 3)])
@@ -282,8 +282,8 @@ def test_shares_that_are_too_small_for_their_account_are_refused() -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("epsilon", [0.01, 0.25, 1.0, 50.0])
-def test_scales_are_the_greatest_that_the_law_can_draw(law: Law, epsilon: float) -> None:
-    """The scale that is proposed is taken, and one four times as great is none or is refused."""
+def test_scales_are_the_largest_that_the_law_supports(law: Law, epsilon: float) -> None:
+    """The proposed scale works, and four times that scale is impossible or refused."""
     bound, most = Fraction(7, 5), 2**45
     norm: Norm = "l1" if law == "laplace" else "l2"
 
@@ -299,13 +299,13 @@ def test_scales_are_the_greatest_that_the_law_can_draw(law: Law, epsilon: float)
     assert scale_for(law, epsilon, delta_of(law), FIVE, bound, most=100) == min(64, scale)
 
 
-def test_an_epsilon_that_no_scale_serves_is_refused() -> None:
-    """Pure noise of rows with a large norm is wider than its table at any scale."""
+def test_an_epsilon_without_a_scale_is_refused() -> None:
+    """Pure noise for rows of a large norm is wider than its table at any scale."""
     with pytest.raises(InputError, match="needs wider noise than laplace shares support"):
         scale_for("laplace", 0.001, 0.0, FIVE, Fraction(100), most=2**14)
 
 
-def test_sums_that_pass_their_words_are_refused() -> None:
+def test_sums_beyond_their_words_are_refused() -> None:
     """Rows and 40 standard deviations have to fit into 63 bits and a sign."""
     (noise,) = plan_noise("gaussian", 1.0, 1e-5, FIVE, [Sensitivity("l2", 2**40, 3)])
     room = (2**63 - 1 - math.ceil(40 * noise.deviation())) // 2**20
@@ -317,7 +317,7 @@ def test_sums_that_pass_their_words_are_refused() -> None:
 
 
 def test_a_sensitivity_bounds_all_norms() -> None:
-    """The other norms follow from the one that is stated, on all vectors of whole numbers."""
+    """The other norms follow from the stated one, on all integer vectors."""
     rows = (Sensitivity("l1", 5, 2), Sensitivity("l2", 13, 2), Sensitivity("l2", 3, 3))
     for row in rows:
         vectors = list(rows_of(row))
@@ -355,8 +355,8 @@ def _plan(**changed: Any) -> None:
         ({"weights": (Fraction(3, 2), Fraction(-1, 2))}, "each of 1 sums"),
     ],
 )
-def test_plans_out_of_range_are_refused(changed: dict[str, Any], message: str) -> None:
-    """Each value that makes no plan is refused with what is allowed."""
+def test_invalid_plans_are_refused(changed: dict[str, Any], message: str) -> None:
+    """Each invalid value is refused with the allowed values."""
     with pytest.raises(InputError, match=message):
         _plan(**changed)
 
@@ -371,14 +371,14 @@ def test_plans_out_of_range_are_refused(changed: dict[str, Any], message: str) -
     ],
 )
 def test_parties_that_leave_no_share_are_refused(numbers: Sequence[int], message: str) -> None:
-    """Colluding and lost parties together are fewer than all."""
+    """Colluding and lost parties together must be fewer than all."""
     with pytest.raises(InputError, match=message):
         Trust(*numbers)
     assert Trust(1, tolerated_default(1)).factor == 1
 
 
-def test_accounts_know_how_many_shares_may_be_missing() -> None:
-    """A party's own row is protected by its own share at least, and by no more than n."""
+def test_accounts_limit_the_missing_shares() -> None:
+    """A party's own share always protects its own row, and at most n shares exist."""
     for missing in (-1, 5):
         with pytest.raises(InputError, match=f"missing is {missing}; allowed: from 0 to 4"):
             small("gaussian").account(missing)

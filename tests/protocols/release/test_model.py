@@ -1,4 +1,4 @@
-"""Released models: what is saved is read back bit for bit, and nothing else is read."""
+"""Released models: saved models are read back exactly, and nothing else is accepted."""
 
 import json
 import math
@@ -31,7 +31,7 @@ MONEY = Features(
 
 
 def table(features: Features, rows: int = ROWS) -> vr.Table:
-    """Draw a table of a schema, in the units of its ranges; the first feature tells the class."""
+    """Draw a table of a schema, in its units; the first feature determines the class."""
     rng = np.random.default_rng(7)
     lows, highs = np.array(features.ranges.lows), np.array(features.ranges.highs)
     unit = draw_rows(features, rows, rng)
@@ -51,7 +51,7 @@ def released(features: Features = NUMERIC, **parameters: Any) -> ReleasedModel:
 
 
 def write_csv(path: Path, drawn: vr.Table) -> Path:
-    """Write the rows of a table as a person has them: a category is one cell, and a label last."""
+    """Write a table's rows as users have them: a category is one cell, and the label is last."""
     features = drawn.features
     firsts = {each.first: each for each in features.categories}
     inner = {n for each in features.categories for n in range(each.first + 1, each.features.stop)}
@@ -72,10 +72,10 @@ def write_csv(path: Path, drawn: vr.Table) -> Path:
 
 @pytest.mark.parametrize("features", [NUMERIC, MIXED, MONEY], ids=["numbers", "mixed", "money"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_saved_model_is_read_back_bit_for_bit(
+def test_a_saved_model_is_read_back_exactly(
     method: str, features: Features, tmp_path: Path
 ) -> None:
-    """Schema, promise, provenance and scores are the same, and a file is never overwritten."""
+    """Schema, guarantee, provenance and scores are equal, and no file is overwritten."""
     if method == "grid" and features.categories:
         pytest.skip("a grid takes numbers alone")
     model, path = released(features, statistic=method), tmp_path / "model.json"
@@ -91,7 +91,7 @@ def test_a_saved_model_is_read_back_bit_for_bit(
 
 @pytest.mark.parametrize("features", [NUMERIC, MIXED, MONEY], ids=["numbers", "mixed", "money"])
 def test_a_table_an_array_and_a_file_are_labelled_alike(features: Features, tmp_path: Path) -> None:
-    """All are scaled as the rows of the release were."""
+    """All are scaled like the rows of the release."""
     model, drawn = released(features), table(features)
     expected = model.predict(drawn)
     assert (model.predict(np.array(drawn.X)) == expected).all()
@@ -101,8 +101,8 @@ def test_a_table_an_array_and_a_file_are_labelled_alike(features: Features, tmp_
     np.testing.assert_array_equal(model.to_unit(str(tmp_path / "rows.csv")), unit)
 
 
-def test_a_run_leaves_the_model_that_labelled_its_queries() -> None:
-    """Its labels are those of the run, and its promise is the run's."""
+def test_a_run_leaves_its_model() -> None:
+    """The model's labels and guarantee are those of the run."""
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     for system in (vr.Release(), vr.Release(trusted=True), vr.Release(statistic="lda", rows=200)):
         run = vr.run(system, train.partition(4, seed=1), test)
@@ -127,8 +127,8 @@ def test_a_seeded_release_promises_no_epsilon() -> None:
     assert run.promise.epsilon == 1.0
 
 
-def test_noise_is_told_in_units_of_a_row() -> None:
-    """For a grid: Laplace noise of both honest parties' shares, beside the bound of 1."""
+def test_noise_is_reported_in_units_of_a_row() -> None:
+    """For a grid it is the Laplace noise of both honest parties' shares, relative to 1."""
     made = released(statistic="grid", epsilon=1.0, tolerated=1).provenance
     (found,) = made.noise
     variance = (
@@ -137,8 +137,8 @@ def test_noise_is_told_in_units_of_a_row() -> None:
     assert found == pytest.approx(math.sqrt(variance * 3 / 2), rel=1e-9)
 
 
-def test_probabilities_sum_to_one_where_there_are_any() -> None:
-    """Class means have none, and say so."""
+def test_probabilities_sum_to_one_if_they_exist() -> None:
+    """Class means report that they have none."""
     drawn = table(NUMERIC)
     found = released(statistic="lda").predict_proba(drawn)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
@@ -146,8 +146,8 @@ def test_probabilities_sum_to_one_where_there_are_any() -> None:
         released(statistic="means").predict_proba(drawn)
 
 
-def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    """Other columns, words for numbers, a category that is not public, another width, and NaN."""
+def test_invalid_rows_are_refused(tmp_path: Path) -> None:
+    """Other columns, words for numbers, unknown categories, another width and NaN are refused."""
     model = released(MONEY)
     path = tmp_path / "rows.csv"
     for text, says in (
@@ -181,8 +181,8 @@ class Loudest(Classifier):
         return np.tile([1.0, 0.0, 0.0], (len(rows), 1))
 
 
-def test_a_classifier_of_ones_own_labels_rows_and_has_no_file(tmp_path: Path) -> None:
-    """Nobody else could read it, even if it takes the name of a kind."""
+def test_a_custom_classifier_labels_rows_but_has_no_file(tmp_path: Path) -> None:
+    """No other program could read it, even under the name of a known kind."""
     model = replace(released(), classifier=Loudest(NUMERIC.classes))
     assert set(model.predict(table(NUMERIC))) == {"class0"}
     with pytest.raises(InputError, match="Loudest has no document"):
@@ -194,7 +194,7 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def sets(*keys: str, to: object) -> Change:
-    """Return what sets a key of nested tables."""
+    """Return a function that sets a key of nested tables."""
 
     def change(document: dict[str, Any]) -> None:
         *way, last = keys
@@ -206,7 +206,7 @@ def sets(*keys: str, to: object) -> Change:
 
 
 def lacks(*keys: str) -> Change:
-    """Return what takes a key of nested tables away."""
+    """Return a function that removes a key of nested tables."""
 
     def change(document: dict[str, Any]) -> None:
         *way, last = keys
@@ -259,8 +259,8 @@ def lacks(*keys: str) -> Change:
     ],
     ids=range(36),
 )
-def test_a_file_that_does_not_fit_is_refused(change: Change, says: str, tmp_path: Path) -> None:
-    """The sentence names the file, and the field that is wrong."""
+def test_an_invalid_file_is_refused(change: Change, says: str, tmp_path: Path) -> None:
+    """The error names the file and the wrong field."""
     path = tmp_path / "model.json"
     document = released().as_document()
     change(document)
@@ -302,10 +302,10 @@ def test_a_file_that_does_not_fit_is_refused(change: Change, says: str, tmp_path
     ],
     ids=["side", "features", "cuts", "values"],
 )
-def test_numbers_beyond_all_arrays_are_refused_at_once(
+def test_impossibly_large_numbers_are_refused_at_once(
     kind: str, fields: Mapping[str, object], tmp_path: Path
 ) -> None:
-    """No file makes a reader compute, or hold, more than the file is long."""
+    """No file causes computation or memory beyond its own length."""
     path = tmp_path / "model.json"
     document = released().as_document() | {"classifier": {"kind": kind, **fields}}
     path.write_text(json.dumps(document))
@@ -314,7 +314,7 @@ def test_numbers_beyond_all_arrays_are_refused_at_once(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000, "\xff"])
-def test_what_is_not_json_of_ours_is_refused(
+def test_a_foreign_file_is_refused(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file is refused if it is missing, too large or not valid JSON of its kind."""
@@ -330,16 +330,16 @@ def test_what_is_not_json_of_ours_is_refused(
         load_model(path)
 
 
-def test_a_model_shows_what_it_promises_and_how_it_was_made() -> None:
-    """Both in lines, and the guarantee in its name."""
+def test_a_model_shows_its_promise_and_its_origin() -> None:
+    """Its text lists both, and its representation has the guarantee."""
     model = released(MONEY, epsilon=1.0)
     for text in ("columns       4", "classes       no, yes", "3, of which 1 may collude", "ε = 1"):
         assert text in str(model)
     assert "ε = 1, δ = 1e-05 for each release" in repr(model)
 
 
-def test_a_model_is_one_of_its_own_schema() -> None:
-    """A classifier of other classes or of another width is refused."""
+def test_a_model_fits_its_schema() -> None:
+    """A classifier of other classes or another width is refused."""
     model = released()
     other = DirectionClassifier(
         ("a", "b"), np.zeros(4), np.ones(4), np.zeros((2, 4)), np.zeros(2), calibrated=False

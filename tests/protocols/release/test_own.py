@@ -1,4 +1,4 @@
-"""Custom statistics: released, charged and refused like those of the package."""
+"""Custom statistics: released, charged and refused like built-in ones."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -68,7 +68,7 @@ class Moved(Statistic[Classifier]):
 
 
 class ReleaseMoved(vr.Release):
-    """Releases `Moved` in place of the package's statistics."""
+    """A release of `Moved` in place of the built-in statistics."""
 
     name: Literal["release"] = "release"
     norm: Literal["l1", "l2"] = "l2"
@@ -90,7 +90,7 @@ def rows_of(count: int, seed: int = 1) -> vr.Table:
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.slow
 def test_it_is_released_on_every_runtime_at_the_forecast_cost(norm: Any, trusted: bool) -> None:
-    """Labels, model, transcript and cost are those of the simulation."""
+    """Labels, model, transcript and cost equal those of the simulation."""
     system, table, test = ReleaseMoved(norm=norm, trusted=trusted), rows_of(400), rows_of(200, 2)
     runs = [
         vr.run(system, table.partition(4, seed=1), test, runtime=name, seed=1) for name in RUNTIMES
@@ -104,8 +104,8 @@ def test_it_is_released_on_every_runtime_at_the_forecast_cost(norm: Any, trusted
 
 
 @pytest.mark.parametrize(("norm", "delta"), [("l1", 0.0), ("l2", 1e-5)])
-def test_its_promise_is_that_of_its_bound(norm: Any, delta: float) -> None:
-    """An L1 bound needs no δ; the account of all shares but the colluders' is below ε."""
+def test_its_promise_follows_from_its_bound(norm: Any, delta: float) -> None:
+    """An L1 bound needs no δ; the account without the colluders' shares is below ε."""
     system = ReleaseMoved(norm=norm, epsilon=0.7)
     run = vr.run(system, rows_of(100).partition(5, seed=1), rows_of(3, 2))
     assert (run.spent.epsilon, run.spent.delta, run.spent.unit) == (0.7, delta, "release")
@@ -118,8 +118,8 @@ def test_its_promise_is_that_of_its_bound(norm: Any, delta: float) -> None:
         ReleaseMoved(norm="l2", delta=0.0).bind(SQUARE, 5, 100)
 
 
-def test_a_row_beyond_the_bound_is_refused_before_anything_is_sent_or_charged() -> None:
-    """By the set-up, by the estimator, and by a party whose peers are there."""
+def test_a_row_beyond_the_bound_is_refused_before_sending_or_charging() -> None:
+    """The set-up, the estimator, and a party with connected peers refuse it."""
     system, table = ReleaseMoved(beyond=3), rows_of(100)
     with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
         vr.run(system, table.partition(3, seed=1), rows_of(3, 2))
@@ -128,7 +128,7 @@ def test_a_row_beyond_the_bound_is_refused_before_anything_is_sent_or_charged() 
 
 
 async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
-    """The role refuses them first."""
+    """The role refuses such rows first."""
     parameters, charged = ReleaseMoved(beyond=3).bind(SQUARE, 3, 100), list[Account]()
     own = [Rows(part.X, part.y) for part in rows_of(100).partition(3, seed=1)]
     async with Cluster(3, own=own, seed=1) as cluster:
@@ -139,8 +139,8 @@ async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
     assert charged == []
 
 
-def test_what_parties_could_not_compare_is_refused() -> None:
-    """A statistic is a dataclass: any other object reads differently at each party."""
+def test_incomparable_statistics_are_refused() -> None:
+    """A statistic is a dataclass: any other object has a different text at each party."""
 
     class Loose(Statistic[Classifier]):
         length = 4
@@ -160,15 +160,15 @@ def test_what_parties_could_not_compare_is_refused() -> None:
         ReleaseLoose().bind(SQUARE, 3, 100)
 
 
-def test_parties_with_other_statistics_find_out() -> None:
+def test_parties_with_other_statistics_notice() -> None:
     """Parties with different statistics find that their public settings differ."""
     one, other = (ReleaseMoved(beyond=n).bind(SQUARE, 3, 100).digest for n in (1, 2))
     assert one != other
 
 
 @pytest.mark.parametrize("place", [0, 2500])
-def test_arrays_of_a_statistic_are_compared_to_the_last_bit(place: int) -> None:
-    """Also where NumPy would print only the ends of an array, and of a number the first digits."""
+def test_arrays_of_a_statistic_are_compared_exactly(place: int) -> None:
+    """NumPy would print only the ends of an array, and the first digits of a number."""
 
     @dataclass
     class Weighted:
@@ -180,8 +180,8 @@ def test_arrays_of_a_statistic_are_compared_to_the_last_bit(place: int) -> None:
     assert written(Weighted((one,))) != written(Weighted((other,)))
 
 
-def test_the_estimator_of_ones_own_system_releases_once(tmp_path: Path) -> None:
-    """It is a `ReleasedClassifier`, with the system's own parameters and a model that is kept."""
+def test_the_estimator_of_a_custom_system_releases_once(tmp_path: Path) -> None:
+    """It is a `ReleasedClassifier` with the system's own parameters and a stored model."""
     table, test = rows_of(400), rows_of(200, 2)
     model: Any = vr.as_classifier(
         ReleaseMoved(norm="l1", epsilon=2.0), parties=4, ranges=(0.0, 1.0)
@@ -200,7 +200,7 @@ def test_the_estimator_of_ones_own_system_releases_once(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_page_states_its_true_bound() -> None:
-    """The row in all upper halves reaches the bound, and no row exceeds it."""
+    """A row in the upper half of all ranges attains the bound, and no row exceeds it."""
     statistic = Halves(3, ("a", "b"))
     corners = np.array(np.meshgrid(*[[0.0, 0.49, 0.5, 1.0]] * 3)).reshape(3, -1).T
     for label in (0, 1):

@@ -1,4 +1,4 @@
-"""The rule that chooses a statistic: of public numbers alone, and what it chooses."""
+"""The rule that chooses a statistic by public numbers only, and its choices."""
 
 import inspect
 from math import sqrt
@@ -50,10 +50,10 @@ METHODS: tuple[Method, ...] = ("means", "lda", "counts", "grid", "trees")
         pytest.param(schema(384, classes=4), 3749, "means centre", "means middle", id="news"),
     ],
 )
-def test_what_the_rule_chooses_for_peers_at_epsilon_one(
+def test_the_rules_choice_for_peers_at_epsilon_one(
     features: Features, rows: int, private: str, pure: str
 ) -> None:
-    """The statistic and the reference for the shapes of known tables, with a delta and without."""
+    """Statistic and reference are as expected for known tables, with and without a delta."""
     for delta, expected in ((DELTA, private), (0.0, pure)):
         plan = plan_release(features, rows=rows, epsilon=1.0, delta=delta, trust=PEERS)
         assert f"{plan.method} {plan.reference}" == expected
@@ -67,10 +67,10 @@ def test_what_the_rule_chooses_for_peers_at_epsilon_one(
     st.sampled_from([OWNER, PEERS, Trust(1000, 499)]),
 )
 @example(schema(200), 10**7, 0.01, 0.0, OWNER)
-def test_the_rule_has_a_buildable_answer_everywhere(
+def test_the_rule_has_a_valid_answer_everywhere(
     features: Features, rows: int, epsilon: float, delta: float, trust: Trust
 ) -> None:
-    """Every choice builds, its bound suits its noise, and the same numbers give the same plan."""
+    """Every choice can be built, its bound suits its noise, and equal numbers give equal plans."""
 
     def plan() -> Plan:
         return plan_release(features, rows=rows, epsilon=epsilon, delta=delta, trust=trust)
@@ -87,8 +87,8 @@ def test_the_rule_has_a_buildable_answer_everywhere(
     assert account_of(noises).epsilon(chosen.delta) <= epsilon
 
 
-def test_the_rule_takes_no_rows() -> None:
-    """All parameters of the rule are public numbers and the schema: none could hold a row."""
+def test_the_rule_does_not_use_rows() -> None:
+    """All its parameters are public numbers and the schema: none could contain a row."""
     parameters = inspect.signature(plan_release).parameters
     assert set(parameters) == {"features", "rows", "epsilon", "delta", "trust", "statistic", "law"}
     assert parameters["rows"].annotation is int
@@ -96,7 +96,7 @@ def test_the_rule_takes_no_rows() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_named_statistic_is_released(method: Method) -> None:
-    """A statistic by its name gives its plan, and sums of rows that it decodes."""
+    """A named statistic gives its plan, and sums of rows that it decodes."""
     rng = np.random.default_rng(0)
     plan = plan_release(NUMERIC, rows=500, epsilon=1.0, delta=DELTA, trust=OWNER, statistic=method)
     assert plan.method == method
@@ -106,8 +106,8 @@ def test_a_named_statistic_is_released(method: Method) -> None:
     assert model.predict(rows).shape == (50,)
 
 
-def test_first_releases_are_those_of_the_reference() -> None:
-    """A discriminant of few rows is about a centre, of many about moments, with less added."""
+def test_first_releases_follow_the_reference() -> None:
+    """A discriminant of few rows uses a centre, of many rows moments, with less added."""
     few = plan_release(schema(14, classes=2), rows=400, epsilon=1.0, delta=DELTA, trust=OWNER)
     many = plan_release(schema(14, classes=2), rows=40_000, epsilon=1.0, delta=DELTA, trust=OWNER)
     assert (few.kappa, many.kappa) == (1.0, 0.3)
@@ -120,8 +120,8 @@ def test_first_releases_are_those_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("places", [2, 6, 12, 40])
-def test_tallies_take_the_norm_with_less_noise(places: int) -> None:
-    """With a delta, counts of few columns stay pure; of many, Gaussian noise is less."""
+def test_tallies_use_the_norm_with_less_noise(places: int) -> None:
+    """With a delta, counts of few columns stay pure; for many, Gaussian noise is less."""
     plan = plan_release(
         schema(places), rows=100, epsilon=1.0, delta=DELTA, trust=OWNER, statistic="counts"
     )
@@ -129,8 +129,8 @@ def test_tallies_take_the_norm_with_less_noise(places: int) -> None:
     assert plan.norm == ("l1" if laplace <= gaussian else "l2")
 
 
-def test_the_side_of_a_grid_follows_the_formula_between_its_limits() -> None:
-    """(n epsilon / (3 sqrt(f))) ** (2 / (2 + d)), rounded, from 3 to 32."""
+def test_the_side_of_a_grid_follows_its_formula() -> None:
+    """(n epsilon / (3 sqrt(f))) ** (2 / (2 + d)), rounded and clipped to 3 to 32."""
     assert grid_side(1029, 4, 1.0, 1.6) == round((1029 / (3 * sqrt(1.6))) ** (1 / 3)) == 6
     assert grid_side(1, 4, 0.01) == SIDE_MIN
     assert grid_side(10**9, 1, 1.0) == SIDE_MAX
@@ -149,7 +149,7 @@ def test_the_side_of_a_grid_follows_the_formula_between_its_limits() -> None:
     ],
 )
 def test_arguments_out_of_range_are_refused(changed: dict[str, Any], message: str) -> None:
-    """Each public number out of its range, and a statistic without a pure bound, is refused."""
+    """Public numbers out of range, and a statistic without a pure bound, are refused."""
     arguments: dict[str, Any] = {"rows": 9, "epsilon": 1.0, "delta": DELTA, "trust": OWNER}
     with pytest.raises(InputError, match=message):
         plan_release(NUMERIC, **(arguments | changed))

@@ -1,4 +1,4 @@
-"""Sensitivity of a sum to one row: found by search, and compared with the stated bound."""
+"""The sensitivity of a sum to one row, found by search and compared with the bound."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ Searched = Callable[[NDArray[np.float64]], int]
 
 
 def size_of(statistic: Statistic[Any], row: NDArray[np.float64], label: int) -> int:
-    """Return the L1 norm, or the square of the L2 norm, of the sum of one row, in whole numbers."""
+    """Return the L1 norm, or the squared L2 norm, of one row's sum, in integers."""
     added = [int(value) for value in statistic.sum(row[None], np.array([label]))]
     if statistic.bound.norm == "l1":
         return sum(map(abs, added))
@@ -33,7 +33,7 @@ def size_of(statistic: Statistic[Any], row: NDArray[np.float64], label: int) -> 
 
 
 def corners(features: Features, rng: Generator) -> NDArray[np.float64]:
-    """Return rows at corners and edges, all equal, tiny apart, and with impossible categories."""
+    """Return rows at corners and edges, equal or nearly equal, and with impossible categories."""
     width = len(features)
     tiny = 0.5 + np.array([-1, 1])[rng.integers(2, size=(20, width))] * 10.0 ** -rng.integers(
         1, 17, size=(20, width)
@@ -52,7 +52,7 @@ def corners(features: Features, rng: Generator) -> NDArray[np.float64]:
 
 
 def climb(measure: Searched, row: NDArray[np.float64], rng: Generator) -> int:
-    """Return the greatest value that is found by changing a row by one entry at a time."""
+    """Return the greatest value found by changing a row one entry at a time."""
     best = measure(row)
     for _ in range(STEPS):
         tried = row.copy()
@@ -67,7 +67,7 @@ def climb(measure: Searched, row: NDArray[np.float64], rng: Generator) -> int:
 
 
 def greatest(features: Features, statistic: Statistic[Any]) -> int:
-    """Return the most that any row was found to add: drawn, at corners, and by climbing."""
+    """Return the maximum that any found row adds: drawn, at corners, or by climbing."""
     rng = np.random.default_rng(11)
     rows = np.vstack((draw_rows(features, 200, rng), corners(features, rng)))
     sizes = [size_of(statistic, row, label % 3) for label, row in enumerate(rows)]
@@ -76,17 +76,17 @@ def greatest(features: Features, statistic: Statistic[Any]) -> int:
 
 
 @pytest.mark.parametrize(("features", "statistic"), CASES)
-def test_a_row_adds_at_most_the_bound_and_some_row_nearly_as_much(
+def test_a_row_adds_at_most_the_bound_and_some_row_nearly_attains_it(
     features: Features, statistic: Statistic[Any]
 ) -> None:
-    """No row is found above the bound, and one within 2 % of it: the bound is the sensitivity."""
+    """No found row exceeds the bound, and one is within 2 % of it."""
     found = greatest(features, statistic)
     assert found <= statistic.bound.most
     assert found >= 0.98 * statistic.bound.most
 
 
 @pytest.mark.parametrize(("features", "statistic"), CASES)
-def test_a_sum_is_that_of_its_rows(features: Features, statistic: Statistic[Any]) -> None:
+def test_a_sum_is_exactly_that_of_its_rows(features: Features, statistic: Statistic[Any]) -> None:
     """The sum of a table is the sum over its rows, exactly, and has the stated length."""
     rng = np.random.default_rng(2)
     rows, labels = draw_rows(features, 30, rng), rng.integers(3, size=30)
@@ -101,10 +101,10 @@ def test_a_sum_is_that_of_its_rows(features: Features, statistic: Statistic[Any]
     assert np.array_equal(nothing, np.zeros(statistic.length))
 
 
-def test_a_sum_does_not_depend_on_how_rows_are_cut_into_blocks(
+def test_a_sum_does_not_depend_on_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Blocks of one row give the sum that one block of all rows gives."""
+    """Blocks of one row give the sum of one block of all rows."""
     rng = np.random.default_rng(4)
     rows, labels = draw_rows(MIXED, 25, rng), rng.integers(3, size=25)
     for _, statistic in all_statistics(MIXED):
@@ -115,7 +115,7 @@ def test_a_sum_does_not_depend_on_how_rows_are_cut_into_blocks(
 
 
 class Stated(Statistic[None]):
-    """A statistic of somebody's own: returns given entries, under a given bound."""
+    """A custom statistic that returns given entries, under a given bound."""
 
     def __init__(self, found: Entries, most: int, norm: Norm = "l2", length: int = 3) -> None:
         self._found, self._bound, self._length = found, Bound(norm, most), length
@@ -155,7 +155,7 @@ def whole(*values: int) -> Entries:
     ],
 )
 def test_a_row_above_its_stated_bound_is_refused(found: Entries, norm: Norm, most: int) -> None:
-    """A vector beyond the bound is refused, also where its square or sum exceeds 64 bits."""
+    """A vector beyond the bound is refused, even if its square or sum exceeds 64 bits."""
     with pytest.raises(InputError, match="exceeds the stated"):
         Stated(found, most, norm).sum(np.zeros((1, 1)), np.zeros(1, dtype=np.int64))
 
@@ -163,7 +163,7 @@ def test_a_row_above_its_stated_bound_is_refused(found: Entries, norm: Norm, mos
 @pytest.mark.parametrize(
     ("found", "norm", "most"), [(whole(3, 4, 0), "l2", 25), (whole(3, -4, 0), "l1", 7)]
 )
-def test_a_row_at_its_stated_bound_is_taken(found: Entries, norm: Norm, most: int) -> None:
+def test_a_row_at_its_stated_bound_is_accepted(found: Entries, norm: Norm, most: int) -> None:
     """A vector of exactly the bound's size is added up."""
     statistic = Stated(found, most, norm)
     total = statistic.sum(np.zeros((1, 1)), np.zeros(1, dtype=np.int64))
@@ -181,23 +181,23 @@ def test_a_row_at_its_stated_bound_is_taken(found: Entries, norm: Norm, most: in
         (np.array([[0, 1]]), np.array([[1]])),
     ],
 )
-def test_entries_that_would_void_the_bound_are_refused(
+def test_entries_that_would_break_the_bound_are_refused(
     positions: NDArray[np.int64], values: NDArray[Any]
 ) -> None:
-    """A repeated position, one outside of the vector and a fraction are refused."""
+    """A repeated position, a position outside the vector and a fraction are refused."""
     with pytest.raises(InputError, match="ascending positions"):
         Stated(Entries(positions, values), 100).sum(np.zeros((1, 1)), np.zeros(1, dtype=np.int64))
 
 
 def test_sums_that_could_overflow_are_refused() -> None:
-    """More rows than 64 bits hold at the bound are refused before they are added up."""
+    """More rows than 64 bits allow at the bound are refused before they are added up."""
     statistic = Stated(whole(0, 0, 0), 2**62, "l1")
     with pytest.raises(InputError, match="too many"):
         statistic.sum(np.zeros((2, 1)), np.zeros(2, dtype=np.int64))
 
 
 @pytest.mark.parametrize(("features", "statistic"), CASES)
-def test_shapes_that_do_not_fit_are_refused(features: Features, statistic: Statistic[Any]) -> None:
+def test_invalid_shapes_are_refused(features: Features, statistic: Statistic[Any]) -> None:
     """A table with other shapes and a released sum of another length are refused."""
     with pytest.raises(InputError, match="labels has"):
         statistic.sum(np.zeros((2, len(features))), np.zeros(3, dtype=np.int64))
@@ -207,8 +207,8 @@ def test_shapes_that_do_not_fit_are_refused(features: Features, statistic: Stati
         statistic.decode(np.zeros(statistic.length, dtype=np.int64), float("nan"))
 
 
-def test_a_label_that_is_no_class_is_refused() -> None:
-    """A statistic by class takes only positions of public classes."""
+def test_an_unknown_label_is_refused() -> None:
+    """A statistic by class accepts only positions of public classes."""
     features = schema(2, classes=2)
     for name, statistic in all_statistics(features):
         if not name.startswith(("centre", "moments")):

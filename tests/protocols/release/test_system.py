@@ -1,4 +1,4 @@
-"""Release as a system: equal everywhere, at its forecast, paid before it is sent; refusals."""
+"""Release as a system: equal everywhere, at its forecast, charged before sending; refusals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,14 +68,14 @@ def rows_of(features: Features, rows: int = ROWS) -> Rows:
 
 
 def dealt(features: Features = MIXED) -> list[Rows]:
-    """Deal rows to all parties but one, which has none."""
+    """Deal rows to all parties except one, which has none."""
     rows = rows_of(features)
     parts = [Rows(rows.features[n::4], rows.labels[n::4]) for n in range(4)]
     return [*parts, Rows(np.zeros((0, len(features))), np.zeros(0, np.int64))]
 
 
 def bound(system: Release, parties: int = 5, features: Features = MIXED) -> ReleaseParameters:
-    """Return what the parties hold."""
+    """Return the rows of the parties."""
     return system.bind(features, parties, ROWS)
 
 
@@ -98,7 +98,7 @@ def measured(cost: Cost) -> Forecast:
 
 
 def the_same(released: Released, other: Released) -> bool:
-    """Say whether two releases are equal in every number, and label rows alike."""
+    """Return whether two releases are equal in every number, and label rows alike."""
     rows = rows_of(MIXED).features
     return all(
         np.array_equal(one.sums, two.sums) and one.shares == two.shares
@@ -110,10 +110,10 @@ class TestPeers:
     """Parties that release together."""
 
     @released_as
-    def test_a_release_is_the_same_everywhere_at_its_forecast(
+    def test_a_release_is_equal_everywhere_at_its_forecast(
         self, run_protocol: ProtocolRunner, name: str
     ) -> None:
-        """Totals, models and transcripts are those in memory; the cost is the closed form."""
+        """Totals, models and transcripts equal those in memory, at the closed form's cost."""
         system = RELEASES[name]
         run, here = play(run_protocol, system), play(ProtocolRunner("memory"), system)
         assert run.transcript == here.transcript
@@ -124,7 +124,7 @@ class TestPeers:
         assert measured(run.cost) == forecast
 
     def test_a_star_has_the_same_totals(self, run_protocol: ProtocolRunner) -> None:
-        """Noise is a party's own, so that the way of adding up does not change it."""
+        """Noise is drawn by each party, so it does not depend on the way of adding up."""
         system = RELEASES["lda"]
         run, here = play(run_protocol, system, "star"), play(ProtocolRunner("memory"), system)
         expected = here.results["party-0"]
@@ -133,7 +133,7 @@ class TestPeers:
 
     @released_as
     def test_totals_are_the_sums_of_all_rows_and_their_noise(self, name: str) -> None:
-        """The first total is 40 deviations from the exact sum at most, and not equal to it."""
+        """The first total differs from the exact sum, by at most 40 deviations."""
         parameters = bound(RELEASES[name])
         total = play(ProtocolRunner("memory"), RELEASES[name]).results["party-0"].totals[0]
         rows, noise = rows_of(MIXED), parameters.noises[0]
@@ -141,8 +141,8 @@ class TestPeers:
         away = np.abs(total.sums - exact)
         assert 0 < away.max() <= 40 * noise.deviation()
 
-    def test_totals_that_pass_a_frame_go_in_pieces(self) -> None:
-        """Each piece is a masked sum of its own, and the pieces make the whole."""
+    def test_totals_larger_than_a_frame_are_sent_in_pieces(self) -> None:
+        """Each piece is a separate masked sum, and the pieces form the whole."""
         features = schema(300, classes=450)
         parts = [rows_of(features, 3), rows_of(features, 2), rows_of(features, 1)]
         system = Release(statistic="means", delta=0.0)
@@ -156,7 +156,7 @@ class TestPeers:
         assert run.results["party-1"].totals[0].sums.shape == (300 * 450,)
 
     def test_a_simulation_draws_the_noise_of_all_parties(self) -> None:
-        """Over 60 releases the mean square of the noise is within 6 deviations of its law's."""
+        """Over 60 releases the mean squared noise is within 6 deviations of its expectation."""
         parameters = bound(RELEASES["trees"])
         parts, rng = dealt(), np.random.default_rng(2)
         rows, noise = rows_of(MIXED), parameters.noises[-1]
@@ -173,7 +173,7 @@ class TestPeers:
 
 
 async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: int) -> Run[Any]:
-    """Release the rows of some parties while faults strike, with hardly any noise."""
+    """Release the rows of some parties under faults, with almost no noise."""
     system = Release(epsilon=900.0, statistic="counts", tolerated=1, lost=lost)
     parameters = system.bind(MIXED, len(parts), ROWS)
     links = Topology(LinkModel(latency=Constant(0.01)))
@@ -182,11 +182,11 @@ async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: in
 
 
 class TestLosses:
-    """Releases that go on without lost parties."""
+    """Releases that continue without lost parties."""
 
     @pytest.mark.parametrize("seed", range(12))
     def test_a_third_of_twelve_parties_may_crash_at_any_time(self, seed: int) -> None:
-        """All who are left have one release, of the rows of those whose words arrived."""
+        """All remaining parties have one release, of the rows that arrived."""
         rng = np.random.default_rng(seed)
         rows = rows_of(MIXED)
         parts = [Rows(rows.features[n::12], rows.labels[n::12]) for n in range(12)]
@@ -205,15 +205,15 @@ class TestLosses:
         missing = int(sizes.max()) * (12 - total.shares)
         assert counted == pytest.approx(int(sizes.sum()), abs=missing + 1)
 
-    def test_one_loss_too_many_ends_it_with_nothing_told(self) -> None:
-        """With two parties lost of which one was allowed for, no party has a release."""
+    def test_one_loss_too_many_ends_it_without_disclosure(self) -> None:
+        """With two parties lost of which one was tolerated, no party has a release."""
         faults = [Fault("crash", 0.011, 0.011, (f"party-{n}",)) for n in (2, 3)]
         with pytest.raises(RunFailed) as failed:
             simulation.simulate(release_under(faults, dealt(), lost=1))
         assert isinstance(failed.value.root, TooManyLost | PeerLost)
 
-    def test_losses_are_promised_for_and_refused_where_too_many_collude(self) -> None:
-        """There is more noise for them, and colluders must not be enough to open a sum."""
+    def test_losses_need_noise_and_limit_collusion(self) -> None:
+        """They add noise, and colluders must not suffice to open a sum."""
         assert Release(lost=2).trust_among(8) == Trust(8, 3, 2)
         assert "at most 2 drop out" in Release(lost=2).promise(parties=8).threat_model
         with pytest.raises(InputError, match="no share of the noise"):
@@ -221,14 +221,14 @@ class TestLosses:
 
 
 class Recorder:
-    """A till that notes its charges; a party sends nothing before the first."""
+    """A till that records its charges; a party sends nothing before the first."""
 
     def __init__(self, *, refuses: bool = False) -> None:
         self.charged: list[Account] = []
         self._refuses = refuses
 
     def __call__(self, account: Account) -> None:
-        """Note a charge."""
+        """Record a charge."""
         self.charged.append(account)
         if self._refuses:
             raise InputError.because("nothing is left", field="key")
@@ -237,7 +237,7 @@ class Recorder:
 class TestPaying:
     """The moment at which a release is charged."""
 
-    def test_all_of_a_release_is_charged_once(self) -> None:
+    def test_a_whole_release_is_charged_once(self) -> None:
         """Two sums are one charge, of the whole account."""
         till, parameters = Recorder(), bound(RELEASES["lda"])
         ProtocolRunner("simulated")(
@@ -252,8 +252,8 @@ class TestPaying:
         assert till.charged == [parameters.account]
         assert till.charged[0].epsilon(1e-5) <= 1.0
 
-    def test_who_cannot_pay_sends_nothing_of_its_rows(self) -> None:
-        """A party whose till refuses has sent keys, and no masked words."""
+    def test_a_party_that_cannot_pay_sends_nothing_about_its_rows(self) -> None:
+        """A party whose till refuses has sent keys, but no masked words."""
 
         async def refused() -> list[Outcome]:
             async with Cluster(NAMES, runtime=Simulated(), own=dealt(), seed=1) as cluster:
@@ -274,7 +274,7 @@ class TestPaying:
 
 @dataclass
 class Wrong(Adversary):
-    """An owner that sends fewer words, or says that the total has more shares."""
+    """An owner that sends fewer words, or claims more shares in the total."""
 
     words: int | None
     shares: int
@@ -290,10 +290,10 @@ class TestOwner:
     """An owner that holds all rows, and its client."""
 
     @released_as
-    def test_an_owner_releases_the_same_everywhere(
+    def test_an_owner_releases_equally_everywhere(
         self, run_protocol: ProtocolRunner, name: str
     ) -> None:
-        """The client has the owner's totals and its model, at the closed form of the cost."""
+        """The client has the owner's totals and its model, at the closed form's cost."""
         system = RELEASES[name].model_copy(update={"trusted": True})
         parameters = bound(system, 1)
 
@@ -326,10 +326,8 @@ class TestOwner:
         ("words", "shares", "fault"),
         [(3, 1, "wrong length"), (None, 2, "number of parties")],
     )
-    def test_totals_that_are_none_are_refused(
-        self, words: int | None, shares: int, fault: str
-    ) -> None:
-        """A client refuses totals of another length, or of more parties than there are."""
+    def test_invalid_totals_are_refused(self, words: int | None, shares: int, fault: str) -> None:
+        """A client refuses totals of another length, or of too many parties."""
         with pytest.raises(RunFailed, match=fault):
             ProtocolRunner("simulated")(
                 release_by_owner,
@@ -342,7 +340,7 @@ class TestOwner:
 
 
 def test_parties_with_other_parameters_open_nothing() -> None:
-    """Masks are bound to the plan: who holds another epsilon ends the sum, and names suspects."""
+    """Masks depend on the plan: a party with another epsilon ends the sum, with suspects named."""
     plans = [bound(Release(epsilon=epsilon)) for epsilon in (1.0, 1.0, 1.0, 1.0, 2.0)]
     with pytest.raises(RunFailed) as failed:
         ProtocolRunner("simulated")(
@@ -392,7 +390,7 @@ class Halves(Statistic[GridClassifier]):
 
 
 class ReleaseHalves(Release):
-    """A release of a statistic that is not of the package."""
+    """A release of a custom statistic."""
 
     adds: int = 1
 
@@ -407,13 +405,13 @@ class TestOwnStatistic:
     FEATURES = schema(1, classes=2)
 
     def parts(self) -> list[Rows]:
-        """Return rows whose class is the half that they are in."""
+        """Return rows whose class is the half in which they are."""
         places = np.random.default_rng(3).random((300, 1))
         labels = (places[:, 0] >= 0.5).astype(np.int64)
         return [Rows(places[n::3], labels[n::3]) for n in range(3)]
 
-    def test_it_is_released_as_those_of_the_package(self, run_protocol: ProtocolRunner) -> None:
-        """It labels queries, at its forecast, and is pure since its bound is one of the L1 norm."""
+    def test_it_is_released_like_built_in_ones(self, run_protocol: ProtocolRunner) -> None:
+        """It labels queries at its forecast, and is pure because it has an L1 bound."""
         system = ReleaseHalves()
         parameters = system.bind(self.FEATURES, 3, 300)
         assert parameters.plan.delta == 0.0
@@ -430,8 +428,8 @@ class TestOwnStatistic:
         forecast = system.forecast(parties=3, queries=1, features=self.FEATURES, rows=300)
         assert measured(run.cost) == forecast
 
-    def test_rows_beyond_its_bound_end_the_release_before_anything_is_sent(self) -> None:
-        """A mistake in the statistic is an error, and no broken promise."""
+    def test_rows_beyond_its_bound_end_the_release_before_sending(self) -> None:
+        """A mistake in the statistic causes an error, not a false guarantee."""
         parameters = ReleaseHalves(adds=2).bind(self.FEATURES, 3, 300)
         with pytest.raises(RunFailed, match="a row exceeds the stated L1 bound"):
             ProtocolRunner("simulated")(
@@ -462,7 +460,7 @@ class TestOwnStatistic:
 
 
 class TestRefusals:
-    """What is refused before anything is sent."""
+    """Refusals before anything is sent."""
 
     @pytest.mark.parametrize(
         ("given", "message"),
@@ -475,7 +473,7 @@ class TestRefusals:
             ({"statistic": "median"}, "statistic is 'median'"),
         ],
     )
-    def test_a_parameter_out_of_range_is_named(self, given: dict[str, Any], message: str) -> None:
+    def test_an_invalid_parameter_is_named(self, given: dict[str, Any], message: str) -> None:
         """The message has the parameter and its value."""
         with pytest.raises(InputError, match=message):
             Release(**given)
@@ -488,12 +486,12 @@ class TestRefusals:
             bound(Release(tolerated=5))
 
     def test_a_discriminant_has_no_pure_release(self) -> None:
-        """Its bound is one of the L2 norm."""
+        """Its bound is in the L2 norm."""
         with pytest.raises(InputError, match="choose a delta above 0"):
             bound(Release(statistic="lda", delta=0.0))
 
-    def test_the_number_of_rows_has_to_be_declared(self) -> None:
-        """Where it is not known, a sentence says which key is missing."""
+    def test_the_number_of_rows_must_be_declared(self) -> None:
+        """If it is unknown, the error names the missing key."""
         with pytest.raises(InputError, match=r"give protocol\.rows"):
             Release().forecast(queries=1, features=4)
         assert Release(rows=90).forecast(queries=1, features=4).rounds
@@ -506,7 +504,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="labels must be below 3"):
             Release().setup(parts | {"party-0": odd}, facts)
 
-    def test_another_number_of_parties_than_planned_is_refused(self) -> None:
+    def test_a_number_of_parties_other_than_planned_is_refused(self) -> None:
         """A number of parties other than planned is refused: the noise shares depend on it."""
         with pytest.raises(RunFailed, match="planned for 5 parties, but 4 take part"):
             ProtocolRunner("simulated")(
@@ -518,8 +516,8 @@ class TestRefusals:
                 seed=1,
             )
 
-    def test_totals_that_are_too_few_are_refused(self) -> None:
-        """A release of two sums is not made of one."""
+    def test_too_few_totals_are_refused(self) -> None:
+        """A release of two sums needs two totals."""
         with pytest.raises(InputError, match="there are 1 totals; the release has 2 sums"):
             released_by(bound(RELEASES["lda"]), [Total(np.zeros(7, np.int64), 5)])
 
@@ -527,15 +525,15 @@ class TestRefusals:
 class TestPromise:
     """The guarantee and the spent budget are those of the system."""
 
-    def test_fewer_than_half_of_the_parties_may_collude_unless_told(self) -> None:
-        """The number is in the promise."""
+    def test_fewer_than_half_of_the_parties_may_collude_by_default(self) -> None:
+        """The number is in the guarantee."""
         assert "at most 3 of the 8 collude" in Release().promise(parties=8).threat_model
         assert Release().trust_among(8) == Trust(8, 3)
         assert Release(tolerated=6).trust_among(8) == Trust(8, 6)
         assert Release(tolerated=0).trust_among(8) == Trust(8, 1)  # it knows its own share
         assert Release(trusted=True).trust_among(8) == Trust(1, 0)
 
-    def test_a_release_is_paid_once_however_many_queries_there_are(self) -> None:
+    def test_a_release_is_charged_once_for_any_number_of_queries(self) -> None:
         """All queries are one batch, and a second release adds to the first."""
         parts = dict(zip(NAMES, dealt(), strict=True))
         setup = Release().setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
@@ -545,8 +543,8 @@ class TestPromise:
         assert twice is not None
         assert 1.3 < twice < 2.0
 
-    def test_a_batch_is_labelled_by_the_steps_that_parties_run(self) -> None:
-        """At a great epsilon the model in one process labels as that of a network does."""
+    def test_a_batch_is_labelled_with_the_parties_own_steps(self) -> None:
+        """At a large epsilon the model in one process labels like that of a network."""
         parts = dict(zip(NAMES, dealt(), strict=True))
         system = Release(epsilon=500.0, statistic="counts")
         setup = system.setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
@@ -556,13 +554,13 @@ class TestPromise:
 
 
 def dealt_to(names: Sequence[str]) -> dict[str, Rows]:
-    """Deal rows to parties of these names."""
+    """Deal rows to parties with the given names."""
     rows = rows_of(MIXED)
     n = len(names)
     return {name: Rows(rows.features[i::n], rows.labels[i::n]) for i, name in enumerate(names)}
 
 
-def test_a_batch_can_be_played_by_those_who_are_left() -> None:
+def test_a_batch_can_be_played_by_the_remaining_parties() -> None:
     """The noise is planned again for the remaining parties, if there are at least three."""
     setup = Release().setup(dealt_to(NAMES), Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
     assert setup.can_do_with(NAMES[:3])

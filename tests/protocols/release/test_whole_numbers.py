@@ -1,4 +1,4 @@
-"""Real vectors as whole numbers: what rounding may do, and that no bound is exceeded by it."""
+"""Real vectors as integers: rounding exceeds no bound."""
 
 from fractions import Fraction
 
@@ -34,13 +34,13 @@ NORMS: st.SearchStrategy[Norm] = st.sampled_from(("l1", "l2"))
 
 
 def exact(vector: NDArray[np.int64], norm: Norm) -> int:
-    """Return the L1 norm or the square of the L2 norm, in Python's whole numbers."""
+    """Return the L1 norm or the squared L2 norm, in Python integers."""
     return sum(abs(int(value)) if norm == "l1" else int(value) ** 2 for value in vector)
 
 
 @given(VECTORS, st.integers(1, SCALE_MAX))
-def test_shares_sum_to_the_scale_exactly(vectors: NDArray[np.float64], scale: int) -> None:
-    """The absolute values of a row sum to the scale, each within a unit of its exact share."""
+def test_parts_sum_to_the_scale_exactly(vectors: NDArray[np.float64], scale: int) -> None:
+    """The absolute values of a row sum to the scale, each within a unit of its exact part."""
     found = apportion(vectors, scale)
     for row, whole in zip(vectors, found, strict=True):
         total = sum(Fraction(abs(value)) for value in row)
@@ -52,26 +52,26 @@ def test_shares_sum_to_the_scale_exactly(vectors: NDArray[np.float64], scale: in
 
 
 def test_missing_units_go_to_the_largest_remainders() -> None:
-    """Of 0.5, 0.3 and 0.2 of 7 the first two have the largest remainders above 3, 2 and 1."""
+    """For 0.5, 0.3 and 0.2 of 7, the first two have the largest remainders above 3, 2 and 1."""
     found = apportion(np.array([[0.5, -0.3, 0.2], [1.0, 1.0, 1.0]]), 7)
     assert found.tolist() == [[4, -2, 1], [3, 2, 2]]
 
 
 @given(VECTORS, st.integers(1, SCALE_MAX), NORMS, st.fractions(Fraction(1, 4), 5))
-def test_what_is_cut_off_is_within_the_bound(
+def test_truncated_vectors_are_within_the_bound(
     vectors: NDArray[np.float64], scale: int, norm: Norm, value: Fraction
 ) -> None:
-    """No vector exceeds the bound, however large, small or close to it its entries are."""
+    """No vector exceeds the bound, for entries of any size or close to it."""
     bound = Bound.scaled(norm, scale, value)
     for row in cut_off(vectors, scale, bound):
         assert exact(row, norm) <= bound.most
 
 
 @given(VECTORS, st.integers(1, SCALE_MAX))
-def test_vectors_within_the_bound_are_only_cut_off_toward_zero(
+def test_vectors_within_the_bound_are_only_truncated(
     vectors: NDArray[np.float64], scale: int
 ) -> None:
-    """A vector of at most half the bound loses less than a step of each entry, toward zero."""
+    """A vector of at most half the bound loses less than a step per entry, toward zero."""
     lengths = np.linalg.norm(vectors / 1e301, axis=1, keepdims=True)
     halves = np.divide(vectors / 1e301, 2 * lengths, out=np.zeros_like(vectors), where=lengths > 0)
     found = cut_off(halves, scale, Bound.scaled("l2", scale, 1))
@@ -79,10 +79,10 @@ def test_vectors_within_the_bound_are_only_cut_off_toward_zero(
 
 
 @given(WHOLE, NORMS, st.integers(1, 100_000))
-def test_shortening_keeps_what_is_within_and_stays_near_the_bound(
+def test_shortening_keeps_vectors_within_and_stays_near_the_bound(
     vectors: NDArray[np.int64], norm: Norm, most: int
 ) -> None:
-    """Vectors within stay as they are; others end within a rounding of the bound, no sign flips."""
+    """Vectors within stay unchanged; others end within rounding of the bound, with their signs."""
     bound = Bound(norm, most)
     for row, found in zip(vectors, shorten(vectors, bound), strict=True):
         if exact(row, norm) <= most:
@@ -96,8 +96,8 @@ def test_shortening_keeps_what_is_within_and_stays_near_the_bound(
         assert np.linalg.norm(found, 1 if norm == "l1" else 2) >= bound.value - lost - 1
 
 
-def test_a_unit_vector_that_is_too_long_in_floats_is_mended() -> None:
-    """Some x / |x| has a square above 1 in exact arithmetic; its whole vector keeps the bound."""
+def test_a_unit_vector_too_long_in_floats_is_shortened() -> None:
+    """Some x / |x| has an exact square above 1; its integer vector stays within the bound."""
     rng = np.random.default_rng(0)
     drawn = rng.normal(size=(2000, 3))
     units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -114,8 +114,8 @@ def test_a_unit_vector_that_is_too_long_in_floats_is_mended() -> None:
 @pytest.mark.parametrize(
     ("norm", "value", "most"), [("l1", 2.5, 250), ("l2", Fraction(1, 4), 2500)]
 )
-def test_a_bound_is_scaled_by_whole_numbers(norm: Norm, value: float, most: int) -> None:
-    """At a scale of 100, an L1 norm grows by 100, and the square of an L2 norm by 10,000."""
+def test_a_bound_is_scaled_in_integers(norm: Norm, value: float, most: int) -> None:
+    """At a scale of 100, an L1 norm grows by 100, and the squared L2 norm by 10,000."""
     bound = Bound.scaled(norm, 100, value)
     assert bound.most == most
     assert bound.value == pytest.approx(250 if norm == "l1" else 50)
