@@ -324,7 +324,7 @@ def submit_command(
 def _say(done: "Submitted") -> None:
     from veilring.protocols.ldp.messages import REASONS
 
-    typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} a report")
+    typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} per report")
     typer.echo(f"{done.kept:,} reports are stored and counted")
     for verdict, number in done.verdicts.items():
         if verdict is not None and not verdict.is_kept:

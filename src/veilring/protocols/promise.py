@@ -102,7 +102,7 @@ class Promise:
         """The kind of bound in two or three words."""
         if self.epsilon is None:
             return self.measure
-        return f"ε, δ = {self.delta:g} a {self.unit}" if self.delta else f"ε a {self.unit}"
+        return f"ε, δ = {self.delta:g} per {self.unit}" if self.delta else f"ε per {self.unit}"
 
     def broken_by(self, told: Mapping[str, str]) -> "Promise":
         """Return the remaining guarantee if something reveals more than any ε allows.

@@ -127,7 +127,7 @@ def setting(comparison: SystemComparison) -> str:
     return (
         f"{facts.name}: {facts.rows:,} rows, {facts.features} features, {facts.classes} classes;"
         f" {asked.parties} parties hold {facts.train:,} rows, {facts.held_out:,} are held out;"
-        f" {asked.splits} splits, in each {batches}; seed {asked.seed}"
+        f" {asked.splits} splits with {batches} each; seed {asked.seed}"
     )
 
 
