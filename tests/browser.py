@@ -95,7 +95,7 @@ class Browser:
         self._load(url)
 
     def resize(self, width: int, colours: Literal["light", "dark"] = "light") -> None:
-        """Give the page another width, in CSS pixels, and the reader another preference."""
+        """Change the page's width, in CSS pixels, and the reader's preference."""
         self._page(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -114,14 +114,14 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key and let it go, as a keyboard does."""
+        """Press and release a key, as a keyboard does."""
         event = {"key": key, "windowsVirtualKeyCode": _CODES.get(key, ord(key[0].upper()))}
         text = {"text": key} if len(key) == 1 else {}
         self._page("Input.dispatchKeyEvent", type="keyDown", **event, **text)
         self._page("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def click(self, selector: str) -> None:
-        """Click on the middle of an element, where a pointer would."""
+        """Click on the middle of an element, like a pointer."""
         box = self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
@@ -140,7 +140,7 @@ class Browser:
         path.write_bytes(base64.b64decode(drawn["data"]))
 
     def close(self) -> None:
-        """Ask the browser to end."""
+        """Close the browser."""
         self._session = None
         self._call("Browser.close")
 

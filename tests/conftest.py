@@ -29,7 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Freeze everything imported and collected, so that the garbage collector never scans it."""
+    """Freeze everything imported and collected, so that the garbage collector skips it."""
     gc.disable()
     yield
     gc.freeze()
@@ -37,12 +37,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Run one worker more than there are cores: many tests wait for processes of their own."""
+    """Run one worker more than there are cores: many tests wait for processes."""
     return 1 + (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Return one browser for all tests of a process; each opens its own page."""
+    """Return one browser for all tests of a process; each opens a separate page."""
     with open_browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Checks an installation without extras: how large it is, and that it serves and asks for all.
+"""Checks an installation without extras: its size, and that it serves and asks all systems.
 
 `core/bin/python tests/core_only.py`, in an environment with veilring and nothing beside it. Each
 system is deployed from a CSV file, served by processes over mutual TLS, and asked.
@@ -42,7 +42,7 @@ SYSTEMS: Final = {
 
 
 def main() -> None:
-    """Print what was found; exit with 1 if it is too large or an extra is there."""
+    """Print the findings; exit with 1 if it is too large or an extra is present."""
     there = [package for package in EXTRA_OF if find_spec(package) is not None]
     size = sum(map(mebibytes, metadata.distributions()))
     print(f"installed: {size:.0f} MiB, at most {MIB_MAX}")
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def mebibytes(package: metadata.Distribution) -> float:
-    """Return the size of all files of a package that is no tool."""
+    """Return the size of all files of a package, excluding tools."""
     if package.name in TOOLS:
         return 0.0
     paths = (Path(str(each.locate())) for each in package.files or ())
@@ -65,7 +65,7 @@ def mebibytes(package: metadata.Distribution) -> float:
 
 
 def write_table(folder: Path) -> None:
-    """Write a table of made-up patients."""
+    """Write a table of invented patients."""
     rng = random.Random(1)
     patients = ["age,marker,label"]
     for _ in range(200):
@@ -101,7 +101,7 @@ def serve_and_ask(folder: Path, system: str, given: str, ask: str) -> None:
 
 
 def veilring(folder: Path, command: str) -> str:
-    """Run a command, and return what it prints."""
+    """Run a command, and return its output."""
     words = [sys.executable, "-m", "veilring", *command.split()]
     done = subprocess.run(
         words, cwd=folder, check=False, capture_output=True, text=True, timeout=SECONDS
@@ -112,7 +112,7 @@ def veilring(folder: Path, command: str) -> str:
 
 
 def wait(server: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a server says that it is ready."""
+    """Wait until a server reports that it is ready."""
     deadline = time.monotonic() + SECONDS
     while " is ready" not in log.read_text(encoding="utf-8"):
         if server.poll() is not None or time.monotonic() > deadline:

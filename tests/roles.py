@@ -1,4 +1,4 @@
-"""Small roles that the tests play; processes import this module, so that it imports little."""
+"""Small roles for tests; processes import this module, so it imports little."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from veilring.transport.messages import Message
 
 
 class Word(Message, kind="test.word"):
-    """Something to say."""
+    """A word to send."""
 
     text: str
 
@@ -24,7 +24,7 @@ class Number(Message, kind="test.number"):
 
 
 async def add_up(party: Party, own: int) -> int:
-    """Tell all parties the own number, and return the sum of all."""
+    """Send the party's number to all, and return the sum of all."""
     party.round(1)
     await broadcast(party, Number(number=own))
     return own + sum([(await party.receive(Number, sender=p)).number for p in party.peers])
@@ -36,7 +36,7 @@ async def draw(party: Party) -> tuple[str, ...]:
 
 
 async def pass_on(party: Party, own: str = "") -> str:
-    """Send a word to the next party and return the one that comes."""
+    """Send a word to the next party and return the received one."""
     here, n = party.parties.position(party.me), len(party.parties)
     party.round(1)
     await party.send(party.parties[(here + 1) % n], Word(text=own or party.me))
@@ -44,7 +44,7 @@ async def pass_on(party: Party, own: str = "") -> str:
 
 
 async def fail(party: Party, *, who: str) -> None:
-    """Pass a word on, but one party fails instead."""
+    """Pass a word on, while one party fails instead."""
     if party.me == who:
         raise ValueError(f"{who} had a bad day")
     await pass_on(party)
@@ -59,13 +59,13 @@ async def fail_late(party: Party, *, who: str, rounds: int) -> None:
 
 
 async def unreturnable(party: Party) -> object:
-    """Return what cannot leave a process."""
+    """Return an object that cannot leave a process."""
     await pass_on(party)
     return lambda: None
 
 
 class MovedError(Exception):
-    """An error that pickles and cannot be unpickled: its class takes other arguments."""
+    """An error that pickles but cannot be unpickled: its class takes other arguments."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -77,7 +77,7 @@ async def fail_unreadably(party: Party) -> None:
 
 
 async def pass_array(party: Party, own: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the party's own numbers, once all others are there."""
+    """Return the party's own numbers, once all others are present."""
     await pass_on(party)
     return own
 
@@ -91,7 +91,7 @@ async def chat(party: Party, *, rounds: int) -> None:
 
 
 async def die(party: Party, *, who: str, rounds: int) -> None:
-    """Pass words on; then one party's process dies without a word, and the others wait for it."""
+    """Pass words on; then one party's process dies silently, and the others wait for it."""
     await chat(party, rounds=rounds)
     if party.me == who:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""TOML files that are made to keep a process busy, and those that people write."""
+"""TOML files built to keep a process busy, and ordinary ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +47,7 @@ READERS: list[Callable[[Path], object]] = [
 def test_every_file_in_toml_is_read_within_limits(
     tmp_path: Path, text: str, reader: Callable[[Path], object]
 ) -> None:
-    """Configurations, terms, networks, scenarios and rosters end in an error of the caller."""
+    """Configurations, terms, networks, scenarios and rosters end in an input error."""
     path = tmp_path / "hostile.toml"
     path.write_text(text)
     with pytest.raises(InputError):
@@ -56,7 +56,7 @@ def test_every_file_in_toml_is_read_within_limits(
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_serve_ends_with_a_sentence(tmp_path: Path, text: str) -> None:
-    """A hostile configuration ends `veilring serve` with code 2 and no trace."""
+    """A hostile configuration ends `veilring serve` with code 2 and no traceback."""
     (tmp_path / "hostile.toml").write_text(text)
     ended = Command(tmp_path, "serve", "hostile.toml", output=tmp_path / "ended.log")
     assert ended.wait(SECONDS) == 2
@@ -79,13 +79,13 @@ def test_a_value_on_the_command_line_is_read_within_limits() -> None:
         "# " + "e.g. this one, i.e. no key. " * 1000,
     ],
 )
-def test_what_people_write_is_read(text: str) -> None:
+def test_ordinary_files_are_read(text: str) -> None:
     """Dots in lists, texts and comments make no key."""
     parse_toml(text)
 
 
-def test_a_key_of_more_parts_is_named() -> None:
-    """The limit is in the message."""
+def test_a_key_of_too_many_parts_is_named() -> None:
+    """The message contains the limit."""
     with pytest.raises(ValueError, match="more than 64 parts"):
         parse_toml(".".join(["a"] * (KEY_PARTS_MAX + 1)) + " = 1")
 
@@ -100,7 +100,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
         load_toml(path)
 
 
-def test_the_first_mistakes_of_a_file_are_told(tmp_path: Path) -> None:
+def test_only_the_first_mistakes_of_a_file_are_reported(tmp_path: Path) -> None:
     """A file of another kind has thousands."""
     path = tmp_path / "other.toml"
     path.write_text("\n".join(f"key{number} = 1" for number in range(5000)))

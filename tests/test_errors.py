@@ -1,4 +1,4 @@
-"""Errors of input: their sentences, and that no description stands where a value is due."""
+"""Input errors: their sentences, and no description in place of a value."""
 
 import ast
 import pickle
@@ -19,13 +19,13 @@ VALUE_AT = {"InputError": 1, "ScenarioError": 1, "require": 2, "require_key": 2}
 
 
 def test_a_text_is_quoted_and_a_number_is_not() -> None:
-    """An empty text, or one with a comma in it, would not be seen otherwise."""
+    """An empty text, or a text with a comma, would otherwise be invisible."""
     assert str(InputError("k", 0, "at least 1")) == "k is 0; allowed: at least 1"
     assert str(InputError("mode", "", "a, b")) == "mode is ''; allowed: a, b"
 
 
-def test_a_sentence_stands_alone_and_after_the_key_of_a_file() -> None:
-    """The argument of a function becomes the key of the file that gave it."""
+def test_a_sentence_names_the_argument_or_the_key_of_a_file() -> None:
+    """The argument of a function becomes the key of the file that contains it."""
     message = "the graph is not connected"
     assert str(InputError.because(message, field="graph")) == message
     with pytest.raises(ScenarioError) as caught, as_scenario_errors({}, "network"):
@@ -34,8 +34,8 @@ def test_a_sentence_stands_alone_and_after_the_key_of_a_file() -> None:
     assert str(caught.value) == f"network.graph: {message}"
 
 
-def test_a_system_reports_all_parameters_that_are_not_allowed() -> None:
-    """One sentence on each line; a file that names the system reports the same of its keys."""
+def test_a_system_reports_all_invalid_parameters() -> None:
+    """There is one sentence per line; a file that names the system reports its keys."""
     wrong: dict[str, Any] = {"k": 0, "sum": "star", "kk": 1}
     known = ", ".join(PrivateKNN.model_fields)
     with pytest.raises(InputError) as caught:
@@ -64,8 +64,8 @@ def test_a_system_reports_all_parameters_that_are_not_allowed() -> None:
     ],
     ids=str,
 )
-def test_an_error_says_the_same_in_another_process(error: InputError) -> None:
-    """With its class and its fields."""
+def test_an_error_is_equal_in_another_process(error: InputError) -> None:
+    """It keeps its class and its fields."""
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert str(again) == str(error)
@@ -73,7 +73,7 @@ def test_an_error_says_the_same_in_another_process(error: InputError) -> None:
 
 
 def _described(path: Path) -> Iterator[str]:
-    """Find what gives a text of the program, and not a value that somebody gave."""
+    """Return calls that pass a text of the program in place of a given value."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             continue
@@ -87,6 +87,6 @@ def _described(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(SOURCE)}:{node.lineno}: {ast.unparse(value)}"
 
 
-def test_what_is_not_a_value_is_said_in_a_sentence() -> None:
+def test_a_description_is_not_used_as_a_value() -> None:
     """`queries is of shape (1, 1)` is not English: such an error comes from `because`."""
     assert not [each for path in sorted(SOURCE.rglob("*.py")) for each in _described(path)]

@@ -1,4 +1,4 @@
-"""Extras: what is missing is told in one sentence, which names the command to type."""
+"""Extras: a missing package is reported in one sentence with the command to install it."""
 
 import json
 import pickle
@@ -95,7 +95,7 @@ PACKAGES: Final = (
 def hiding(
     script: str, asked: list[str], hidden: list[str], folder: Path
 ) -> list[tuple[str | int, str, str]]:
-    """Run a script in a fresh interpreter that cannot import what is hidden."""
+    """Run a script in a fresh interpreter that cannot import the hidden packages."""
     words = [sys.executable, "-c", script, json.dumps([asked, hidden])]
     done = subprocess.run(
         words, cwd=folder, check=True, capture_output=True, text=True, timeout=SECONDS
@@ -109,8 +109,8 @@ def sentence(package: str) -> str:
     return f"{package} is not installed; run `pip install 'veilring[{EXTRA_OF[package]}]'`"
 
 
-def test_each_command_says_what_to_install(tmp_path: Path) -> None:
-    """In one sentence, as for any wrong input, and before it does anything."""
+def test_each_command_names_the_package_to_install(tmp_path: Path) -> None:
+    """The error is one sentence, as for any wrong input, before the command does anything."""
     told = hiding(COMMANDS, list(CASES), list(EXTRA_OF), tmp_path)
     for (command, package), (code, said, met) in zip(CASES.items(), told, strict=True):
         assert (code, said) == (2, f"veilring: {sentence(package)}\n"), (command, met)
@@ -124,7 +124,7 @@ def test_each_command_says_what_to_install(tmp_path: Path) -> None:
         for package in sorted(set(SINGLE.values()))
     ],
 )
-def test_a_command_without_one_package_says_which(package: str, tmp_path: Path) -> None:
+def test_a_command_without_one_package_names_it(package: str, tmp_path: Path) -> None:
     """The command names a missing package before it runs."""
     commands = [command for command, missing in SINGLE.items() if missing == package]
     told = hiding(COMMANDS, commands, [package], tmp_path)
@@ -132,7 +132,7 @@ def test_a_command_without_one_package_says_which(package: str, tmp_path: Path) 
         assert (code, said) == (2, f"veilring: {sentence(package)}\n"), (command, met)
 
 
-def test_modules_that_need_an_extra_say_so(tmp_path: Path) -> None:
+def test_modules_that_need_an_extra_name_it(tmp_path: Path) -> None:
     """Importing a module without its extra raises an `ImportError` that names the extra."""
     told = hiding(IMPORTS, list(PACKAGES), list(EXTRA_OF), tmp_path)
     assert [name for name, _, _ in told] == list(PACKAGES)
@@ -140,7 +140,7 @@ def test_modules_that_need_an_extra_say_so(tmp_path: Path) -> None:
     assert issubclass(MissingExtra, ImportError)
 
 
-def test_each_package_is_in_the_extra_that_is_named() -> None:
+def test_each_package_is_in_the_named_extra() -> None:
     """Each package belongs to the extra that the error names, and none is a core dependency."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for package, extra in EXTRA_OF.items():
@@ -150,17 +150,17 @@ def test_each_package_is_in_the_extra_that_is_named() -> None:
 
 
 def names(requirements: list[str]) -> set[str]:
-    """Return the names of what is required."""
+    """Return the names of required packages."""
     return {re.split(r"[\[>=;]", each)[0] for each in requirements}
 
 
-def test_other_packages_that_are_missing_are_not_ours_to_name() -> None:
-    """A module of nobody's is a mistake in a program, and stays what it is."""
+def test_unrelated_missing_packages_are_not_named() -> None:
+    """A missing module outside the extras is a mistake in a program, and stays an ImportError."""
     with pytest.raises(ModuleNotFoundError, match="nobodys_module"), name_missing_extras():
         import_module("nobodys_module")
 
 
-def test_what_is_missing_is_required_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_requirement_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the missing requirement, even after it is sent to another process."""
     require_extra("polars")
     monkeypatch.setitem(sys.modules, "polars", None)  # which makes Python's import fail

@@ -1,4 +1,4 @@
-"""The command of the README leaves tests out; `.ci/run` runs them as well."""
+"""The README's command omits marked tests, and `.ci/run` runs them as well."""
 
 import re
 import shlex
@@ -9,8 +9,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 
 
-def test_ci_runs_all_that_the_default_leaves_out() -> None:
-    """By default no test with a mark of ours runs, and `.ci/run` runs those with any of them."""
+def test_ci_runs_all_tests_omitted_by_default() -> None:
+    """By default no test with a custom mark runs, and `.ci/run` runs all of them."""
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     marks = [line.partition(":")[0] for line in options["markers"]]
     words = shlex.split(options["addopts"])

@@ -1,4 +1,4 @@
-"""A notebook: everything typed cell by cell into a real Jupyter kernel."""
+"""A notebook, typed cell by cell into a real Jupyter kernel."""
 
 import ast
 import re
@@ -90,7 +90,7 @@ class Notebook:
         return shown
 
     def program(self, text: str) -> Shown:
-        """Run each statement of a program as a cell of its own; return what the last one shows."""
+        """Run each statement of a program in a separate cell; return the last output."""
         shown = Shown()
         for statement in ast.parse(text).body:
             shown = self.cell(ast.unparse(statement))
@@ -100,7 +100,7 @@ class Notebook:
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    """A kernel as Jupyter starts one, in which nothing has been typed."""
+    """Return a kernel as Jupyter starts one, without any cell."""
     folder = tmp_path_factory.mktemp("notebook")
     manager = KernelManager(connection_file=str(folder / "kernel.json"))
     manager.start_kernel(cwd=str(folder), extra_arguments=[f"--ipython-dir={folder}"])
@@ -133,7 +133,7 @@ def test_a_program_runs_cell_by_cell(notebook: Notebook) -> None:
 
 
 def test_an_error_in_a_cell_is_a_sentence(notebook: Notebook) -> None:
-    """Its last line says what was wrong, and the error of a role says where in the cell."""
+    """Its last line states the mistake, and the error of a role its location in the cell."""
     notebook.program(ROLES)
     shown = notebook.cell("vr.PrivateKNN(k=0)")
     assert shown.error == "InputError: k is 0; allowed: a whole number of at least 1"
@@ -145,8 +145,8 @@ def test_an_error_in_a_cell_is_a_sentence(notebook: Notebook) -> None:
     assert 'raise ValueError("the role divides by nothing")' in shown.traceback.replace("'", '"')
 
 
-def test_a_role_of_a_notebook_is_refused_where_it_cannot_be_found(notebook: Notebook) -> None:
-    """It runs on the other runtimes; for processes, a sentence says what to do."""
+def test_a_notebook_role_that_cannot_be_found_is_refused(notebook: Notebook) -> None:
+    """It runs on the other runtimes; for processes, a sentence gives the remedy."""
     notebook.program(ROLES)
     shown = notebook.cell("vr.run(mistaken, [1, 2, 3], runtime='processes')")
     assert "mistaken was defined at a prompt or in a notebook" in shown.error
@@ -154,7 +154,7 @@ def test_a_role_of_a_notebook_is_refused_where_it_cannot_be_found(notebook: Note
 
 
 def test_an_interrupted_cell_ends_its_run(notebook: Notebook) -> None:
-    """No thread is left that goes on with it."""
+    """No thread continues the run."""
     notebook.program(ROLES)
     cell = "vr.run(for_ever, [1, 2], runtime='tls')"
     shown = notebook.cell(cell, when_printed=notebook.manager.interrupt_kernel)

@@ -138,8 +138,8 @@ print(json.dumps(found))
 """
 
 
-def test_all_that_derives_from_a_model_has_its_default(tmp_path: Path) -> None:
-    """The command line has it, and a run, the estimator, the system's page and a file of terms."""
+def test_everything_derived_from_a_model_has_its_default(tmp_path: Path) -> None:
+    """This covers the command line, a run, the estimator, the system's page and a terms file."""
     made = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(CHANGED), tmp_path],
         cwd=ROOT,

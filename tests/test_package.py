@@ -1,4 +1,4 @@
-"""The package exports few names, imports them lazily, and runs anything with one call."""
+"""The package exports few names, imports them lazily, and runs any system with one call."""
 
 import ast
 import asyncio
@@ -36,7 +36,7 @@ def _wine() -> tuple[list[vr.Table], vr.Table]:
     return train.partition(4, seed=1), test
 
 
-def test_names_are_few_and_all_there() -> None:
+def test_exported_names_are_few_and_importable() -> None:
     """The package exports at most 64 names, and each can be imported."""
     assert len(vr.__all__) <= NAMES_MAX
     for name in vr.__all__:
@@ -61,7 +61,7 @@ def test_type_checkers_see_the_same_names() -> None:
 
 
 def test_importing_loads_nothing() -> None:
-    """Neither NumPy nor any module of ours is loaded before it is used."""
+    """Neither NumPy nor any module of the package is loaded before use."""
     code = "import sys, veilring; print(*(m for m in sys.modules if m[:9] in seen))"
     code = f"seen = ('numpy', 'veilring.'); {code}"
     command = [sys.executable, "-c", code]
@@ -70,7 +70,7 @@ def test_importing_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda each: each.name)
-def test_a_system_runs_alike_on_every_runtime(system: vr.System) -> None:
+def test_a_system_runs_equally_on_every_runtime(system: vr.System) -> None:
     """Labels, cost and transcript are equal on all runtimes, and the cost is the forecast."""
     parts, test = _wine()
     runs = [vr.run(system, parts, test, runtime=runtime, seed=1) for runtime in RUNTIMES]
@@ -89,16 +89,16 @@ def test_a_system_runs_alike_on_every_runtime(system: vr.System) -> None:
     assert set(first.labels) <= set(test.features.classes)
 
 
-def test_a_run_is_that_of_a_scenario_of_the_same_seed() -> None:
-    """The split, the partition and all draws are those of `veilring run` with the same seed."""
+def test_a_run_equals_a_scenario_with_the_same_seed() -> None:
+    """Split, partition and all draws are those of `veilring run` with the same seed."""
     train, test = vr.load("wine").split(test_share=0.25, seed=7)
     run = vr.run(vr.PrivateKNN(), train.partition(8, seed=7), test, seed=7)
     scenario = vr.load_scenario("wine", ["run.leakage_trials=0"])
     assert run.transcript == vr.run_scenario(scenario, runtime="memory", seed=7).transcript
 
 
-def test_it_works_where_a_loop_runs() -> None:
-    """In a notebook `run` waits, and `run_async` lets the loop go on."""
+def test_it_works_inside_a_running_loop() -> None:
+    """In a notebook `run` waits, and `run_async` lets the loop continue."""
     parts, test = _wine()
     expected = vr.run(vr.PrivateKNN(), parts, test, runtime="simulated", seed=1)
 
@@ -112,8 +112,8 @@ def test_it_works_where_a_loop_runs() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["memory", "tls", "simulated"])
-async def test_a_run_ends_with_who_waits_for_it(runtime: str) -> None:
-    """Cancelled, `run_async` ends when the run has ended at all parties."""
+async def test_cancelling_waits_for_the_end_of_a_run(runtime: str) -> None:
+    """If cancelled, `run_async` ends when the run has ended at all parties."""
     begun, begins, ended = asyncio.Event(), list[str](), list[str]()
     loop = asyncio.get_running_loop()
 
@@ -136,7 +136,7 @@ async def test_a_run_ends_with_who_waits_for_it(runtime: str) -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_role_of_ones_own_runs(runtime: str) -> None:
+def test_a_custom_role_runs(runtime: str) -> None:
     """A coroutine over a party needs no system."""
     run = vr.run(add_up, [1, 2, 3], runtime=runtime, seed=1)
     assert run.result == 6
@@ -144,7 +144,7 @@ def test_a_role_of_ones_own_runs(runtime: str) -> None:
 
 
 def test_queries_are_in_the_units_of_the_parts() -> None:
-    """An array is scaled by the parts' public ranges, as a table is."""
+    """An array is scaled by the parts' public ranges, like a table."""
     parts, test = _wine()
     table = vr.run(vr.PrivateKNN(), parts, test, seed=1)
     array = vr.run(vr.PrivateKNN(), parts, np.array(test.X), seed=1)
@@ -153,7 +153,7 @@ def test_queries_are_in_the_units_of_the_parts() -> None:
 
 
 def test_a_run_shows_itself() -> None:
-    """As lines, and as a table in a notebook; both name the system, its promise and its cost."""
+    """Its text and its notebook table both name the system, its guarantee and its cost."""
     parts, test = _wine()
     run = vr.run(vr.DataOwner(epsilon=2.0), parts, test, seed=1)
     for shown in (str(run), run._repr_html_()):
@@ -179,8 +179,8 @@ def test_a_run_shows_itself() -> None:
     ],
     ids=range(10),
 )
-def test_what_does_not_fit_is_refused(call: Callable[..., object], says: str) -> None:
-    """The error names the argument, its value and what is allowed."""
+def test_invalid_arguments_are_refused(call: Callable[..., object], says: str) -> None:
+    """The error names the argument, its value and the allowed values."""
     parts, test = _wine()
     with pytest.raises(InputError) as refused:
         call(parts, test)

@@ -1,4 +1,4 @@
-"""The prose check finds what the house style rules out, where it is, and nothing in code."""
+"""The prose check finds violations of the house style, with their location, outside code."""
 
 import importlib.util
 import sys
@@ -43,7 +43,7 @@ def add(count):
 
 @pytest.fixture(scope="module")
 def prose() -> ModuleType:
-    """Import the script, which is no part of a package."""
+    """Import the script, which is not part of a package."""
     path = Path(__file__).resolve().parents[1] / ".ci" / "prose.py"
     spec = importlib.util.spec_from_file_location("prose", path)
     assert spec is not None
@@ -61,7 +61,7 @@ def test_each_rule_finds_its_bad_example_and_passes_its_good_one(prose: ModuleTy
 
 
 def found(prose: ModuleType, root: Path, name: str, text: str) -> list[tuple[int, str]]:
-    """Return the line and the rule of each finding in a file of this text."""
+    """Return the line and the rule of each finding in a file with this text."""
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text(text, encoding="utf-8")
     return [(finding.line, finding.rule) for finding in prose.check([name])]
@@ -74,8 +74,8 @@ def root(prose: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
-def test_a_page_is_checked_outside_of_its_code(prose: ModuleType, root: Path) -> None:
-    """Findings have the line of the file; blocks of code and inline code are skipped."""
+def test_a_page_is_checked_outside_its_code(prose: ModuleType, root: Path) -> None:
+    """Findings have the file's line numbers; blocks of code and inline code are skipped."""
     assert found(prose, root, "page.md", PAGE) == [(4, "Anew"), (10, "HeadlessWhat")]
 
 
@@ -89,7 +89,7 @@ def test_a_module_is_checked_in_its_docstrings_and_messages(prose: ModuleType, r
     ]
 
 
-def test_strings_of_a_test_are_no_prose(prose: ModuleType, root: Path) -> None:
-    """A test quotes what it checks: only its docstrings are read."""
+def test_strings_of_a_test_are_not_prose(prose: ModuleType, root: Path) -> None:
+    """A test quotes the text that it checks, so only its docstrings are read."""
     rules = [rule for _, rule in found(prose, root, "tests/test_it.py", MODULE)]
     assert rules == ["Anew", "OfParameter", "Whoever"]

@@ -1,4 +1,4 @@
-"""Named streams, and randomness in processes that are forked."""
+"""Named streams, and randomness in forked processes."""
 
 import hashlib
 import subprocess
@@ -33,8 +33,8 @@ def _drawn(seed: int | None) -> list[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no system call forks there")
-def test_a_forked_process_has_secrets_of_its_own() -> None:
-    """A secret stream goes on with another key in the child; a seeded one is the same."""
+def test_a_forked_process_has_its_own_secrets() -> None:
+    """A secret stream continues with another key in the child; a seeded one is equal."""
     assert len(set(_drawn(None))) == 4
     assert len(set(_drawn(1))) == 2
 

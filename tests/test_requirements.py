@@ -34,8 +34,8 @@ def test_tools_are_not_installed_on_servers() -> None:
     assert not TOOLS & set(pinned("requirements-server.lock"))
 
 
-def test_a_server_has_all_that_it_needs() -> None:
-    """Everything that the package depends on, and the extras that servers use."""
+def test_a_server_has_all_requirements() -> None:
+    """It has every dependency of the package, and the extras that servers use."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [each for name in ("uvloop", "postgres", "geo") for each in optional(project, name)]
     served = pinned("requirements-server.lock")

@@ -1,4 +1,4 @@
-"""Exploring a custom role: correct roles pass, and mistakes of all kinds are found."""
+"""Exploration of a custom role: correct roles pass, and mistakes of all kinds are found."""
 
 import asyncio
 from collections import Counter
@@ -16,13 +16,13 @@ INPUTS = [3, 1, 4, 1]
 
 
 class Number(Message, kind="test.explored-number"):
-    """A number that all may know."""
+    """A public number."""
 
     number: int
 
 
 async def maximum(party: Party, own: int) -> int:
-    """Tell all the own number, and return the greatest."""
+    """Send the party's number to all, and return the greatest."""
     party.round(1)
     await broadcast(party, Number(number=own))
     told = [(await party.receive(Number, sender=peer)).number for peer in party.peers]
@@ -30,7 +30,7 @@ async def maximum(party: Party, own: int) -> int:
 
 
 async def hasty_maximum(party: Party, own: int) -> int:
-    """Go on without those that were not heard within a second."""
+    """Continue without parties that did not answer within a second."""
     party.round(1)
     await broadcast(party, Number(number=own))
     told = [own]
@@ -44,7 +44,7 @@ async def hasty_maximum(party: Party, own: int) -> int:
 
 
 async def failing_maximum(party: Party, own: int) -> int:
-    """Fail with an error that is no sentence for anybody."""
+    """Fail with an error that is not a sentence."""
     found = await maximum(party, own)
     return found // (len(party.parties) - 3)
 
@@ -53,7 +53,7 @@ _all_time = 0
 
 
 async def remembering_maximum(party: Party, own: int) -> int:
-    """Remember in the process what was told before: no seed gives the same again."""
+    """Remember earlier values in the process, so that no seed is reproducible."""
     global _all_time  # noqa: PLW0603  (the mistake)
     _all_time += 1
     await asyncio.sleep(0.001 * _all_time)
@@ -61,7 +61,7 @@ async def remembering_maximum(party: Party, own: int) -> int:
 
 
 async def racing_maximum(party: Party, own: int) -> int:
-    """Rely on two tasks taking turns in the order in which they were started."""
+    """Rely on two tasks taking turns in their starting order."""
     await maximum(party, own)
     found: list[int] = []
 
@@ -75,14 +75,14 @@ async def racing_maximum(party: Party, own: int) -> int:
 
 
 async def marked_maximum(party: Party, own: int) -> int:
-    """Name a situation that is never reached, and one that always is."""
+    """Mark one situation that is never reached, and one that always is."""
     sometimes("a number is negative", own < 0)
     sometimes("a number is positive", own > 0)
     return await maximum(party, own)
 
 
 def is_greatest(inputs: Mapping[str, int], results: Mapping[str, int]) -> None:
-    """Require the greatest of the numbers of those that took part."""
+    """Require the greatest number of the parties that took part."""
     for party, found in results.items():
         assert found == max(inputs.values()), f"{party} found {found}"
 
@@ -92,8 +92,8 @@ def said(campaign: Campaign) -> str:
     return "\n".join(sentence for found in campaign.failures.values() for sentence in found)
 
 
-def test_a_right_role_survives_all_classes_of_fault() -> None:
-    """The greatest number of those that take part is found, or a named error."""
+def test_a_correct_role_survives_all_classes_of_fault() -> None:
+    """The greatest number of the participants is found, or a named error."""
     campaign = explore(maximum, INPUTS, invariant=is_greatest, seeds=40)
     campaign.check()
     assert campaign.missing == ()
@@ -110,7 +110,7 @@ def test_a_right_role_survives_all_classes_of_fault() -> None:
     ],
 )
 def test_a_mistake_is_found(role: object, sentence: str) -> None:
-    """A loss that is ignored, an unnamed error, a process's memory and an order of tasks."""
+    """It finds ignored losses, unnamed errors, process memory and dependence on task order."""
     campaign = explore(role, [1, 1, 1, 4], invariant=is_greatest, seeds=20)  # type: ignore[arg-type]  # each case is a role
     assert sentence in said(campaign)
     with pytest.raises(AssertionError, match="seeds went wrong"):
@@ -118,7 +118,7 @@ def test_a_mistake_is_found(role: object, sentence: str) -> None:
 
 
 def test_marks_that_no_world_reaches_are_named() -> None:
-    """A campaign that never saw a situation does not pass for having tested it."""
+    """A campaign that never reached a situation does not count as a test of it."""
     campaign = explore(marked_maximum, INPUTS, invariant=is_greatest, seeds=5)
     assert "a number is negative" in campaign.unreached
     assert "a number is positive" not in campaign.unreached
@@ -126,7 +126,7 @@ def test_marks_that_no_world_reaches_are_named() -> None:
         campaign.check()
 
 
-def test_marks_that_worlds_pass_have_to_hold_once() -> None:
+def test_marks_reached_by_worlds_must_hold_once() -> None:
     """A mark of another module counts as soon as a world has passed it."""
     campaign = Campaign()
     campaign.add(Explored(0, marks=Counter({"seen": 2, "passed": 0})))
@@ -135,7 +135,7 @@ def test_marks_that_worlds_pass_have_to_hold_once() -> None:
     assert campaign.unreached == ("passed",)
 
 
-def test_marks_are_counted_only_where_somebody_counts() -> None:
+def test_marks_are_counted_only_in_a_campaign() -> None:
     """Outside a campaign a mark does nothing."""
     sometimes("nobody counts this")
     with count_marks() as counted:
@@ -146,14 +146,14 @@ def test_marks_are_counted_only_where_somebody_counts() -> None:
 
 
 @pytest.mark.slow
-def test_the_fixture_fails_with_what_is_wrong(explore: object) -> None:
-    """It explores a role in one line, and says which seed goes wrong, and how."""
+def test_the_fixture_reports_the_failure(explore: object) -> None:
+    """It explores a role in one line, and reports the failing seed and its error."""
     assert explore(maximum, INPUTS, invariant=is_greatest, seeds=20).seeds == 20  # type: ignore[operator]  # the plugin's function
     with pytest.raises(AssertionError, match=r"in the world of seed \d+: party-\d found"):
         explore(hasty_maximum, [1, 1, 1, 4], invariant=is_greatest, seeds=20)  # type: ignore[operator]  # likewise
 
 
 def test_too_few_parties_are_refused() -> None:
-    """A role among three is not explored among two."""
+    """A role for three parties is not explored with two."""
     with pytest.raises(InputError, match="inputs"):
         explore(maximum, [1, 2], invariant=is_greatest, least=3)

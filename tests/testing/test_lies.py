@@ -1,4 +1,4 @@
-"""Audits of lies: each adversary at each message, and how honest parties end."""
+"""Audits of lies: each adversary at each message, and the endings of honest parties."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ COUNTS = [np.array(c, np.uint64) for c in ([5, 0, 1], [2, 2, 2], [0, 9, 0], [1, 
 
 
 async def checked_maximum(party: Party, own: int) -> int:
-    """Tell all the own number, and then what was heard: who said two things is found out."""
+    """Send the party's number and then the received ones to all, which detects contradictions."""
     party.round(1)
     await broadcast(party, Number(number=own))
     told = {peer: (await party.receive(Number, sender=peer)).number for peer in party.peers}
@@ -33,8 +33,8 @@ async def checked_maximum(party: Party, own: int) -> int:
     return found
 
 
-def test_all_lies_in_class_counts_end_in_a_verdict() -> None:
-    """Four parties, 18 messages, nine ways: changed words pass unnoticed, as it has no checks."""
+def test_all_lies_in_class_counts_have_a_verdict() -> None:
+    """Four parties, 18 messages, nine lies: altered words pass, as the role has no checks."""
     lies = audit_lies(class_counts, COUNTS)
     assert len(lies) == 18 * 9
     assert lies.count(Verdict.MISNAMED) == lies.count(Verdict.UNNAMED) == 0
@@ -48,8 +48,8 @@ def test_all_lies_in_class_counts_end_in_a_verdict() -> None:
     assert "wrong result unnoticed" in str(lies)
 
 
-def test_a_blame_that_falls_on_an_honest_party_is_shown() -> None:
-    """A role that blames every sender of another number is shown to blame an honest party."""
+def test_a_wrong_accusation_is_reported() -> None:
+    """A role that blames every sender of another number is reported for blaming honest parties."""
     lies = audit_lies(checked_maximum, [3, 1, 4], invariant=is_greatest)
     assert lies.count(Verdict.MISNAMED) > 0
     with pytest.raises(AssertionError, match="found another number"):
@@ -65,7 +65,7 @@ def test_the_draw_of_a_ring_names_no_honest_party() -> None:
 
 
 async def draw_ring_with_nothing(party: Party, _own: None) -> tuple[str, ...]:
-    """Draw a ring of all."""
+    """Draw a ring of all parties."""
     return tuple((await draw_ring(party)).order)
 
 
@@ -74,7 +74,7 @@ def _is_one_ring(inputs: Mapping[str, object], results: Mapping[str, object]) ->
     assert all(set(found) == set(inputs) for found in results.values())  # type: ignore[call-overload]  # results are tuples of names
 
 
-def test_adversaries_of_ones_own_act_in_the_whole_run() -> None:
+def test_custom_adversaries_act_in_the_whole_run() -> None:
     """Custom adversaries act in the whole run, at each position, for no single message."""
     own = {"claims nine": Substitute(9), "is silent": Silent()}
     lies = audit_lies(maximum, [3, 1, 4], adversaries=own)
@@ -96,8 +96,8 @@ def test_a_system_is_audited_with_its_own_adversaries() -> None:
     assert {"wrong-counts", "replayer"} <= {lie.adversary for lie in lies.rows}
 
 
-def test_a_run_that_goes_wrong_by_itself_is_not_audited() -> None:
-    """There would be no telling which lie did what."""
+def test_a_run_that_fails_by_itself_is_not_audited() -> None:
+    """The effect of a lie could not be determined."""
 
     def wrong(_inputs: Mapping[str, int], _results: Mapping[str, int]) -> None:
         raise AssertionError("nothing is right")
@@ -107,7 +107,7 @@ def test_a_run_that_goes_wrong_by_itself_is_not_audited() -> None:
 
 
 def test_results_of_all_shapes_are_compared() -> None:
-    """Arrays, and tuples of them: a lie that changes one entry is seen."""
+    """Arrays and tuples of arrays are compared: a lie that changes one entry is seen."""
 
     async def pair(party: Party, own: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], str]:
         return await class_counts(party, own), "counts"

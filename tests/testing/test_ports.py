@@ -1,4 +1,4 @@
-"""Ports that tests reserve."""
+"""Ports reserved by tests."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ input()
 """
 
 
-def test_no_two_processes_are_given_one_port() -> None:
+def test_no_two_processes_get_the_same_port() -> None:
     """Processes that reserve ports at the same time have none in common."""
     started = [
         subprocess.Popen(
@@ -35,8 +35,8 @@ def test_no_two_processes_are_given_one_port() -> None:
     assert len(ports) == len(set(ports)) == 3 * 21
 
 
-def test_a_port_that_another_program_has_is_not_given() -> None:
-    """Ports in a row are all free, though something listens between them and those before."""
+def test_a_used_port_is_not_given() -> None:
+    """Consecutive ports are all free, even if another program listens between."""
     before = reserve_ports(PORTS_MAX)
     with bind(LOOPBACK, before + PORTS_MAX + 3):  # in the ten after these, if nobody has them
         first = reserve_ports(PORTS_MAX)
@@ -46,6 +46,6 @@ def test_a_port_that_another_program_has_is_not_given() -> None:
 
 @pytest.mark.parametrize("count", [0, PORTS_MAX + 1])
 def test_more_ports_than_a_block_has_are_refused(count: int) -> None:
-    """As many ports in a row as there never are, and none, are an error."""
+    """An impossible number of consecutive ports, and zero ports, are errors."""
     with pytest.raises(InputError, match="1 to 9 ports"):
         reserve_ports(count)

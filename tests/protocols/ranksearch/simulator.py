@@ -44,12 +44,12 @@ class World:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parties; the first asks, and adds up where one party does."""
+        """The parties; the first asks, and adds up if one party does."""
         return tuple(self.parts)
 
     @property
     def adder(self) -> str | None:
-        """The party that adds up, if one does."""
+        """The party that adds up, if any."""
         return self.names[0] if self.parameters.sum == "star" else None
 
 
@@ -82,7 +82,7 @@ def ideal_votes(world: World, radii: NDArray[np.float64]) -> Votes:
 
 @dataclass(frozen=True)
 class SimulatedSum:
-    """One sum, as a simulator has it.
+    """One sum as seen by a simulator.
 
     Attributes:
         digest: The hash in all its messages.

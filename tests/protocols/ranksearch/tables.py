@@ -1,4 +1,4 @@
-"""Tables for rank search: real ones, integers full of ties, and how parties come by their rows."""
+"""Tables for rank search: real ones, integers with many ties, and partitions of rows."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,7 +20,7 @@ TABLES = (
 
 @cache
 def table(name: str) -> tuple[Rows, NDArray[np.float64], int]:
-    """Return every other row of a table, queries, and the number of classes.
+    """Return every other row of a table, the queries, and the number of classes.
 
     All rows of a table are queries, but for digits, which has 1,797: every third is.
     """
@@ -34,7 +34,7 @@ def table(name: str) -> tuple[Rows, NDArray[np.float64], int]:
 
 
 def dealings(rows: Rows, sizes: Sequence[int] = (3, 8, 30)) -> Iterator[tuple[str, list[Rows]]]:
-    """Yield ways to deal rows: evenly, skewed, by class, and to the last of several parties."""
+    """Yield partitions of rows: even, skewed, by class, and with all rows at the last party."""
     rng = np.random.default_rng(9)
     for parties in sizes:
         for kind in ("iid", "by-label"):
@@ -49,7 +49,7 @@ def dealings(rows: Rows, sizes: Sequence[int] = (3, 8, 30)) -> Iterator[tuple[st
 def votes_within(
     queries: NDArray[np.float64], rows: Rows, classes: int, k: int
 ) -> NDArray[np.float64]:
-    """Count, by class, the rows no farther than the k-th nearest, by sorting all distances."""
+    """Count rows by class up to the distance of the k-th nearest, by sorting all distances."""
     distances = pairwise_distances(queries, rows.features)
     radius = np.sort(distances, axis=1)[:, min(k, len(rows)) - 1]
     return votes_at(distances, rows.labels, classes, radius, np.ones_like(distances))

@@ -1,4 +1,4 @@
-"""The class with most votes, of votes that stay shared."""
+"""The class with the most votes, for votes that stay shared."""
 
 import itertools
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
 
 
 def labels_together(votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0) -> list[int]:
-    """Return the labels that all parties learn; their votes have shape (n, Q, classes)."""
+    """Return the labels that all parties learn from votes of shape (n, Q, classes)."""
     rounds: list[list[tuple[int, int]]] = []
 
     def watch(sent: Sequence[Sequence[Part]]) -> None:
@@ -51,7 +51,7 @@ def _words(parts: Sequence[tuple[int, int]]) -> int:
 
 
 def dealt_votes(totals: np.ndarray, parties: int, rng: np.random.Generator) -> np.ndarray:
-    """Return votes of parties, shape (n, Q, classes), with the given totals."""
+    """Return the votes of parties, shape (n, Q, classes), with the given totals."""
     shares = rng.multinomial(totals, np.full(parties, 1 / parties))
     return np.moveaxis(shares, -1, 0)
 
@@ -59,7 +59,7 @@ def dealt_votes(totals: np.ndarray, parties: int, rng: np.random.Generator) -> n
 @pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("parties", [3, 4])
 def test_all_votes_of_three_classes_have_their_label(most: int, parties: int) -> None:
-    """Whatever the totals up to K, the lowest class with most votes is the label."""
+    """For any totals up to K, the label is the lowest class with the most votes."""
     totals = np.array(
         [each for each in itertools.product(range(most + 1), repeat=3) if sum(each) <= most]
     )
@@ -70,7 +70,7 @@ def test_all_votes_of_three_classes_have_their_label(most: int, parties: int) ->
 
 @pytest.mark.parametrize("parties", [3, 4])
 def test_all_pairs_of_votes_compare_by_bits(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the least field that holds them, all votes up to K of two and three classes compare."""
+    """In the smallest field for them, all votes up to K of two and three classes compare."""
     monkeypatch.setattr(argmax, "ONE_HOT_MAX", 0)
     for classes in (2, 3):
         totals = np.array(list(itertools.product(range(7), repeat=classes)))
@@ -85,8 +85,8 @@ def test_all_pairs_of_votes_compare_by_bits(parties: int, monkeypatch: pytest.Mo
     st.sampled_from((1, 2, 5, 20, 64, 65, 125, 126, VOTES_MAX)),
     st.integers(0, 2**32),
 )
-def test_labels_are_those_of_the_totals(parties: int, classes: int, most: int, seed: int) -> None:
-    """With any number of votes, ties and no votes among them, labels are the pooled ones."""
+def test_labels_equal_those_of_the_totals(parties: int, classes: int, most: int, seed: int) -> None:
+    """For any number of votes, including ties and no votes, labels are the pooled ones."""
     rng = np.random.default_rng(seed)
     some = rng.multinomial(rng.integers(0, most + 1, 4), np.full(classes, 1 / classes))
     even = np.full((1, classes), most // classes)
@@ -96,8 +96,8 @@ def test_labels_are_those_of_the_totals(parties: int, classes: int, most: int, s
     assert labels_together(votes, most, scheme, seed) == totals.argmax(axis=1).tolist()
 
 
-def test_the_field_holds_parties_classes_and_votes() -> None:
-    """One byte where it is enough, and twice the votes where they are compared by bits."""
+def test_the_field_fits_parties_classes_and_votes() -> None:
+    """It has one byte if possible, and fits twice the votes if they are compared by bits."""
     assert label_scheme(8, 10, ONE_HOT_MAX).p == label_scheme(8, 10, 125).p == PRIMES[0]
     assert {
         scheme.p
@@ -108,7 +108,7 @@ def test_the_field_holds_parties_classes_and_votes() -> None:
         label_scheme(8, 10, VOTES_MAX + 1)
 
 
-def test_queries_are_labelled_with_three_bounds_at_most() -> None:
+def test_queries_are_labelled_with_at_most_three_bounds() -> None:
     """Tied queries share a bound with those whose votes are compared in the same way."""
     tied = np.array([False, True, True, False, True, True])
     bounds = vote_bounds(tied, np.array([7, 65, 64, 900]), k=5)

@@ -1,4 +1,4 @@
-"""Attacks on what rank search publishes, against the rows that they look for."""
+"""Attacks on the published results of rank search, compared with the real rows."""
 
 import asyncio
 
@@ -39,23 +39,23 @@ def draw(points: int, seed: int = 5) -> NDArray[np.float64]:
 
 
 def opened(queries: NDArray[np.float64], tables: list[Rows]) -> Opened:
-    """Return what a search among parties opens."""
+    """Return the opened values of a search among parties."""
     return open_totals(queries, tables, k=K, upper=UPPER, arity=ARITY)
 
 
 class TestPlaces:
-    """The position of a row."""
+    """Attacks on the position of a row."""
 
     @given(seed=st.integers(0, 200), more=st.integers(0, 4))
     def test_distances_locate(self, seed: int, more: int) -> None:
-        """Those to four points or more, which are never in a plane here."""
+        """Distances to at least four points, never in one plane here, locate a row."""
         point, queries = draw(1, seed)[0], draw(4 + more, seed + 1000)
         found = locate(queries, np.linalg.norm(queries - point, axis=1))
         assert np.linalg.norm(found - point) < 1e-9
 
     @given(seed=st.integers(0, 50))
     def test_shells_are_intersected(self, seed: int) -> None:
-        """The middle of shells of width 0.02 is within all of them, and near the row."""
+        """The centre of shells of width 0.02 is within all of them, and near the row."""
         point, queries = 0.25 + draw(1, seed)[0] / 2, draw(12, seed + 1000)
         far = np.linalg.norm(queries - point, axis=1)
         offset = np.random.default_rng(seed).random(12) * 0.02
@@ -66,8 +66,8 @@ class TestPlaces:
         assert np.linalg.norm(found - point) < 0.05
 
     @pytest.mark.parametrize(("arity", "steps"), [(2, 40), (16, 10)])
-    def test_lines_leave_a_ball_where_they_are_told_to(self, arity: int, steps: int) -> None:
-        """Each crossing is the radius away, to the last interval."""
+    def test_lines_leave_a_ball_at_its_radius(self, arity: int, steps: int) -> None:
+        """Each crossing is at the radius, to the last interval."""
         point = np.array([0.4, 0.5, 0.6])
         ways = np.vstack([np.eye(3), -np.eye(3)])
         asked = []
@@ -80,8 +80,8 @@ class TestPlaces:
         assert asked == [6 * (arity - 1)] * steps
         np.testing.assert_allclose(np.linalg.norm(found - point, axis=1), 0.1, atol=1e-11)
 
-    def test_a_lone_weighted_vote_tells_its_distance(self) -> None:
-        """To the 24 binary digits of fixed point: with k = 1 every row votes alone."""
+    def test_a_lone_weighted_vote_reveals_its_distance(self) -> None:
+        """It is exact to the 24 fractional bits: with k = 1 every row votes alone."""
         tables, queries = deal(3, 30), draw(50)
         answer = search_rows(
             queries, tables, classes=2, k=1, upper=UPPER, arity=ARITY, weights="distance"
@@ -93,8 +93,8 @@ class TestPlaces:
 
 
 @pytest.mark.parametrize("reveal", ["totals", "votes", "label"])
-def test_radii_are_published_whatever_is_revealed(reveal: Reveal) -> None:
-    """Each mode publishes the same intervals, so that lines are followed in each."""
+def test_radii_are_published_in_every_mode(reveal: Reveal) -> None:
+    """Each mode publishes the same intervals, so that lines can be followed in each."""
     tables, queries = deal(5, 12), draw(6)
     public = SearchParameters(
         features=3,
@@ -121,10 +121,10 @@ def test_radii_are_published_whatever_is_revealed(reveal: Reveal) -> None:
 
 
 class TestCounts:
-    """The rows of one party."""
+    """Attacks on the rows of one party."""
 
     def test_all_others_together_learn_the_counts_of_the_last_party(self) -> None:
-        """The totals less their own counts are its own, at every threshold that was asked."""
+        """The totals minus the others' counts are its own, at every threshold asked."""
         tables, queries = deal(4, 20), draw(30)
         found = opened(queries, tables)
         for asked, totals in zip(found.asked, found.totals, strict=True):
@@ -132,7 +132,7 @@ class TestCounts:
             np.testing.assert_array_equal(totals - others, own_counts(queries, tables[-1], asked))
 
     def test_two_searches_differ_by_the_counts_of_the_missing_party(self) -> None:
-        """At every threshold that both asked, at least those of the first step."""
+        """They differ at every threshold that both asked, at least in the first step."""
         tables, queries = deal(5, 20), draw(30)
         everyone, fewer = opened(queries, tables), opened(queries, tables[:-1])
         found = counts_of_missing(everyone, fewer)
@@ -145,5 +145,5 @@ class TestCounts:
 
 
 def own_counts(queries: NDArray[np.float64], rows: Rows, asked: Asked) -> NDArray[np.int64]:
-    """Return the counts that a party brings."""
+    """Return a party's own counts."""
     return clipped_counts(nearest_rows(queries, rows, K).distances, asked)

@@ -1,4 +1,4 @@
-"""Checks of totals and votes: they pass all honest runs, and catch every visible lie."""
+"""Checks of totals and votes: they pass all honest runs, and detect every visible lie."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,12 +30,12 @@ QUERY = np.zeros((1, 1))
 
 
 def search_of(parties: int, k: int, queries: int = 1) -> TotalsSearch:
-    """Return a search of one feature at its beginning."""
+    """Return a search of one feature before its first step."""
     return TotalsSearch(queries, k=k, upper=1.0, arity=4, parties=parties)
 
 
 def at(*distances: float, label: int = 0) -> Rows:
-    """Return rows of one feature at distances from the query."""
+    """Return rows of one feature at the given distances from the query."""
     return Rows(np.array(distances)[:, None], np.full(len(distances), label))
 
 
@@ -47,7 +47,7 @@ def total(parts: list[Votes], k: int, tied: NDArray[np.bool_]) -> Votes:
 
 @given(st.data())
 def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
-    """Whatever the rows, the ties and the weights, totals and votes pass at every party."""
+    """For any rows, ties and weights, totals and votes pass at every party."""
     parties, k = data.draw(st.integers(3, 5)), data.draw(st.integers(1, 4))
     steps = data.draw(st.integers(1, 4))  # few values, and so many ties
     weights: Weights = data.draw(st.sampled_from(["uniform", "distance"]))
@@ -76,35 +76,35 @@ def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
 
 
 class TestTotals:
-    """Totals of three parties, judged by one of them: what it leaves to the others has to rise."""
+    """Totals of three parties, checked by one of them: the others' part must rise."""
 
     NEAR = nearest_rows(QUERY, at(0.3, 0.6), 2).distances
     """The party's own, whose counts are clipped at 3."""
 
     def verdict(self, others: Callable[[float], int], search: TotalsSearch | None = None) -> bool:
-        """Say whether the total could be honest, given what it leaves to the others by radius."""
+        """Return whether a total could be honest, given the others' part by radius."""
         search = search_of(parties=3, k=2) if search is None else search
         asked = search.ask()
         assert asked is not None
         left = np.array([others(radius) for radius in asked.values.tolist()])
         return search.could_be(asked, left + clipped_counts(self.NEAR, asked), self.NEAR)
 
-    def test_what_others_can_have_passes(self) -> None:
-        """None, all that are counted, and any number that rises from one to the other."""
+    def test_possible_counts_of_others_pass(self) -> None:
+        """Zero, the maximum, and any number that rises from one to the other pass."""
         for others in (lambda _: 0, lambda _: 6, lambda radius: int(6 * radius)):
             assert self.verdict(others)
 
     @pytest.mark.parametrize("others", [-1, 7])
-    def test_fewer_than_none_and_more_than_all_are_caught(self, others: int) -> None:
-        """Two others count three rows each at most."""
+    def test_negative_and_excessive_counts_are_detected(self, others: int) -> None:
+        """Two other parties count at most three rows each."""
         assert not self.verdict(lambda _: others)
 
-    def test_a_fall_that_own_rows_hide_is_caught(self) -> None:
-        """The total stays the same where the party's own count rises: the others' has fallen."""
+    def test_a_fall_hidden_by_own_rows_is_detected(self) -> None:
+        """If the total is constant while the party's own count rises, the others' has fallen."""
         assert not self.verdict(lambda radius: 2 - (radius >= 0.3) - (radius >= 0.6))
 
-    def test_what_leaves_the_interval_is_caught(self) -> None:
-        """Later steps ask between two radii, where the others' counts are known."""
+    def test_counts_outside_the_interval_are_detected(self) -> None:
+        """Later steps are between two radii at which the others' counts are known."""
 
         def later(others: int) -> bool:
             search = search_of(parties=3, k=2)
@@ -117,7 +117,7 @@ class TestTotals:
 
 
 class TestVotes:
-    """Vote totals of three parties, judged by one without rows near the query."""
+    """Vote totals of three parties, checked by one without rows near the query."""
 
     @pytest.fixture
     def found(self) -> Found:
@@ -129,7 +129,7 @@ class TestVotes:
     def verdict(
         self, found: Found, counts: list[int], weights: list[float] | None = None, least: int = 0
     ) -> bool:
-        """Say whether totals could be honest, where two rows are within the radius."""
+        """Return whether totals could be honest with two rows within the radius."""
         totals = Votes(np.array([counts], dtype=np.uint64))
         if weights is not None:
             fixed = np.array([weights]) * 2.0**WEIGHT_BITS
@@ -138,7 +138,7 @@ class TestVotes:
         return could_be_votes(totals, own, found, np.array([2]), np.array([least]))
 
     def test_votes_add_up_to_the_rows(self, found: Found) -> None:
-        """Not to more nor fewer; where rows tie, to more at will, since counts are clipped."""
+        """They equal the number of rows, or exceed it for ties, since counts are clipped."""
         assert [self.verdict(found, [votes, 1]) for votes in (0, 1, 2)] == [False, True, False]
         tied = replace(found, ends=np.array([End.TIED], dtype=np.uint8))
         assert [self.verdict(tied, [votes, 1]) for votes in (0, 1, 9)] == [False, True, True]
@@ -150,7 +150,7 @@ class TestVotes:
             assert self.verdict(ended, [0, 0], [1.0, 1.5])
             assert not self.verdict(ended, [0, 0], [1.0, 0.5])
 
-    def test_rows_at_distance_0_lie_within_the_lowest_threshold(self, found: Found) -> None:
-        """A claimed one would decide alone, and is caught where the lowest total is 0."""
+    def test_rows_at_distance_0_are_within_the_lowest_threshold(self, found: Found) -> None:
+        """A false one would decide alone, and is detected if the lowest total is 0."""
         assert self.verdict(found, [1, 0], [0.0, 1.5], least=1)
         assert not self.verdict(found, [1, 0], [0.0, 1.5], least=0)

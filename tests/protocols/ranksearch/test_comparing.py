@@ -1,4 +1,4 @@
-"""Comparisons of shared totals with k, by all parties in one process."""
+"""Comparisons of shared totals with k, with all parties in one process."""
 
 import math
 from dataclasses import replace
@@ -31,14 +31,14 @@ PARAMETERS = SearchParameters(
 
 
 def accuse() -> None:
-    """Fail: honest parties accuse nobody."""
+    """Fail: honest parties accuse no one."""
     raise AssertionError
 
 
 def searching(
     rows: Rows, queries: np.ndarray, parameters: SearchParameters, dealer: Dealer
 ) -> Play[Found]:
-    """Return what a party does that holds rows."""
+    """Return the actions of a party with rows."""
     near = nearest_rows(queries, rows, parameters.k).distances
 
     def count(asked: Asked) -> Ints:
@@ -49,8 +49,8 @@ def searching(
 
 
 @pytest.mark.parametrize("k", [*range(1, 130), 1000, 21_839])
-def test_a_product_takes_as_few_rounds_as_a_tree(k: int) -> None:
-    """Rounds are ⌈log2(k + 1)⌉, one more where k + 1 is a power of 2; products half as many."""
+def test_a_product_takes_the_rounds_of_a_tree(k: int) -> None:
+    """Rounds are ⌈log2(k + 1)⌉, one more if k + 1 is a power of 2, with half the products."""
     plan = plan_of(k)
     tree = math.ceil(math.log2(k + 1))
     assert plan.rounds == tree + ((k + 1).bit_count() == 1)
@@ -65,10 +65,10 @@ def test_a_product_takes_as_few_rounds_as_a_tree(k: int) -> None:
     st.sampled_from((None, 2, 5)),
     st.integers(0, 2**32),
 )
-def test_a_search_by_shares_finds_what_one_by_totals_finds(
+def test_a_search_by_shares_equals_one_by_totals(
     parties: int, k: int, grid: int | None, seed: int
 ) -> None:
-    """Radii, ends and steps are the same, with ties, empty parties and fewer than k rows."""
+    """Radii, ends and steps are equal, with ties, empty parties and fewer than k rows."""
     rng = np.random.default_rng(seed)
 
     def points(count: int) -> np.ndarray:
@@ -96,8 +96,8 @@ def test_a_search_by_shares_finds_what_one_by_totals_finds(
 
 @pytest.mark.parametrize("k", [1, 5, 100])
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_are_labelled_by_shares_as_by_the_pooled_classifier(name: str, k: int) -> None:
-    """On rows of real tables and of integers that tie, labels are the pooled ones, all dealings."""
+def test_tables_are_labelled_by_shares_like_the_pooled_classifier(name: str, k: int) -> None:
+    """On real tables and tied integers, labels are the pooled ones, for all partitions."""
     rows, every, classes = table(name)
     queries = every[:: len(every) // 10]
     labels = pooled_knn(queries, rows.features, rows.labels, classes, k)

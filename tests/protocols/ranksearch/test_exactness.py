@@ -1,4 +1,4 @@
-"""Labels and votes are those of all rows in one place, on real tables and on one full of ties."""
+"""Labels and votes equal those of all rows in one place, for real tables and many ties."""
 
 import tracemalloc
 
@@ -44,8 +44,8 @@ def ranked(  # noqa: PLR0917  (a query, tables and a classifier)
 
 @pytest.mark.parametrize("k", KS)
 @pytest.mark.parametrize("name", TABLES)
-def test_votes_are_those_of_the_pooled_classifier(name: str, k: int) -> None:
-    """However rows are dealt, each query has the pooled votes, and so the label."""
+def test_votes_equal_those_of_the_pooled_classifier(name: str, k: int) -> None:
+    """For any partition of the rows, each query has the pooled votes and label."""
     rows, queries, classes = table(name)
     votes = votes_within(queries, rows, classes, k)
     labels = pooled_knn(queries, rows.features, rows.labels, classes, k)
@@ -57,8 +57,8 @@ def test_votes_are_those_of_the_pooled_classifier(name: str, k: int) -> None:
 
 @pytest.mark.parametrize("k", KS)
 @pytest.mark.parametrize("name", TABLES)
-def test_weighted_votes_do_not_depend_on_how_rows_are_dealt(name: str, k: int) -> None:
-    """They are those of one party with all rows to the last bit, and 1/distance but for rounding.
+def test_weighted_votes_do_not_depend_on_the_partition(name: str, k: int) -> None:
+    """They equal one party's to the last bit, and 1/distance up to rounding.
 
     Each of the votes is rounded by at most half a unit of the fixed point.
     """
@@ -78,8 +78,8 @@ def test_weighted_votes_do_not_depend_on_how_rows_are_dealt(name: str, k: int) -
 
 
 @pytest.mark.parametrize("arity", [2, 3, 16, pytest.param(256, marks=pytest.mark.slow)])
-def test_the_number_of_parts_changes_no_votes(arity: int) -> None:
-    """A search in two parts ends where one in 256 does."""
+def test_the_arity_changes_no_votes(arity: int) -> None:
+    """A search in two parts has the same result as one in 256."""
     rows, queries, classes = table(INTEGERS)
     for _, parts in dealings(rows):
         found = ranked(queries, parts, classes, 5, arity=arity)
@@ -89,7 +89,7 @@ def test_the_number_of_parts_changes_no_votes(arity: int) -> None:
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 def test_fewer_rows_than_k_all_vote(weights: Weights) -> None:
-    """The radius is the bound then; also if no party has any row."""
+    """The radius is then the bound, even if no party has a row."""
     rng = np.random.default_rng(1)
     queries = rng.random((20, 2))
     few = [Rows(rng.random((count, 2)), np.ones(count, np.int64)) for count in (2, 0, 1)]
@@ -104,7 +104,7 @@ def test_fewer_rows_than_k_all_vote(weights: Weights) -> None:
 
 
 def test_exactly_k_rows_end_in_the_first_step() -> None:
-    """All rows are the k nearest, wherever they are."""
+    """All rows are the k nearest, at any distance."""
     rng = np.random.default_rng(2)
     rows = Rows(np.repeat(rng.random((1, 2)), 5, axis=0), np.array([0, 1, 1, 0, 1]))
     found = ranked(rng.random((9, 2)), [rows], 2, 5)
@@ -114,8 +114,8 @@ def test_exactly_k_rows_end_in_the_first_step() -> None:
 
 
 @pytest.mark.parametrize("apart", [5e-324, 1e-310, 1e-200, 2.0**-53])
-def test_rows_may_be_as_near_as_floats_are(apart: float) -> None:
-    """Rows whose distances a square rounds to 0 tie at 0, and all others are told apart."""
+def test_rows_may_be_at_the_smallest_distances(apart: float) -> None:
+    """Rows whose squared distances round to 0 tie at 0, and all others are distinguished."""
     places = np.array([[0.0], [apart], [2 * apart], [1.0]])
     rows = Rows(places, np.arange(4))
     for k in (1, 2, 3, 4):
@@ -126,7 +126,7 @@ def test_rows_may_be_as_near_as_floats_are(apart: float) -> None:
 
 
 def test_the_sign_of_zero_does_not_matter() -> None:
-    """A query or a row at -0.0 is at 0.0."""
+    """A query or a row at -0.0 is equal to one at 0.0."""
     rows = Rows(np.array([[-0.0], [0.0], [0.5]]), np.array([1, 1, 0]))
     for query in (-0.0, 0.0):
         found = ranked(np.array([[query]]), [rows], 2, 1, "distance")
@@ -145,7 +145,7 @@ def test_the_farthest_corner_is_within_the_bound() -> None:
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 def test_memory_does_not_grow_with_rows_times_queries(weights: Weights) -> None:
-    """All rows tie for each query: distances and weights would take 320 MB at once."""
+    """With ties of all rows for each query, distances and weights would take 320 MB at once."""
     rows = Rows(np.full((50_000, 1), 0.5), np.arange(50_000) % 3)
     ranked(np.zeros((1, 1)), [rows], 3, 5, weights)  # imports what it needs
     tracemalloc.start()

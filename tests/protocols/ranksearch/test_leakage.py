@@ -29,7 +29,7 @@ QUERIES = np.array([[0.2, 0.3], [0.7, 0.7], [0.5, 0.0]])
 
 @st.composite
 def parts(draw: st.DrawFn) -> list[Rows]:
-    """Draw the rows of three parties, on a grid where they often tie."""
+    """Draw the rows of three parties on a grid with many ties."""
     place = st.lists(st.integers(0, 8).map(lambda n: n / 8), min_size=2, max_size=2)
     tables = draw(st.lists(st.lists(place, max_size=6), min_size=3, max_size=3))
     return [
@@ -39,7 +39,7 @@ def parts(draw: st.DrawFn) -> list[Rows]:
 
 
 def opened(tables: list[Rows], k: int = 2) -> Opened:
-    """Return what a search among parties opens."""
+    """Return the opened values of a search among parties."""
     return open_totals(QUERIES, tables, k=k, upper=UPPER, arity=ARITY)
 
 
@@ -54,8 +54,8 @@ def kth(tables: list[Rows], k: int) -> NDArray[np.float64]:
 class TestOpened:
     """The record of a search in this process."""
 
-    def test_it_is_what_a_party_of_a_star_is_told(self) -> None:
-        """Step by step, the totals of the record are those that the adder sends."""
+    def test_it_equals_the_messages_of_a_star(self) -> None:
+        """Step by step, the totals of the record are those sent by the adder."""
         rng = np.random.default_rng(2)
         tables = [Rows(rng.random((20, 2)), np.zeros(20, np.int64)) for _ in range(3)]
         public = SearchParameters(
@@ -87,8 +87,8 @@ class TestOpened:
         assert sum(map(len, counts)) == len(found.thresholds)
 
     @given(tables=parts(), k=st.integers(1, 4))
-    def test_the_interval_holds_the_kth_distance(self, tables: list[Rows], k: int) -> None:
-        """Above its lower end, at most its upper end; and it is that end where rows tie."""
+    def test_the_interval_contains_the_kth_distance(self, tables: list[Rows], k: int) -> None:
+        """It is above the lower end and at most the upper end, and equals it for ties."""
         found, truth = opened(tables, k).found, kth(tables, k)
         few = found.ends == End.FEW
         np.testing.assert_array_equal(few, np.isinf(truth))
@@ -97,8 +97,8 @@ class TestOpened:
         np.testing.assert_array_equal(found.radii[found.tied], truth[found.tied])
 
     @given(tables=parts(), k=st.integers(1, 4))
-    def test_nothing_tells_which_party_holds_what(self, tables: list[Rows], k: int) -> None:
-        """Parties that swap all their rows open the same: nobody can do better than guess."""
+    def test_nothing_reveals_the_owner_of_a_row(self, tables: list[Rows], k: int) -> None:
+        """If parties swap all their rows, the opened values are equal: guessing is optimal."""
         one = opened(tables, k)
         for swapped in permutations(tables):
             other = opened(list(swapped), k)
@@ -107,10 +107,10 @@ class TestOpened:
 
 
 class TestMeasures:
-    """The numbers of a report."""
+    """The measures of a report."""
 
     def test_they_are_counted_query_by_query(self) -> None:
-        """One row near the first query, two that tie near the second, and k = 1."""
+        """The example has one row near the first query, two tied near the second, and k = 1."""
         rows = [[0.2, 0.31], [0.7, 0.6], [0.7, 0.6], [0.0, 1.0]]
         tables = [Rows(np.array([row]), np.zeros(1, np.int64)) for row in rows]
         found = opened(tables, k=1)
@@ -122,17 +122,17 @@ class TestMeasures:
             totals = [total for (at, _), total in found.thresholds.items() if at == query]
             assert told["above"][query] == np.mean([total > 1 for total in totals])
 
-    def test_without_enough_rows_nothing_is_known_of_a_distance_that_is_not_there(self) -> None:
+    def test_with_too_few_rows_no_distance_is_known(self) -> None:
         """The width is the whole range."""
         found = opened([Rows(np.array([[0.5, 0.5]]), np.zeros(1, np.int64))] * 3, k=4)
         assert interval_widths(found.found, UPPER).tolist() == [1.0] * 3
 
 
 class TestToldOfOne:
-    """The information of a total about one of the parties that it is of."""
+    """The information in a total about one of its parties."""
 
-    def test_it_is_that_of_the_joint_law(self) -> None:
-        """For two parties and k = 1 the law is written out: counts are 0, 1, and 2 or more."""
+    def test_it_equals_that_of_the_joint_law(self) -> None:
+        """For two parties and k = 1, the law of counts 0, 1 and 2 or more is explicit."""
         law = [poisson.pmf(0, 1.5), poisson.pmf(1, 1.5), poisson.sf(1, 1.5)]
         joint = {(a, a + b): 0.0 for a in range(3) for b in range(3)}
         for a, b in ((a, b) for a in range(3) for b in range(3)):
@@ -144,8 +144,8 @@ class TestToldOfOne:
         assert found.whole == pytest.approx(-sum(p * np.log2(p) for p in law))
 
     @pytest.mark.parametrize("rows", [0.5, 2.0, 5.0])
-    def test_one_party_alone_is_told_and_more_hide_each_other(self, rows: float) -> None:
-        """All of one; of each of several the less the more there are; and more than a bit of T."""
+    def test_one_party_is_fully_revealed_and_more_hide_each_other(self, rows: float) -> None:
+        """Of several parties less is revealed, and totals reveal more than comparisons."""
         found = [told_of_one(honest, 5, rows) for honest in (1, 2, 3, 7)]
         assert found[0].by_total == pytest.approx(found[0].whole)
         by_total = [each.by_total for each in found]

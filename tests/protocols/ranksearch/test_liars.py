@@ -66,12 +66,12 @@ async def label(
 
 
 def honest_labels(run: Run[SearchAnswer], liar: str) -> NDArray[np.int64]:
-    """Return the labels of all parties but the liar, shape (parties, queries)."""
+    """Return the labels of all parties except the liar, shape (parties, queries)."""
     return np.stack([answer.labels for name, answer in run.results.items() if name != liar])
 
 
 async def found_out(setup: SearchSetup, liars: Mapping[str, Adversary], why: str) -> RunFailed:
-    """Require that an honest party finds a liar out, and that each accusation has the liar."""
+    """Require that an honest party detects a liar, and that each accusation includes the liar."""
     with pytest.raises(RunFailed) as caught:
         await label(setup, liars)
     (liar,) = liars
@@ -83,7 +83,7 @@ async def found_out(setup: SearchSetup, liars: Mapping[str, Adversary], why: str
 
 @dataclass
 class OneMore(Adversary):
-    """Adds up, and tells a victim of one row more wherever there are k or more."""
+    """Adds up, and reports one row too many to a victim if there are at least k."""
 
     victim: str
 
@@ -97,19 +97,19 @@ class OneMore(Adversary):
 
 
 class TestLies:
-    """The lies that are found, and those that are not."""
+    """Lies that are detected, and lies that are not."""
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
     @pytest.mark.parametrize("weights", ["uniform", "distance"])
     async def test_k_claimed_rows_decide_every_label(
         self, adding: str, liar: str, weights: str
     ) -> None:
-        """Rows at distance 0 from each query cannot be told from rows, and nobody notices."""
+        """False rows at distance 0 from each query cannot be detected."""
         setup = set_up(sum=adding, weights=weights)
         run = await label(setup, {liar: TakeOver(by=K, entry=2)})
         assert (honest_labels(run, liar) == 2).all()
 
-    async def test_one_claimed_row_decides_all_votes_by_distance_and_some_of_others(self) -> None:
+    async def test_one_claimed_row_decides_all_weighted_votes(self) -> None:
         """A row at distance 0 decides weighted votes alone; otherwise it has one vote of k."""
         run = await label(set_up(weights="distance"), {OTHER: TakeOver(by=1, entry=2)})
         assert (honest_labels(run, OTHER) == 2).all()
@@ -120,49 +120,47 @@ class TestLies:
 
     @pytest.mark.parametrize("lie", [InputSubstitution(label=1), WrongCounts(by=0)], ids=repr)
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    async def test_a_lie_about_its_own_rows_is_never_found(
+    async def test_a_lie_about_its_own_rows_is_never_detected(
         self, adding: str, liar: str, lie: Adversary
     ) -> None:
-        """Rows of another class, or none, are an input like any other."""
+        """Rows of another class, or no rows, are a valid input."""
         setup = set_up(sum=adding)
         labels = honest_labels(await label(setup, {liar: lie}), liar)
         assert (labels == labels[0]).all()
         assert 0.5 < np.mean(labels == setup.reference(QUERIES)) < 1.0
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    async def test_counts_without_votes_are_found_by_the_votes(
+    async def test_counts_without_votes_are_detected_by_the_votes(
         self, adding: str, liar: str
     ) -> None:
-        """Totals of claimed rows are those of honest parties; the votes that are due are not."""
+        """Totals with false rows look honest, but the corresponding votes are missing."""
         await found_out(set_up(sum=adding), {liar: WrongCounts(by=3)}, "caused vote totals")
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
     @pytest.mark.parametrize("lie", [WrongCounts(by=K + 2), UnevenCounts()], ids=repr)
-    async def test_totals_that_nobody_can_make_are_found(
+    async def test_impossible_totals_are_detected(
         self, adding: str, liar: str, lie: Adversary
     ) -> None:
-        """More rows than are counted of a party, and totals that fall."""
+        """A party cannot count more than the maximum, and totals cannot fall."""
         await found_out(set_up(sum=adding), {liar: lie}, "caused totals that honest counts")
 
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    async def test_words_that_are_sent_again_are_found(self, adding: str) -> None:
-        """Their masks are those of another sum, so that the total is noise."""
+    async def test_repeated_words_are_detected(self, adding: str) -> None:
+        """Their masks belong to another sum, so the total is noise."""
         await found_out(set_up(sum=adding), {OTHER: Replayer()}, "caused totals")
 
     @pytest.mark.parametrize("weights", ["uniform", "distance"])
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    async def test_votes_that_are_added_are_found(
-        self, adding: str, liar: str, weights: str
-    ) -> None:
-        """They do not add up to the rows that were found, nor does a row more at distance 0."""
+    async def test_added_votes_are_detected(self, adding: str, liar: str, weights: str) -> None:
+        """They do not add up to the rows found, nor does an additional row at distance 0."""
         setup = set_up(sum=adding, weights=weights)
         await found_out(setup, {liar: WrongVotes(entry=1)}, "caused vote totals")
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    async def test_votes_that_change_their_class_are_found_where_somebody_misses_its_own(
+    async def test_moved_votes_are_detected_only_by_a_party_that_misses_its_own(
         self, adding: str, liar: str
     ) -> None:
-        """Nothing else keeps a party from moving a vote of another one."""
+        """No other check keeps a party from moving another party's vote."""
         setup, lie = set_up(sum=adding), WrongVotes(entry=1, taken=0)
         await found_out(setup, {liar: lie}, "caused vote totals")
         kept, turned = 0, 0
@@ -175,7 +173,7 @@ class TestLies:
             turned += (honest_labels(run, liar) != expected).any()
         assert 0 < turned < kept < len(QUERIES)
 
-    async def test_two_stories_of_counts_name_the_one_that_tells_them(self) -> None:
+    async def test_two_versions_of_counts_name_their_sender(self) -> None:
         """A victim of two different totals has a different hash, and names their sender."""
         setup, hashes = set_up(sum="star"), 0
         for query in QUERIES[:, None]:
@@ -189,10 +187,10 @@ class TestLies:
         assert hashes > len(QUERIES) / 2
 
     @pytest.mark.parametrize(("adding", "liar"), [("all-to-all", OTHER), ("star", CLIENT)])
-    async def test_another_total_for_a_victim_is_found_unless_it_is_the_last(
+    async def test_a_different_total_for_a_victim_is_detected_except_the_last(
         self, adding: str, liar: str
     ) -> None:
-        """After the votes nobody compares: a victim may end with other labels than all others."""
+        """After the votes no party compares totals, so a victim may have other labels."""
         setup = set_up(sum=adding)
         await found_out(setup, {liar: WrongCounts(victim=VICTIM)}, "caused")
         split = 0
@@ -207,7 +205,7 @@ class TestLies:
         assert split
 
     @pytest.mark.parametrize("factor", [0.0, 0.5, 0.9])
-    async def test_totals_that_are_made_up_are_found(self, factor: float) -> None:
+    async def test_invented_totals_are_detected(self, factor: float) -> None:
         """Invented totals are detected: the remainder falls where a party's own count rises."""
         lie = MadeUpTotals(factor)
         await found_out(set_up(sum="star"), {CLIENT: lie}, "caused totals that honest counts")
@@ -228,8 +226,8 @@ class TestLies:
             simulation.simulate(main())
         assert blamed_party(caught.value) == OTHER
 
-    def test_a_lie_travels_to_every_runtime(self, run_protocol: ProtocolRunner) -> None:
-        """The adversary goes to its process, and the accusation comes back."""
+    def test_a_lie_works_on_every_runtime(self, run_protocol: ProtocolRunner) -> None:
+        """The adversary is sent to its process, and the accusation returns."""
         setup = set_up()
         play = setup.play(QUERIES)
         with pytest.raises(RunFailed) as caught:
@@ -246,7 +244,7 @@ class TestLies:
 
 
 class TestTwoTongues:
-    """A client that asks a victim for other queries than all others."""
+    """A client that sends a victim other queries than all others."""
 
     FAR, NEAR = np.zeros((40, 3)), np.ones((40, 3))
     """Sends one set of questions to most parties and its mirror image to the victim."""
@@ -261,7 +259,7 @@ class TestTwoTongues:
 
     @pytest.fixture
     def unbound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let masks not depend on what was told."""
+        """Make masks independent of the public inputs."""
         mask = PairwiseKeys.mask
         monkeypatch.setattr(
             PairwiseKeys, "mask", lambda keys, own, _digest: mask(keys, own, bytes(DIGEST_BYTES))
@@ -269,16 +267,14 @@ class TestTwoTongues:
 
     @pytest.mark.usefixtures("unbound")
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    async def test_masks_that_are_not_bound_would_show_the_victim_alone(
-        self, setup: SearchSetup
-    ) -> None:
-        """All others have no row within small radii, so that the total is the victim's count."""
+    async def test_unbound_masks_would_reveal_the_victim(self, setup: SearchSetup) -> None:
+        """All others have no row within small radii, so the total is the victim's count."""
         opened, alone = await self.read(setup)
         assert alone.any()
         np.testing.assert_array_equal(opened, alone)
 
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    async def test_nothing_is_opened_by_masks_that_are_bound(self, setup: SearchSetup) -> None:
+    async def test_bound_masks_open_nothing(self, setup: SearchSetup) -> None:
         """A word equals the victim's count with probability 1/256 only.
 
         One word in ten, of 400 or more, equals it by chance with probability below 1e-30.
@@ -289,7 +285,7 @@ class TestTwoTongues:
 
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
     async def test_the_victim_names_the_client(self, setup: SearchSetup, adding: str) -> None:
-        """Its word for it and the client's are all there is: others suspect the victim as well."""
+        """There is only its word against the client's, so others suspect the victim as well."""
         errors = (await self.ask(setup))[0]
         victim = errors[VICTIM]
         assert isinstance(victim, ProtocolViolation)
@@ -300,7 +296,7 @@ class TestTwoTongues:
                 assert error.suspects == (CLIENT, VICTIM)
 
     async def ask(self, setup: SearchSetup) -> tuple[dict[str, BaseException | None], View]:
-        """Return the error of each party, and what the client saw."""
+        """Return the error of each party, and the client's view."""
         play = setup.play(self.FAR)
         async with Cluster(NAMES, own=setup.resident, seed=5) as cluster:
             outcomes = await cluster.play(
@@ -315,7 +311,7 @@ class TestTwoTongues:
         return {outcome.party: outcome.error for outcome in outcomes}, view
 
     async def read(self, setup: SearchSetup) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return the client's first sum and the victim's counts, at the thresholds of both."""
+        """Return the client's first sum and the victim's counts at the common thresholds."""
         _, view = await self.ask(setup)
         sent = next(
             seen.message
@@ -339,7 +335,7 @@ class TestTwoTongues:
 
 
 class TestReady:
-    """The ready-made adversaries: what they refuse, and where they are described."""
+    """The built-in adversaries: their refusals and their documentation."""
 
     @pytest.mark.parametrize(
         ("make", "message"),
@@ -351,10 +347,10 @@ class TestReady:
             (lambda: MadeUpTotals(1.5), "factor is 1.5"),
         ],
     )
-    def test_an_adversary_is_met_at_the_edge(
+    def test_an_invalid_adversary_is_refused(
         self, make: Callable[[], Adversary], message: str
     ) -> None:
-        """An impossible adversary is refused, and the error gives the allowed values."""
+        """The error gives the allowed values."""
         with pytest.raises(InputError, match=message):
             make()
 

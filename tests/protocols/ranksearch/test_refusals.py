@@ -1,4 +1,4 @@
-"""Bad input is refused with a sentence, by the party that has it, before anything is sent."""
+"""Bad input is refused with a sentence, by its party, before anything is sent."""
 
 import re
 from dataclasses import replace
@@ -57,7 +57,7 @@ async def refusal(
     parameters: SearchParameters = PUBLIC,
     queries: NDArray[np.float64] | None = QUERIES,
 ) -> str:
-    """Have each party ask in a session of its own mind, and return what all of them say."""
+    """Have each party ask in its own session, and return their common error."""
     async with Cluster(parties) as cluster:
         run = await cluster.run(refuse, rows=rows, parameters=parameters, queries=queries)
     (said,) = set(run.results.values())
@@ -79,13 +79,13 @@ async def refusal(
     ],
     ids=str,
 )
-async def test_queries_that_cannot_be_answered(queries: NDArray[np.float64], said: str) -> None:
-    """The client says what is wrong with them."""
+async def test_invalid_queries(queries: NDArray[np.float64], said: str) -> None:
+    """The client's error states the mistake."""
     assert re.search(said, await refusal(queries=queries))
 
 
 async def test_a_client_without_queries() -> None:
-    """It says that it needs some."""
+    """The error requires queries."""
     async with Cluster(NAMES) as cluster:
         run = await cluster.run(refuse, rows=ROWS, parameters=PUBLIC, queries=None)
     assert "ada is the client and needs a batch of queries" in run.results["ada"]
@@ -101,19 +101,19 @@ async def test_a_client_without_queries() -> None:
     ids=["features", "classes"],
 )
 async def test_rows_of_another_schema(rows: Rows, said: str) -> None:
-    """No value of theirs is shown."""
+    """The error shows no value of the rows."""
     assert said in await refusal(rows=rows)
 
 
 async def test_more_rows_than_may_tie(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their votes would not fit a word if all of them tied."""
+    """Their votes would not fit a word if all rows tied."""
     monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 3)
     assert "rows is 2; allowed: at most 1 among 3 parties" in await refusal()
 
 
 @pytest.mark.parametrize("parties", [3, 4, 8])
-def test_as_many_rows_as_may_tie_fit_a_word(parties: int) -> None:
-    """All rows of all parties may tie and be of one class: their total is below 2^32."""
+def test_the_maximum_number_of_tied_rows_fits_a_word(parties: int) -> None:
+    """All rows of all parties may tie and have one class: their total is below 2^32."""
     each = np.array([[TIED_ROWS // parties]], dtype=np.uint64)
     tied = np.array([True])
     arrays = zip(*(Votes(each).arrays(tied, 1) for _ in range(parties)), strict=True)
@@ -122,7 +122,7 @@ def test_as_many_rows_as_may_tie_fit_a_word(parties: int) -> None:
 
 
 async def test_too_few_parties_or_too_many() -> None:
-    """Two know each other's counts from the total, and totals have to fit a word of 32 bits."""
+    """Two know each other's counts from the total, and totals must fit into 32 bits."""
     assert "parties is 2; allowed: 3 to" in await refusal(parties=["ada", "bob"])
     with pytest.raises(InputError, match=r"parties is 65538; allowed: 3 to 65,537"):
         replace(PUBLIC, k=65_534).check_parties(65_538)
@@ -143,21 +143,21 @@ async def test_too_few_parties_or_too_many() -> None:
     ],
     ids=str,
 )
-def test_parameters_outside_their_range(changed: dict[str, object], said: str) -> None:
-    """They are named with what is allowed."""
+def test_parameters_out_of_range(changed: dict[str, object], said: str) -> None:
+    """The error names the parameter and the allowed values."""
     with pytest.raises(InputError, match=said):
         replace(PUBLIC, **changed)  # type: ignore[arg-type]  # each case is a mistake
 
 
-def test_a_setup_refuses_what_its_parties_would() -> None:
-    """Too few parties, and rows of another schema, before any party starts."""
+def test_a_setup_refuses_invalid_parties() -> None:
+    """Too few parties, and rows of another schema, are refused before any party starts."""
     with pytest.raises(InputError, match="parties is 2"):
         RankSearch().setup({"ada": ROWS, "bob": ROWS}, Facts(2, 2, 2))
     with pytest.raises(InputError, match="the rows have 2 features"):
         RankSearch().setup(dict.fromkeys(NAMES, ROWS), Facts(3, 3, 2))
 
 
-def test_a_client_that_asks_nonsense_is_named(run_protocol: ProtocolRunner) -> None:
+def test_a_client_with_invalid_queries_is_named(run_protocol: ProtocolRunner) -> None:
     """All others end the run with its name, and none of them has sent a count."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(

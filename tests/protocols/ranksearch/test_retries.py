@@ -1,4 +1,4 @@
-"""Asking again after a loss: what is refused, by whom, from which message on, and how it reads."""
+"""Repeated queries after a loss: refusals, their timing and their wording."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ KILLS = [("star", at) for at in range(0, 16, 2)] + [("all-to-all", at) for at in
 
 @pytest.fixture
 def memory() -> SearchedRows:
-    """Return a party's memory; what rows it has does not matter."""
+    """Return a party's memory, for any rows."""
     setup = set_up()
     return SearchedRows(setup.parts["party-0"])
 
@@ -58,7 +58,7 @@ def test_other_parties_are_refused(memory: SearchedRows, others: tuple[str, ...]
 
 
 def test_the_same_parties_may_repeat(memory: SearchedRows) -> None:
-    """In any order; so may other queries among any parties, also those that were moved a little."""
+    """Any order of the same parties, other queries, and slightly moved queries are allowed."""
     memory.remember(QUERIES, FOUR)
     memory.refuse(QUERIES, FOUR)
     memory.refuse(QUERIES, Parties(NAMES[::-1]))
@@ -66,7 +66,7 @@ def test_the_same_parties_may_repeat(memory: SearchedRows) -> None:
 
 
 def test_zeros_of_both_signs_are_one_query(memory: SearchedRows) -> None:
-    """They have the same distances, and so the same totals."""
+    """They have equal distances, and therefore equal totals."""
     memory.remember(np.zeros((1, 3)), FOUR)
     with pytest.raises(AskedBefore, match="one of the queries was asked before"):
         memory.refuse(-np.zeros((1, 3)), THREE)
@@ -75,7 +75,7 @@ def test_zeros_of_both_signs_are_one_query(memory: SearchedRows) -> None:
 def test_the_oldest_queries_are_forgotten_first(
     memory: SearchedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The memory has a limit, and a query that is asked again counts as new."""
+    """The memory has a limit, and a forgotten query counts as new."""
     monkeypatch.setattr(parameters, "REMEMBERED_MAX", 4)
     queries = np.arange(6.0)[:, None]
     memory.remember(queries[:4], FOUR)
@@ -88,7 +88,7 @@ def test_the_oldest_queries_are_forgotten_first(
             memory.refuse(queries[kept : kept + 1], THREE)
 
 
-def test_sessions_at_once_do_not_pass_one_another() -> None:
+def test_concurrent_sessions_cannot_bypass_each_other() -> None:
     """The later of two concurrent attempts among other parties sends no values."""
 
     async def main() -> None:
@@ -111,10 +111,10 @@ def test_sessions_at_once_do_not_pass_one_another() -> None:
 
 @pytest.mark.parametrize("adding", ["all-to-all", "star"])
 @pytest.mark.parametrize("silenced", [MaskKey, MaskedWords])
-def test_a_party_remembers_what_it_was_about_to_send_and_nothing_before(
+def test_a_party_remembers_queries_from_its_first_words_on(
     adding: str, silenced: type[Message]
 ) -> None:
-    """Without all keys nothing is remembered; from a party's first masked words on, it refuses."""
+    """Without all keys nothing is stored; from its first masked words on, a party refuses."""
 
     async def main() -> list[SearchedRows]:
         setup = set_up(sum=adding)
@@ -138,7 +138,7 @@ def test_a_party_remembers_what_it_was_about_to_send_and_nothing_before(
 
 
 def _retried(crash: float, *, again: bool) -> tuple[tuple[str, ...], bool]:
-    """Return who was left out after a loss, and whether the labels are right; links take 0.1 s."""
+    """Return the lost party and whether the labels are right; links take 0.1 s."""
 
     async def main() -> tuple[tuple[str, ...], bool]:
         setup = set_up(again=again)
@@ -159,13 +159,13 @@ def _retried(crash: float, *, again: bool) -> tuple[tuple[str, ...], bool]:
     return simulation.simulate(main())
 
 
-def test_a_party_lost_in_set_up_is_done_without() -> None:
-    """Its queries are under way at 0.05 s: nobody has sent anything that depends on rows."""
+def test_a_party_lost_in_set_up_is_omitted() -> None:
+    """At 0.05 s its queries are in flight: no message depends on rows yet."""
     assert _retried(0.05, again=False) == (("party-3",), True)
 
 
-def test_a_party_lost_later_is_not_done_without_unless_that_is_allowed() -> None:
-    """The error names the lost one and says what can be done; its note, how the first run ended."""
+def test_a_party_lost_later_is_omitted_only_if_allowed() -> None:
+    """The error names the lost party and the remedy, and its note the end of the first run."""
     assert _retried(0.35, again=True) == (("party-3",), True)
     with pytest.raises(RunFailed) as caught:
         _retried(0.35, again=False)
@@ -179,8 +179,8 @@ def test_a_party_lost_later_is_not_done_without_unless_that_is_allowed() -> None
     ]
 
 
-async def test_a_client_that_has_forgotten_is_not_accused() -> None:
-    """The others refuse by what they remember themselves, and the reason says no more."""
+async def test_a_restarted_client_is_not_accused() -> None:
+    """The others refuse by their own memory, and the error reveals nothing else."""
     setup = set_up()
     resident = setup.resident
     async with Cluster(NAMES, own=resident, seed=1) as cluster:
@@ -198,7 +198,7 @@ async def test_a_client_that_has_forgotten_is_not_accused() -> None:
 
 @dataclass
 class KillItself(Adversary):
-    """Ends its process with SIGKILL in place of a message, and counts from its first one."""
+    """Kills its process instead of sending a message, counted from its first one."""
 
     at: int
 
@@ -224,7 +224,7 @@ def _lost(outcomes: Iterable[Outcome]) -> set[str]:
 
 
 @pytest.mark.parametrize(("adding", "at"), KILLS)
-async def test_a_killed_party_is_named_by_all_and_not_done_without(adding: str, at: int) -> None:
+async def test_a_killed_party_is_named_by_all_and_not_omitted(adding: str, at: int) -> None:
     """A kill -9 after any message ends the run everywhere, and no label is wrong.
 
     Each other party has the pooled labels, if it needed nothing more, or an error that names the

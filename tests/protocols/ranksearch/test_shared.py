@@ -1,4 +1,4 @@
-"""Searches whose counts stay shared: labels, votes and costs, and what is refused."""
+"""Searches with shared counts: labels, votes, costs and refusals."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def parameters_of(
 
 
 def dealt(parties: int, *, grid: int | None, seed: int) -> tuple[list[Rows], np.ndarray]:
-    """Return the rows of parties, the last of which has none, and queries; on a grid, many tie."""
+    """Return queries, and rows on a grid with many ties; the last party has none."""
     rng = np.random.default_rng(seed)
 
     def points(count: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def asked(
     queries: np.ndarray,
     parameters: SearchParameters,
 ) -> Run[SearchAnswer]:
-    """Run a batch, and check that all parties have the same answer."""
+    """Run a batch, and check that all parties have equal answers."""
     own = [SearchedRows(rows) for rows in parts]
     run = run_protocol(
         rank_search,
@@ -92,10 +92,10 @@ def in_one_place(parts: list[Rows], queries: np.ndarray, parameters: SearchParam
 @pytest.mark.parametrize(("parties", "k"), [(3, 1), (4, 20), (5, 2), (8, 5)])
 @pytest.mark.parametrize("grid", [None, 3], ids=["scattered", "ties"])
 @pytest.mark.parametrize("reveal", REVEALS)
-def test_answers_are_those_of_the_pooled_rows(
+def test_answers_equal_those_of_the_pooled_rows(
     run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None, reveal: Reveal
 ) -> None:
-    """Labels, votes and intervals are the pooled ones, ties and empty parties included."""
+    """Labels, votes and intervals are the pooled ones, with ties and empty parties."""
     parts, queries = dealt(parties, grid=grid, seed=100 * parties + k)
     parameters = parameters_of(k, reveal)
     answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
@@ -119,8 +119,10 @@ def test_answers_are_those_of_the_pooled_rows(
 
 
 @pytest.mark.parametrize("k", [1, 3, 30])
-def test_weighted_votes_are_those_of_the_pooled_rows(run_protocol: ProtocolRunner, k: int) -> None:
-    """Votes by distance are the pooled ones, where rows are fewer than k as well."""
+def test_weighted_votes_equal_those_of_the_pooled_rows(
+    run_protocol: ProtocolRunner, k: int
+) -> None:
+    """Votes by distance are the pooled ones, even with fewer than k rows."""
     parts, queries = dealt(4, grid=4, seed=k)
     parameters = parameters_of(k, "votes", "distance")
     answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
@@ -132,7 +134,7 @@ def test_weighted_votes_are_those_of_the_pooled_rows(run_protocol: ProtocolRunne
 @pytest.mark.parametrize(("parties", "k"), [(3, 1), (4, 100), (8, 5)])
 @pytest.mark.parametrize("grid", [None, 2], ids=["scattered", "ties"])
 @pytest.mark.parametrize("reveal", REVEALS)
-def test_a_search_costs_what_its_closed_form_says(
+def test_a_search_costs_its_closed_form(
     run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None, reveal: Reveal
 ) -> None:
     """Messages, bytes and rounds equal the closed form, and are within the predicted range."""
@@ -154,7 +156,7 @@ def test_a_search_costs_what_its_closed_form_says(
 
 
 def test_a_thousand_queries_cost_little() -> None:
-    """Eight parties and k = 5: 17 steps of all ties take 70 rounds, and 7 steps at most 30."""
+    """For eight parties and k = 5, 17 steps with ties take 70 rounds, and 7 steps at most 30."""
     most = search_cost(8, 1000, parameters_of(5, "votes")).most
     assert most is not None
     assert most.rounds <= 17 * 4 + 2
@@ -167,7 +169,7 @@ def test_totals_beyond_the_field_are_refused(k: int, parties: int) -> None:
         parameters_of(k, "votes").check_parties(parties)
 
 
-def test_weighted_votes_stay_no_secret() -> None:
+def test_weighted_votes_cannot_stay_shared() -> None:
     """Weighted votes cannot be compared without revealing them, and are refused by name."""
     with pytest.raises(InputError) as caught:
         parameters_of(5, "label", "distance")

@@ -1,4 +1,4 @@
-"""Malicious parties of a search by shares: what honest parties notice, and whom they name."""
+"""Malicious parties of a search by shares: detection and blame."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ COMPARES = 4
 
 @dataclass
 class OtherWords(Adversary):
-    """Sends a victim other words than it should, in one round.
+    """Sends a victim wrong words in one round.
 
     Attributes:
         at: The round.
@@ -54,7 +54,7 @@ class OtherWords(Adversary):
 
 
 class TwoBatches(Adversary):
-    """Asks a victim other queries than all others."""
+    """Sends a victim different queries than all others."""
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
@@ -71,7 +71,7 @@ async def label(reveal: str, liars: dict[str, Adversary]) -> Run[SearchAnswer]:
 
 
 async def failed(reveal: str, liars: dict[str, Adversary]) -> RunFailed:
-    """Return how a run failed; each accusation names the liar or has it among its suspects."""
+    """Return the failure of a run, after checking that each accusation includes the liar."""
     with pytest.raises(RunFailed) as caught:
         await label(reveal, liars)
     (liar,) = liars
@@ -83,32 +83,30 @@ async def failed(reveal: str, liars: dict[str, Adversary]) -> RunFailed:
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])
 @pytest.mark.parametrize("at", [COMPARES, 2 * COMPARES, 3 * COMPARES])
-async def test_words_told_to_one_party_only_are_noticed(reveal: str, at: int) -> None:
-    """A party for which another comparison was opened has another hash, and nobody goes on."""
+async def test_words_sent_to_one_party_only_are_detected(reveal: str, at: int) -> None:
+    """A party with a different opened comparison has another hash, and no party continues."""
     error = await failed(reveal, {LIAR: OtherWords(at)})
     why = "different public inputs", "comparisons that honest counts cannot have"
     assert any(part in str(each) for part in why for each in error.errors.values())
 
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])
-async def test_queries_told_to_one_party_only_are_noticed(reveal: str) -> None:
-    """Nothing is opened about a batch of which one party was told another."""
+async def test_queries_sent_to_one_party_only_are_detected(reveal: str) -> None:
+    """Nothing is opened about a batch that differs at one party."""
     await failed(reveal, {NAMES[0]: TwoBatches()})
 
 
 @pytest.mark.parametrize("made", ["large", "short"])
 @pytest.mark.parametrize("at", [1, 2, COMPARES])
-async def test_words_that_no_party_sends_are_refused(at: int, made: str) -> None:
-    """Words outside of the field, or fewer than are due, break the protocol; the victim says so."""
+async def test_impossible_words_are_refused(at: int, made: str) -> None:
+    """Words outside the field, or too few words, are reported by the victim."""
     error = await failed("votes", {LIAR: OtherWords(at, made)})
     assert isinstance(error.errors[VICTIM], ProtocolViolation)
 
 
 @pytest.mark.parametrize(("liar", "adding"), [(LIAR, "all-to-all"), (NAMES[0], "star")])
-async def test_a_party_for_which_the_search_goes_on_is_not_convicted(
-    liar: str, adding: str
-) -> None:
-    """It deals while all others vote, since a liar, or who asks, told it alone that T is not k."""
+async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, adding: str) -> None:
+    """It deals while others vote, since a liar or the client told only it that T is not k."""
     liars = {liar: OtherWords(COMPARES + 1, "first")}
     setup = set_up(reveal="votes", sum=adding)
     async with Cluster(NAMES, own=setup.resident, seed=3) as cluster:
@@ -122,8 +120,8 @@ async def test_a_party_for_which_the_search_goes_on_is_not_convicted(
 
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])
-async def test_honest_parties_accuse_nobody(reveal: str) -> None:
-    """Honest parties accuse nobody, and their labels are the pooled ones."""
+async def test_honest_parties_accuse_no_one(reveal: str) -> None:
+    """Their labels are the pooled ones."""
     expected: NDArray[np.int64] = pooled(set_up(), NAMES)
     run = await label(reveal, {})
     assert run.results[NAMES[0]].labels.tolist() == expected.tolist()

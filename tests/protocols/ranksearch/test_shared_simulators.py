@@ -1,4 +1,4 @@
-"""Views of shared counts and votes: they follow from the output, exactly and at full size.
+"""Views of shared counts and votes follow from the output, exactly and at full size.
 
 The simulator gets the output and the shares dealt to the coalition. An opened number is 0 where the
 output says so, and uniform on the other numbers elsewhere; opened words are uniform subject to
@@ -41,7 +41,7 @@ Sent = Sequence[Sequence[Part]]
 
 
 class Unmasked(Dealer):
-    """A dealer that adds nothing to what it opens."""
+    """A dealer that adds nothing to the values that it opens."""
 
     @override
     def zeros(self, count: int) -> Part:
@@ -53,14 +53,14 @@ class Unmasked(Dealer):
 def keep_all(
     dealer: Dealer, needed: int, dealt: Nonzero, products: Ints
 ) -> Play[Ints]:  # the signature of `kept_nonzero`
-    """Keep elements that may be 0."""
+    """Keep elements even if they are 0."""
     del dealer, products
     yield from ()
     return dealt.elements[:needed]
 
 
 class OneStep(IntervalSearch):
-    """A search that asks one threshold of each query, once."""
+    """A search that asks one threshold per query, once."""
 
     @override
     def ask(self) -> Asked | None:
@@ -71,7 +71,7 @@ class OneStep(IntervalSearch):
 
 
 class Script:
-    """Draws that are given beforehand, one array after another, and 0 from then on."""
+    """A source of given draws, one array after another, and then zeros."""
 
     def __init__(self, *arrays: Ints) -> None:
         self._arrays = list(arrays)
@@ -83,12 +83,12 @@ class Script:
 
 
 def dealer_of(kind: type[Dealer], scheme: Scheme, me: int, *arrays: Ints) -> Dealer:
-    """Return a dealer that draws what is given."""
+    """Return a dealer that draws the given values."""
     return kind(scheme, me, cast("np.random.Generator", Script(*arrays)))
 
 
 def linear(value: Ints, share: Ints, point: int, p: int) -> Ints:
-    """Return the coefficient with which a value has a given share."""
+    """Return the coefficient for which a value has a given share."""
     return (share - value) * pow(point, -1, p) % p
 
 
@@ -99,14 +99,14 @@ def through_zero(top: Ints, share: int, point: int, p: int) -> Ints:
 
 
 def are_uniform(keys: Sequence[Ints], p: int, allowed: int) -> bool:
-    """Say whether several elements take the given number of values together, all equally often."""
+    """Return whether elements jointly take the given number of values, all equally often."""
     counts = np.bincount(np.ravel_multi_index(tuple(keys), (p,) * len(keys)))
     often = counts[counts > 0]
     return len(often) == allowed and np.ptp(often) == 0
 
 
 def told_words(told: list[Ints], count: int) -> Callable[[Sent], None]:
-    """Return what adds to a list the words that all parties tell in parts of a given size."""
+    """Return a function that records the words opened by all parties in parts of a given size."""
 
     def watch(sent: Sent) -> None:
         told.extend(
@@ -119,7 +119,7 @@ def told_words(told: list[Ints], count: int) -> Callable[[Sent], None]:
 
 
 def opened_by(words: Ints, p: int) -> Ints:
-    """Return what the words of three parties open, by Lagrange's polynomial of degree 2."""
+    """Return the values opened by three parties' words, by Lagrange's polynomial of degree 2."""
     return np.asarray((3 * words[0] - 3 * words[1] + words[2]) % p)
 
 
@@ -196,7 +196,7 @@ EVERY = list(itertools.product(WORLDS, range(PARTIES)))
 
 
 @pytest.mark.parametrize("p", [5, 7])
-def test_a_step_looks_as_its_output_says(p: int) -> None:
+def test_a_step_has_the_simulators_law(p: int) -> None:
     """Given the output, the words of T < k and of T = k have exactly the simulator's law."""
     for counts, coalition in EVERY:
         assert all(compared_law(counts, coalition, p, seed) for seed in range(3))
@@ -209,15 +209,15 @@ def test_products_without_sharings_of_zero_are_caught() -> None:
 
 
 def test_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With R = 0 a comparison is wrong, and its law another, wherever T >= k."""
+    """With R = 0 a comparison is wrong, and its law differs, whenever T >= k."""
     monkeypatch.setattr(comparing, "kept_nonzero", keep_all)
     for counts, coalition in EVERY:
         assert compared_law(counts, coalition, 5, 0, lowest=0) == (sum(counts) < 1)
 
 
 @pytest.mark.parametrize("p", [5, 7])
-def test_a_factor_that_is_kept_tells_nothing(p: int) -> None:
-    """Given the whole view of it, an unopened element is uniform on 1 … p - 1."""
+def test_a_kept_factor_stays_uniform(p: int) -> None:
+    """Given its whole view, an unopened element is uniform on 1 … p - 1."""
     scheme, draws = Scheme(p, PARTIES), range(p)
     value, slope, partner, partner_slope, low, top = np.array(
         list(itertools.product(draws, repeat=6))
@@ -250,7 +250,7 @@ def test_a_factor_that_is_kept_tells_nothing(p: int) -> None:
 def label_law(
     votes: NDArray[np.uint64], coalition: int, kind: type[Dealer] = Dealer, lowest: int = 1
 ) -> bool:
-    """Say whether labelling two classes by one vote looks to a party as the simulator says.
+    """Return whether a party's view of a labelling of two classes has the simulator's law.
 
     Args:
         votes: Of the three parties, shape (3, 2), with a total of at most 1.
@@ -319,8 +319,8 @@ VOTES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coalition", range(PARTIES))
-def test_a_label_looks_as_its_output_says(coalition: int) -> None:
-    """Given the label, all words that are told have exactly the simulator's law."""
+def test_a_label_has_the_simulators_law(coalition: int) -> None:
+    """Given the label, all opened words have exactly the simulator's law."""
     assert all(label_law(votes, coalition) for votes in VOTES)
     assert len({int(votes.sum(axis=0).argmax()) for votes in VOTES}) == 2
 
@@ -332,6 +332,6 @@ def test_labels_without_sharings_of_zero_are_caught() -> None:
 
 @pytest.mark.slow
 def test_labels_with_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With R_c = 0 a class that is beaten looks as if it were not."""
+    """With R_c = 0 a beaten class looks unbeaten."""
     monkeypatch.setattr(argmax, "kept_nonzero", keep_all)
     assert not label_law(VOTES[1], 0, lowest=0)

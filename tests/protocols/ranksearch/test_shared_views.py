@@ -1,4 +1,4 @@
-"""What is opened of a whole search by shares follows from the interval that it publishes."""
+"""The opened values of a whole search by shares follow from its published interval."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ Sent = Sequence[Sequence[Part]]
 
 
 class Unmasked(Dealer):
-    """A dealer that adds nothing to what it opens."""
+    """A dealer that adds nothing to the values that it opens."""
 
     @override
     def zeros(self, count: int) -> Part:
@@ -50,7 +50,7 @@ class Unmasked(Dealer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllReached(Reach):
-    """Where k rows are reached, with all such thresholds for the lowest.
+    """The thresholds that reach k rows, all of them treated as the lowest.
 
     Attributes:
         owner: For each threshold the position of its query, shape (thresholds,).
@@ -88,7 +88,7 @@ def searching(
 
 
 def simulated_zeros(found: Found) -> list[list[bool]]:
-    """Return which of what is opened is 0, round by round, given the published interval alone.
+    """Return which opened values are 0, round by round, given only the published interval.
 
     T < k holds up to its lower end and nowhere from its upper end on, and T = k at that end if the
     query ended so.
@@ -109,7 +109,7 @@ def simulated_zeros(found: Found) -> list[list[bool]]:
 
 
 def opened_zeros(sent_rounds: Sequence[Sent], scheme: Scheme) -> list[list[bool]]:
-    """Return which of what was opened is 0, round by round, without the checks of factors."""
+    """Return which opened values were 0, round by round, without the checks of factors."""
     zeros = []
     for sent in sent_rounds:
         told = [place for place, part in enumerate(sent[0]) if part.is_told and part.count]
@@ -122,7 +122,7 @@ def opened_zeros(sent_rounds: Sequence[Sent], scheme: Scheme) -> list[list[bool]
 
 
 def some_rows(parties: int, rows: int, queries: int) -> tuple[list[Rows], NDArray[np.float64]]:
-    """Return rows of parties, some of which tie, and queries."""
+    """Return rows of parties, with some ties, and queries."""
     rng = np.random.default_rng(parties)
     points = [np.rint(rng.random((rows, 2)) * 40) / 40 for _ in range(parties)]
     parts = [Rows(each, np.zeros(rows, np.int64)) for each in points]
@@ -142,7 +142,7 @@ SEARCH = SearchParameters(
 
 
 def test_all_comparisons_follow_from_the_interval() -> None:
-    """Which of what is opened is 0 is what the simulator says that is given the interval."""
+    """The zeros among the opened values equal those of a simulator with the interval."""
     parts, queries = some_rows(5, 30, 40)
     rounds: list[Sent] = []
     found = searching(parts, queries, rounds.append)
@@ -151,7 +151,7 @@ def test_all_comparisons_follow_from_the_interval() -> None:
 
 
 def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With T = k opened at each threshold with T >= k, what is opened is more than simulated."""
+    """With T = k opened at each threshold with T >= k, more is opened than simulated."""
     narrow = IntervalSearch.narrow
 
     def narrow_and_open_all(
@@ -168,7 +168,7 @@ def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def least_chance(kind: type[Dealer]) -> tuple[float, int]:
-    """Return the least p-value of uniformity, and how many were taken.
+    """Return the least p-value of uniformity, and the number of tests.
 
     It is of what a search opens that is not 0, of the words by which each of three honest parties
     tells it, and of random sums of these.
@@ -195,20 +195,20 @@ def least_chance(kind: type[Dealer]) -> tuple[float, int]:
     return min(chances), len(chances)
 
 
-def test_a_search_at_size_looks_as_its_output_says() -> None:
-    """Five parties, k = 5: opened values and told words are uniform (false alarm 1e-6 in all)."""
+def test_a_search_at_full_size_has_the_simulators_law() -> None:
+    """Five parties, k = 5: opened values and words are uniform (false alarm 1e-6 in all)."""
     least, taken = least_chance(Dealer)
     assert least > FALSE_ALARM / taken
 
 
-def test_bare_products_at_size_are_caught() -> None:
+def test_bare_products_at_full_size_are_caught() -> None:
     """Without sharings of zero the words of products are 0 twice as often."""
     least, taken = least_chance(Unmasked)
     assert least < FALSE_ALARM / taken
 
 
 def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
-    """Return the same of all words that three honest parties tell to find labels."""
+    """Return the same for all words of three honest parties in a labelling."""
     votes = np.random.default_rng(0).multinomial(most, np.full(20, 1 / 20), 400)
     scheme, rounds = label_scheme(5, 4, most), list[Sent]()
     plays = [
@@ -228,13 +228,13 @@ def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("most", [5, 100], ids=["one-hots", "bits"])
-def test_labels_at_size_look_as_their_output_says(most: int) -> None:
-    """Words by which labels are found are uniform at each honest party (false alarm 1e-6)."""
+def test_labels_at_full_size_have_the_simulators_law(most: int) -> None:
+    """The words of a labelling are uniform at each honest party (false alarm 1e-6)."""
     least, taken = least_chance_of_labels(most, Dealer)
     assert least > FALSE_ALARM / taken
 
 
-def test_bare_squares_at_size_are_caught() -> None:
+def test_bare_squares_at_full_size_are_caught() -> None:
     """Without sharings of zero each word that opens a random bit is a square."""
     least, taken = least_chance_of_labels(100, Unmasked)
     assert least < FALSE_ALARM / taken

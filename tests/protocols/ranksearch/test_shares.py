@@ -1,4 +1,4 @@
-"""Shares over a prime field: their arithmetic, and the exact law of what a coalition sees."""
+"""Shares over a prime field: their arithmetic, and the exact law of a coalition's view."""
 
 import itertools
 import math
@@ -36,15 +36,15 @@ def dealers(scheme: Scheme, seed: int = 0) -> list[Dealer]:
     return [Dealer(scheme, me, np.random.default_rng([seed, me])) for me in range(scheme.parties)]
 
 
-def test_the_primes_are_the_greatest_of_their_words() -> None:
-    """Each prime is one, and no larger number of its word is."""
+def test_the_primes_are_the_largest_in_their_words() -> None:
+    """Each is prime, and no larger number in its word is."""
     for prime, word in zip(PRIMES, (2**8, 2**16), strict=True):
         primes = [p for p in range(prime, word) if all(p % d for d in range(2, math.isqrt(p) + 1))]
         assert primes == [prime]
 
 
-def test_the_smallest_prime_that_holds_a_number_is_taken() -> None:
-    """A number is below the prime that is chosen for it; one that no prime holds is refused."""
+def test_the_smallest_sufficient_prime_is_chosen() -> None:
+    """A number is below its prime; a number above all primes is refused."""
     assert [prime_above(bound) for bound in (0, 250, 251, 65_520)] == [251, 251, 65_521, 65_521]
     with pytest.raises(InputError, match="65,521"):
         prime_above(65_521)
@@ -52,7 +52,7 @@ def test_the_smallest_prime_that_holds_a_number_is_taken() -> None:
 
 @given(st.sampled_from((5, 7, *PRIMES)), st.integers(0, 2**32))
 def test_products_of_matrices_are_exact(p: int, seed: int) -> None:
-    """The product in floats is that in whole numbers of any size."""
+    """The product in floats equals that in integers of any size."""
     rng = np.random.default_rng(seed)
     left, right = rng.integers(0, p, (3, 40)), rng.integers(0, p, (40, 5))
     exact = (left.astype(object) @ right.astype(object)) % p
@@ -63,8 +63,8 @@ def test_products_of_matrices_are_exact(p: int, seed: int) -> None:
 
 @pytest.mark.parametrize("parties", [3, 4, 5, 8, 30])
 @pytest.mark.parametrize("p", PRIMES)
-def test_any_parties_of_the_right_number_give_the_secret(parties: int, p: int) -> None:
-    """Any T + 1 parties' shares give the secret, and any 2t + 1 parties' shares a product."""
+def test_enough_shares_give_the_secret(parties: int, p: int) -> None:
+    """Any t + 1 parties' shares give the secret, and any 2t + 1 parties' shares a product."""
     scheme, rng = Scheme(p, parties), np.random.default_rng(parties)
     a, b = rng.integers(0, p, (2, 7))
     t = scheme.threshold
@@ -81,7 +81,7 @@ def test_any_parties_of_the_right_number_give_the_secret(parties: int, p: int) -
 
 @pytest.mark.parametrize(("p", "parties"), [(5, 3), (7, 4), (7, 5)])
 def test_a_coalition_of_t_sees_uniform_shares(p: int, parties: int) -> None:
-    """Over all polynomials, any t shares have each value equally often, whatever the secret."""
+    """Over all polynomials, any t shares take each value equally often, for any secret."""
 
     class Every:
         def integers(self, _low: int, high: int, shape: tuple[int, int]) -> Ints:
@@ -97,8 +97,8 @@ def test_a_coalition_of_t_sees_uniform_shares(p: int, parties: int) -> None:
 
 
 @given(st.integers(3, 9), st.sampled_from(PRIMES), st.integers(0, 2**32))
-def test_sums_products_and_openings_come_out_right(parties: int, p: int, seed: int) -> None:
-    """Totals are shared, products are dealt again and opened, and all parties agree."""
+def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int) -> None:
+    """Totals are shared, products are reshared and opened, and all parties agree."""
     scheme, rng = Scheme(p, parties), np.random.default_rng(seed)
     own = rng.integers(0, p, (2, parties, 5))
 
@@ -126,8 +126,8 @@ def test_sums_products_and_openings_come_out_right(parties: int, p: int, seed: i
 
 
 @pytest.mark.parametrize(("needed", "p"), [(1, 251), (40, 251), (17_000, 251), (17_000, 65_521)])
-def test_as_many_spares_are_drawn_as_it_takes(needed: int, p: int) -> None:
-    """Too few elements are left with probability 2^-60 at most, and spares cost a few percent."""
+def test_enough_spares_are_drawn(needed: int, p: int) -> None:
+    """Too few elements remain with probability at most 2^-60, and spares cost a few per cent."""
     chance = 1 - (1 - 1 / p) ** 2
     count = drawn(needed, chance)
     lacking = stats.binom.logsf(count - needed, count, chance) / math.log(2)
@@ -136,8 +136,8 @@ def test_as_many_spares_are_drawn_as_it_takes(needed: int, p: int) -> None:
     assert drawn(0, chance) == 0
 
 
-def test_no_kept_element_is_zero_even_if_too_few_were_drawn() -> None:
-    """Elements whose product with their partner is 0 go, and more are drawn if too few are left."""
+def test_no_kept_element_is_zero_even_with_too_few_draws() -> None:
+    """Elements with a zero product are dropped, and more are drawn if too few remain."""
     scheme, needed = Scheme(5, 3), 200
     together = dealers(scheme)
 
@@ -157,7 +157,7 @@ def test_no_kept_element_is_zero_even_if_too_few_were_drawn() -> None:
 
 
 def test_own_words_are_not_shown() -> None:
-    """The dealt, drawn or voted words of a party are in no text that could be logged."""
+    """No text for a log contains the dealt, drawn or voted words of a party."""
     secret = np.array([123])
     for held in (
         dealers(Scheme(251, 3))[0].told_sum(secret),

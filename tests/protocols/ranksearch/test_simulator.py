@@ -48,7 +48,7 @@ ZERO: Final = bytes(DIGEST_BYTES)
 
 
 class ReusedKeys(PairwiseKeys):
-    """Broken: the same masks for every sum."""
+    """Broken: equal masks for every sum."""
 
     @override
     def mask(self, arrays: Sequence[Words], digest: bytes) -> tuple[Words, ...]:
@@ -57,7 +57,7 @@ class ReusedKeys(PairwiseKeys):
 
 
 class UnboundKeys(PairwiseKeys):
-    """Broken: masks that depend on the counter only, not on what was told."""
+    """Broken: masks that depend only on the counter, not on the public inputs."""
 
     @override
     def mask(self, arrays: Sequence[Words], digest: bytes) -> tuple[Words, ...]:
@@ -71,7 +71,7 @@ Law = Mapping[tuple[int, ...], Fraction]
 
 @dataclass
 class Enumeration:
-    """A stream of masks in which entry e of the words is run e of all that there are.
+    """A stream of masks in which entry e of the words is run e of all possible runs.
 
     Each mask of an honest pair is a digit of e: together the digits have all values. Masks that a
     member of the coalition knows, and so can take away, are 0.
@@ -83,7 +83,7 @@ class Enumeration:
     _seen: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
 
     def __call__(self, key: bytes, info: bytes, size: int) -> bytes:
-        """Return the mask that belongs to a key and what was told, in all runs."""
+        """Return the mask for a key and public inputs, in all runs."""
         if key not in self.honest:
             return bytes(size)
         place = self._seen.setdefault((key, info), len(self._seen))
@@ -99,7 +99,7 @@ def digit(modulus: int, digits: int, place: int) -> Words:
 
 @dataclass(frozen=True)
 class Tiny:
-    """Parties that add up twice, the second time as the first total determines.
+    """Parties that add up twice, the second time depending on the first total.
 
     Attributes:
         modulus: 2 or 4.
@@ -117,7 +117,7 @@ class Tiny:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All parties."""
+        """The names of all parties."""
         return tuple(f"party-{n}" for n in range(self.parties))
 
     @property
@@ -127,7 +127,7 @@ class Tiny:
 
     @property
     def masks(self) -> int:
-        """The most masks that honest pairs have in both sums."""
+        """The maximum number of masks of honest pairs in both sums."""
         return (1 + self.tongues) * len(list(combinations(self.outside, 2)))
 
     def values(self, name: str, first: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -138,7 +138,7 @@ class Tiny:
 
 
 async def add_twice(party: Party, *, tiny: Tiny, stream: Stream, kind: type[PairwiseKeys]) -> None:
-    """Add up twice, by the very code of the protocol."""
+    """Add up twice with the protocol's own code."""
     step, runs = 256 // tiny.modulus, tiny.modulus**tiny.masks
     secrets = {peer: secret_of(party.me, peer) for peer in party.peers}
     sums = MaskedSums(party, kind(party.me, secrets, stream=stream), tiny.adder)
@@ -153,7 +153,7 @@ def secret_of(one: str, other: str) -> bytes:
 
 @dataclass
 class TwoTongues(Adversary):
-    """Adds up, and tells one party another total of the first sum."""
+    """Adds up, and sends one party a different total of the first sum."""
 
     misled: str
     step: int
@@ -167,7 +167,7 @@ class TwoTongues(Adversary):
 
 
 def law_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Law:
-    """Return the law of what the coalition receives from all others, over all their masks."""
+    """Return the law of the coalition's received messages over all masks of the others."""
     pairs = frozenset(secret_of(*pair) for pair in combinations(tiny.outside, 2))
     stream = Enumeration(tiny.modulus, tiny.masks, pairs)
     adversaries = {}
@@ -198,7 +198,7 @@ def law_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Law:
 
 
 def law_of_simulation(tiny: Tiny) -> Law:
-    """Return the law of what a simulator makes of the two totals and of the coalition's values.
+    """Return the law of a simulator's output, given both totals and the coalition's values.
 
     Where a corrupted adder told two totals of the first sum, the second has none: all honest words
     of it are uniform.
@@ -231,7 +231,7 @@ def _received(tiny: Tiny, words: list[Words], total: Words) -> list[Words]:
 
 
 def law_of(columns: list[Words]) -> Law:
-    """Return the probability of each row of columns whose entries are equally likely."""
+    """Return the probability of each row of columns with equally likely entries."""
     rows, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
     return {
         tuple(row.tolist()): Fraction(int(count), len(columns[0]))
@@ -261,23 +261,23 @@ def tiny_worlds(*, words_seen: bool = False) -> Iterator[Tiny]:
 
 
 class TestTinyWords:
-    """All streams, enumerated."""
+    """Enumeration of all streams."""
 
     def test_views_have_the_law_of_the_simulator(self) -> None:
-        """As fractions, for every coalition of up to n - 2, with the adder in it and without."""
+        """Laws are equal as fractions, for every coalition of up to n - 2, with any adder."""
         for tiny in tiny_worlds():
             assert law_of_views(tiny) == law_of_simulation(tiny), tiny
 
-    def test_a_mask_that_is_used_twice_is_caught(self) -> None:
-        """Whatever coalition sees words at all, their law is another."""
+    def test_a_reused_mask_is_caught(self) -> None:
+        """For any coalition that sees words, their law is different."""
         for tiny in tiny_worlds(words_seen=True):
             assert law_of_views(tiny, ReusedKeys) != law_of_simulation(tiny), tiny
 
     @pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
-    def test_an_adder_with_two_tongues_opens_nothing(
+    def test_an_adder_with_two_totals_opens_nothing(
         self, modulus: int, parties: int, members: int
     ) -> None:
-        """The words that it receives afterwards are uniform and independent, with no sum."""
+        """Later words that it receives are uniform and independent, without a fixed sum."""
         names = tuple(f"party-{n}" for n in range(parties))
         tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
         assert law_of_views(tiny) == law_of_simulation(tiny)
@@ -289,7 +289,7 @@ class TestTinyWords:
 
 @dataclass
 class Recording:
-    """Takes the place of `agree_keys`: it agrees as that does, and keeps the secrets for the test.
+    """A replacement of `agree_keys` that agrees likewise, and keeps the secrets for the test.
 
     Attributes:
         kind: The keys that parties are given.
@@ -305,7 +305,7 @@ class Recording:
         return self.kind(party.me, self.secrets[party.me])
 
     def among(self, me: str, names: Sequence[str]) -> PairwiseKeys:
-        """Return the keys that a party shares with others of these, unused as yet."""
+        """Return the unused keys that a party shares with the given others."""
         secrets = self.secrets[me]
         return self.kind(me, {peer: secrets[peer] for peer in names if peer != me})
 
@@ -329,7 +329,7 @@ def play(world: World) -> dict[str, View]:
 
 
 def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
-    """Return the messages of each sum that a party received, by their senders."""
+    """Return a party's received messages of each sum, by sender."""
     rounds: dict[int, dict[str, MaskedWords | MaskedTotals]] = {}
     for seen in view.received:
         if isinstance(seen.message, MaskedWords | MaskedTotals):
@@ -342,7 +342,7 @@ def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
 def assert_simulated(
     world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
 ) -> None:
-    """Check that a coalition's view is its simulator's, up to how honest words are distributed."""
+    """Check that a coalition's view is its simulator's, apart from honest words' randomness."""
     outside = [name for name in world.names if name not in coalition]
     members = {name: keys.among(name, world.names) for name in coalition}
     sums = list(simulate(world, members))
@@ -373,7 +373,7 @@ def modular(words: Sequence[Words]) -> Words:
 def drawn_words(
     world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
 ) -> list[NDArray[np.uint8]]:
-    """Return the words that a simulator draws, as bytes: shape (honest - 1, bytes) for each sum.
+    """Return the words drawn by a simulator, as bytes: shape (honest - 1, bytes) for each sum.
 
     These are all honest parties' but the last one's, less the masks that members know.
     """
@@ -392,7 +392,7 @@ def drawn_words(
 
 
 def assert_uniform(drawn: Sequence[NDArray[np.uint8]], alarm: float) -> None:
-    """Check that bytes are uniform, and independent of bytes nearby in four directions.
+    """Check that bytes are uniform, and independent of nearby bytes in four directions.
 
     Differences of independent uniform bytes are such themselves, so that each law is tested by the
     inequality of Dvoretzky, Kiefer and Wolfowitz, with the constant of Massart. The bits are tested
@@ -434,7 +434,7 @@ def deal(
     weights: Weights = "uniform",
     grid: int = 0,
 ) -> World:
-    """Return parties of some sizes with rows in two dimensions, on a grid where they tie."""
+    """Return parties of given sizes with rows in two dimensions, on a grid with ties."""
     rng = np.random.default_rng(5)
 
     def draw(rows: int) -> NDArray[np.float64]:
@@ -476,15 +476,17 @@ def coalitions(world: World) -> list[tuple[str, ...]]:
 
 
 def seeing_words(world: World) -> list[tuple[str, ...]]:
-    """Return the coalitions that receive words, and not totals alone."""
+    """Return the coalitions that receive words, not only totals."""
     return [each for each in coalitions(world) if world.adder is None or world.adder in each]
 
 
 class TestFullSize:
-    """Runs of the protocol as it is."""
+    """Runs of the real protocol."""
 
     @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-    def test_a_view_is_the_simulators(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_view_equals_the_simulators(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The deterministic part of a view follows from the totals and the coalition's inputs."""
         keys = Recording()
         monkeypatch.setattr(roles, "agree_keys", keys)
@@ -494,7 +496,7 @@ class TestFullSize:
 
     @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
     def test_honest_words_are_uniform(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """But for their sum; the false alarm is 1e-6 for all coalitions of all worlds together."""
+        """Only their sum is fixed; the false-alarm rate is 1e-6 over all coalitions and worlds."""
         keys = Recording()
         monkeypatch.setattr(roles, "agree_keys", keys)
         views, tested = play(world), seeing_words(world)
@@ -504,10 +506,8 @@ class TestFullSize:
             assert_uniform(drawn, FALSE_ALARM / len(WORLDS) / len(tested))
 
     @pytest.mark.parametrize("name", ["plain", "star"])
-    def test_masks_that_are_used_twice_are_caught(
-        self, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Every coalition that sees words sees how they change from sum to sum."""
+    def test_reused_masks_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every coalition that sees words sees their changes from sum to sum."""
         keys, world = Recording(ReusedKeys), WORLDS[name]
         monkeypatch.setattr(roles, "agree_keys", keys)
         views = play(world)
@@ -516,7 +516,9 @@ class TestFullSize:
             with pytest.raises(AssertionError, match="from sum to sum"):
                 assert_uniform(drawn, FALSE_ALARM)
 
-    def test_masks_among_members_only_are_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_masks_between_honest_parties_are_caught(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Honest parties that share no mask hide nothing from those who share masks with them."""
         keys, world = Recording(StarKeys), WORLDS["plain"]
         monkeypatch.setattr(roles, "agree_keys", keys)
@@ -526,10 +528,8 @@ class TestFullSize:
             assert_uniform(drawn, FALSE_ALARM)
 
     @pytest.mark.parametrize("name", ["skewed", "skewed star"])
-    def test_counts_that_are_not_clipped_are_caught(
-        self, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A total of more than k + 1 rows of a party tells more than the simulator is given."""
+    def test_unclipped_counts_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A total with more than k + 1 rows of a party reveals more than the simulator has."""
         keys, world = Recording(), WORLDS[name]
         monkeypatch.setattr(roles, "agree_keys", keys)
         monkeypatch.setattr(roles, "nearest_rows", one_more)
@@ -540,7 +540,7 @@ class TestFullSize:
 
 
 class StarKeys(PairwiseKeys):
-    """Broken: only the masks that are shared with the first party."""
+    """Broken: only the masks shared with the first party."""
 
     @override
     def mask(self, arrays: Sequence[Words], digest: bytes) -> tuple[Words, ...]:
@@ -550,5 +550,5 @@ class StarKeys(PairwiseKeys):
 
 
 def one_more(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
-    """Return the k + 2 nearest rows: counts of them are clipped a row later than they should."""
+    """Return the k + 2 nearest rows, so that counts are clipped one row too late."""
     return nearest_rows(queries, rows, k + 1)

@@ -1,4 +1,4 @@
-"""Rank search as a system: equal on every runtime, at the cost that its steps say, and refusals."""
+"""Rank search as a system: equal on every runtime, at its steps' cost, and refusals."""
 
 from functools import cache
 from typing import Any, Literal
@@ -55,19 +55,19 @@ way = pytest.mark.parametrize(
 
 
 def pooled(places: Places) -> Rows:
-    """Return rows of three features, apart from each other or on few places."""
+    """Return rows of three features, either distinct or at few places."""
     rng = np.random.default_rng(4)
     features = rng.integers(0, 3, (120, 3)) / 2 if places == "tied" else rng.random((120, 3))
     return Rows(features, rng.integers(0, 3, 120))
 
 
 def queries_of(places: Places) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return queries, some of them where rows are."""
+    """Return queries, some of them at rows."""
     return np.concatenate([pooled(places).features[:6], np.random.default_rng(5).random((6, 3))])
 
 
 def own(places: Places) -> list[SearchedRows]:
-    """Deal the rows to all parties but one, which has none."""
+    """Deal the rows to all parties except one, which has none."""
     rows = pooled(places)
     parts = [Rows(rows.features[n::4], rows.labels[n::4]) for n in range(4)]
     return [SearchedRows(part) for part in [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))]]
@@ -105,10 +105,10 @@ def measured(cost: Cost) -> Forecast:
 
 
 @way
-def test_a_run_is_the_same_everywhere_and_costs_what_its_steps_say(
+def test_a_run_is_equal_everywhere_at_its_steps_cost(
     run_protocol: ProtocolRunner, adding: Adding, weights: Weights, places: Places
 ) -> None:
-    """Answers and transcripts are those in memory; the cost is the closed form, given the steps."""
+    """Answers and transcripts equal those in memory; the cost is the closed form of the steps."""
     run, here = play(run_protocol, adding, weights, places), in_memory(adding, weights, places)
     assert run.transcript == here.transcript
     expected = here.results["party-2"]
@@ -120,10 +120,10 @@ def test_a_run_is_the_same_everywhere_and_costs_what_its_steps_say(
 
 
 @way
-def test_parties_on_a_network_answer_as_one_with_all_rows(
+def test_networked_parties_answer_like_one_with_all_rows(
     adding: Adding, weights: Weights, places: Places
 ) -> None:
-    """Votes and labels are those of the steps in one process, and these are the pooled ones."""
+    """Votes and labels equal those of the steps in one process, which are the pooled ones."""
     answer = in_memory(adding, weights, places).results["party-0"]
     rows, queries = pooled(places), queries_of(places)
     setup = RankSearch(k=4, weights=weights).setup({"all": rows, "b": rows, "c": rows}, FACTS)
@@ -139,7 +139,7 @@ def test_parties_on_a_network_answer_as_one_with_all_rows(
 @pytest.mark.parametrize("adding", SUMS)
 @pytest.mark.parametrize("places", PLACES)
 def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Places) -> None:
-    """With one second a hop a run takes its rounds, one step for queries and one for keys."""
+    """With one second per hop a run takes its rounds, one step for queries and one for keys."""
 
     async def main() -> Run[SearchAnswer]:
         links = Simulated(Topology(LinkModel(latency=Constant(1.0))))
@@ -159,7 +159,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
 
 @pytest.mark.parametrize("name", TABLES)
 async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
-    """However rows are dealt; k, the sum and what is shown go round.
+    """It holds for any partition, k, way of adding and revealed values.
 
     Among 30 parties only wine is, whose searches are short: `test_comparing` has all tables there.
     """
@@ -214,7 +214,7 @@ _SYSTEMS = _systems(weights=st.sampled_from(["uniform", "distance"])) | _systems
 def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the system)
     parties: int, queries: int, rows: int, places: int, system: RankSearch, seed: int
 ) -> None:
-    """Rounds, messages and bytes lie between the least and the greatest, whatever the rows."""
+    """Rounds, messages and bytes are between the minimum and the maximum, for any rows."""
     rng = np.random.default_rng(seed)
     parts = [
         Rows(rng.integers(0, places, (rows, 2)) / places, rng.integers(0, 3, rows))
@@ -248,7 +248,7 @@ def test_the_forecast_of_queries_is_that_of_their_batches() -> None:
 
 
 def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
-    """Without ties: at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties at most 17 rounds."""
+    """Without ties at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties 17 rounds."""
     rng = np.random.default_rng(6)
     features, labels = rng.random((800, 13)), rng.integers(0, 3, 800)
     for places in (features, np.round(features * 2) / 2):
@@ -272,8 +272,8 @@ def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
             assert costs["all-to-all"].rounds <= 17
 
 
-def test_its_name_finds_it_and_all_has_defaults() -> None:
-    """No parameter has to be given."""
+def test_it_is_found_by_name_with_defaults() -> None:
+    """No parameter is required."""
     assert find_system("rank-search") is RankSearch
     assert RankSearch().k == 5
 
@@ -288,7 +288,7 @@ def reported(runtime: str, adding: Adding) -> Report:
 @pytest.mark.parametrize("adding", SUMS)
 @pytest.mark.parametrize("runtime", ["memory", "simulated"])
 def test_a_report_compares_the_cost_with_the_forecast(runtime: str, adding: Adding) -> None:
-    """Labels agree with the pooled classifier's, and the transcript is one."""
+    """Labels agree with the pooled classifier's, and there is one transcript."""
     report = reported(runtime, adding)
     assert report.cost == report.forecast
     assert report.agreement == 1.0
@@ -296,7 +296,7 @@ def test_a_report_compares_the_cost_with_the_forecast(runtime: str, adding: Addi
 
 
 def test_the_promise_names_the_largest_coalition() -> None:
-    """Two parties have to be left, and weights show more."""
+    """Two parties have to remain outside, and weights reveal more."""
     promise = RankSearch().promise(parties=8)
     assert promise.epsilon is None
     assert promise.guarantee == "sums only, no ε"
@@ -318,7 +318,7 @@ def test_the_promise_names_the_largest_coalition() -> None:
 def test_every_message_of_a_full_batch_fits_a_frame(
     parameters: dict[str, Any], features: int, classes: int
 ) -> None:
-    """The widest of them nearly fills one; its words are as wide as they get."""
+    """The widest message nearly fills a frame, with words of maximum width."""
     public = RankSearch(**parameters).bind(features, classes)
     most = public.queries_max
     tied = np.ones(most, np.bool_)
@@ -352,7 +352,7 @@ def test_every_message_of_a_full_batch_fits_a_frame(
     ],
     ids=str,
 )
-def test_a_parameter_that_is_not_allowed_is_named(wrong: dict[str, Any], said: str) -> None:
+def test_an_invalid_parameter_is_named(wrong: dict[str, Any], said: str) -> None:
     """A parameter out of range is refused, and the message gives the allowed values."""
     with pytest.raises(InputError, match=said):
         RankSearch(**wrong)

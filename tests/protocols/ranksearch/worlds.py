@@ -16,7 +16,7 @@ QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
 
 
 def rows_of(parties: int, each: int = 30) -> list[Rows]:
-    """Return rows on a coarse grid, so that many distances are equal, for each party."""
+    """Return rows of each party on a coarse grid, so that many distances are equal."""
     rng = np.random.default_rng(1)
     return [
         Rows(rng.integers(0, 4, (each, 3)) / 3, rng.integers(0, 3, each)) for _ in range(parties)
@@ -24,7 +24,7 @@ def rows_of(parties: int, each: int = 30) -> list[Rows]:
 
 
 def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:
-    """Return parties that are ready to search; their votes tie unless k says otherwise."""
+    """Return parties that are ready to search; their votes tie unless k prevents it."""
     parts = dict(zip(names, rows_of(len(names)), strict=True))
     system = RankSearch(**{"k": 3, **settings})
     return system.setup(parts, Facts(parties=len(names), features=3, classes=3))
@@ -33,11 +33,11 @@ def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:
 def options(
     setup: SearchSetup, among: tuple[str, ...], queries: NDArray[np.float64] = QUERIES
 ) -> Mapping[str, Any]:
-    """Return the options of a cluster's run: the first party asks."""
+    """Return the options for a cluster's run in which the first party asks."""
     play = setup.play(queries, among=among)
     return {"only": play.only, **play.public}
 
 
 def pooled(setup: SearchSetup, among: tuple[str, ...]) -> NDArray[np.int64]:
-    """Return the labels of a classifier that has the rows of some parties in one place."""
+    """Return the labels of a classifier with the rows of some parties in one place."""
     return setup.search(QUERIES, [together(setup.parts, among)]).votes.labels

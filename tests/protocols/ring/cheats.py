@@ -1,4 +1,4 @@
-"""Parties that say to the ring what no honest party says; processes import them by name."""
+"""Parties that send messages that no honest party sends; processes import them by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,18 +95,18 @@ LIES_IN_SUM: dict[str, Lie] = {
 
 @dataclass
 class LieInTopK(Adversary):
-    """Tells the lie of this name; only the name has to travel to a process."""
+    """Sends a false message of the given name; only the name is sent to a process."""
 
     name: str
 
     async def sending(self, to: str, message: Message) -> Lines:
-        """Say something else."""
+        """Return a false message."""
         return [(to, LIES_IN_TOPK[self.name](message))]
 
 
 @dataclass
 class LieInSum(Adversary):
-    """The same in a secure sum."""
+    """Sends a false message of the given name in a secure sum."""
 
     name: str
 
@@ -116,5 +116,5 @@ class LieInSum(Adversary):
 
 
 def ask_nonsense(_message: Message) -> Message:
-    """Ask for what is outside the unit cube."""
+    """Ask for queries outside the unit cube."""
     return Queries(features=np.full((1, 2), 7.0))

@@ -1,4 +1,4 @@
-"""PP-kNN without a network: it answers as the networked parties do."""
+"""PP-kNN without a network has the answers of networked parties."""
 
 import tracemalloc
 from itertools import permutations
@@ -45,8 +45,8 @@ def _locally(
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-async def test_without_noise_it_is_the_networked_answer_to_the_bit(weights: Weights) -> None:
-    """With P0 = 0 labels, vote totals and nearest distances are those of networked parties."""
+async def test_without_noise_it_equals_the_networked_answer(weights: Weights) -> None:
+    """With P0 = 0 labels, vote totals and nearest distances are equal to the bit."""
     rows, queries = _rows(1), np.random.default_rng(2).random((40, 2))
     parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1, weights=weights)
     async with Cluster(PARTIES, own=rows, seed=3) as cluster:
@@ -60,7 +60,7 @@ async def test_without_noise_it_is_the_networked_answer_to_the_bit(weights: Weig
 
 
 async def test_with_noise_it_follows_the_law_of_networked_parties() -> None:
-    """Over all orders of the ring the radius and the label have one law (false alarm 1e-6).
+    """Over all orders of the ring, radius and label have one law (false alarm 1e-6).
 
     Networked parties answer one query 400 times in each of the six orders of three parties.
     """
@@ -98,7 +98,7 @@ def test_enough_rounds_give_the_pooled_labels() -> None:
 
 
 def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A memory limit of a few queries a chunk gives the same answers without noise."""
+    """A memory limit of a few queries per chunk gives equal answers without noise."""
     rows, queries = _rows(9), np.random.default_rng(10).random((20, 2))
     parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1)
     whole = _locally(rows, queries, parameters)
@@ -106,7 +106,7 @@ def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(_locally(rows, queries, parameters).votes, whole.votes)
 
 
-def test_parties_that_do_not_fit_each_other_are_refused() -> None:
+def test_inconsistent_parties_are_refused() -> None:
     """Distances to other queries, or labels of other parties, are refused by name."""
     parameters = KNNParameters(features=2, classes=2)
     fixed, rng = FixedPoint(SCALE_BITS, 3), np.random.default_rng(0)
@@ -119,8 +119,8 @@ def test_parties_that_do_not_fit_each_other_are_refused() -> None:
         ring_knn(even, labels[:2], parameters.topk, rng, fixed=fixed, classes=2)
 
 
-def test_the_pooled_classifier_takes_queries_in_parts() -> None:
-    """Distances of 20,000 queries to 1,000 rows would take 160 MB at once; labels are the same."""
+def test_the_pooled_classifier_processes_queries_in_parts() -> None:
+    """Distances of 20,000 queries to 1,000 rows would take 160 MB at once; labels are equal."""
     rng = np.random.default_rng(0)
     rows, labels, queries = (
         rng.random((1_000, 1)),

@@ -35,7 +35,7 @@ def hops_of(
 def own_values(
     rng: np.random.Generator, shape: tuple[int, int, int], kind: str, upper: float
 ) -> NDArray[np.float64]:
-    """Return sorted values of all parties: continuous, with many ties, or half of them missing."""
+    """Return sorted values of all parties: continuous, with many ties, or half missing."""
     values = rng.random(shape) * upper
     if kind == "ties":
         values = np.round(values / upper * 4) / 4 * upper
@@ -48,7 +48,7 @@ def own_values(
 @pytest.mark.parametrize("delta", [1e-9, 0.1, 50.0])
 @pytest.mark.parametrize("P0", [0.0, 0.7, 1.0])
 def test_no_honest_run_is_doubted(kind: str, delta: float, P0: float) -> None:
-    """In 27 x 4,000 honest runs no vector is impossible, from any hop to any later one."""
+    """In 27 x 4,000 honest runs no vector is impossible, between any two hops."""
     rng = np.random.default_rng([int(delta), int(P0 * 10), len(kind)])
     for n, k, d in ((3, 1, 1.0), (4, 3, 0.5), (6, 8, 0.9), (9, 2, 1.0)):
         parameters = TopKParameters(k, P0, d, rounds=3, delta=delta, upper=3.6)
@@ -72,7 +72,7 @@ def test_no_honest_run_is_doubted(kind: str, delta: float, P0: float) -> None:
 def test_rounding_never_makes_an_honest_run_doubtful(
     *, values: list[list[float]], k: int, P0: float, d: float, delta: float, seed: int
 ) -> None:
-    """Whatever the magnitudes, no honest vector is above the bound by even one bit."""
+    """For any magnitudes, no honest vector exceeds the bound by even one bit."""
     own = np.sort(np.array([values]), axis=2)[..., :k]
     parameters = TopKParameters(k, P0, d, rounds=3, delta=delta, upper=1e9, lower=-1e9)
     vectors = hops_of(own, parameters, np.random.default_rng(seed))
@@ -82,7 +82,7 @@ def test_rounding_never_makes_an_honest_run_doubtful(
 
 
 class _AlwaysHigh(np.random.Generator):
-    """Draws the greatest uniform there is."""
+    """A generator of the greatest possible uniform."""
 
     def __init__(self) -> None:
         super().__init__(np.random.PCG64(0))
@@ -93,8 +93,8 @@ class _AlwaysHigh(np.random.Generator):
 
 
 @pytest.mark.parametrize("hops", [1, 2, 7, 400])
-def test_honest_hops_can_lift_an_entry_all_the_way(hops: int) -> None:
-    """Parties with values just below the entry lift it by delta each: the bound is attained."""
+def test_honest_hops_can_attain_the_bound(hops: int) -> None:
+    """Parties with values just below the entry lift it by delta each."""
     parameters = TopKParameters(k=1, P0=1.0, d=1.0, rounds=1, delta=0.1, upper=1e3)
     G = before = np.array([[0.3]])
     for _ in range(hops):
@@ -111,8 +111,8 @@ def doubted(before: Sequence[float], after: Sequence[float], hops: int, P0: floa
     return not bool(could_become(np.array([before]), np.array([after]), hops, parameters)[0])
 
 
-def test_an_entry_that_is_far_below_the_last_one_has_to_stay() -> None:
-    """Entries leave from the top only, and noise lifts the last one by delta a hop."""
+def test_an_entry_far_below_the_last_one_must_stay() -> None:
+    """Entries leave from the top only, and noise lifts the last one by delta per hop."""
     before = [1.0, 2.0, 3.0]
     assert not doubted(before, [0.1, 0.2, 0.3], 1)  # whoever has smaller values may put them in
     assert not doubted(before, [1.0, 2.0, 3.5], 1)
@@ -124,16 +124,16 @@ def test_an_entry_that_is_far_below_the_last_one_has_to_stay() -> None:
     assert doubted([1.0, 1.0, 3.0], [1.0, 2.0, 3.0], 1)  # one of two equal entries is gone
 
 
-def test_without_noise_each_entry_below_the_last_has_to_stay() -> None:
-    """With P0 = 0 the bound is exact, however many hops there were."""
+def test_without_noise_each_entry_below_the_last_must_stay() -> None:
+    """With P0 = 0 the bound is exact, for any number of hops."""
     assert not doubted([1.0, 2.0, 3.0], [0.5, 1.0, 2.0], 9, P0=0.0)
     assert not doubted([1.0, 2.0, 3.0], [0.5, 1.0, 1.5], 9, P0=0.0)
     assert doubted([1.0, 2.0, 3.0], [1.0, 2.5, 2.6], 9, P0=0.0)
     assert doubted([1.0, 2.0, 3.0], [1.0, 2.0, np.nextafter(3.0, 4.0)], 9, P0=0.0)
 
 
-def test_what_nobody_has_passed_on_since_is_the_same() -> None:
-    """Two views of a vector are equal if no hop is between them."""
+def test_a_vector_without_hops_is_unchanged() -> None:
+    """Two views of a vector are equal if there is no hop between them."""
     assert not doubted([1.0, 2.0], [1.0, 2.0], 0)
     assert doubted([1.0, 2.0], [0.5, 1.0], 0)
     with pytest.raises(InputError, match="hops is -1"):
@@ -143,7 +143,7 @@ def test_what_nobody_has_passed_on_since_is_the_same() -> None:
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_no_honest_totals_are_doubted(weights: Weights, rounds: int) -> None:
-    """Whatever the noise has left of the result, honest votes pass every party's check."""
+    """For any noise in the result, honest votes pass every party's check."""
     rng = np.random.default_rng(rounds)
     queries, parties, rows, classes = 5000, 4, 3, 3
     labels = rng.integers(0, classes, (parties, rows))
@@ -161,7 +161,7 @@ def test_no_honest_totals_are_doubted(weights: Weights, rounds: int) -> None:
             assert could_be_totals(np.sum(votes, axis=0), mine, result, weights, 3.0).all()
 
 
-def test_totals_that_no_votes_have_are_doubted() -> None:
+def test_impossible_totals_are_doubted() -> None:
     """Totals below a party's own votes or below k, or fractions of a vote, are impossible."""
     own, nearest = np.array([[1.0, 2.0]]), np.array([[0.1, 0.2, 0.3]])
 
@@ -179,7 +179,7 @@ def test_totals_that_no_votes_have_are_doubted() -> None:
 
 
 def test_a_result_is_possible_only_with_its_own_parameters() -> None:
-    """The same vectors pass with a large delta and are doubted with a small one."""
+    """Vectors pass with a large delta and are doubted with a small one."""
     large = TopKParameters(2, 1.0, 1.0, rounds=1, delta=1.0, upper=9.0)
     before, after = np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]])
     assert could_become(before, after, 2, large).all()

@@ -47,8 +47,8 @@ def forecast_of(cost: Cost) -> Forecast:
     return total
 
 
-def test_topk_costs_what_its_closed_form_says(run_protocol: ProtocolRunner) -> None:
-    """Messages, bytes and rounds of PP-TopK are equal to the forecast."""
+def test_topk_costs_its_closed_form(run_protocol: ProtocolRunner) -> None:
+    """Messages, bytes and rounds of PP-TopK equal the forecast."""
     parameters = TopKParameters(k=3, P0=1.0, d=0.5, rounds=4, delta=0.1, upper=1.0)
     own = [np.full((5, 2), 0.1 * n) for n in range(7)]
     run = run_protocol(pp_topk, RING.order, own=own, ring=RING, parameters=parameters)
@@ -57,10 +57,8 @@ def test_topk_costs_what_its_closed_form_says(run_protocol: ProtocolRunner) -> N
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
-def test_sums_cost_what_their_closed_forms_say(
-    run_protocol: ProtocolRunner, method: SumMethod
-) -> None:
-    """Messages, bytes and rounds of each method of summing are equal to the forecast."""
+def test_sums_cost_their_closed_forms(run_protocol: ProtocolRunner, method: SumMethod) -> None:
+    """Messages, bytes and rounds of each method of summing equal the forecast."""
     own = [np.full((5, 2), float(n)) for n in range(7)]
     fixed = FixedPoint(24, 7)
     run = run_protocol(secure_sum, RING.order, own=own, ring=RING, fixed=fixed, method=method)
@@ -71,10 +69,8 @@ def test_sums_cost_what_their_closed_forms_say(
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
-def test_knn_costs_what_its_closed_form_says(
-    run_protocol: ProtocolRunner, method: SumMethod
-) -> None:
-    """Messages, bytes and rounds of PP-kNN, and of its set-up, are equal to the forecast."""
+def test_knn_costs_its_closed_form(run_protocol: ProtocolRunner, method: SumMethod) -> None:
+    """Messages, bytes and rounds of PP-kNN, and of its set-up, equal the forecast."""
     parameters = KNNParameters(features=2, classes=3, k=3, rounds=4, sum=method)
     queries = np.random.default_rng(0).random((6, 2))
     run = run_protocol(
@@ -119,7 +115,7 @@ async def _check_sizes(n: int, sizes: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
 def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None:
-    """With one second a hop a run takes as many simulated seconds as it has rounds."""
+    """With one second per hop a run takes one simulated second per round."""
     parameters = KNNParameters(features=1, classes=2, k=2, rounds=3, sum=method)
     rows = [Rows(np.full((1, 1), party / 7), np.array([0])) for party in range(7)]
 

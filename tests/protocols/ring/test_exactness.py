@@ -33,7 +33,7 @@ def error_in_decimals(k: int, P0: float, d: float, rounds: int) -> Decimal:
     ("P0", "d", "rounds", "k"),
     [(1.0, 0.5, 2, 1), (1.0, 0.5, 2, 5), (1.0, 0.5, 4, 3), (0.5, 1.0, 3, 4), (0.9, 0.8, 1, 2)],
 )
-def test_the_result_is_exact_as_often_as_promised(P0: float, d: float, rounds: int, k: int) -> None:
+def test_the_result_is_exact_at_the_stated_rate(P0: float, d: float, rounds: int, k: int) -> None:
     """Over 100,000 rings the bound holds, and with c contributors its formula is exact in c."""
     rng = np.random.default_rng([rounds, k])
     parameters = TopKParameters(k=k, P0=P0, d=d, rounds=rounds, delta=0.05, upper=1.0)
@@ -74,10 +74,8 @@ def test_the_bound_has_its_closed_form() -> None:
     P0=st.floats(0.0, 1.0),
     d=st.floats(1e-3, 1.0),
 )
-def test_rounds_for_is_the_least_that_suffices(
-    exponent: float, k: int, P0: float, d: float
-) -> None:
-    """rounds_for gives the least r with error at most the accepted, down to 1e-60."""
+def test_rounds_for_returns_the_minimum(exponent: float, k: int, P0: float, d: float) -> None:
+    """It gives the least r with at most the accepted error, down to 1e-60."""
     assume(P0 < 0.999 or d < 0.999)
     error = 10.0**-exponent
     rounds = rounds_for(error, k, P0, d)
@@ -87,7 +85,7 @@ def test_rounds_for_is_the_least_that_suffices(
         assert error_in_decimals(k, P0, d, rounds - 1) > Decimal(error) * (1 - slack)
 
 
-def test_rounds_for_knows_the_papers_numbers() -> None:
+def test_rounds_for_agrees_with_the_papers_numbers() -> None:
     """With P0 = 1 and d = 1/2, an error of 1e-3 at k = 5 needs 6 rounds; honesty needs one."""
     assert rounds_for(1e-3, 5, 1.0, 0.5) == 6
     assert rounds_for(1e-300, 5, 0.0, 0.5) == 1
@@ -106,7 +104,7 @@ def test_rounds_for_knows_the_papers_numbers() -> None:
         ("d", (0.1, 3, 1.0, 0.0)),
     ],
 )
-def test_rounds_for_refuses_what_cannot_be_reached(
+def test_rounds_for_refuses_an_unreachable_error(
     field: str, arguments: tuple[float, int, float, float]
 ) -> None:
     """An unreachable error, or an argument outside its range, is refused by name."""
@@ -116,6 +114,6 @@ def test_rounds_for_refuses_what_cannot_be_reached(
 
 
 def test_the_bound_refuses_no_rounds() -> None:
-    """A run without a round is refused."""
+    """A run without rounds is refused."""
     with pytest.raises(InputError, match="rounds is 0"):
         exactness_bound(1, 1.0, 0.5, 0)

@@ -39,7 +39,7 @@ async def drawn_sum(
     ],
 )
 async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod) -> None:
-    """The share of positions that expose a party to a coalition equals the derived one."""
+    """The fraction of positions that expose a party to a coalition equals the derived one."""
     own = [np.array([[float(2**party)]]) for party in range(n)]
     victim, *others = (f"party-{party}" for party in range(n))
     corrupt, fixed, found = others[:c], FixedPoint(0, n), []
@@ -58,7 +58,7 @@ async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod) -> None
 
 
 def _placements(victim: str, corrupt: list[str], honest: list[str]) -> Iterator[list[str]]:
-    """Yield an order of the ring for each place of the victim and each set of the coalition's."""
+    """Yield an order of the ring for each position of the victim and of the coalition."""
     others = range(len(corrupt) + len(honest))
     for place in range(len(others) + 1):
         for taken in itertools.combinations(others, len(corrupt)):
@@ -68,8 +68,8 @@ def _placements(victim: str, corrupt: list[str], honest: list[str]) -> Iterator[
 
 
 @pytest.mark.parametrize("n", [4, 5, 6])
-async def test_no_coalition_short_of_all_others_learns_from_shares(n: int) -> None:
-    """With additive shares to all, n - 2 colluders see uniform words, for every coalition."""
+async def test_fewer_than_all_others_learn_nothing_from_shares(n: int) -> None:
+    """With additive shares to all, any n - 2 colluders see uniform words."""
     own = [np.array([[float(2**party)]]) for party in range(n)]
     method = SumMethod("shares")
     async with Cluster(n, own=own, seed=n) as cluster:
@@ -94,8 +94,8 @@ async def test_no_coalition_short_of_all_others_learns_from_shares(n: int) -> No
     [SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("masks")],
     ids=lambda m: m.name,
 )
-async def test_all_others_learn_the_input_of_the_last(method: SumMethod) -> None:
-    """No method hides a party from all others: the total gives it away."""
+async def test_all_others_learn_the_last_partys_input(method: SumMethod) -> None:
+    """No method hides a party from all others, because the total reveals it."""
     own = [np.array([[float(2**party)]]) for party in range(5)]
     async with Cluster(5, own=own, seed=1) as cluster:
         run = await cluster.run(drawn_sum, method=method, watch=cluster.parties[1:])

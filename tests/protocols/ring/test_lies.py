@@ -1,4 +1,4 @@
-"""Audits of lies: an honest party is never named, and different queries do not pass unnoticed."""
+"""Audits of lies: no honest party is named, and different queries are detected."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ KIND = "ring.queries"
 
 
 class Own(NamedTuple):
-    """A party's rows, and the batch at the client."""
+    """A party's rows, and the client's batch."""
 
     rows: Rows
     queries: NDArray[np.float64] | None = None
@@ -54,7 +54,7 @@ async def in_rings_of_rings(party: Party, own: Own) -> list[int]:
 
 
 def assert_nobody_honest_is_named(lies: Lies) -> None:
-    """A client that sends different queries, or different numbers of them, is suspected."""
+    """A client that sends different queries, or different numbers of queries, is suspected."""
     lies.assert_none(Verdict.MISNAMED, Verdict.UNNAMED, Verdict.HANG)
     asked = lies.about(KIND)
     asked.assert_none(Verdict.UNNOTICED)
@@ -65,11 +65,11 @@ def assert_nobody_honest_is_named(lies: Lies) -> None:
 
 @pytest.mark.parametrize("method", [SumMethod(), SumMethod("shares"), SumMethod("masks")])
 def test_lies_in_one_ring(method: SumMethod) -> None:
-    """Each lie about each message of three parties."""
+    """Each lie about each message of three parties is audited."""
     assert_nobody_honest_is_named(audit_lies(in_one_ring, inputs(3), public={"method": method}))
 
 
 @pytest.mark.slow
 def test_lies_in_rings_of_rings() -> None:
-    """Each lie about each message of nine parties."""
+    """Each lie about each message of nine parties is audited."""
     assert_nobody_honest_is_named(audit_lies(in_rings_of_rings, inputs(9)))

@@ -1,4 +1,4 @@
-"""Multisets as sorted rows, against collections.Counter."""
+"""Multisets as sorted rows, compared with collections.Counter."""
 
 import math
 from collections import Counter
@@ -27,13 +27,13 @@ BAGS: st.SearchStrategy[Bags] = st.lists(
 
 
 def rows(bags: list[list[int]], width: int) -> NDArray[np.float64]:
-    """Return sorted rows filled up with +inf."""
+    """Return sorted rows padded with +inf."""
     return np.array([sorted(map(float, bag)) + [math.inf] * (width - len(bag)) for bag in bags])
 
 
 @given(bags=BAGS, width=st.sampled_from([6, 9]))
-def test_difference_and_overlap_are_those_of_multisets(bags: Bags, width: int) -> None:
-    """Difference, intersection and size count copies, row by row, and never the padding."""
+def test_difference_and_overlap_equal_those_of_multisets(bags: Bags, width: int) -> None:
+    """Difference, intersection and size count copies, row by row, without the padding."""
     A, B = rows([a for a, _ in bags], 6), rows([b for _, b in bags], width)
     expected = [sorted((Counter(a) - Counter(b)).elements()) for a, b in bags]
     assert (difference(A, B) == rows(expected, 6)).all()
@@ -44,7 +44,7 @@ def test_difference_and_overlap_are_those_of_multisets(bags: Bags, width: int) -
 @pytest.mark.parametrize("compared", [0, 48])
 @given(bags=BAGS)
 def test_each_number_is_counted_in_the_other_multiset(compared: int, bags: Bags) -> None:
-    """Whether pairs are compared or searched for, each number has its copies in B counted."""
+    """By comparing pairs or by searching, each number has its copies in B counted."""
     A, B = rows([a for a, _ in bags], 6), rows([b for _, b in bags], 5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(consistency, "COMPARED_WIDTH_MAX", compared)
@@ -55,7 +55,7 @@ def test_each_number_is_counted_in_the_other_multiset(compared: int, bags: Bags)
 
 @given(bags=BAGS)
 def test_copies_are_numbered_from_zero(bags: Bags) -> None:
-    """A number's copy number is how many equal ones stand before it in its row."""
+    """A number's copy number is the number of equal ones before it in its row."""
     A = rows([a for a, _ in bags], 6)
     expected = [[row[:place].count(v) for place, v in enumerate(row)] for row in A.tolist()]
     assert copy_numbers(A).tolist() == expected

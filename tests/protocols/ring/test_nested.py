@@ -1,4 +1,4 @@
-"""Rings of rings: exact, as cheap as promised, and no group's total is seen by anybody."""
+"""Rings of rings: exact, at the promised cost, and without disclosure of a group's total."""
 
 import itertools
 
@@ -51,7 +51,7 @@ class TestRings:
 
     @pytest.mark.parametrize(("parties", "groups"), [(9, 3), (11, 3), (29, 4), (100, 7)])
     def test_every_party_is_in_one_group(self, parties: int, groups: int) -> None:
-        """Groups partition the order, differ by at most one, and know their numbers."""
+        """Groups partition the order, differ in size by at most one, and know their numbers."""
         order = Ring([f"p{n}" for n in range(parties)])
         rings = nest(order, groups)
         assert tuple(itertools.chain(*(group.order for group in rings.groups))) == order.order
@@ -75,7 +75,7 @@ class TestExactness:
     """The bound over both levels."""
 
     @pytest.mark.parametrize(("P0", "d", "rounds", "k"), [(1.0, 0.5, 2, 3), (0.6, 0.8, 1, 2)])
-    def test_the_result_is_exact_as_often_as_promised(
+    def test_the_result_is_exact_at_the_stated_rate(
         self, P0: float, d: float, rounds: int, k: int
     ) -> None:
         """The bound holds, and its formula is exact in contributing parties plus their groups."""
@@ -94,8 +94,8 @@ class TestExactness:
             law = exactness_bound(int(c), P0, d, rounds)
             assert stats.binomtest(int(among.sum()), among.size, law).pvalue > FALSE_ALARM / (4 * k)
 
-    def test_short_unions_are_filled_up(self) -> None:
-        """Groups with fewer values than k, or none, and ties leave the k smallest as they are."""
+    def test_short_unions_are_padded(self) -> None:
+        """Groups with fewer values than k, or none, and ties do not change the k smallest."""
         rows: list[list[list[float]]] = [
             [[3.0], [3.0, 9.0], []],
             [[], [], []],
@@ -109,7 +109,7 @@ class TestExactness:
         assert found.tolist() == [[3.0, 3.0, 5.0, 9.0]]
 
     def test_rounds_suffice_for_the_error(self) -> None:
-        """The fewest rounds for an error keep it, and one fewer does not."""
+        """The fewest rounds for an error suffice, and one fewer does not."""
         rounds = nested_rounds_for(1e-6, 5, 1.0, 0.5, groups=8)
         assert nested_exactness_bound(5, 1.0, 0.5, rounds, 8) >= 1 - 1e-6
         assert nested_exactness_bound(5, 1.0, 0.5, rounds - 1, 8) < 1 - 1e-6
@@ -118,10 +118,10 @@ class TestExactness:
 
 
 class TestRole:
-    """The behaviour of the parties, on every runtime."""
+    """The behaviour of the parties on every runtime."""
 
     def test_labels_costs_and_transcript(self, run_protocol: ProtocolRunner) -> None:
-        """Labels are the pooled classifier's, the cost is the closed form, the transcript one."""
+        """Labels are the pooled ones, the cost is the closed form, and transcripts are equal."""
         rng = np.random.default_rng(1)
         own, queries = dealt(11, rng), rng.random((12, 3))
         parameters = KNNParameters(
@@ -144,8 +144,8 @@ class TestRole:
         assert run.transcript[:16] == "331937a2af96ac28"
 
     @pytest.mark.parametrize("weights", ["uniform", "distance"])
-    async def test_it_answers_as_one_ring_does(self, weights: Weights) -> None:
-        """The result and the totals are those of PP-kNN in one ring, to the last bit."""
+    async def test_it_answers_like_one_ring(self, weights: Weights) -> None:
+        """Result and totals equal those of PP-kNN in one ring, to the last bit."""
         rng = np.random.default_rng(2)
         own, queries = dealt(13, rng), rng.random((20, 3))
         parameters = KNNParameters(features=3, classes=3, k=3, rounds=9, weights=weights)
@@ -162,7 +162,7 @@ class TestRole:
         np.testing.assert_array_equal(many.result.labels, _pooled(own, queries, 3, weights))
 
     @pytest.mark.parametrize(("parties", "groups"), [(9, 3), (10, 3), (14, 4), (25, 5)])
-    async def test_its_cost_is_the_closed_form_for_other_sizes(
+    async def test_its_cost_is_the_closed_form_for_all_sizes(
         self, parties: int, groups: int
     ) -> None:
         """With groups of equal and of different sizes, messages, bytes and rounds are equal."""
@@ -178,8 +178,8 @@ class TestRole:
             )
         assert _forecast_of(run.cost) == nested_cost(parties, 2, parameters, groups, drawn=False)
 
-    async def test_what_it_refuses(self) -> None:
-        """Too few parties for the groups, and votes that go other ways, stop it before a word."""
+    async def test_refusals(self) -> None:
+        """Too few parties for the groups and other methods of summing are refused at once."""
         by_shares = KNNParameters(features=3, classes=3, sum=SumMethod("shares"))
         async with Cluster(9, own=dealt(9, np.random.default_rng(0))) as cluster:
             for terms, rings in ((by_shares, 3), (KNNParameters(features=3, classes=3), 4)):
@@ -187,8 +187,8 @@ class TestRole:
                     await cluster.run(nested_knn, client="party-0", parameters=terms, rings=rings)
                 assert {type(error) for error in caught.value.errors.values()} == {InputError}
 
-    async def test_a_starter_that_tells_nonsense_is_named(self) -> None:
-        """A result above the public bound names the starter that told it to its group."""
+    async def test_a_starter_with_an_impossible_result_is_named(self) -> None:
+        """A result above the public bound names the starter that sent it to its group."""
         order = Ring(ELEVEN)
         liar = {order.order[4]: Alter(_inflate, only=(TopKResult,))}  # the second starter
         rng = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""Votes in rings of rings: who learns what of them, by the very messages that are sent."""
+"""Votes in rings of rings: the knowledge of coalitions, by the real messages."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ ELEVEN = [f"party-{n}" for n in range(11)]
 
 
 class _OneHot:
-    """A stand-in for a party's randomness: each uniform array is a column of its own.
+    """A stand-in for a party's randomness: each uniform array is a separate column.
 
     Inputs are columns, too, so the words of a sum are written in terms of the parties' inputs.
     """
@@ -30,7 +30,7 @@ class _OneHot:
     def integers(
         self, _low: int, _high: int, *, size: tuple[int, ...], dtype: type[np.uint64]
     ) -> NDArray[np.uint64]:
-        """Return the column, for as many arrays as are drawn; nobody draws two."""
+        """Return the column for each drawn array; no party draws two."""
         drawn = np.zeros(size, dtype=dtype)
         assert len(drawn) <= 1
         drawn[..., self._column] = 1
@@ -38,7 +38,7 @@ class _OneHot:
 
 
 class _Written(SubParty):
-    """A party whose randomness is written out."""
+    """A party with symbolic randomness."""
 
     @property
     @override
@@ -53,8 +53,8 @@ async def _sum_written_out(party: Party, *, rings: NestedRings) -> NDArray[np.ui
     return await Levels(written, rings, KNNParameters(features=1, classes=1)).sum(own)
 
 
-async def test_who_has_to_collude_for_what() -> None:
-    """Nobody alone learns anything, and pairs only what the page of the family lists."""
+async def test_coalitions_learn_only_the_documented_values() -> None:
+    """A single party learns nothing, and pairs only what the family's page lists."""
     rings = nest(Ring(ELEVEN), 3)  # 4, 4 and 3 parties
     async with Cluster(ELEVEN) as cluster:
         run = await cluster.run(_sum_written_out, rings=rings, watch=ELEVEN)

@@ -1,4 +1,4 @@
-"""Refusals of a batch without its results: they never depend on the presence of a row."""
+"""Refusals of a batch without its results never depend on the presence of a row."""
 
 import asyncio
 from functools import partial
@@ -28,7 +28,7 @@ Asked = tuple[tuple[str, NDArray[np.float64]], ...]
 
 
 async def outcomes_of(parts: tuple[Rows, ...], system: PrivateKNN, asked: Asked) -> list[Outcome]:
-    """Ask real members that hold these rows, batch after batch."""
+    """Ask real members with the given rows, batch after batch."""
     facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
     membership = system.membership(facts)
 
@@ -46,7 +46,7 @@ async def outcomes_of(parts: tuple[Rows, ...], system: PrivateKNN, asked: Asked)
 
 @st.composite
 def requests(draw: st.DrawFn) -> Asked:
-    """Draw some batches, legal and otherwise, and the members that are asked."""
+    """Draw some batches, legal and illegal, and the members to ask."""
     cells = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
     legal = st.lists(cells, min_size=1, max_size=3).map(np.array)
     illegal = st.sampled_from([np.full((1, FEATURES), 2.0), np.zeros((1, FEATURES + 1))])
@@ -75,7 +75,7 @@ def test_no_outcome_depends_on_a_row(
     system: PrivateKNN,
     asked: Asked,
 ) -> None:
-    """Also among fewer rows than k, endings, words and the sizes of all messages are the same."""
+    """Even with fewer rows than k, endings, messages and all sizes are equal."""
     others = Rows(np.full((held_by_others, FEATURES), 0.5), np.arange(held_by_others) % CLASSES)
 
     def play(rows: Rows) -> list[Outcome]:
@@ -94,8 +94,8 @@ def test_no_outcome_depends_on_a_row(
     ("labels", "said"),
     [([0], "1 labels for 2"), ([0, 1, 1], "3 labels"), ([0, 2], "outside"), ([-1, 0], "outside")],
 )
-def test_a_member_that_sends_no_labels_is_named(labels: list[int], said: str) -> None:
-    """A label is a class of the terms, never one counted from the end, and there is one a query."""
+def test_a_member_with_invalid_labels_is_named(labels: list[int], said: str) -> None:
+    """There is one label per query, each a class of the terms, never a negative index."""
     with pytest.raises(ProtocolViolation, match=f"ada.*{said}"):
         check_labels(np.array(labels), "ada", 2, 2)
     check_labels(np.array([0, 1]), "ada", 2, 2)

@@ -1,4 +1,4 @@
-"""The ring's roles: equal on every runtime, exact, and deaf to what no honest party sends."""
+"""The ring's roles: equal on every runtime, exact, and robust to malicious messages."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_topk_finds_the_smallest_of_the_union(run_protocol: ProtocolRunner) -> N
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_every_method_sums_exactly(run_protocol: ProtocolRunner, method: SumMethod) -> None:
-    """All parties end with the total of whole numbers, to the last unit."""
+    """All parties end with the total of integers, to the last unit."""
     rng = np.random.default_rng(2)
     own = [rng.integers(-1000, 1000, (3, 6)).astype(float) for _ in NAMES]
     fixed = FixedPoint(24, len(NAMES))
@@ -61,8 +61,8 @@ def test_every_method_sums_exactly(run_protocol: ProtocolRunner, method: SumMeth
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-async def test_what_travels_in_a_sum_is_masked(method: SumMethod) -> None:
-    """With all inputs zero no message but the total is zero anywhere: all else is uniform words."""
+async def test_messages_of_a_sum_are_masked(method: SumMethod) -> None:
+    """If all inputs are zero, only the total contains zeros: all other words are uniform."""
     own = [np.zeros((1, 64)) for _ in NAMES]
     fixed = FixedPoint(24, len(NAMES))
     async with Cluster(NAMES, own=own, seed=3) as cluster:
@@ -102,8 +102,8 @@ def test_private_and_pooled_knn_agree(
         np.testing.assert_array_equal(answer.labels, pooled)
 
 
-def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
-    """One seed gives one transcript, whatever carries it; these are its first digits."""
+def test_the_transcript_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """One seed gives one transcript on any runtime, with these first digits."""
     rng = np.random.default_rng(5)
     own = [rng.random((2, 6)) for _ in NAMES]
     run = run_protocol(pp_topk, NAMES, own=own, seed=11, ring=RING, parameters=TOPK)
@@ -147,8 +147,8 @@ def test_a_lie_in_a_sum_names_the_liar(
     assert _culprits(caught.value) == {"party-4"}
 
 
-def test_queries_that_cannot_be_answered_name_the_client(run_protocol: ProtocolRunner) -> None:
-    """A party that hands out queries outside the unit cube has broken the protocol."""
+def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
+    """A party that distributes queries outside the unit cube has broken the protocol."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
             private_knn,
@@ -181,8 +181,8 @@ def _culprits(failed: RunFailed) -> set[str]:
         ({"weights": "loud"}, "weights is 'loud'; allowed: uniform or distance"),
     ],
 )
-def test_parameters_are_met_at_the_edge(arguments: dict[str, Any], message: str) -> None:
-    """A parameter outside its range is named with what is allowed."""
+def test_invalid_parameters_are_refused(arguments: dict[str, Any], message: str) -> None:
+    """The error names the parameter and the allowed values."""
     good: dict[str, Any] = {"features": 2, "classes": 2}
     with pytest.raises(InputError, match=message):
         KNNParameters(**(good | arguments))
@@ -196,7 +196,7 @@ def test_parameters_are_met_at_the_edge(arguments: dict[str, Any], message: str)
         ("ring", 2, "otherwise 1"),
     ],
 )
-def test_a_method_of_summing_is_met_at_the_edge(name: str, cycles: int, message: str) -> None:
+def test_an_invalid_method_of_summing_is_refused(name: str, cycles: int, message: str) -> None:
     """A method and a number of cycles that do not fit are refused."""
     with pytest.raises(InputError, match=message):
         SumMethod(name, cycles)  # type: ignore[arg-type]  # each case is a mistake
@@ -204,7 +204,7 @@ def test_a_method_of_summing_is_met_at_the_edge(name: str, cycles: int, message:
         SumMethod("cycles", 3).check(5)
 
 
-async def test_an_input_that_could_overflow_is_refused_before_anything_is_sent() -> None:
+async def test_an_input_that_could_overflow_is_refused_before_sending() -> None:
     """The party with the large input fails with its own error, and no part was sent."""
     own = [np.full((1, 1), 1e15) for _ in NAMES]
     async with Cluster(NAMES, own=own) as cluster:
@@ -214,8 +214,8 @@ async def test_an_input_that_could_overflow_is_refused_before_anything_is_sent()
     assert "1e+15" not in str(caught.value)  # an error never shows a secret
 
 
-def test_rows_refuse_what_is_no_table_and_never_show_their_values() -> None:
-    """A party's table is judged at the edge, and nothing prints it."""
+def test_invalid_rows_are_refused_and_never_shown() -> None:
+    """A party's table is checked at once, and no text shows it."""
     good = Rows(np.array([[0.123456]]), np.array([0]))
     assert "0.123456" not in repr(good)
     assert len(good) == 1
@@ -238,14 +238,14 @@ def test_rows_refuse_what_is_no_table_and_never_show_their_values() -> None:
         (np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
     ],
 )
-def test_queries_are_met_at_the_edge(queries: NDArray[np.float64], message: str) -> None:
-    """A batch that the ring cannot answer is refused where it is asked."""
+def test_invalid_queries_are_refused(queries: NDArray[np.float64], message: str) -> None:
+    """A batch that the ring cannot answer is refused at the client."""
     with pytest.raises(InputError, match=message):
         KNNParameters(features=2, classes=2, k=1).check_queries(queries)
 
 
 async def test_the_largest_batch_fits_its_frames() -> None:
-    """A batch of `queries_max` queries is answered: no message of it exceeds a frame."""
+    """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
     parameters = KNNParameters(features=4, classes=2, k=2, rounds=1, P0=0.0)
     queries = np.random.default_rng(0).random((parameters.queries_max, 4))
     rows = [Rows(queries[n : n + 2], np.array([0, 1])) for n in range(3)]

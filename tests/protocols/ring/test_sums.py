@@ -1,4 +1,4 @@
-"""Fixed point, masks, shares and cycles of the secure sum, and exactly what a coalition learns."""
+"""Fixed point, masks, shares and cycles of the secure sum, and a coalition's exact knowledge."""
 
 import itertools
 import math
@@ -29,14 +29,14 @@ CODES = st.builds(FixedPoint, st.integers(0, 62), st.integers(1, 5000))
 
 
 def exposed(cycles: Sequence[Sequence[int]], coalition: Collection[int], victim: int) -> bool:
-    """Say whether the victim's two neighbours in every cycle belong to a coalition."""
+    """Return whether the victim's two neighbours in every cycle belong to a coalition."""
     places = [(cycle, cycle.index(victim)) for cycle in cycles]
     beside = {cycle[(place + way) % len(cycle)] for cycle, place in places for way in (-1, 1)}
     return beside <= set(coalition)
 
 
 def check_uniform(words: NDArray[np.uint64]) -> None:
-    """Check the law of 64-bit words: uniform as a whole, and in each byte (false alarm 1e-6)."""
+    """Check that 64-bit words are uniform as a whole, and in each byte (false alarm 1e-6)."""
     assert stats.kstest(words.ravel() / 2**64, "uniform").pvalue > FALSE_ALARM / 9
     for byte in words.reshape(-1, 1).view(np.uint8).T:
         assert stats.chisquare(np.bincount(byte, minlength=256)).pvalue > FALSE_ALARM / 9
@@ -44,7 +44,7 @@ def check_uniform(words: NDArray[np.uint64]) -> None:
 
 @given(code=CODES, data=st.data())
 def test_a_value_survives_the_round_trip(code: FixedPoint, data: st.DataObject) -> None:
-    """Decoding an encoded value gives it back to half a step, or to the 53 bits of a double."""
+    """Decoding returns the value to half a step, or to the 53 bits of a double."""
     limit = code.limit
     values = data.draw(hnp.arrays(np.float64, 5, elements=st.floats(-limit, limit)))
     back = code.decode(code.encode(values))
@@ -66,7 +66,7 @@ def test_the_largest_sum_just_fits(code: FixedPoint) -> None:
 
 
 @given(scale_bits=st.integers(0, 40), data=st.data())
-def test_masked_sums_come_out_right(scale_bits: int, data: st.DataObject) -> None:
+def test_masked_sums_are_correct(scale_bits: int, data: st.DataObject) -> None:
     """A masked sum round the ring, unmasked and decoded, is the sum of the rounded values."""
     code = FixedPoint(scale_bits, parties=4)
     bound = min(code.limit, 2.0**10)
@@ -81,7 +81,7 @@ def test_masked_sums_come_out_right(scale_bits: int, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1234567.0])
-def test_a_value_that_could_overflow_is_refused_unprinted(bad: float) -> None:
+def test_a_value_that_could_overflow_is_refused_without_being_shown(bad: float) -> None:
     """A value too large, or not finite, is refused by field and limit; no value is shown."""
     code = FixedPoint(scale_bits=44, parties=3)
     with pytest.raises(InputError) as caught:
@@ -95,15 +95,15 @@ def test_a_value_that_could_overflow_is_refused_unprinted(bad: float) -> None:
     ("scale_bits", "parties", "field"),
     [(-1, 3, "scale_bits"), (63, 3, "scale_bits"), (32, 0, "parties"), (32, 2**63, "parties")],
 )
-def test_a_code_out_of_range_is_refused(scale_bits: int, parties: int, field: str) -> None:
+def test_an_encoding_out_of_range_is_refused(scale_bits: int, parties: int, field: str) -> None:
     """Fractional bits or parties outside their range are refused by name."""
     with pytest.raises(InputError) as caught:
         FixedPoint(scale_bits, parties)
     assert caught.value.field == field
 
 
-def test_scalars_have_no_axis_to_lose() -> None:
-    """A value without any axis is encoded, split, added and decoded as one."""
+def test_scalars_are_supported() -> None:
+    """A value without any axis is encoded, split, added and decoded."""
     code = FixedPoint(32, 3)
     parts = split_shares(code.encode(np.array(-1.5)), 3, np.random.default_rng(0))
     assert parts.shape == (3,)
@@ -126,7 +126,7 @@ def test_shares_add_up(values: NDArray[np.uint64], shares: int, seed: int) -> No
 
 @pytest.mark.parametrize("left_out", [0, 1, 2])
 def test_all_shares_but_one_are_uniform_and_independent(left_out: int) -> None:
-    """Without any one of three shares the other two are uniform, and so is their sum."""
+    """Any two of three shares are uniform, and so is their sum."""
     parts = split_shares(
         np.full(60_000, 12345, dtype=np.uint64), 3, np.random.default_rng(left_out)
     )
@@ -136,14 +136,14 @@ def test_all_shares_but_one_are_uniform_and_independent(left_out: int) -> None:
 
 
 def test_no_shares_are_refused() -> None:
-    """Splitting into no share is refused."""
+    """Splitting into zero shares is refused."""
     with pytest.raises(InputError, match="shares is 0"):
         split_shares(np.zeros(1, dtype=np.uint64), 0, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("n", range(3, 61))
 def test_waleckis_cycles_are_hamiltonian_and_edge_disjoint(n: int) -> None:
-    """There are (n-1)//2 cycles through all vertices that share no edge, each once, normalised."""
+    """There are (n-1)//2 normalised cycles through all vertices that share no edge."""
     cycles = walecki_cycles(n)
     complete = nx.complete_graph(n)
     assert len(cycles) == (n - 1) // 2
@@ -168,7 +168,7 @@ def test_walecki_needs_three_vertices() -> None:
 def message_forms(
     cycles: Sequence[Sequence[int]], coalition: Collection[int], n: int
 ) -> NDArray[np.float64]:
-    """Return what a coalition knows as linear forms in the shares and the masks.
+    """Return a coalition's knowledge as linear forms in the shares and the masks.
 
     Coordinates: share j of party i is `j * n + i`; the mask of cycle j is `s * n + j`.
     """
@@ -189,8 +189,8 @@ def message_forms(
 
 
 @pytest.mark.parametrize(("n", "s"), [(n, s) for n in range(3, 8) for s in range(1, (n + 1) // 2)])
-def test_a_coalition_learns_the_sums_of_the_leaked_groups_and_nothing_more(n: int, s: int) -> None:
-    """For every coalition, with and without the starter, linear algebra finds just these sums."""
+def test_a_coalition_learns_exactly_the_sums_of_the_leaked_groups(n: int, s: int) -> None:
+    """For every coalition, with or without the starter, linear algebra finds exactly these sums."""
     cycles = walecki_cycles(n)[:s]
     unit = np.eye(s * n + s)
     inputs = np.array([unit[i : s * n : n].sum(axis=0) for i in range(n)])
@@ -222,8 +222,8 @@ def test_exposure_probability_counts_every_coalition(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "c", "s"), [(12, 5, 1), (30, 20, 1), (12, 9, 2), (20, 18, 4)])
-def test_random_rings_expose_with_the_closed_form(n: int, c: int, s: int) -> None:
-    """In random rings a fixed coalition exposes a fixed party that often (false alarm 1e-6)."""
+def test_random_rings_expose_at_the_closed_form(n: int, c: int, s: int) -> None:
+    """In random rings a fixed coalition exposes a fixed party at this rate (false alarm 1e-6)."""
     rng = np.random.default_rng([n, c, s])
     cycles = np.array(walecki_cycles(n)[:s])
     coalition = frozenset(range(c))
@@ -236,7 +236,7 @@ def test_random_rings_expose_with_the_closed_form(n: int, c: int, s: int) -> Non
 
 
 def test_exposure_has_its_closed_forms() -> None:
-    """One cycle gives c(c-1)/((n-1)(n-2)); all but one corrupt exposes for certain."""
+    """One cycle gives c(c-1)/((n-1)(n-2)); if all others are corrupt, exposure is certain."""
     assert exposure_probability(10, 4) == pytest.approx(4 * 3 / (9 * 8), rel=1e-15)
     assert exposure_probability(10, 1) == 0
     expected = math.comb(14, 2) / math.comb(20, 8)
@@ -249,7 +249,7 @@ def test_exposure_has_its_closed_forms() -> None:
     [(2, 0, 1, "n"), (5, -1, 1, "c"), (5, 5, 1, "c"), (5, 2, 0, "s"), (6, 2, 3, "s")],
 )
 def test_exposure_out_of_range_is_refused(n: int, c: int, s: int, field: str) -> None:
-    """A ring, a coalition or a number of cycles that cannot be is refused by name."""
+    """An impossible ring, coalition or number of cycles is refused by name."""
     with pytest.raises(InputError) as caught:
         exposure_probability(n, c, s)
     assert caught.value.field == field

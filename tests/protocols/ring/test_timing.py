@@ -27,10 +27,10 @@ from veilring.simulation import Constant, LinkModel, Topology
 @pytest.mark.parametrize("k", [1, 6], ids=["small-result", "large-result"])
 @pytest.mark.parametrize("bandwidth", [np.inf, 2_000.0])
 @pytest.mark.parametrize(("parties", "groups"), [(9, 0), (9, 3), (10, 3), (17, 4), (18, 3)])
-def test_a_batch_takes_what_its_longest_chain_takes(
+def test_a_batch_takes_the_time_of_its_longest_chain(
     parties: int, groups: int, bandwidth: float, k: int
 ) -> None:
-    """Where links are alike the simulated seconds are the chain's, to rounding."""
+    """With equal links the simulated seconds are the chain's, up to rounding."""
     parameters = KNNParameters(features=3, classes=3, k=k, rounds=3)
     chain = (
         nested_chain(parties, 4, parameters, groups)
@@ -43,13 +43,13 @@ def test_a_batch_takes_what_its_longest_chain_takes(
 
 
 def test_a_chain_adds_latencies_and_bytes() -> None:
-    """Seconds are rounds times latency and bytes over bandwidth."""
+    """Seconds are rounds times latency plus bytes over bandwidth."""
     assert Chain(rounds=7, bytes=100).seconds(0.5, 50.0) == 5.5
     with pytest.raises(InputError, match=r"sum\.name is 'shares'"):
         knn_chain(5, 1, KNNParameters(features=1, classes=1, sum=SumMethod("shares")))
 
 
-def test_rings_of_rings_are_quicker_and_dearer() -> None:
+def test_rings_of_rings_are_faster_with_more_messages() -> None:
     """For 10,000 parties a hundred groups take a fiftieth of the rounds and more messages."""
     parameters = KNNParameters(features=3, classes=3, rounds=8)
     one, many = knn_cost(10_000, 1, parameters), nested_cost(10_000, 1, parameters, 100)

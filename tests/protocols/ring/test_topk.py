@@ -1,4 +1,4 @@
-"""PP-TopK's step against a multiset reference written from the paper, and the law of its noise."""
+"""PP-TopK's step, compared with a multiset reference from the paper, and its noise's law."""
 
 import math
 from collections import Counter
@@ -32,12 +32,12 @@ NOISY = replace(HONEST, P0=1.0)
 
 
 def padded(row: list[float], k: int) -> list[float]:
-    """Return the k smallest of a row, sorted and filled up with +inf."""
+    """Return the k smallest of a row, sorted and padded with +inf."""
     return (sorted(row) + [math.inf] * k)[:k]
 
 
 def reference(G: list[float], V: list[float]) -> tuple[list[float], int]:
-    """Return G' and m as Algorithm 2 writes them: with multisets."""
+    """Return G' and m as in Algorithm 2, with multisets."""
     merged = sorted(G + [value for value in V if value < math.inf])[: len(G)]
     return merged, (Counter(merged) - Counter(G)).total()
 
@@ -110,7 +110,7 @@ def test_noise_is_uniform_and_independent(delta: float, highest: float) -> None:
 
 
 @pytest.mark.parametrize("round_number", [1, 2, 3])
-def test_noise_comes_with_its_probability(round_number: int) -> None:
+def test_noise_has_its_probability(round_number: int) -> None:
     """In round r a contributor answers with noise with probability P0 d^(r-1) (alarm 1e-6)."""
     runs, parameters = 50_000, replace(HONEST, P0=0.8, d=0.4)
     G, V = start_vector(parameters, runs), np.tile([1.0, 2.0, 3.0], (runs, 1))
@@ -135,8 +135,8 @@ def test_a_party_that_has_inserted_passes_on_unchanged() -> None:
 
 
 @pytest.mark.parametrize("parameters", [HONEST, NOISY])
-def test_step_leaves_its_inputs_alone(parameters: TopKParameters) -> None:
-    """The step returns new arrays, and never writes to what it was given."""
+def test_step_does_not_modify_its_inputs(parameters: TopKParameters) -> None:
+    """The step returns new arrays, and never writes to its arguments."""
     G, V = start_vector(parameters, 4), np.tile([1.0, 2.0, math.inf], (4, 1))
     inserted = np.array([False, True, False, True])
     for array in (G, V, inserted):
@@ -147,7 +147,7 @@ def test_step_leaves_its_inputs_alone(parameters: TopKParameters) -> None:
 
 
 def test_step_of_a_batch_draws_for_its_runs_in_order() -> None:
-    """The same seed and data give the same bits."""
+    """Equal seeds and data give equal bits."""
     rng = np.random.default_rng(5)
     G, V = start_vector(NOISY, 50), np.sort(rng.uniform(0, 9, (50, 3)), axis=1)
     half = replace(NOISY, P0=0.5)
@@ -156,8 +156,8 @@ def test_step_of_a_batch_draws_for_its_runs_in_order() -> None:
     assert (first[1] == second[1]).all()
 
 
-def test_blocks_of_runs_draw_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many runs are worked through at a time, the same seed gives the same bits."""
+def test_blocks_of_runs_draw_like_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any block size, equal seeds give equal bits."""
     rng = np.random.default_rng(6)
     G, V = start_vector(NOISY, 50), np.sort(rng.uniform(0, 9, (50, 3)), axis=1)
     half = replace(NOISY, P0=0.5)
@@ -173,14 +173,14 @@ def test_blocks_of_runs_draw_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     row=st.lists(st.floats(-1e6, 1e6), max_size=20),
 )
 def test_own_smallest_is_sorted_and_padded(k: int, row: list[float]) -> None:
-    """A party's contribution is its k smallest, ascending, filled up with +inf."""
+    """A party's contribution is its k smallest, ascending, padded with +inf."""
     got = own_smallest(np.array([row, row[::-1]], dtype=np.float64), k)
     assert got.tolist() == [padded(row, k)] * 2
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
-def test_own_smallest_refuses_what_is_no_number(bad: float) -> None:
-    """A NaN or `-inf` among a party's values is refused at the edge."""
+def test_own_smallest_refuses_nan(bad: float) -> None:
+    """A NaN or `-inf` among a party's values is refused at once."""
     with pytest.raises(InputError, match="values must be numbers"):
         own_smallest(np.array([[1.0, bad]]), 1)
 
@@ -193,7 +193,7 @@ def test_own_smallest_refuses_other_shapes() -> None:
         own_smallest(np.zeros((1, 3)), 0)
 
 
-def test_values_outside_the_public_bounds_are_refused_unprinted() -> None:
+def test_values_outside_the_public_bounds_are_refused_without_being_shown() -> None:
     """A value outside [lower, upper] is refused without being shown; padding passes."""
     require_bounded(np.array([0.0, 9.0, math.inf]), HONEST)
     for bad in (-0.125, 9.125, math.nan, -math.inf):
@@ -240,7 +240,7 @@ def test_parameters_whose_noise_would_overflow_are_refused() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 6])
 def test_no_honest_vector_exceeds_the_highest_entry(rows: int) -> None:
-    """Entry j never exceeds upper + min(hops, j) delta, however few rows the parties hold."""
+    """Entry j never exceeds upper + min(hops, j) delta, for any number of rows."""
     rng = np.random.default_rng(rows)
     parameters = TopKParameters(k=6, P0=1.0, d=1.0, rounds=5, delta=0.3, upper=1.0)
     values = own_smallest(rng.uniform(0.9, 1.0, (8_000, rows)), 6).reshape(2_000, 4, 6)
@@ -279,7 +279,7 @@ def test_the_highest_entry_is_approached() -> None:
         highest_entry(parameters, -1)
 
 
-def test_final_result_is_cut_at_the_public_bound() -> None:
-    """Entries above upper stand for nothing and are cut to it."""
+def test_final_result_is_clipped_at_the_public_bound() -> None:
+    """Entries above upper represent missing values and are clipped."""
     cut = final_result(np.array([[1.0, 9.0, 9.25]]), HONEST)
     assert cut.tolist() == [[1.0, 9.0, 9.0]]

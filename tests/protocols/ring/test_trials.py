@@ -1,4 +1,4 @@
-"""The whole ring, many times over: its order, its result and what its observer sees."""
+"""The whole ring in many trials: its order, its result and its observer's view."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_the_ring_finds_the_k_smallest_of_the_union(
 
 
 def test_the_ring_is_the_step_in_ring_order() -> None:
-    """The driver is a loop over the very step that a networked party takes, draw for draw."""
+    """The driver is a loop over a networked party's step, draw for draw."""
     data = np.random.default_rng(3)
     parameters = TopKParameters(k=2, P0=0.9, d=0.7, rounds=3, delta=0.1, upper=1.0)
     values = np.sort(data.random((40, 4, 2)), axis=2)
@@ -78,7 +78,7 @@ def test_the_ring_is_the_step_in_ring_order() -> None:
         pytest.param(np.full((5, 3, 3), math.nan), id="nan"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(values: NDArray[np.float64]) -> None:
+def test_invalid_values_are_refused(values: NDArray[np.float64]) -> None:
     """Values of a wrong shape, out of order or out of bounds are refused before any step."""
     with pytest.raises(InputError) as caught:
         run_ring(values, HONEST, np.random.default_rng(0))

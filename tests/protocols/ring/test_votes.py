@@ -1,4 +1,4 @@
-"""Local votes of PP-kNN against scikit-learn, and against the pooled computation."""
+"""Local votes of PP-kNN, compared with scikit-learn and with the pooled computation."""
 
 import math
 
@@ -37,8 +37,8 @@ def blobs() -> Blobs:
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("k", [1, 2, 5, 30, 400])
-def test_the_pooled_classifier_is_scikit_learns(blobs: Blobs, weights: Weights, k: int) -> None:
-    """Where no distances tie, the labels are those of KNeighborsClassifier."""
+def test_the_pooled_classifier_equals_scikit_learns(blobs: Blobs, weights: Weights, k: int) -> None:
+    """If no distances tie, the labels are those of KNeighborsClassifier."""
     queries, rows, labels = blobs
     reference = KNeighborsClassifier(k, weights=weights, algorithm="brute").fit(rows, labels)
     ours = pooled_knn(queries, rows, labels, CLASSES, k, weights)
@@ -55,7 +55,7 @@ def test_an_exact_match_decides_alone_as_in_scikit_learn(blobs: Blobs) -> None:
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 def test_the_parties_votes_add_up_to_the_pooled_votes(blobs: Blobs, weights: Weights) -> None:
-    """Dealt to any parties, one of them without rows, the local votes sum to the pooled ones."""
+    """For any partition, with one party without rows, local votes sum to the pooled ones."""
     queries, rows, labels = blobs
     pooled = pairwise_distances(queries, rows)
     result = own_smallest(pooled, 7)
@@ -70,8 +70,8 @@ def test_the_parties_votes_add_up_to_the_pooled_votes(blobs: Blobs, weights: Wei
         assert (whole.sum(axis=1) == 7).all()
 
 
-def test_a_partys_distances_are_bit_for_bit_the_pooled_ones(blobs: Blobs) -> None:
-    """Each distance depends on its own pair alone, whatever other rows are there."""
+def test_a_partys_distances_equal_the_pooled_ones_exactly(blobs: Blobs) -> None:
+    """Each distance depends only on its own pair, for any other rows."""
     queries, rows, _ = blobs
     pooled = pairwise_distances(queries, rows)
     for part in (slice(0, 1), slice(17, 60), slice(60, 400)):
@@ -88,7 +88,7 @@ def test_all_rows_that_tie_at_the_radius_vote() -> None:
 
 
 def test_weights_by_distance_are_nearest_over_distance() -> None:
-    """A row at twice the nearest distance counts half; an exact match leaves no other vote."""
+    """A row at twice the nearest distance has half a vote; an exact match removes all others."""
     away = pairwise_distances(np.array([[-1.0], [0.0]]), ROWS)
     votes = local_votes(away, LABELS, own_smallest(away, 4), CLASSES, "distance")
     assert votes[0] == pytest.approx([1.0, 1 / 2, 2 / 3, 0.0], rel=1e-15)
@@ -103,7 +103,7 @@ def test_a_noisy_result_cannot_lift_a_vote_above_the_cap() -> None:
 
 
 def test_fewer_rows_than_k_all_vote() -> None:
-    """With more neighbours asked for than there are rows, every row votes."""
+    """If k exceeds the number of rows, every row votes."""
     away = pairwise_distances(QUERY, ROWS)
     result = own_smallest(away, 9)
     assert result[0, -1] == math.inf
@@ -126,7 +126,7 @@ def test_ties_of_votes_go_to_the_lowest_class() -> None:
         ("weights", [0, 0, 0, 0, 0], [[1.0]], 4, "gaussian"),
     ],
 )
-def test_votes_refuse_what_does_not_fit(
+def test_votes_refuse_invalid_arguments(
     field: str, labels: list[int], result: list[list[float]], classes: int, weights: Weights
 ) -> None:
     """Labels, results, classes or weights that do not fit are refused by name."""

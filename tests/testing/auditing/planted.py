@@ -1,4 +1,4 @@
-"""Systems and roles with a planted mistake each, and the same without it."""
+"""Systems and roles with one planted mistake each, and the same without it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,13 +24,13 @@ Mistake = Literal["", "forecast", "leak", "leak to the last", "charge", "label"]
 
 
 class Counts(Message, kind="planted.counts"):
-    """The number of a party's rows of each class, for everybody to see."""
+    """The public number of a party's rows of each class."""
 
     words: Annotated[Words, Array("<u8", 1)]
 
 
 class Majority(vr.System):
-    """The class of most rows, as the label of every query.
+    """A system that labels every query with the majority class.
 
     Attributes:
         name: `majority`.
@@ -116,7 +116,7 @@ def count(rows: vr.Rows, classes: int) -> Words:
 
 
 def with_less_noise(kind: type[vr.System], times: float = 4.0) -> type[vr.System]:
-    """Return a system that adds the noise of a multiple of the ε that it promises."""
+    """Return a system that adds the noise of a multiple of its promised ε."""
 
     def setup(system: vr.System, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> vr.Setup:
         loud = kind(**{**system.model_dump(), "epsilon": times * system.epsilon})  # type: ignore[attr-defined]  # which all these systems have
@@ -126,7 +126,7 @@ def with_less_noise(kind: type[vr.System], times: float = 4.0) -> type[vr.System
 
 
 class QuietOwner(DataOwner):
-    """A data owner whose noise is that of four times the ε that it claims and accounts for."""
+    """A data owner with the noise of four times the ε that it claims and accounts for."""
 
     @override
     def setup(self, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> OwnerSetup:
@@ -136,7 +136,7 @@ class QuietOwner(DataOwner):
 
 
 async def total(party: vr.Party, own: int, *, masked: bool) -> int:
-    """Add up the numbers of all parties, under masks or without."""
+    """Add up the numbers of all parties, with or without masks."""
     words = np.array([own], np.uint64)
     if masked:
         return int((await masked_sum(party, words))[0])

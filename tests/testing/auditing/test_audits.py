@@ -1,4 +1,4 @@
-"""Audits: every claim has a verdict, true claims stand, and planted mistakes are contradicted."""
+"""Audits: every claim has a verdict, true claims hold, and planted mistakes are contradicted."""
 
 import pytest
 from tests.testing.auditing.planted import MASKED, OPEN, Majority, QuietOwner
@@ -32,7 +32,7 @@ def test_no_claim_of_a_built_in_system_is_contradicted(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_leak_of_pp_topk_is_shown_as_stated() -> None:
+def test_the_leak_of_pp_topk_is_reported() -> None:
     """The privacy claim of PP-kNN leaks as stated, with the advantage of an attacker."""
     claim = audit(find_system("private-knn"), quick=True)["privacy"]
     assert claim.verdict is Verdict.LEAKS
@@ -63,7 +63,7 @@ def test_a_planted_mistake_is_contradicted(subject: Subject, wrong: set[str]) ->
 
 
 def test_a_role_is_audited_with_its_claims() -> None:
-    """Of a sum, the view of a party reveals the inputs of others unless they are masked."""
+    """In a sum without masks, the view of a party reveals the inputs of others."""
     assert contradicted(audit(OPEN, quick=True)) == {"privacy"}
     found = audit(MASKED, quick=True)
     assert found.contradicted == ()
@@ -73,6 +73,6 @@ def test_a_role_is_audited_with_its_claims() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2])
 def test_the_result_does_not_depend_on_the_number_of_processes(workers: int) -> None:
-    """The findings of two processes are those of one process."""
+    """Two processes give the findings of one."""
     one, other = (audit(Majority, quick=True, workers=each) for each in (1, workers))
     assert one.claims == other.claims

@@ -1,4 +1,4 @@
-"""Privacy losses that audits prove: never above the true loss, and enough to find a lie."""
+"""Privacy losses proved by audits: never above the true loss, and enough to detect a lie."""
 
 from collections.abc import Iterator
 from math import exp, inf
@@ -33,7 +33,7 @@ def subject_of(name: str, times: float = 1.0) -> AuditedSystem:
 
 
 def respond(epsilon: float, runs: int, seed: int) -> list[NDArray[np.float64]]:
-    """Return randomised responses of two worlds, each with a number of noise beside it."""
+    """Return randomised responses of two worlds, each with a noise value."""
     rng = np.random.default_rng(seed)
     honest = 1 / (1 + exp(-epsilon))
     return [
@@ -44,7 +44,7 @@ def respond(epsilon: float, runs: int, seed: int) -> list[NDArray[np.float64]]:
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0])
 def test_a_proved_loss_is_at_most_the_true_one_and_near_it(epsilon: float) -> None:
-    """Of 50 audits of randomised response no one proves more, at 1e-6 each, and all come near."""
+    """Of 50 audits of randomised response none proves more (1e-6 each), and all come near."""
     proved = [
         measure_drawn_loss(*respond(epsilon, 8_000, seed), delta=0.0, alarm=ALARM).epsilon
         for seed in range(50)
@@ -53,7 +53,7 @@ def test_a_proved_loss_is_at_most_the_true_one_and_near_it(epsilon: float) -> No
     assert min(proved) >= 0.6 * epsilon - 0.6
 
 
-def test_delta_is_taken_off_the_likelier_probability() -> None:
+def test_delta_is_subtracted_from_the_likelier_probability() -> None:
     """An event of probability δ that is impossible in the other world proves nothing beyond δ."""
     rng = np.random.default_rng(0)
     worlds = [(rng.random((40_000, 1)) < share).astype(np.float64) for share in (0.05, 0.0)]
@@ -61,7 +61,7 @@ def test_delta_is_taken_off_the_likelier_probability() -> None:
     assert measure_drawn_loss(*worlds, delta=0.0, alarm=ALARM).epsilon > 3.0
 
 
-def test_an_event_is_judged_by_other_runs_than_it_was_chosen_by() -> None:
+def test_an_event_is_chosen_and_evaluated_on_different_runs() -> None:
     """A statistic that remembers the runs that it learned from proves no loss."""
     rng = np.random.default_rng(1)
     worlds: list[NDArray[Any]] = [rng.random((4_000, 1)) for _ in range(2)]
@@ -73,8 +73,8 @@ def test_an_event_is_judged_by_other_runs_than_it_was_chosen_by() -> None:
     assert prove_loss(worlds, learn, delta=0.0, alarm=ALARM).epsilon == 0.0
 
 
-def test_the_stated_power_is_that_of_the_bound() -> None:
-    """An event at the stated least probability contradicts the claim in 95 of 100 audits or so."""
+def test_the_stated_power_is_attained() -> None:
+    """An event at the stated least probability contradicts the claim in about 95 of 100 audits."""
     loss = Loss(0.0, 0.0, 0.0, 2_000, "", ALARM, 0.0)
     rare = loss.rarest(1.0)
     assert 0.03 < rare < 0.06
@@ -89,7 +89,7 @@ def test_the_stated_power_is_that_of_the_bound() -> None:
 
 @pytest.mark.parametrize("name", ["treewalk", "ldp-bayes"])
 def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) -> None:
-    """A quick audit contradicts a system whose noise is that of ε = 4 where it promises 1."""
+    """A quick audit contradicts a system with the noise of ε = 4 instead of 1."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
 
@@ -125,7 +125,7 @@ def test_slower_systems_with_less_noise_are_contradicted_too(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ATTAINING)
 def test_an_audit_proves_half_of_the_promised_epsilon(name: str) -> None:
-    """Drawn views of the default effort prove at least 0.5 of ε = 1, and no more than 1."""
+    """Drawn views of the default effort prove at least 0.5 of ε = 1, and at most 1."""
     subject, rng = subject_of(name), np.random.default_rng(3)
     (comparison,) = subject.system.comparisons(subject.example)
     views = [
@@ -178,7 +178,7 @@ def test_equal_worlds_are_refused() -> None:
 
 
 def test_a_system_without_comparisons_is_not_tested() -> None:
-    """The privacy claim of a system that compares no worlds does not hold: it is not tested."""
+    """Its privacy claim is reported as not tested."""
     assert audit(Uncompared, quick=True)["privacy"].verdict is Verdict.NOT_TESTED
 
 
@@ -191,7 +191,7 @@ def test_a_liar_that_accuses_another_party_is_a_suspect() -> None:
 
 
 def test_a_tree_walk_is_audited_within_its_radius() -> None:
-    """The queries of a geo-indistinguishable walk are as far apart as its promise covers."""
+    """The queries of a geo-indistinguishable walk are within the distance of its promise."""
     system = find_system("treewalk")(utility="distance", radius=0.25)
     (comparison,) = system.comparisons(system.example())
     away = np.linalg.norm(comparison.other.queries - comparison.one.queries)

@@ -1,4 +1,4 @@
-"""The page of an audit: all claims are on it, and it fits a screen and a phone."""
+"""The page of an audit: it has all claims, and fits a screen and a phone."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def test_the_page_has_every_claim_with_its_verdict() -> None:
 
 
 def test_a_folder_has_the_page_the_numbers_and_the_worlds(tmp_path: Path) -> None:
-    """Files that reproduce a finding are linked from the page, and nothing is overwritten."""
+    """The page links files that reproduce a finding, and nothing is overwritten."""
     claim = Claim("faults", "", Verdict.CONTRADICTED, "wrong", files={"faults.toml": "a = 1\n"})
     found = Audit("majority", "Majority", {}, 7, True, 1e-6, (claim,), 12.0)
     write_audit(found, tmp_path / "out")
@@ -77,7 +77,7 @@ def test_a_folder_has_the_page_the_numbers_and_the_worlds(tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
 def test_it_fits_a_screen_and_a_phone(tmp_path: Path) -> None:
-    """Promise and finding are side by side on a screen, stacked on a phone, and nothing is cut."""
+    """Promise and finding are side by side on a screen, stacked on a phone, and not cut off."""
     page = render_page(AUDIT).replace("</head>", _MEASURE)
     (tmp_path / "audit.html").write_text(page, encoding="utf-8")
     frames = tmp_path / "frames.html"

@@ -1,4 +1,4 @@
-"""Secure sums with a mistake each: exploration has to catch them."""
+"""Secure sums with one mistake each, which exploration must detect."""
 
 import numpy as np
 from benchmarks.mistakes import add_what_is_sent_again, add_without_the_lost
@@ -14,7 +14,7 @@ from veilring.protocols.ring.messages import SumPart, SumTotal
 async def leaves_the_mask_in(
     party: Party, own: NDArray[np.float64], *, ring: Ring, fixed: FixedPoint, **_public: object
 ) -> NDArray[np.float64]:
-    """Sum along the ring, but never take the mask away."""
+    """Sum along the ring without removing the mask."""
     words = fixed.encode(own)
     if party.me == ring.starter:
         part = words + draw_masks(words.shape, party.rng)
@@ -31,12 +31,12 @@ async def leaves_the_mask_in(
 async def ignores_losses(
     party: Party, own: NDArray[np.float64], *, fixed: FixedPoint, **_public: object
 ) -> NDArray[np.float64]:
-    """Tell everybody, and go on without those that were not heard in time."""
+    """Send to all, and continue without late messages."""
     return fixed.decode(await add_without_the_lost(party, fixed.encode(own)))
 
 
 async def counts_duplicates(
     party: Party, own: NDArray[np.float64], *, fixed: FixedPoint, **_public: object
 ) -> NDArray[np.float64]:
-    """Send a value to everyone, again after a slow answer, and count every value received."""
+    """Send a value to everyone, again after a slow answer, and count every received value."""
     return fixed.decode(await add_what_is_sent_again(party, fixed.encode(own)))

@@ -1,4 +1,4 @@
-"""Exploring faults: it finds what is broken, and nothing where nothing is."""
+"""Exploration of faults: it finds mistakes, and nothing in correct protocols."""
 
 import asyncio
 from pathlib import Path
@@ -36,8 +36,8 @@ def subject() -> SystemSubject:
 
 
 @pytest.mark.slow
-def test_honest_protocols_survive_and_every_fault_strikes(subject: SystemSubject) -> None:
-    """No seed goes wrong, runs both succeed and fail, and no class of fault is idle."""
+def test_honest_protocols_survive_and_every_fault_occurs(subject: SystemSubject) -> None:
+    """No seed fails, runs both succeed and fail, and no class of fault is idle."""
     campaign = explore_subject(subject, range(SEEDS))
     assert campaign.failures == {}
     assert campaign.missing == ()
@@ -73,7 +73,7 @@ def test_searches_survive(settings: list[str]) -> None:
     assert min(campaign.succeeded, campaign.failed) > 5
 
 
-def test_a_search_that_mistakes_classes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_confuses_classes_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its labels differ from the pooled classifier's in some world."""
 
     def mistaken(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
@@ -89,8 +89,8 @@ def test_a_search_that_mistakes_classes_is_caught(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "mistake", [broken.leaves_the_mask_in, broken.ignores_losses, broken.counts_duplicates]
 )
-def test_a_broken_sum_is_caught(subject: SystemSubject, mistake: object) -> None:
-    """A mask left in, a lost message ignored and a duplicate counted twice are each found."""
+def test_a_broken_sum_is_detected(subject: SystemSubject, mistake: object) -> None:
+    """A remaining mask, an ignored loss and a duplicate counted twice are each found."""
     deliberately = SystemSubject(subject.scenario, secure_sum=mistake)  # type: ignore[arg-type]  # wrong on purpose
     for seed in range(SEEDS):
         wrong = explore_seed(deliberately, seed).wrong
@@ -99,20 +99,20 @@ def test_a_broken_sum_is_caught(subject: SystemSubject, mistake: object) -> None
     pytest.fail(f"not caught within {SEEDS} seeds")
 
 
-def test_a_seed_is_always_the_same_world(subject: SystemSubject) -> None:
-    """A failing seed can be replayed: it does the same again."""
+def test_a_seed_always_gives_the_same_world(subject: SystemSubject) -> None:
+    """A failing seed can be replayed with the same result."""
     for seed in range(5):
         assert explore_seed(subject, seed) == explore_seed(subject, seed)
 
 
 @pytest.mark.slow
-def test_the_workers_do_not_change_what_is_found(subject: SystemSubject) -> None:
+def test_the_number_of_workers_does_not_change_the_findings(subject: SystemSubject) -> None:
     """One process and two find the same."""
     assert explore_subject(subject, range(22)) == explore_subject(subject, range(22), workers=2)
 
 
-def test_a_schedule_keeps_to_its_time_and_its_parties() -> None:
-    """All faults lie within the schedule, and at most one party is lost for good."""
+def test_a_schedule_respects_its_time_and_its_parties() -> None:
+    """All faults are within the schedule, and at most one party is lost for good."""
     parties = [f"p{n}" for n in range(5)]
     kinds = set()
     for seed in range(300):
@@ -126,8 +126,8 @@ def test_a_schedule_keeps_to_its_time_and_its_parties() -> None:
     assert kinds == set(FAULT_CLASSES)
 
 
-def test_a_partition_of_halves_cuts_both_ways_and_only_between_them() -> None:
-    """Links within a side go on; those between the sides stall until it heals."""
+def test_a_partition_cuts_links_between_halves_only() -> None:
+    """Links within a side continue; those between the sides stall until it heals."""
     fault = Fault("halves", 1.0, 5.0, ("a", "b"))
     conditions = conditions_of([fault], "abcd", Streams(0).generator())
     cut = {(s, t) for s in "ab" for t in "cd"} | {(s, t) for s in "cd" for t in "ab"}
@@ -139,14 +139,14 @@ def test_a_partition_of_halves_cuts_both_ways_and_only_between_them() -> None:
 
 
 def _under(*faults: Fault, parties: int = 4) -> Cluster:
-    """Make a cluster whose messages take a tenth of a second."""
+    """Return a cluster whose messages take a tenth of a second."""
     topology = Topology(LinkModel(latency=Constant(0.1)))
     runtime = Simulated(topology, faults)
     return Cluster(parties, runtime=runtime, own=list("abcd")[:parties], seed=1)
 
 
-def test_a_run_is_repeated_without_the_party_that_died() -> None:
-    """The retry has the others only, and what the failed attempt sent is counted."""
+def test_a_run_is_retried_without_the_lost_party() -> None:
+    """The retry has only the others, and the failed attempt's messages are counted."""
     crash = Fault("crash", 1.05, 20.0, ("party-2",))  # its messages are under way
 
     async def main() -> None:
@@ -161,8 +161,8 @@ def test_a_run_is_repeated_without_the_party_that_died() -> None:
     simulation.simulate(main())
 
 
-def test_a_retry_can_depend_on_who_is_left_and_keeps_what_was_seen() -> None:
-    """Each attempt asks for its options, and the views of a failed one are there."""
+def test_a_retry_gets_new_options_and_keeps_earlier_views() -> None:
+    """Each attempt asks for its options, and the views of a failed one are kept."""
     asked: list[tuple[str, ...]] = []
 
     def watch(alive: tuple[str, ...]) -> dict[str, object]:
@@ -186,8 +186,8 @@ def test_a_retry_can_depend_on_who_is_left_and_keeps_what_was_seen() -> None:
     simulation.simulate(main())
 
 
-def test_a_retry_gives_up_when_too_few_are_left() -> None:
-    """Three parties cannot go on as two."""
+def test_a_retry_gives_up_with_too_few_parties() -> None:
+    """Three parties cannot continue as two."""
 
     async def main() -> None:
         async with _under(Fault("crash", 0.0, 9.0, ("party-0",)), parties=3) as cluster:
@@ -199,8 +199,8 @@ def test_a_retry_gives_up_when_too_few_are_left() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reset", "half-open"])
-def test_a_broken_connection_ends_a_run_and_mends(kind: FaultClass) -> None:
-    """Both ends learn of it, by the keepalive at the latest, and later runs succeed."""
+def test_a_broken_connection_ends_a_run_and_recovers(kind: FaultClass) -> None:
+    """Both ends learn of it, at the latest by keepalive, and later runs succeed."""
     fault = Fault(kind, 1.0, 8.0, ("party-0", "party-1"))
 
     async def main() -> None:
@@ -224,10 +224,10 @@ async def _chat_with_own(party: object, _own: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "remembers"), [("restart", True), ("amnesia", False)])
-def test_a_restarted_party_takes_part_again_if_it_has_its_data(
+def test_a_restarted_party_takes_part_again_with_its_data(
     kind: FaultClass, *, remembers: bool
 ) -> None:
-    """With its data it is as before; without, each run that needs them ends in its name."""
+    """Without its data, each run that needs them ends in its name."""
     fault = Fault(kind, 1.0, 3.0, ("party-1",))
 
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_a_restarted_party_takes_part_again_if_it_has_its_data(
 
 
 def test_a_skewed_clock_changes_how_long_a_party_waits() -> None:
-    """Its limit comes later or sooner than it should."""
+    """Its timeout comes too late or too early."""
     fault = Fault("skew", 0.0, 9.0, ("party-0",), strength=3.0)
 
     async def main() -> dict[str, str]:
@@ -263,7 +263,7 @@ async def _wait_for_nobody(_party: object, _own: str) -> None:
     await asyncio.Event().wait()
 
 
-def test_failing_seeds_are_kept_and_replayed_first(tmp_path: Path) -> None:
+def test_failing_seeds_are_stored_and_replayed_first(tmp_path: Path) -> None:
     """A failing seed is stored in the file once, and a line that is not a seed is refused."""
     path = tmp_path / "seeds.txt"
     assert known_failures(path) == []
@@ -276,7 +276,7 @@ def test_failing_seeds_are_kept_and_replayed_first(tmp_path: Path) -> None:
 
 
 def test_the_command_fails_if_a_class_of_fault_is_idle() -> None:
-    """Too few seeds do not count as an exploration; a replay of one does."""
+    """Too few seeds do not count as an exploration, but a replay does."""
     few = CliRunner().invoke(app, ["explore", "--seeds", "1"])
     assert few.exit_code == 1
     assert "had an effect" in few.output

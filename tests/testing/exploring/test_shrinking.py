@@ -1,4 +1,4 @@
-"""Worlds that go wrong become small, are written as scenarios, and go wrong again when played."""
+"""Failing worlds are minimised, written as scenarios, and fail again when played."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +33,8 @@ from veilring.testing.exploring.worlds import Start
 SIMPLE = RoleSubject(maximum, {f"party-{n}": n for n in range(3)}, is_greatest)
 
 
-def test_a_world_comes_down_to_what_matters() -> None:
-    """A sum that goes on without a message that is late: three parties, and one fault or two."""
+def test_a_world_is_reduced_to_its_cause() -> None:
+    """A sum that ignores a late message needs three parties and one or two faults."""
     subject = SystemSubject(load_scenario("faults"), secure_sum=broken.ignores_losses)
     shrunk = shrink(subject, draw_world(7, subject.parties))
     assert shrunk is not None
@@ -46,8 +46,8 @@ def test_a_world_comes_down_to_what_matters() -> None:
         assert f"{fault.kind} of" in str(shrunk)
 
 
-def test_a_role_keeps_the_parties_that_its_mistake_needs() -> None:
-    """Of four numbers the greatest is lost: two parties are enough if one of them holds it."""
+def test_a_role_keeps_the_parties_of_its_mistake() -> None:
+    """If the greatest of four numbers is lost, two parties suffice, one of them with it."""
     campaign = explore(hasty_maximum, [1, 1, 1, 4], invariant=is_greatest, seeds=10)
     shrunk = campaign.smallest()
     assert shrunk is not None
@@ -55,13 +55,13 @@ def test_a_role_keeps_the_parties_that_its_mistake_needs() -> None:
     assert "party-3" in shrunk.subject.parties
 
 
-def test_nothing_is_shrunk_where_nothing_goes_wrong() -> None:
-    """Neither a world that goes right nor a campaign of such."""
+def test_nothing_is_minimised_without_a_failure() -> None:
+    """Neither a successful world nor a campaign of such worlds can be minimised."""
     assert shrink(SIMPLE, draw_world(0, SIMPLE.parties)) is None
     assert explore(maximum, [1, 2], invariant=is_greatest, seeds=1).smallest() is None
 
 
-def test_a_written_world_is_the_same_world(tmp_path: Path) -> None:
+def test_a_written_world_is_restored_exactly(tmp_path: Path) -> None:
     """With every class of fault, its file gives it back to the last bit."""
     subject = SystemSubject(load_scenario("faults"))
     kinds = set()
@@ -79,10 +79,10 @@ def test_a_written_world_is_the_same_world(tmp_path: Path) -> None:
     assert len(kinds) > 12
 
 
-def test_the_command_shrinks_and_run_fails_again(
+def test_the_command_minimises_and_run_fails_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Classes in the wrong order: `explore --shrink` writes a scenario, and `run` fails on it."""
+    """With classes in the wrong order, `explore --shrink` writes a scenario that fails in `run`."""
     file = tmp_path / "small.toml"
     monkeypatch.setattr(roles, "decide_labels", lambda *given: 2 - decide_labels(*given))
     explored = CliRunner().invoke(app, ["explore", "--seeds", "3", "--shrink", str(file)])
@@ -118,8 +118,8 @@ def test_the_command_writes_the_page_of_the_smallest_world(
     assert "already contains error.json; choose another --report" in " ".join(again.output.split())
 
 
-def test_a_world_is_played_by_the_engine_of_worlds_only() -> None:
-    """A system that labels all queries at once is refused, and so is a scenario without a world."""
+def test_a_world_is_played_only_by_the_engine_of_worlds() -> None:
+    """A system that labels all queries at once, and a scenario without a world, are refused."""
     subject = SystemSubject(load_scenario("faults"))
     world = next(every_world(subject))
     with pytest.raises(ScenarioError, match="veilring run"):
@@ -128,15 +128,15 @@ def test_a_world_is_played_by_the_engine_of_worlds_only() -> None:
         replay(load_scenario("faults"))
 
 
-def test_each_message_is_struck_by_each_class_of_fault() -> None:
-    """A right role survives them all, and each class has an effect."""
+def test_each_message_meets_each_class_of_fault() -> None:
+    """A correct role survives them all, and each class has an effect."""
     campaign = explore_every_world(SIMPLE)
     campaign.check()
     assert campaign.missing == ()
     assert campaign.seeds > 6 * 6  # messages, and classes of links
 
 
-def test_each_world_is_struck_once_and_replays() -> None:
+def test_each_world_has_one_fault_and_replays() -> None:
     """A journal of such a world shows the fault."""
     world = next(every_world(SIMPLE, kinds=["reset"]))
     (fault,) = world.faults
@@ -147,7 +147,7 @@ def test_each_world_is_struck_once_and_replays() -> None:
     assert {mark.party for mark in journal.marks if "reset" in mark.what} == set(fault.parties)
 
 
-def test_what_goes_wrong_by_itself_is_not_struck() -> None:
+def test_a_role_that_fails_without_faults_is_refused() -> None:
     """A role that fails without faults is refused, because no fault can be judged."""
     wrong = RoleSubject(hasty_maximum, dict(SIMPLE.inputs), lambda _given, _found: _refuse())
     with pytest.raises(InputError, match="goes wrong"):

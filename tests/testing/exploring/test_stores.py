@@ -1,4 +1,4 @@
-"""Stores on disks that fail: ours lose nothing that was acknowledged, and mistakes are found."""
+"""Stores on failing disks: real ones lose no acknowledged data, and mistakes are detected."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,15 +22,15 @@ _LINE = 8
 
 
 @pytest.mark.parametrize("kind", STORAGE_FAULTS)
-def test_what_was_acknowledged_is_there_or_the_store_is_refused(kind: StorageFault) -> None:
-    """A few worlds of each store and class of fault; `veilring explore --stores` plays more."""
+def test_acknowledged_data_exist_or_the_store_is_refused(kind: StorageFault) -> None:
+    """A few worlds per store and fault are played; `veilring explore --stores` plays more."""
     for subject in STORES:
         for seed in range(3):
             assert explore_store(subject, seed, kind=kind).wrong == []
 
 
 class Lines(StoreSubject[Path]):
-    """A file with a line for each operation; a subclass makes its mistake."""
+    """A file with a line for each operation; subclasses make mistakes."""
 
     name = "lines"
     moment: Callable[[], None] | None = None
@@ -44,13 +44,13 @@ class Lines(StoreSubject[Path]):
         return path
 
     def mend(self, path: Path) -> None:
-        """Cut off a line that was half written."""
+        """Cut off a partly written line."""
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // _LINE * _LINE])
 
     @override
     def close(self, handle: Path) -> None:
-        """Nothing is open."""
+        """Do nothing, since no file is open."""
 
     @override
     def watch(self, handle: Path, moment: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class Lines(StoreSubject[Path]):
 
 
 class Refused(Lines):
-    """It cannot go on after a line that was half written."""
+    """A store that cannot continue after a partly written line."""
 
     @override
     def mend(self, path: Path) -> None:
@@ -81,7 +81,7 @@ class Refused(Lines):
 
 
 class Late(Lines):
-    """It acknowledges before it writes."""
+    """A store that acknowledges before it writes."""
 
     _held = b""
 
@@ -95,27 +95,27 @@ class Late(Lines):
 
 
 def wrong(subject: StoreSubject[Path], kind: StorageFault) -> set[str]:
-    """Return what some worlds of a class find."""
+    """Return the findings of some worlds of a class."""
     worlds = (explore_store(subject, seed, kind=kind) for seed in range(30))
     return {sentence.rpartition(": ")[2] for world in worlds for sentence in world.wrong}
 
 
-def test_a_plain_file_survives_what_it_can() -> None:
-    """A crash and a torn line lose nothing; an old copy of it does, and so does a flipped bit."""
+def test_a_plain_file_survives_crashes_only() -> None:
+    """A crash and a torn line lose nothing, but an old copy and a flipped bit do."""
     assert wrong(Lines(), "kill") == set()
     assert wrong(Lines(), "torn write") == set()
     assert wrong(Lines(), "lost sync") != set()
     assert wrong(Lines(), "bit flip") != set()
 
 
-def test_stores_with_a_mistake_are_found() -> None:
-    """One that acknowledges too early, and one that a full disk ends for good."""
+def test_stores_with_a_mistake_are_detected() -> None:
+    """One acknowledges too early, and one is ended permanently by a full disk."""
     assert wrong(Late(), "kill") != set()
     assert "a line is damaged" in wrong(Refused(), "full disk")
 
 
 def test_a_campaign_over_stores_reaches_all_classes() -> None:
-    """The stores take turns, and the command says what struck."""
+    """The stores take turns, and the command lists the faults."""
     campaign = explore_stores([Refused()], range(40))
     assert campaign.missing == ()
     assert campaign.smallest() is None

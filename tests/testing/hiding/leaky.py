@@ -1,4 +1,4 @@
-"""A sum under pairwise masks in a few lines, and ways to get it wrong."""
+"""A sum under pairwise masks in a few lines, and broken variants."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ PARTIES = ("ada", "ben", "cy")
 
 
 class Part(Message, kind="test.hidden-part"):
-    """A mask, or a masked number; it may be followed by some bytes."""
+    """A mask or a masked number, possibly followed by further bytes."""
 
     values: WordArray
     rest: Annotated[bytes, Field(max_length=1 << 10)] = b""
@@ -29,7 +29,7 @@ def draw(party: Party, entries: int) -> Words:
 
 
 async def swap_masks(party: Party, entries: int) -> dict[str, Words]:
-    """Send a mask to each peer, and return each peer's mask less the own one."""
+    """Send a mask to each peer, and return each peer's mask minus the own one."""
     masks = {}
     for peer in party.peers:
         masks[peer] = draw(party, entries)
@@ -40,7 +40,7 @@ async def swap_masks(party: Party, entries: int) -> dict[str, Words]:
 
 
 async def add_up(party: Party, masked: Words, rest: bytes = b"") -> Words:
-    """Tell all the masked words, and return the total."""
+    """Send the masked words to all, and return the total."""
     await broadcast(party, Part(values=masked, rest=rest))
     total = masked.copy()
     for peer in party.peers:
@@ -49,7 +49,7 @@ async def add_up(party: Party, masked: Words, rest: bytes = b"") -> Words:
 
 
 async def honest_sum(party: Party, own: Words) -> Words:
-    """Add up words; nothing but the total is seen."""
+    """Add up words, revealing only the total."""
     masks = await swap_masks(party, len(own))
     return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
 
@@ -68,7 +68,7 @@ async def reused_later(party: Party, own: Words) -> Words:
 
 
 async def constant_mask(party: Party, own: Words) -> Words:
-    """Draw masks from a generator that always begins alike."""
+    """Draw masks from a generator that always starts equally."""
     masks = {}
     for peer in party.peers:
         bits = np.random.default_rng([ord(name[0]) for name in sorted((party.me, peer))])
@@ -78,14 +78,14 @@ async def constant_mask(party: Party, own: Words) -> Words:
 
 
 async def unmasked_low_bits(party: Party, own: Words) -> Words:
-    """Mask all but the lowest eight bits."""
+    """Mask all except the lowest eight bits."""
     masks = await swap_masks(party, len(own))
     added = sum(masks.values(), np.zeros_like(own))
     return await add_up(party, own + (added << np.uint64(8)))
 
 
 async def order_leak(party: Party, own: Words) -> Words:
-    """Send the masked entries in the order of what they hide."""
+    """Send the masked entries in the order of their hidden values."""
     masks = await swap_masks(party, len(own))
     masked = own + sum(masks.values(), np.zeros_like(own))
     await broadcast(party, Part(values=np.argsort(own).astype(np.uint64)))
@@ -95,21 +95,21 @@ async def order_leak(party: Party, own: Words) -> Words:
 
 
 async def size_leak(party: Party, own: Words) -> Words:
-    """Add as many bytes as the first entry says."""
+    """Add a number of bytes given by the first entry."""
     masks = await swap_masks(party, len(own))
     masked = own + sum(masks.values(), np.zeros_like(own))
     return await add_up(party, masked, rest=bytes(int(own[0])))
 
 
 async def late_leak(party: Party, own: Words) -> Words:
-    """Sleep before sending, longer for a greater number."""
+    """Sleep before sending, longer for a larger number."""
     masks = await swap_masks(party, len(own))
     await asyncio.sleep(float(own[0]))
     return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
 
 
 async def one_share(party: Party, own: Words) -> Words:
-    """Give each peer a mask of its own to strip: what a peer strips is under no mask."""
+    """Give each peer a separate mask to remove, so that its view is unmasked."""
     first = party.parties[0]
     masks = await swap_masks(party, len(own))
     added = masks.get(first, sum(masks.values(), np.zeros_like(own)))
@@ -117,5 +117,5 @@ async def one_share(party: Party, own: Words) -> Words:
 
 
 def total(inputs: Mapping[str, Any]) -> Words:
-    """Return what a sum may tell."""
+    """Return the allowed leakage of a sum."""
     return np.asarray(sum(inputs.values()))

@@ -1,4 +1,4 @@
-"""Views that tell too much fail, and the message and field that tell are named; others pass."""
+"""Audits of views: leaks fail with the message and field named, and other views pass."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -48,8 +48,8 @@ BROKEN: Final = {
     ],
     ids=lambda role: role.__name__,
 )
-def test_a_broken_sum_fails_by_what_is_broken(role: Callable[..., Any]) -> None:
-    """The error names the message, the field and the number that tell, and where to look."""
+def test_a_broken_sum_fails_at_its_mistake(role: Callable[..., Any]) -> None:
+    """The error names the message, the field and the revealed number, and the location."""
     with pytest.raises(AssertionError) as failed:
         audit(role)
     said = str(failed.value)
@@ -57,8 +57,8 @@ def test_a_broken_sum_fails_by_what_is_broken(role: Callable[..., Any]) -> None:
     assert BROKEN[role] in said, said
 
 
-def test_a_right_sum_passes_and_says_what_would_have_been_found() -> None:
-    """With false alarms of 1e-6, and both controls as they must be."""
+def test_a_correct_sum_passes_with_the_power_of_the_test() -> None:
+    """False alarms are at 1e-6, and both controls are as expected."""
     found = audit(leaky.honest_sum)
     assert (found.runs, found.held_out) == (RUNS, 400)
     assert not found.verdict.differs
@@ -71,8 +71,8 @@ def test_a_right_sum_passes_and_says_what_would_have_been_found() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_seed_finds_the_same() -> None:
-    """An audit is reproducible to the last digit."""
+def test_an_audit_is_reproducible() -> None:
+    """Equal seeds give equal findings, to the last digit."""
     assert str(audit(leaky.honest_sum, seed=3)) == str(audit(leaky.honest_sum, seed=3))
 
 
@@ -82,8 +82,8 @@ def test_two_honest_parties_are_needed_in_a_coalition_of_all_others() -> None:
         audit(leaky.honest_sum, ("ada", "ben"))
 
 
-def test_worlds_that_may_be_told_apart_are_refused() -> None:
-    """Nothing is run if what the protocol may tell differs between the worlds."""
+def test_distinguishable_worlds_are_refused() -> None:
+    """Nothing is run if the allowed leakage differs between the worlds."""
     more = {**OTHER, "cy": np.array([2, 4], np.uint64)}
     with pytest.raises(InputError, match="`tells` differs"):
         assert_hides(leaky.honest_sum, INPUTS, more, coalition=["ada"], tells=total)
@@ -91,20 +91,20 @@ def test_worlds_that_may_be_told_apart_are_refused() -> None:
 
 @pytest.mark.parametrize("runs", [796, 802])
 def test_too_few_runs_are_refused(runs: int) -> None:
-    """So are numbers that do not divide into halves of both worlds."""
+    """Numbers that do not divide into halves of both worlds are refused as well."""
     with pytest.raises(InputError, match="multiple of 4, at least 800"):
         audit(leaky.honest_sum, runs=runs)
 
 
 @pytest.mark.parametrize("coalition", [(), PARTIES, ("dee",)])
-def test_a_coalition_leaves_somebody_out(coalition: tuple[str, ...]) -> None:
+def test_a_coalition_is_a_proper_subset(coalition: tuple[str, ...]) -> None:
     """It has a member, no stranger, and not all parties."""
     with pytest.raises(InputError, match="coalition"):
         audit(leaky.honest_sum, coalition)
 
 
 def test_a_broken_role_ends_the_audit() -> None:
-    """A message that nobody receives is blamed on its sender, as a session does."""
+    """A message that is not received is blamed on its sender, as in a session."""
 
     async def chatty(party: Party, own: leaky.Words) -> leaky.Words:
         await party.send(party.peers[0], Part(values=own))
@@ -115,7 +115,7 @@ def test_a_broken_role_ends_the_audit() -> None:
 
 
 def right_simulator(ideal: Ideal) -> dict[str, SimulatedView]:
-    """Draw all masks and the words of one party; the other's words make up the total."""
+    """Draw all masks and one party's words; the other's words complete the total."""
     view = SimulatedView("ada")
     sent = {}
     for peer in ("ben", "cy"):
@@ -150,14 +150,14 @@ def simulated(role: Callable[..., Any], simulator: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.slow
-def test_a_simulator_makes_views_of_the_total() -> None:
-    """A right sum is simulated from the coalition's input and the total."""
+def test_a_simulator_produces_views_from_the_total() -> None:
+    """A correct sum is simulated from the coalition's input and the total."""
     assert not simulated(leaky.honest_sum, right_simulator).verdict.differs
 
 
 @pytest.mark.slow
-def test_a_simulator_may_run_the_role_on_made_up_inputs() -> None:
-    """All that matters is that they have the same total."""
+def test_a_simulator_may_run_the_role_on_invented_inputs() -> None:
+    """The invented inputs only need the same total."""
 
     def rerun(ideal: Ideal) -> Any:
         rest = np.asarray(ideal.told) - ideal.inputs["ada"]
@@ -171,9 +171,9 @@ def test_a_simulator_may_run_the_role_on_made_up_inputs() -> None:
     ("role", "simulator"),
     [(leaky.honest_sum, wrong_simulator), (leaky.unmasked_low_bits, right_simulator)],
 )
-def test_views_that_are_not_the_simulators_fail(
+def test_views_that_differ_from_the_simulators_fail(
     role: Callable[..., Any], simulator: Callable[..., Any]
 ) -> None:
-    """A simulator that is wrong, and a role that tells more, are both found."""
+    """A wrong simulator and a leaking role are both detected."""
     with pytest.raises(AssertionError, match="the view of ada differs from the simulator's"):
         simulated(role, simulator)

@@ -1,4 +1,4 @@
-"""`measure_leakage` finds what hand-written attacks find, and no more than there is."""
+"""`measure_leakage` finds what hand-written attacks find, and never more than exists."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ def lowest_bit(played: Played) -> int:
 
 
 def measure(role: Any, runs: int = 1_000, **options: Any) -> Leakage:
-    """Measure what ada learns of ben's bit."""
+    """Measure ada's knowledge of ben's bit."""
     return measure_leakage(
         role,
         draw,
@@ -39,7 +39,7 @@ def measure(role: Any, runs: int = 1_000, **options: Any) -> Leakage:
 
 
 def test_a_leak_is_found_in_full() -> None:
-    """Words whose low bits are under no mask tell a low bit in each run; the total does not."""
+    """Unmasked low bits reveal a low bit in each run; the total does not."""
     found = measure(leaky.unmasked_low_bits)
     assert found.from_view.right == found.from_view.runs == 500
     low, high = found.from_output.interval
@@ -47,8 +47,8 @@ def test_a_leak_is_found_in_full() -> None:
     assert found.gain.value > 0.4
 
 
-def test_what_is_hidden_is_not_found() -> None:
-    """The success against a right sum is a coin's: within 5 standard errors, 1 in a million."""
+def test_hidden_values_are_not_found() -> None:
+    """The success against a correct sum is a coin's, within 5 standard errors (1 in a million)."""
     found = measure(leaky.honest_sum)
     for success in (found.from_view, found.from_output):
         assert abs(success.rate.value - 0.5) < 5 * np.sqrt(0.25 / 500)
@@ -97,8 +97,8 @@ def test_runs_without_a_secret_are_left_out() -> None:
 
 @pytest.mark.parametrize("coalition", ["successor", "both neighbours"])
 @pytest.mark.slow
-def test_topk_leaks_at_least_what_is_attacked(coalition: Any) -> None:
-    """Learned attackers are as often right as the optimal attack, within 2 standard errors.
+def test_learned_attackers_match_the_optimal_attack_on_topk(coalition: Any) -> None:
+    """Learned attackers are right as often as the optimal attack, within 2 standard errors.
 
     The secret is whether the last new entry is the victim's own. The optimal attack knows the
     protocol: exactly between two neighbours, by simulation for a successor.

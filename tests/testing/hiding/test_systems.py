@@ -1,4 +1,4 @@
-"""The protocols that are here: those that hide pass, and PP-TopK fails as much as it leaks.
+"""The built-in protocols: those that hide pass, and PP-TopK fails as much as it leaks.
 
 The audits of a hundred thousand held-out runs are `python -m benchmarks --only hiding`.
 """
@@ -23,7 +23,7 @@ OTHER: Final = {**WORLD, "ben": np.array([[0.5, 0.9]]), "dee": np.array([[0.2, 0
 
 
 def smallest(inputs: Any) -> Any:
-    """Return what PP-TopK may tell."""
+    """Return the allowed leakage of PP-TopK."""
     return np.sort(np.concatenate(list(inputs.values()), axis=1))[:, :3]
 
 
@@ -54,13 +54,13 @@ def test_protocols_that_hide_pass(name: str) -> None:
 
 @pytest.mark.parametrize("coalition", [("ada", "cy"), ("cy",)], ids=["neighbours", "successor"])
 def test_topk_fails_for_neighbours_and_for_a_successor(coalition: tuple[str, ...]) -> None:
-    """Within 2,000 runs, by a vector of the victim."""
+    """It fails within 2,000 runs, by a vector of the victim."""
     with pytest.raises(AssertionError, match=r"ring\.topk\.vector\), values: "):
         audit_topk(coalition)
 
 
 def test_two_neighbours_see_nearly_everything_without_noise() -> None:
-    """If the victim never hides its value, the worlds are told apart in each run."""
+    """If the victim never hides its value, the worlds are distinguished in each run."""
     with pytest.raises(AssertionError, match=r"advantage 1\.000") as failed:
         audit_topk(("ada", "cy"), P0=0.0, runs=RUNS_MIN)
     assert "from ben to cy (ring.topk.vector), values: entry" in str(failed.value)
@@ -73,8 +73,8 @@ def test_topk_between_equal_worlds_passes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coalition", [("ada", "cy"), ("cy",)], ids=["neighbours", "successor"])
-def test_topk_fails_by_as_much_as_it_leaks(coalition: tuple[str, ...]) -> None:
-    """The advantage in the error is that of a coalition which guesses the world: 2 p - 1.
+def test_topk_fails_as_much_as_it_leaks(coalition: tuple[str, ...]) -> None:
+    """The advantage in the error is that of a coalition that guesses the world: 2 p - 1.
 
     Each has a standard error of at most 1 / sqrt(1000); within 5 of their difference, that is a
     false alarm in 2 million.

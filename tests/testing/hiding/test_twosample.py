@@ -1,4 +1,4 @@
-"""Two-sample tests: their p-values are bounds of exact laws, and they find what they promise."""
+"""Two-sample tests: p-values that bound exact laws, and the promised power."""
 
 import math
 from fractions import Fraction
@@ -61,8 +61,8 @@ def test_an_order_is_never_rarer_than_its_p_value(runs: int) -> None:
             assert share <= order_p(gap, runs) * ROUNDING
 
 
-def test_all_assignments_rarely_look_rare() -> None:
-    """Of all assignments of 12 runs to two samples, at most a share p has a p-value up to p."""
+def test_few_assignments_have_small_p_values() -> None:
+    """Of all assignments of 12 runs to two samples, at most a fraction p has a p-value up to p."""
     inside = np.arange(12) < 5
     found = []
     for chosen in combinations(range(12), 6):
@@ -74,7 +74,7 @@ def test_all_assignments_rarely_look_rare() -> None:
 
 
 def test_small_p_values_are_not_lost() -> None:
-    """Halves that differ wholly have the exact probability of that, far below any table."""
+    """Halves that differ completely have their exact probability, far below any table."""
     runs = 50_000
     expected = -math.log(2) * 2 * runs
     assert split_p(runs, runs, runs) == 0.0  # e^-69000 is below the least float
@@ -83,23 +83,23 @@ def test_small_p_values_are_not_lost() -> None:
     assert expected < 0
 
 
-def test_nan_lies_above_all_numbers() -> None:
-    """Runs without the coordinate are tied with each other, and with no run that has it."""
+def test_nan_is_above_all_numbers() -> None:
+    """Runs without the coordinate tie with each other, and with no other run."""
     values = np.array([1.0, np.nan, 2.0, np.nan])
     assert judge_order(values, np.array([True, False, True, False])).advantage == 1.0
     assert judge_order(values, np.array([True, True, False, False])).advantage == 0.5
 
 
-def test_frequent_values_have_bins_of_their_own() -> None:
-    """Frequent values have bins of their own, so events such as "the value is 7" can be chosen."""
+def test_frequent_values_have_separate_bins() -> None:
+    """Frequent values have separate bins, so events such as "the value is 7" can be chosen."""
     values = np.where(np.arange(1000) % 3 == 0, 7.0, np.linspace(0, 20, 1000))
     bins = cut_bins(values)
     assert len(np.unique(values[bins.place(values) == bins.place(np.array([7.0]))[0]])) == 1
     assert bins.place(values).max() < bins.number
 
 
-def test_the_set_is_the_one_that_tells() -> None:
-    """Of bins that differ by chance, and one that does not, the latter is taken alone."""
+def test_the_chosen_set_is_the_informative_one() -> None:
+    """Of bins that differ by chance and one real difference, only the latter is chosen."""
     rng = np.random.default_rng(5)
     second = np.arange(20_000) % 2 == 1
     placed = rng.integers(0, 20, 20_000)
@@ -107,19 +107,19 @@ def test_the_set_is_the_one_that_tells() -> None:
     assert np.flatnonzero(choose_bins(placed, second, 21)).tolist() == [20]
 
 
-def test_holm_goes_on_while_it_can() -> None:
-    """The second smallest of three is held to half of the rate, and the largest to all of it."""
+def test_holm_continues_while_it_can() -> None:
+    """The second smallest of three is compared with half of the rate, the largest with all."""
     assert reject_holm(np.array([0.04, 0.01, 0.02]), 0.05).tolist() == [True, True, True]
     assert reject_holm(np.array([0.04, 0.01, 0.03]), 0.05).tolist() == [False, True, False]
     assert reject_holm(np.array([0.5, 0.02, 0.03]), 0.05).tolist() == [False, False, False]
 
 
-def test_the_least_advantage_is_the_normal_laws() -> None:
+def test_the_least_advantage_follows_the_normal_law() -> None:
     """The least advantage is (4.9 + 1.65) / sqrt(100,000), or 0.021, with 100,000 held-out runs."""
     assert least_advantage(100_000) == pytest.approx(0.0207, abs=1e-4)
 
 
-def test_the_least_advantage_is_found_as_often_as_promised() -> None:
+def test_the_least_advantage_is_found_at_the_promised_rate() -> None:
     """95 % of samples with that advantage have a p-value within the rate of alarms.
 
     The normal law and the bound are off by little: with a share of 0.95 in truth, fewer than 0.92

@@ -1,4 +1,4 @@
-"""A ring with some parties controlled by an adversary, and what the honest ones find out."""
+"""A ring with some parties controlled by an adversary, and the honest parties' findings."""
 
 from collections.abc import Mapping
 
@@ -64,23 +64,23 @@ async def topk(
 
 
 def accusations(failed: RunFailed, liar: str) -> list[VeilringError]:
-    """Return what honest parties found out themselves."""
+    """Return the accusations made by honest parties."""
     honest = (error for name, error in failed.errors.items() if name != liar)
     return [error for error in honest if isinstance(error, ProtocolViolation | Tampered)]
 
 
 def is_among(liar: str, error: VeilringError) -> bool:
-    """Return whether an accusation holds the liar."""
+    """Return whether an accusation includes the liar."""
     if isinstance(error, Tampered):
         return liar in error.suspects
     return isinstance(error, ProtocolViolation) and error.culprit == liar
 
 
 def agreement(run: Run[KNNAnswer], liar: str) -> float:
-    """Return the share of queries that honest parties label as the pooled classifier does."""
+    """Return the fraction of queries that honest parties label like the pooled classifier."""
     return float(np.mean([labels == POOLED for labels in honest_labels(run, liar)]))
 
 
 def honest_labels(run: Run[KNNAnswer], liar: str) -> list[NDArray[np.int64]]:
-    """Return what the parties but one end with."""
+    """Return the results of all parties except one."""
     return [answer.labels for name, answer in run.results.items() if name != liar]

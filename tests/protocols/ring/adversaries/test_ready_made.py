@@ -1,4 +1,4 @@
-"""The ready-made adversaries: what they refuse, and where they are described."""
+"""The built-in adversaries: their refusals and their documentation."""
 
 from pathlib import Path
 
@@ -28,13 +28,13 @@ PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "adversaries.md"
         (lambda: WrongSum(1, -1), "entry is -1"),
     ],
 )
-def test_an_adversary_is_met_at_the_edge(make: type[Adversary], message: str) -> None:
-    """An impossible adversary is refused, and the error gives the allowed values."""
+def test_an_invalid_adversary_is_refused(make: type[Adversary], message: str) -> None:
+    """The error gives the allowed values."""
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_each_ready_one_is_on_the_page() -> None:
+def test_each_built_in_adversary_is_on_the_page() -> None:
     """The page on adversaries has a line for each name that a scenario can use."""
     page = PAGE.read_text(encoding="utf-8")
     assert {name for name in ADVERSARIES if f"| `{name}` |" not in page} == set()

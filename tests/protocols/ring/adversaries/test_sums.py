@@ -1,4 +1,4 @@
-"""Malicious parties of the secure sum: it knows nothing of its values."""
+"""Malicious parties of the secure sum, which has no knowledge of its values."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,10 @@ from veilring.testing import ProtocolRunner
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_wrong_sum_alone_is_never_found(run_protocol: ProtocolRunner, method: SumMethod) -> None:
-    """The secure sum knows nothing of its values: the total is off by what was added."""
+def test_a_wrong_sum_alone_is_never_detected(
+    run_protocol: ProtocolRunner, method: SumMethod
+) -> None:
+    """The secure sum does not know its values, so the total is off by the added amount."""
     run = run_protocol(
         secure_sum,
         NAMES,
@@ -38,7 +40,7 @@ def test_a_wrong_sum_alone_is_never_found(run_protocol: ProtocolRunner, method: 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 async def test_a_sum_can_differ_from_party_to_party(method: SumMethod) -> None:
-    """A starter can tell a victim another total; with shares or masks, each party can."""
+    """A starter can send a victim another total; with shares or masks, each party can."""
     liar = STARTER if method.goes_round else "party-1"
     async with Cluster(NAMES, own=[np.ones((1, 2)) for _ in NAMES], seed=5) as cluster:
         run = await cluster.run(
@@ -53,7 +55,7 @@ async def test_a_sum_can_differ_from_party_to_party(method: SumMethod) -> None:
 
 
 async def test_shares_in_another_order_name_their_sender() -> None:
-    """A partial sum before a share is not what is due."""
+    """A partial sum before a share is unexpected."""
     async with Cluster(NAMES, own=[np.ones((1, 2)) for _ in NAMES], seed=5) as cluster:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(

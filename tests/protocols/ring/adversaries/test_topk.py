@@ -30,8 +30,10 @@ FOUND_IN_TOPK = [InflateTopK(), InflateTopK(4), InflateTopK(2, first_round=8), R
 
 @pytest.mark.parametrize("adversary", FOUND_IN_TOPK, ids=repr)
 @pytest.mark.parametrize("liar", NAMES)
-async def test_who_takes_entries_out_is_among_those_named(liar: str, adversary: Adversary) -> None:
-    """Wherever it sits in the ring, an honest party finds entries gone, and suspects it too."""
+async def test_a_party_that_removes_entries_is_among_those_named(
+    liar: str, adversary: Adversary
+) -> None:
+    """At any position, an honest party misses entries and suspects it among others."""
     with pytest.raises(RunFailed, match="removed entries from the") as caught:
         await topk({liar: adversary})
     found = accusations(caught.value, liar)
@@ -39,8 +41,8 @@ async def test_who_takes_entries_out_is_among_those_named(liar: str, adversary: 
     assert all(is_among(liar, error) for error in found)
 
 
-def test_it_is_found_on_every_runtime(run_protocol: ProtocolRunner) -> None:
-    """The adversary travels to its process, and the accusation back."""
+def test_it_is_detected_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """The adversary is sent to its process, and the accusation returns."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
             pp_topk,
@@ -56,8 +58,8 @@ def test_it_is_found_on_every_runtime(run_protocol: ProtocolRunner) -> None:
     assert "one of 4 (party-" in str(found[0])
 
 
-async def test_one_that_stays_within_the_noise_is_not_found() -> None:
-    """With delta so large that honest noise could have done it, the result is wrong and passes.
+async def test_a_removal_within_the_noise_is_not_detected() -> None:
+    """With a delta so large that honest noise could explain it, a wrong result passes.
 
     It is wrong in all 200 runs: the least value comes back only if its owner has made noise in each
     of the seven rounds before, with probability 2^-28 (false alarm 8e-7).
@@ -69,31 +71,31 @@ async def test_one_that_stays_within_the_noise_is_not_found() -> None:
     assert (run.result != SMALLEST).any(axis=1).all()
 
 
-async def test_without_noise_nothing_can_be_taken_out() -> None:
-    """With P0 = 0 there is no noise to hide in, however large delta is."""
+async def test_without_noise_nothing_can_be_removed() -> None:
+    """With P0 = 0 there is no noise to hide in, for any delta."""
     silent = replace(TOPK, P0=0.0, delta=1.0)
     for liar in NAMES:
         with pytest.raises(RunFailed, match="removed entries from the"):
             await topk({liar: InflateTopK()}, silent)
 
 
-async def test_what_is_put_in_is_not_found() -> None:
-    """PP-TopK cannot know which values exist: too small a result passes at every party."""
+async def test_inserted_values_are_not_detected() -> None:
+    """PP-TopK cannot know the existing values: too small a result passes at every party."""
     for liar in NAMES:
         run = await topk({liar: DeflateTopK(0.0)})
         assert not run.result.any()
 
 
-async def test_a_starter_that_sends_another_result_is_found_by_the_last() -> None:
-    """Only the party that had the vector last knows that the result is another."""
+async def test_a_starter_that_sends_another_result_is_detected_by_the_last_party() -> None:
+    """Only the party that had the vector last knows that the result differs."""
     with pytest.raises(RunFailed) as caught:
         await topk({STARTER: Equivocate(LAST)})
     assert caught.value.errors[LAST] == caught.value.root
     assert is_among(STARTER, accusations(caught.value, STARTER)[0])
 
 
-async def test_a_starter_that_sends_another_result_to_one_party_only_is_not_found() -> None:
-    """Nobody compares: any victim but the last has another radius, and takes it for everybody's."""
+async def test_a_starter_that_sends_another_result_to_one_party_is_not_detected() -> None:
+    """No party compares: any victim except the last uses another radius."""
     victim = RING.order[2]
     run = await topk({STARTER: Equivocate(victim)})
     assert not run.results[victim].any()
@@ -101,7 +103,7 @@ async def test_a_starter_that_sends_another_result_to_one_party_only_is_not_foun
 
 
 def test_a_silent_party_is_waited_for_and_named() -> None:
-    """Its successor names it when the time is up; the others name whom they wait for."""
+    """Its successor names it at the timeout; the others name the party that they wait for."""
 
     async def main() -> None:
         async with Cluster(NAMES, runtime="simulated", own=VALUES, seed=5) as cluster:
@@ -123,15 +125,15 @@ def test_a_silent_party_is_waited_for_and_named() -> None:
 
 @pytest.mark.parametrize("adversary", [Repeat(), Forger(RING.order[1])], ids=repr)
 async def test_vectors_out_of_turn_name_their_sender(adversary: Adversary) -> None:
-    """A vector twice, or in the place of the party whose turn it is, accuses its sender."""
+    """A repeated vector, or one in place of the expected party's, accuses its sender."""
     with pytest.raises(RunFailed) as caught:
         await topk({"party-4": adversary})
     assert all(is_among("party-4", error) for error in accusations(caught.value, "party-4"))
     assert accusations(caught.value, "party-4")
 
 
-async def test_vectors_of_an_earlier_session_are_found() -> None:
-    """They lack what others have put into this one, and their sender is among those named."""
+async def test_vectors_of_an_earlier_session_are_detected() -> None:
+    """They lack the others' entries in this session, and their sender is among those named."""
     async with Cluster(NAMES, own=VALUES, seed=5) as cluster:
         old = await cluster.run(pp_topk, ring=RING, parameters=TOPK, watch=["party-4"])
         replay = {"party-4": Replay(old.views["party-4"].sent)}
@@ -141,7 +143,7 @@ async def test_vectors_of_an_earlier_session_are_found() -> None:
     assert all(is_among("party-4", error) for error in accusations(caught.value, "party-4"))
 
 
-async def test_a_delay_changes_nothing_but_time() -> None:
-    """A late party that sends the expected messages changes nothing but the time."""
+async def test_a_delay_changes_only_time() -> None:
+    """A late party that sends the expected messages changes only the time."""
     run = await topk({"party-1": Delay(0.001)})
     np.testing.assert_array_equal(run.result, SMALLEST)

@@ -1,4 +1,4 @@
-"""Malicious parties of PP-kNN: what the votes give away, and what a liar decides."""
+"""Malicious parties of PP-kNN: lies detected by the votes, and lies that decide labels."""
 
 from dataclasses import replace
 
@@ -38,8 +38,8 @@ from veilring.transport.messages import Message
 
 
 @pytest.mark.parametrize("liar", NAMES)
-async def test_a_radius_too_small_is_found_by_the_votes(liar: str) -> None:
-    """In PP-kNN fewer than k rows are within it, and so fewer than k uniform votes are cast."""
+async def test_a_radius_too_small_is_detected_by_the_votes(liar: str) -> None:
+    """Fewer than k rows are within it, so fewer than k uniform votes are cast."""
     with pytest.raises(RunFailed) as caught:
         await knn({liar: DeflateTopK(0.5)})
     found = accusations(caught.value, liar)
@@ -48,7 +48,7 @@ async def test_a_radius_too_small_is_found_by_the_votes(liar: str) -> None:
 
 
 async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
-    """Votes by distance have no least total: nobody votes, and all labels are the lowest class."""
+    """Weighted votes have no least total: no party votes, and all labels are the lowest class."""
     run = await knn({"party-1": DeflateTopK(0.0)}, replace(KNN, weights="distance"))
     assert not run.result.votes.any()
     assert not run.result.labels.any()
@@ -57,7 +57,7 @@ async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
 @pytest.mark.parametrize("liar", NAMES)
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 async def test_one_malicious_party_can_decide_every_label(liar: str, weights: Weights) -> None:
-    """A party that shrinks the radius to nothing and casts k votes passes every check."""
+    """A party that shrinks the radius to 0 and casts k votes passes every check."""
     parameters = replace(KNN, weights=weights)
     run = await knn({liar: TakeOver(by=5, entry=2)}, parameters)
     for answer in run.results.values():
@@ -65,15 +65,15 @@ async def test_one_malicious_party_can_decide_every_label(liar: str, weights: We
 
 
 @pytest.mark.parametrize("liar", NAMES)
-async def test_too_few_votes_to_take_over_are_found(liar: str) -> None:
-    """Four votes are fewer than the five rows that are within any honest radius."""
+async def test_too_few_votes_to_take_over_are_detected(liar: str) -> None:
+    """Four votes are fewer than the five rows within any honest radius."""
     with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
         await knn({liar: TakeOver(by=4, entry=2)})
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-async def test_votes_that_are_added_are_not_found(method: SumMethod) -> None:
-    """They are an input as good as any: with six more votes than k, the class is always theirs."""
+async def test_added_votes_are_not_detected(method: SumMethod) -> None:
+    """They are a valid input: with six more votes than k, the class always wins."""
     for liar in NAMES:
         run = await knn({liar: WrongSum(6, entry=1)}, replace(KNN, sum=method))
         assert all((labels == 1).all() for labels in honest_labels(run, liar))
@@ -83,7 +83,7 @@ async def test_votes_that_are_added_are_not_found(method: SumMethod) -> None:
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 @pytest.mark.parametrize("by", [-6.0, 0.25])
-async def test_votes_that_nobody_can_have_are_found(method: SumMethod, by: float) -> None:
+async def test_impossible_votes_are_detected(method: SumMethod, by: float) -> None:
     """Totals below a party's own votes, or with fractions, end the run; anyone may be at fault."""
     with pytest.raises(RunFailed, match="caused vote totals") as caught:
         await knn({"party-4": WrongSum(by)}, replace(KNN, sum=method))
@@ -92,15 +92,15 @@ async def test_votes_that_nobody_can_have_are_found(method: SumMethod, by: float
     assert all(is_among("party-4", error) for error in found)
 
 
-async def test_votes_that_one_party_was_kept_from_casting_are_missed() -> None:
-    """In PP-kNN a victim without a radius casts no votes, and too few are left."""
+async def test_votes_that_a_victim_could_not_cast_are_missed() -> None:
+    """A victim without a radius casts no votes, and too few are left."""
     with pytest.raises(RunFailed, match="caused vote totals") as caught:
         await knn({STARTER: Equivocate("party-1")})
     assert all(is_among(STARTER, error) for error in accusations(caught.value, STARTER))
 
 
-async def test_a_client_that_asks_one_party_something_else_is_not_found() -> None:
-    """Nobody compares queries: the victim measures from others, and all end with wrong labels."""
+async def test_a_client_that_asks_one_party_something_else_is_not_detected() -> None:
+    """No party compares queries: the victim uses others, and all end with wrong labels."""
 
     class AskTwice(Adversary):
         @override
@@ -118,7 +118,7 @@ async def test_a_client_that_asks_one_party_something_else_is_not_found() -> Non
     assert 0.3 < agreement(run, "party-0") < 1.0
 
 
-async def test_a_lie_about_its_own_rows_is_never_found() -> None:
+async def test_a_lie_about_its_own_rows_is_never_detected() -> None:
     """A party that gives all its rows one class wins some queries and is never detected."""
     shares = []
     for liar in NAMES:
@@ -128,8 +128,8 @@ async def test_a_lie_about_its_own_rows_is_never_found() -> None:
     assert 0.7 < np.mean(shares) < 1.0
 
 
-async def test_an_adversary_of_ones_own_is_three_lines() -> None:
-    """One that passes the sum on without its votes, which are then too few for the radius."""
+async def test_a_custom_adversary_is_three_lines() -> None:
+    """It passes the sum on without its votes, which are then too few for the radius."""
 
     class Abstain(Adversary):
         @override

@@ -1,4 +1,4 @@
-"""The same queries asked in several sessions, and what a coalition makes of them."""
+"""Repeated queries in several sessions, and the conclusions of a coalition."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,7 +18,7 @@ NOISY = replace(EXACT, k=3, P0=1.0, rounds=5)
 
 
 class Asked(NamedTuple):
-    """The sessions of a repeated query, the true result and who owns each of its entries."""
+    """The sessions of a repeated query, its true result, and the owner of each entry."""
 
     sessions: list[TopKView]
     top: NDArray[np.float64]
@@ -35,7 +35,7 @@ def ask(
     members: tuple[str, ...] = ("party-0",),
     failed_after: int | None = None,
 ) -> Asked:
-    """Ask the same queries several times, each time along a fresh ring; the first may fail."""
+    """Ask equal queries several times, each in a fresh ring; the first attempt may fail."""
     values = uniform_values(runs, 6, parameters.k, 20, rng)
     top = true_topk(values, parameters)
     owner = (values[:, :, None] == top[:, None, :, None]).any(axis=-1).argmax(axis=1)
@@ -50,7 +50,7 @@ def ask(
 
 
 class Found(NamedTuple):
-    """The honest values found by an attack, their number, and the number promised."""
+    """The honest values found by an attack, their number, and the promised number."""
 
     right: int
     honest: int
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 def success(asked: Asked) -> Found:
-    """Count; the deviation is the sum of those of single values, so no law of many exceeds it."""
+    """Count successes, with a bound on the deviation that holds for any dependence."""
     found = find_owners(asked.sessions, asked.top)
     honest = np.isin(asked.owner, [ORDER.index(name) for name in found.candidates])
     number = np.array(

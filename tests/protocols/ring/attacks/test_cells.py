@@ -1,4 +1,4 @@
-"""The simulated posterior of a successor alone: as good as the exact one where there is one."""
+"""The simulated posterior of a successor alone, compared with the exact one if it exists."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ GRID = [
 def runs(
     parameters: TopKParameters, n: int, place: int, rng: np.random.Generator, trials: int = 2000
 ) -> tuple[TopKView, NDArray[np.float64]]:
-    """Return what the successor sees in simulated runs, and the victim's values."""
+    """Return the successor's view of simulated runs, and the victim's values."""
     values = UniformPrior(30).draw(trials, n, parameters.k, rng)
     vectors = transcript(values, parameters, rng)
     view = simulated_view(vectors, parameters, ORDER[:n], [ORDER[(place + 1) % n]])
@@ -53,7 +53,7 @@ def runs(
 def test_it_is_never_below_the_simple_attack(
     parameters: TopKParameters, n: int, place: int
 ) -> None:
-    """On runs that it was not made from, it decides as many entries right as claiming all does.
+    """On fresh runs, it decides at least as many entries correctly as claiming all.
 
     Both decide the same entries of the same runs. The mean of the difference over independent runs
     is at least 0, and the posterior's mean is within 0.03 of the fraction that is real (false alarm
@@ -82,8 +82,8 @@ def by_run(entries: NDArray[np.float64] | NDArray[np.bool_]) -> NDArray[np.float
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_where_the_exact_posterior_is_known_it_is_met(k: int) -> None:
-    """The starter's successor knows what the starter received: in one round its cells are optimal.
+def test_it_agrees_with_a_known_exact_posterior(k: int) -> None:
+    """The starter's successor knows the starter's input: in one round its cells are optimal.
 
     The exact rule is the best there is, and the cells are within 1 in 100 of it, run by run; half
     of the simple attack's claims are right (false alarm 1e-6).
@@ -107,7 +107,7 @@ def test_where_the_exact_posterior_is_known_it_is_met(k: int) -> None:
     assert stats.binomtest(int(right[0].any(axis=1).sum()), len(own), 0.5).pvalue > rare
 
 
-def test_the_exact_rule_is_as_good_as_integrated_by_hand() -> None:
+def test_the_exact_rule_agrees_with_an_integral_by_hand() -> None:
     """With k = 1, one round and P0 = 1/2 its accuracy is a closed integral (false alarm 1e-6).
 
     The starter passes on its least value or, above it, a uniform number up to 1.
@@ -127,8 +127,8 @@ def test_the_exact_rule_is_as_good_as_integrated_by_hand() -> None:
     assert stats.binomtest(hits, len(own), accuracy).pvalue > FALSE_ALARM
 
 
-def test_a_cell_that_was_not_met_says_what_the_one_around_it_says() -> None:
-    """A single simulated run leaves doubt everywhere, and one without claims leaves a half."""
+def test_an_empty_cell_has_the_enclosing_cells_posterior() -> None:
+    """A single simulated run leaves doubt everywhere, and a run without claims leaves 1/2."""
     view, _ = runs(BASE, 4, 1, np.random.default_rng(1), trials=20)
     few = fit_cells(BASE, 4, 1, [2], UniformPrior(30), 1, np.random.default_rng(2))
     q = few.posterior(view, ORDER[1])[np.isfinite(claim_new(view, ORDER[1]))]
@@ -138,7 +138,7 @@ def test_a_cell_that_was_not_met_says_what_the_one_around_it_says() -> None:
     assert (unseen == 0.5).all()  # nothing was claimed from two places on, so nothing was learned
 
 
-def test_what_cannot_be_simulated_is_refused() -> None:
+def test_invalid_simulations_are_refused() -> None:
     """Positions outside the ring and sessions without a result are refused."""
     with pytest.raises(InputError, match=r"coalition is \[4\]"):
         fit_cells(BASE, 4, 1, [4], UniformPrior(30), 5, np.random.default_rng(1))

@@ -1,4 +1,4 @@
-"""Whose a value is, from several sessions: posteriors that keep their promise, and real runs."""
+"""Owners of values from several sessions: calibrated posteriors, and real runs."""
 
 from dataclasses import replace
 from itertools import combinations, permutations
@@ -23,8 +23,8 @@ from veilring.protocols.ring.attacks import (
 from veilring.protocols.ring.leakage import transcript, uniform_values
 
 
-def test_each_session_leaves_two_thirds_under_suspicion() -> None:
-    """Without noise, over all rings, a set of a others stays suspected with probability 2/(a + 2).
+def test_each_session_leaves_two_thirds_suspected() -> None:
+    """Without noise, a set of a others stays suspected with probability 2/(a + 2).
 
     They are all on the owner's side of a lone adversary exactly if the adversary is the first or
     the last of these a + 2 parties. Sessions are independent, so that T of them leave a single
@@ -66,9 +66,7 @@ def test_each_session_leaves_two_thirds_under_suspicion() -> None:
         ),
     ],
 )
-def test_the_posterior_keeps_its_promise(
-    parameters: TopKParameters, members: tuple[str, ...]
-) -> None:
+def test_the_posterior_is_calibrated(parameters: TopKParameters, members: tuple[str, ...]) -> None:
     """The suspect is the owner as often as the posterior says, for 1 and 4 sessions (alarm 1e-6).
 
     The queries of a batch share their rings, so that batches are what is independent (Bernstein).
@@ -82,7 +80,7 @@ def test_the_posterior_keeps_its_promise(
 
 
 async def test_owners_are_found_in_real_runs() -> None:
-    """A single adversary that watches the same query ten times knows whose the nearest row is."""
+    """A single adversary that watches a query ten times knows the owner of the nearest row."""
     own = list(uniform_values(6, 6, 3, 20, np.random.default_rng(8)).swapaxes(0, 1))
     values = np.stack(own, axis=1)
     parameters = replace(EXACT, k=3)
@@ -100,8 +98,8 @@ async def test_owners_are_found_in_real_runs() -> None:
     assert (found.likeliest[honest, 0] == owner[honest]).all()
 
 
-def test_sessions_that_do_not_belong_together_are_refused() -> None:
-    """No session, or those of different coalitions, are refused."""
+def test_unrelated_sessions_are_refused() -> None:
+    """No session, and sessions of different coalitions, are refused."""
     asked = ask(EXACT, 1, 1, np.random.default_rng(1))
     other = ask(EXACT, 1, 1, np.random.default_rng(1), members=("party-1",))
     with pytest.raises(InputError, match="there are no sessions"):

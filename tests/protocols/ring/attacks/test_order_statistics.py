@@ -1,4 +1,4 @@
-"""Likelihoods of order statistics: against closed forms and SciPy's quadrature."""
+"""Likelihoods of order statistics, compared with closed forms and SciPy's quadrature."""
 
 import math
 
@@ -15,13 +15,13 @@ NONE = np.zeros(1, dtype=np.int64)
 
 
 def free(_i: int, x: Array) -> Array:
-    """Tell nothing."""
+    """Return no evidence."""
     return np.zeros_like(x)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 100, 5000])
-def test_without_knowledge_the_integral_is_the_constant(rows: int) -> None:
-    """The density integrates to 1, so that what is left is (N-M)!/N!, for any M up to N."""
+def test_without_evidence_the_integral_is_the_constant(rows: int) -> None:
+    """The density integrates to 1, so the result is (N-M)!/N!, for any M up to N."""
     for depth in {1, min(3, rows), min(12, rows), min(100, rows)}:
         grid = QuadratureGrid(np.array([[0.2, 0.7]]), depth, rows)
         log = integrate_log_likelihood(grid, free, NOTHING, NONE, depth, rows)
@@ -30,7 +30,7 @@ def test_without_knowledge_the_integral_is_the_constant(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("i", "rows"), [(1, 5), (3, 5), (5, 5), (4, 80), (40, 400)])
-def test_the_chance_that_a_value_is_small_is_betas(i: int, rows: int) -> None:
+def test_the_probability_of_a_small_value_is_betas(i: int, rows: int) -> None:
     """P(V[i] < t) is that of Beta(i, N-i+1), down to 1e-12."""
     for t in (0.01, 0.1, 0.6):
         grid = QuadratureGrid(np.array([[t]]), i, rows)
@@ -66,7 +66,7 @@ def test_two_values_with_factors_are_integrated_together() -> None:
 
 
 def test_known_values_are_not_integrated_over() -> None:
-    """With the first ones known, the density is theirs; with all N known, it is flat."""
+    """With the first values known, the density is theirs; with all N known, it is constant."""
     known = np.array([[0.1, 0.3, np.inf]])
     two = np.array([2])
     grid = QuadratureGrid(np.array([[0.3]]), 3, 6)
@@ -78,7 +78,7 @@ def test_known_values_are_not_integrated_over() -> None:
 
 
 def test_narrow_factors_do_not_underflow() -> None:
-    """The chance of 100 values in a hundredth of the range is found although it is 1e-200."""
+    """The probability of 100 values in a hundredth of the range is found, although it is 1e-200."""
     rows = 100
     grid = QuadratureGrid(np.array([[0.01]]), rows, rows)
 
@@ -90,8 +90,8 @@ def test_narrow_factors_do_not_underflow() -> None:
     assert log[0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_cannot_be_has_no_likelihood() -> None:
-    """Contradictory knowledge gives minus infinity, without a warning."""
+def test_contradictions_have_no_likelihood() -> None:
+    """Contradictory evidence gives minus infinity, without a warning."""
 
     def never(_i: int, x: Array) -> Array:
         return np.full_like(x, -np.inf)

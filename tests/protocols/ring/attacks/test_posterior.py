@@ -1,4 +1,4 @@
-"""The exact posterior between two colluders: closed forms, calibration, and that it is the best."""
+"""The exact posterior between two colluders: closed forms, calibration, and the best success."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def attacked(
 
 @CASES
 def test_the_posterior_is_calibrated(parameters: TopKParameters, rows: int, place: int) -> None:
-    """The fraction q of entries with posterior q is real, for any selection (false alarm 1e-6).
+    """A fraction q of entries with posterior q is real, for any selection (false alarm 1e-6).
 
     Given the view, only a run's last change is in doubt, so the terms of a sum over runs are
     independent, and their variances are q(1-q).
@@ -80,7 +80,7 @@ def test_the_posterior_is_calibrated(parameters: TopKParameters, rows: int, plac
 
 @CASES
 def test_no_simple_attack_beats_it(parameters: TopKParameters, rows: int, place: int) -> None:
-    """It decides no fewer entries right than claiming all, or none, on the same runs.
+    """It decides at least as many entries correctly as claiming all, or none, on equal runs.
 
     As promised by its posterior it never does, run by run; as counted, but for a deviation whose
     false alarm is 1e-6 (Bernstein). Where the two attacks differ is one change a run, of up to k
@@ -100,7 +100,7 @@ def test_no_simple_attack_beats_it(parameters: TopKParameters, rows: int, place:
 
 
 @pytest.mark.parametrize("delta", [0.01, 0.1, 2.0])
-def test_one_value_and_one_round_are_as_integrated_by_hand(delta: float) -> None:
+def test_one_value_and_one_round_agree_with_an_integral(delta: float) -> None:
     """With k = 1 the odds are a density over one integral, which SciPy confirms to 1e-9."""
     parameters = replace(ONE, delta=delta)
     received, passed = np.array([0.142, 0.3, 0.05, 0.9]), np.array([0.114, 0.21, 0.04, 0.1])
@@ -120,7 +120,7 @@ def test_one_value_and_one_round_are_as_integrated_by_hand(delta: float) -> None
 
 
 def seen(parameters: TopKParameters, *path: float) -> TopKView:
-    """Return what both neighbours of party-2 see if it gets and passes on these single values."""
+    """Return the view of both neighbours of party-2 for these single values."""
     vectors = np.ones((6, 1, 1))
     vectors[2:4, 0, 0] = path
     vectors[4:] = path[-1]
@@ -141,7 +141,7 @@ def test_certainties() -> None:
 
 
 def test_the_unit_of_the_values_does_not_matter() -> None:
-    """Values, bounds and delta of another unit give the same posterior."""
+    """Rescaled values, bounds and delta give the same posterior."""
     metres, prior = replace(ONE, delta=10.0, upper=100.0), UniformPrior(20, upper=100.0)
     vectors = np.array([100, 100, 14.2, 11.4, 5, 5])[:, None, None]
     view = simulated_view(vectors, metres, ORDER, ["party-1", "party-3"])
@@ -150,7 +150,7 @@ def test_the_unit_of_the_values_does_not_matter() -> None:
 
 
 async def test_a_real_run_is_read_by_two_colluders() -> None:
-    """Two colluders separate nearly all noise from the values that a party inserts in real runs.
+    """Two colluders separate nearly all noise from inserted values in real runs.
 
     In law at least 65 in 100 new entries are noise; the optimal attack decides at most 1 in 100
     wrong, as often as its posterior says, and misses at most 1 in 100 values (false alarm 1e-6).
@@ -179,8 +179,8 @@ async def test_a_real_run_is_read_by_two_colluders() -> None:
     )
 
 
-def test_what_was_not_seen_is_refused() -> None:
-    """A successor alone has not seen what the victim received; priors without rows are refused."""
+def test_incomplete_views_are_refused() -> None:
+    """A successor alone has not seen the victim's input; priors without rows are refused."""
     view = simulated_view(np.ones((6, 1, 1)), ONE, ORDER, ["party-3"])
     with pytest.raises(InputError, match="views lack vector 2"):
         sandwich_posterior(view, "party-2", UniformPrior(20))

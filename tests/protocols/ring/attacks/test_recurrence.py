@@ -13,8 +13,8 @@ from veilring.protocols.ring.leakage import transcript
 
 
 @pytest.mark.slow
-def test_a_retry_leaks_as_much_as_the_session_that_failed_had_come() -> None:
-    """A session that fails adds nothing before a real value was passed on, and then ever more.
+def test_a_retry_leaks_as_much_as_the_failed_session() -> None:
+    """A failed session adds nothing before a real value was passed on, and then increasingly.
 
     In law, and in the sample but for what Hoeffding's inequality allows (false alarm 1e-6).
     """
@@ -32,7 +32,7 @@ def test_a_retry_leaks_as_much_as_the_session_that_failed_had_come() -> None:
 
 
 def test_only_real_values_recur() -> None:
-    """What is seen twice is somebody's, with certainty, and among it is all of the result.
+    """A value seen twice is certainly real, and the whole result is among these values.
 
     A party never inserts in six rounds with probability 2^-15, so that one of 600 values is seen
     less than twice in four sessions with one of at most 2400 / 2^45 < 1e-6.
@@ -47,8 +47,8 @@ def test_only_real_values_recur() -> None:
     )
 
 
-def test_values_that_are_in_no_result_recur_too() -> None:
-    """A value that another displaced is known as real from two sessions in which it passed by.
+def test_values_in_no_result_recur_too() -> None:
+    """A displaced value is known to be real after two sessions in which it was seen.
 
     The adversary sits behind the owner of the second least, which it sees if the owner inserts in
     round 2: it starts, and noise that the owner of the least has made is below its value with
@@ -71,7 +71,7 @@ def test_values_that_are_in_no_result_recur_too() -> None:
 
 
 def test_similar_queries_are_joined_by_a_tolerance() -> None:
-    """Values that moved by less than the tolerance count as one, and are traced to their owner.
+    """Values that moved by less than the tolerance are equal, and are traced to their owner.
 
     Noise is spread over 0.1 at least, so that one of 7680 entries seen comes as near to one of two
     values with a probability of at most 7680 * 2 * 2e-12 / 0.1 < 1e-6.

@@ -13,7 +13,7 @@ from veilring.protocols.ring.attacks import UniformPrior, tracing_success
 
 
 def found_without_noise(sessions: int) -> float:
-    """Return how often one of six parties finds an owner, from the law of the sets of suspects."""
+    """Return the rate at which one of six parties finds an owner, from the suspects' law."""
     least = [comb(4, size) * (2 / (size + 2)) ** sessions for size in range(5)]
     exactly = [
         sum((-1) ** (size - a) * comb(size, a) * least[size] for size in range(a, 5))
@@ -24,7 +24,7 @@ def found_without_noise(sessions: int) -> float:
 
 @pytest.mark.slow
 def test_success_grows_with_repetitions_and_colluders() -> None:
-    """Without noise success is its closed form; noise is no help, and a second colluder no harm.
+    """Without noise success is its closed form; noise does not help, nor a second colluder harm.
 
     And one is never below guessing among five, nor more sessions below fewer, but for what
     Hoeffding's inequality allows batches of queries (false alarm 1e-6).
@@ -55,8 +55,8 @@ def test_success_grows_with_repetitions_and_colluders() -> None:
 
 
 @pytest.mark.parametrize("coalition", [0, 6])
-def test_a_coalition_of_nobody_or_everybody_is_refused(coalition: int) -> None:
-    """There must be somebody who attacks, and somebody to be attacked."""
+def test_an_empty_or_complete_coalition_is_refused(coalition: int) -> None:
+    """There must be an attacker and a victim."""
     with pytest.raises(InputError, match=f"coalition is {coalition}"):
         tracing_success(
             6,

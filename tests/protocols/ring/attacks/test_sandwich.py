@@ -28,7 +28,7 @@ Inputs = dict[str, NDArray[np.float64]]
 async def watched_sum(
     n: int, method: SumMethod, seed: int
 ) -> tuple[Ring, dict[str, View], Inputs, FixedPoint]:
-    """Sum vectors of n parties along a random ring; return what everybody saw and put in."""
+    """Sum the vectors of n parties along a random ring; return all views and inputs."""
     names = [f"party-{number}" for number in range(n)]
     rng = np.random.default_rng(seed)
     own = [np.round(rng.normal(size=(2, 3)), 3) for _ in names]
@@ -47,19 +47,19 @@ def cycles_of(ring: Ring, method: SumMethod) -> list[list[str]]:
 
 
 def neighbours(cycles: list[list[str]], victim: str) -> list[str]:
-    """Return those that the victim receives from or sends to."""
+    """Return the neighbours of the victim."""
     places = [(cycle, cycle.index(victim)) for cycle in cycles]
     return [c[(p + step) % len(c)] for c, p in places for step in (-1, 1)]
 
 
 def methods(n: int) -> list[SumMethod]:
-    """Return the plain ring, and every number of cycles from two up that n parties can have."""
+    """Return the plain ring, and every number of cycles from two up for n parties."""
     return [SumMethod(), *(SumMethod("cycles", s) for s in range(2, (n - 1) // 2 + 1))]
 
 
 @pytest.mark.parametrize("n", range(5, 22))
-async def test_a_coalition_gets_nothing_until_it_covers_all_neighbours(n: int) -> None:
-    """Of 5 to 21 parties, one's input is recovered, to the bit, by its neighbours and by no less.
+async def test_a_coalition_learns_nothing_until_it_covers_all_neighbours(n: int) -> None:
+    """Of 5 to 21 parties, one's input is recovered exactly by its neighbours, and by no fewer.
 
     All 2s neighbours of a party in s cycles get its input exactly, the starter's as well. If one of
     them is honest, nobody gets it, not even all others together.
@@ -82,7 +82,7 @@ async def test_a_coalition_gets_nothing_until_it_covers_all_neighbours(n: int) -
 
 @pytest.mark.parametrize("n", [5, 8, 13])
 async def test_the_sums_of_honest_groups_are_recovered(n: int) -> None:
-    """For random coalitions of every size, each leaked group's sum is the truth, to the bit."""
+    """For random coalitions of every size, each leaked group's sum is exactly recovered."""
     rng = np.random.default_rng(n)
     for method in methods(n):
         ring, views, own, fixed = await watched_sum(n, method, seed=100 + n)
@@ -103,10 +103,10 @@ async def test_the_sums_of_honest_groups_are_recovered(n: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["shares", "masks"])
-async def test_shares_and_masks_leak_the_sum_of_all_honest_parties_and_no_more(
+async def test_shares_and_masks_leak_only_the_sum_of_all_honest_parties(
     name: Literal["shares", "masks"],
 ) -> None:
-    """With messages to all, the honest parties are one group whatever the coalition."""
+    """With messages to all, the honest parties are one group for any coalition."""
     method = SumMethod(name)
     ring, views, own, fixed = await watched_sum(6, method, seed=7)
     for c in range(1, 7):
@@ -151,7 +151,7 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
     assert votes.any()
 
 
-async def test_what_cannot_be_attacked_is_refused() -> None:
+async def test_impossible_attacks_are_refused() -> None:
     """A member as victim, a view without a sum, or missing inputs are refused by name."""
     shares = SumMethod("shares")
     ring, views, _, fixed = await watched_sum(5, shares, seed=1)

@@ -1,4 +1,4 @@
-"""The simple attack on PP-TopK: in real runs, and against the estimators of leakage."""
+"""The simple attack on PP-TopK: in real runs, and compared with estimates of leakage."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def runs(seed: int, trials: int = 400) -> tuple[NDArray[np.float64], NDArray[np.
 
 @pytest.mark.parametrize("place", range(5))
 def test_precision_is_the_estimators_claim(place: int) -> None:
-    """On the same runs, the fraction of right claims is what `leakage` calls `claim`."""
+    """On equal runs, the fraction of right claims equals `claim` of `leakage`."""
     values, vectors = runs(1)
     leak = estimate_hop_leakage(values, PARAMETERS, np.random.default_rng(2))
     view = simulated_view(vectors, PARAMETERS, ORDER, [ORDER[(place + 1) % 5]])
@@ -50,8 +50,8 @@ def test_precision_is_the_estimators_claim(place: int) -> None:
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_two_neighbours_claim_exactly_what_was_put_in(place: int) -> None:
-    """With both neighbours, a run has a right claim as often as the estimator of exposure says."""
+def test_two_neighbours_claim_exactly_the_insertions(place: int) -> None:
+    """With both neighbours, runs have a right claim at the estimator's exposure rate."""
     values, vectors = runs(3)
     pair = [(place - 1) % 5, (place + 1) % 5]
     view = simulated_view(vectors, PARAMETERS, ORDER, [ORDER[p] for p in pair])
@@ -65,7 +65,7 @@ def test_two_neighbours_claim_exactly_what_was_put_in(place: int) -> None:
 
 
 async def test_claims_of_a_real_run_hold_the_victims_values() -> None:
-    """Without noise, two colluders' claims in a real run are the victim's values; each is right."""
+    """Without noise, two colluders' claims in a real run are exactly the victim's values."""
     exact = TopKParameters(k=3, P0=0.0, d=0.5, rounds=1, delta=0.1, upper=1.0)
     own = list(uniform_values(50, 5, 3, 8, np.random.default_rng(5)).swapaxes(0, 1))
     async with Cluster(ORDER, own=own, seed=6) as cluster:
@@ -83,7 +83,7 @@ async def test_claims_of_a_real_run_hold_the_victims_values() -> None:
 
 
 def test_success_is_counted_as_defined() -> None:
-    """By hand: one run, five new entries in two rounds, two of them own, three claimed."""
+    """The example has one run, five new entries in two rounds, two own ones, and three claims."""
     inf = np.inf
     claims = np.array([[[0.1, 0.2, 0.3]], [[0.4, 0.5, inf]]])
     own = np.array([[0.2, 0.4, 0.9]])
@@ -100,7 +100,7 @@ def test_success_is_counted_as_defined() -> None:
     assert (nothing.precision, nothing.recall, nothing.accuracy, nothing.gain) == (0, 0, 1, 0)
 
 
-def test_a_member_is_no_victim() -> None:
+def test_a_member_is_not_a_victim() -> None:
     """A victim within the coalition, or outside the ring, is refused."""
     _, vectors = runs(7, trials=2)
     view = simulated_view(vectors, PARAMETERS, ORDER, ["party-2"])

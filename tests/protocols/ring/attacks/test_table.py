@@ -1,4 +1,4 @@
-"""The table of attacks: its rows agree with each other and with what is known."""
+"""The table of attacks: its rows agree with each other and with known facts."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ GRID = [
 
 @pytest.mark.slow
 def test_rows_are_consistent() -> None:
-    """Optimal is never below simple, colluders never get less, and promises are kept.
+    """Optimal is never below simple, colluders never learn less, and promises are kept.
 
     What is so in law is so in the sample but for what Hoeffding's inequality allows (false alarm
     1e-6); a successor's simulated posterior is given another 3 in 100.

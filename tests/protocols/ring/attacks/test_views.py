@@ -18,10 +18,10 @@ NAMES = [f"party-{number}" for number in range(5)]
 
 
 @pytest.mark.parametrize("members", [{"party-1"}, {"party-0", "party-3"}, set(NAMES)], ids=len)
-async def test_a_real_view_is_the_part_of_the_transcript_that_members_touch(
+async def test_a_real_view_is_the_members_part_of_the_transcript(
     members: set[str],
 ) -> None:
-    """Real and simulated coalitions hold the same numbers, and equal vectors under each."""
+    """Real and simulated coalitions have equal numbers and equal vectors."""
     own = list(uniform_values(7, 5, 3, 10, np.random.default_rng(1)).swapaxes(0, 1))
     ring = deal_ring(NAMES, np.random.default_rng(2))
     async with Cluster(NAMES, own=own, seed=3) as cluster:
@@ -40,8 +40,8 @@ async def test_a_real_view_is_the_part_of_the_transcript_that_members_touch(
     assert (np.minimum(real.result, 1.0) == run.result).all()
 
 
-def test_a_member_touches_what_it_received_and_what_it_passed_on() -> None:
-    """By hand: position 2 of 5 in two rounds holds 2, 3, 7 and 8, beside start and result."""
+def test_a_member_sees_its_received_and_sent_vectors() -> None:
+    """Position 2 of 5 in two rounds has 2, 3, 7 and 8, besides start and result."""
     parameters = replace(PARAMETERS, rounds=2)
     vectors = np.zeros((11, 1, 3))
     view = simulated_view(vectors, parameters, NAMES, ["party-2"])
@@ -53,7 +53,7 @@ def test_a_member_touches_what_it_received_and_what_it_passed_on() -> None:
     assert failed.result is None
 
 
-def test_what_is_no_coalition_is_refused() -> None:
+def test_an_invalid_coalition_is_refused() -> None:
     """No member, a stranger, or another's input are refused by name."""
     ring = Ring(NAMES)
     with pytest.raises(InputError, match="there are no views"):

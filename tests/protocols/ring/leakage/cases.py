@@ -1,4 +1,4 @@
-"""Small rings whose leakage is known, for tests."""
+"""Small rings with known leakage, for tests."""
 
 from dataclasses import replace
 from itertools import permutations

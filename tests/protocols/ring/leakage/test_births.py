@@ -1,4 +1,4 @@
-"""Births of values tell what compared multisets do."""
+"""Births of values give the same counts as compared multisets."""
 
 from dataclasses import replace
 
@@ -27,10 +27,10 @@ from veilring.protocols.ring.leakage import (
         (3, 0, replace(NOISY, k=2, upper=1.0)),
     ],
 )
-def test_births_tell_what_multisets_do(
+def test_births_agree_with_multisets(
     n: int, rows: int, parameters: TopKParameters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On distinct values every count of every hop and trial is that of compared multisets."""
+    """On distinct values every count of every hop and trial equals that of multisets."""
     monkeypatch.setattr(leakage, "BLOCK_ENTRIES", 100)  # so that there are several
     values = uniform_values(70, n, parameters.k, rows, rng(12))
     vectors = transcript(values, parameters, rng(13))
@@ -38,8 +38,8 @@ def test_births_tell_what_multisets_do(
     assert (births == watch_hops(vectors, values, parameters)).all()
 
 
-def test_distinct_values_are_estimated_alike_whatever_the_noise() -> None:
-    """Saying that values are distinct changes no estimate, not even where noise has no range."""
+def test_distinct_values_are_estimated_alike_for_any_noise() -> None:
+    """Declaring values distinct changes no estimate, even for noise without a range."""
     values = uniform_values(300, 4, 3, 5, rng(14))
     for delta in (0.1, 1e-16):
         parameters = replace(NOISY, k=3, P0=0.9, d=0.7, rounds=3, delta=delta, upper=1.0)

@@ -14,7 +14,7 @@ from veilring.protocols.ring.leakage import (
 
 
 def test_two_corrupt_neighbours_learn_exactly_the_exposure() -> None:
-    """Predecessor and successor together see what the exposure of the party between them counts."""
+    """Together they see exactly the exposures of the party between them."""
     values = uniform_values(400, 6, 3, 4, rng(7))
     parameters = TopKParameters(k=3, P0=0.9, d=0.5, rounds=3, delta=0.1, upper=1.0)
     leak = estimate_hop_leakage(values, parameters, rng(8))
@@ -28,7 +28,7 @@ def test_two_corrupt_neighbours_learn_exactly_the_exposure() -> None:
         assert (seen.exactly[honest] <= seen.among_run[honest]).all()
 
 
-def test_public_ends_of_the_protocol_spare_a_coalition_one_neighbour() -> None:
+def test_public_ends_of_the_protocol_replace_one_neighbour() -> None:
     """The starter's successor alone sees its round 1; the last party's predecessor its last hop.
 
     Each sees something in 400 runs: the starter inserts with probability 0.4, and the last party
@@ -45,8 +45,8 @@ def test_public_ends_of_the_protocol_spare_a_coalition_one_neighbour() -> None:
     assert (before_last[:3] == 0).all()
 
 
-def test_a_run_of_honest_parties_hides_which_of_them() -> None:
-    """Of two honest parties in a row, each is seen to insert exactly if it holds the lesser."""
+def test_a_run_of_honest_parties_hides_the_owner() -> None:
+    """Of two honest parties in a row, each is seen to insert exactly if it has the lesser value."""
     seen = exposure_to_coalition(ORDERS, HONEST, {2}, rng())
     assert seen.exactly[:2].tolist() == [0, 0]
     assert seen.among_run[:2] == pytest.approx([1 / 2, 1 / 2])

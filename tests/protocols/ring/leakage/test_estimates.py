@@ -22,7 +22,7 @@ def test_uniform_values_are_order_statistics() -> None:
 
 
 def test_uniform_values_of_few_rows_are_padded() -> None:
-    """A party with fewer than k rows gets +inf for the missing ones; with none, only that."""
+    """A party with fewer than k rows is padded with +inf, even without any rows."""
     assert (np.isfinite(uniform_values(3, 2, 4, 1, rng())).sum(axis=2) == 1).all()
     assert np.isinf(uniform_values(3, 2, 4, 0, rng())).all()
 
@@ -36,8 +36,8 @@ def test_uniform_values_of_few_rows_are_padded() -> None:
         ("rows_per_party", (1, 1, 1, -1)),
     ],
 )
-def test_uniform_values_refuse_empty_sizes(field: str, sizes: tuple[int, int, int, int]) -> None:
-    """A size that cannot be is refused by name."""
+def test_uniform_values_refuse_invalid_sizes(field: str, sizes: tuple[int, int, int, int]) -> None:
+    """An invalid size is refused by name."""
     with pytest.raises(InputError) as caught:
         uniform_values(*sizes, rng())
     assert caught.value.field == field
@@ -45,8 +45,8 @@ def test_uniform_values_refuse_empty_sizes(field: str, sizes: tuple[int, int, in
         uniform_values(1, 1, 1, 1, rng(), upper=0.0)
 
 
-def test_a_proportion_never_seen_has_its_exact_interval() -> None:
-    """Nothing in T trials leaves up to 1 - 0.005^(1/T); an interval is about its proportion."""
+def test_a_zero_proportion_has_its_exact_interval() -> None:
+    """No event in T trials allows up to 1 - 0.005^(1/T); an interval contains its proportion."""
     assert proportion_interval(0.0, 500) == pytest.approx((0.0, 1 - 0.005 ** (1 / 500)))
     low, high = proportion_interval(0.25, 1000, confidence=0.9)
     assert 0.22 < low < 0.25 < high < 0.28

@@ -1,4 +1,4 @@
-"""Leakage of a hop of PP-TopK: against enumerated cases and a plain-Python reference."""
+"""Leakage per hop of PP-TopK, compared with enumeration and a plain-Python reference."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ from veilring.protocols.ring.leakage import (
 
 
 def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
-    """Over all orders of three values, k = 1 and no noise, each estimator is the counted one.
+    """Over all orders of three values, k = 1 and no noise, each estimator equals the count.
 
     Position p inserts if its value is the least so far: 1, 1/2, 1/3. The second hop's entry is
     always new to the third party and right every second time. The starter knows its own value, so
@@ -40,8 +40,8 @@ def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
     assert leak.lop_peak.value == pytest.approx(8 / 9, rel=1e-14)
 
 
-def test_the_second_round_is_compared_with_what_the_successor_passed_on() -> None:
-    """Without noise, round 2 exposes nobody, and every claim that it invites is wrong."""
+def test_the_second_round_is_compared_with_the_successors_last_vector() -> None:
+    """Without noise, round 2 exposes no party, and every claim in it is wrong."""
     leak = estimate_hop_leakage(ORDERS, replace(HONEST, rounds=2), rng())
     assert (leak.by_hop.exposure[1] == 0).all()
     assert (leak.by_hop.claim[1] == 0).all()
@@ -60,7 +60,7 @@ def test_the_standard_error_is_that_of_independent_trials() -> None:
     assert leak.exposure.standard_error == pytest.approx(expected, rel=1e-12)
 
 
-def test_pure_noise_exposes_nobody() -> None:
+def test_pure_noise_exposes_no_party() -> None:
     """With P0 = d = 1 no real value is ever passed on: no exposure, no right claim, no LoP."""
     values = uniform_values(500, 5, 4, 10, rng(1))
     leak = estimate_hop_leakage(values, replace(NOISY, k=4, rounds=3, upper=1.0), rng(2))
@@ -71,7 +71,7 @@ def test_pure_noise_exposes_nobody() -> None:
 
 
 def test_parties_without_values_leak_nothing() -> None:
-    """If nobody holds a value, no claim is made and every estimator is 0."""
+    """Without values no claim is made, and every estimator is 0."""
     leak = estimate_hop_leakage(np.full((4, 3, 1), math.inf), replace(NOISY, rounds=2), rng())
     for estimate in (leak.exposure, leak.claim, leak.lop, leak.lop_peak):
         assert estimate.value == estimate.standard_error == 0
@@ -80,7 +80,7 @@ def test_parties_without_values_leak_nothing() -> None:
 def reference(
     values: NDArray[np.float64], parameters: TopKParameters, seed: int
 ) -> NDArray[np.float64]:
-    """Return exposure, claim and LoP by hop (3, rounds, n), written from the definitions."""
+    """Return exposure, claim and LoP by hop (3, rounds, n), directly from the definitions."""
     trials, n, k = values.shape
     hops: list[tuple[int, int, NDArray[np.float64], NDArray[np.float64]]] = []
     result = run_ring(values, parameters, rng(seed), lambda *hop: hops.append(hop))
@@ -105,7 +105,7 @@ def reference(
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_the_estimators_are_their_definitions(ties: bool) -> None:
+def test_the_estimators_follow_their_definitions(ties: bool) -> None:
     """On runs with noise, padding and ties, every hop agrees with plain multiset arithmetic."""
     values = uniform_values(60, 4, 3, 2, rng(3), upper=9.0)
     if ties:
@@ -118,8 +118,8 @@ def test_the_estimators_are_their_definitions(ties: bool) -> None:
     assert leak.by_hop.lop == pytest.approx(expected[2], rel=1e-12, abs=1e-15)
 
 
-def test_chunks_do_not_change_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A memory limit of a few trials a chunk gives the same estimates of deterministic runs."""
+def test_chunks_do_not_change_the_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory limit of a few trials per chunk gives equal estimates of deterministic runs."""
     whole = estimate_hop_leakage(ORDERS, HONEST, rng())
     monkeypatch.setattr(leakage, "TRANSCRIPT_ENTRIES", 7)
     parts = estimate_hop_leakage(ORDERS, HONEST, rng())
@@ -131,6 +131,6 @@ def test_chunks_do_not_change_what_is_counted(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_single_trial_has_no_standard_error() -> None:
-    """One trial is refused: its error could not be told."""
+    """One trial is refused: its error could not be estimated."""
     with pytest.raises(InputError, match="at least 2 trials"):
         estimate_hop_leakage(ORDERS[:1], HONEST, rng())

@@ -25,10 +25,10 @@ FALSE_ALARM = 1e-6
 @pytest.mark.parametrize(
     ("parties", "k", "P0", "rounds"), [(3, 1, 1.0, 2), (5, 4, 0.9, 3), (8, 5, 1.0, 2)]
 )
-async def test_networked_parties_leak_what_is_estimated(
+async def test_networked_parties_leak_the_estimates(
     parties: int, k: int, P0: float, rounds: int
 ) -> None:
-    """From the views of all parties come the estimates, to sampling error (false alarm 1e-6).
+    """The views of all parties give the estimates, up to sampling error (false alarm 1e-6).
 
     The values are the same and the coins are not. So the counts of exposures, claims, right ones
     and those in the result, of which all estimators are quotients, differ in each run by something
@@ -64,7 +64,7 @@ async def test_networked_parties_leak_what_is_estimated(
     assert (again.by_hop.lop == leak.by_hop.lop).all()
 
 
-def test_runs_that_do_not_fit_their_values_are_refused() -> None:
+def test_inconsistent_runs_and_values_are_refused() -> None:
     """Vectors of another number of hops are refused."""
     parameters = TopKParameters(1, 1.0, 0.5, 2, 0.05, 1.0)
     with pytest.raises(InputError, match=r"vectors has the shape \(6, 4, 1\)"):

@@ -1,4 +1,4 @@
-"""Exposure rates of PP-TopK: against exact laws and the paper's claims."""
+"""Exposure rates of PP-TopK, compared with exact laws and the paper's claims."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ from veilring.protocols.ring.leakage import estimate_hop_leakage, uniform_values
 
 
 def test_noise_in_round_one_hides_at_its_rate() -> None:
-    """The starter of a first round inserts with probability 1 - P0, and others at most as often.
+    """The starter of a first round inserts with probability 1 - P0, and others at most that.
 
     A party that would insert without noise inserts if it makes none itself, because noise of others
     never displaces a value of the result. At position p the exposure without noise is
@@ -38,7 +38,7 @@ def test_noise_in_round_one_hides_at_its_rate() -> None:
 
 @pytest.mark.parametrize("n", [4, 10, 40])
 def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
-    """With P0 = 1, d = 1/2 and two rounds a party is exposed with probability 1/2 at most.
+    """With P0 = 1, d = 1/2 and two rounds a party is exposed with probability at most 1/2.
 
     Round 1 is all noise and round 2 half of it; so the number of exposures is at most binomial.
     It is not much less: who makes no noise and has one of the k least is exposed. A claim is right
@@ -61,7 +61,7 @@ def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
 
 
 def has_one_of_the_least(n: int, rows: int, k: int) -> float:
-    """Return the probability that a given party of n has one of the k least of all values."""
+    """Return the probability that a given party of n has one of the k smallest values."""
     return 1 - math.comb((n - 1) * rows, k) / math.comb(n * rows, k)
 
 
