@@ -195,7 +195,7 @@ def open_browser(profile: Path) -> Iterator[Browser]:
     """Start a browser, and end it.
 
     Args:
-        profile: A folder for what it keeps.
+        profile: The folder of the browser's profile.
     """
     assert CHROMIUM is not None
     their_commands, commands = os.pipe()

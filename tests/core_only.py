@@ -1,7 +1,7 @@
 """Checks an installation without extras: its size, and that it serves and asks all systems.
 
-`core/bin/python tests/core_only.py`, in an environment with veilring and nothing beside it. Each
-system is deployed from a CSV file, served by processes over mutual TLS, and asked.
+Run `core/bin/python tests/core_only.py` in an environment with veilring and its core dependencies
+only. Each system is deployed from a CSV file, served by processes over mutual TLS, and asked.
 """
 
 import random

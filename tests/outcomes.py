@@ -98,7 +98,7 @@ class World:
 class Repeating(Streams):
     """Streams that repeat the same session names, and therefore the same rings.
 
-    To be put in the place of the streams of a server that opens sessions of its own.
+    They replace the streams of a server that opens sessions itself.
     """
 
     def __init__(self) -> None:

@@ -67,8 +67,8 @@ class TestPartition:
     def test_rows_of_a_class_meet_as_often_as_polya_says(self, alpha: float) -> None:
         """Two rows of a class have the same party with probability `(alpha + 1) / (n alpha + 1)`.
 
-        Classes are shared out independently, so that the number of pairs that meet is binomial; the
-        interval is missed with probability 1e-6 or less.
+        Classes are partitioned independently, so the number of pairs at one party is binomial; the
+        interval is missed with probability at most 1e-6.
         """
         parties, classes = 4, 3_000
         labels = np.repeat(np.arange(classes), 2)

@@ -78,10 +78,10 @@ class Collection:
         return rows
 
     def require_sound(self) -> int:
-        """Check what must hold whenever everything was killed; return how many are stored.
+        """Check the invariants after everything was killed; return the number of stored reports.
 
-        What was acknowledged is stored, to the byte; what is stored was made, once, by one client;
-        and the running sums are those of the stored reports.
+        Acknowledged reports are stored exactly; each stored report was made once by one client; and
+        the running sums are those of the stored reports.
         """
         stored, made = self.stored(), self.outboxes()
         assert len({client for client, *_ in made}) == len(made)

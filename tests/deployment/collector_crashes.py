@@ -1,6 +1,6 @@
 """A deployed collector that is killed repeatedly while reports arrive.
 
-By hand: `python -m tests.deployment.collector_crashes ROUNDS`.
+To run it manually: `python -m tests.deployment.collector_crashes ROUNDS`.
 """
 
 import sys

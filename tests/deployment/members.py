@@ -19,12 +19,12 @@ class Served:
     """Members that are served in this process.
 
     Args:
-        folder: Where their files are.
-        names: All of them.
+        folder: The folder of their files.
+        names: The names of all members.
         serve: The coroutine function of their role.
 
     Attributes:
-        members: Those that were ready, by name.
+        members: The members that were ready, by name.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], serve: Serve) -> None:

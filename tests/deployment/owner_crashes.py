@@ -1,6 +1,6 @@
 """A deployed data owner that is killed repeatedly while two analysts ask it.
 
-By hand: `python -m tests.deployment.owner_crashes ROUNDS`.
+To run it manually: `python -m tests.deployment.owner_crashes ROUNDS`.
 """
 
 import asyncio

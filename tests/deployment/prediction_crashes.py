@@ -1,6 +1,6 @@
 """A deployed prediction server that is killed repeatedly while clients use and change it.
 
-By hand: `python -m tests.deployment.prediction_crashes ROUNDS SEED`.
+To run it manually: `python -m tests.deployment.prediction_crashes ROUNDS SEED`.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Trial:
         self._check_records(administrator, self._check_charges())
 
     def _check_charges(self) -> bytes:
-        """Check that no answer left before it was paid for, by its client and by each record.
+        """Check that no answer was sent before its client and each record had paid for it.
 
         Returns:
             The id of the ledger.

@@ -1,8 +1,8 @@
 """Damage to the files of a role's durable state: altered, truncated or removed.
 
 Each role is deployed and used over TLS, and its process is stopped in order or killed. Then its
-files are damaged, one place at a time, and the role starts again: its state is complete, or it
-refuses to start with an error that names the file, and leaves the files unchanged.
+files are damaged, one location at a time, and the role restarts. Either its state is complete, or
+it refuses to start with an error that names the file, and leaves the files unchanged.
 """
 
 import os

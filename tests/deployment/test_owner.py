@@ -145,7 +145,7 @@ def test_rows_keep_their_names_and_positions(
 ) -> None:
     """Rows with budgets may be appended; moved or renamed rows are refused.
 
-    Cells that were corrected in their place have to be meant.
+    Cells corrected in place must be amended explicitly.
     """
     folder = Deployed(tmp_path / "owner", budgets={"total": 9.0, "record": 1.0}).folder
     path, table = folder / "owner.toml", folder / "owner.csv"

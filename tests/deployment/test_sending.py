@@ -75,7 +75,7 @@ class _Unlucky(ClientConnection):
 def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, int]:
     """Send until it gives up, and return the seconds and the number of attempts.
 
-    The seconds are simulated.
+    The seconds are simulated time.
     """
     connection = _Unlucky(error, receipts)
     sender = Sender(connection, "census")

@@ -72,7 +72,7 @@ def test_they_are_scored_searched_and_piped(
 ) -> None:
     """Estimators beat chance in cross-validation, in a grid search and in a pipeline.
 
-    Naming one class is right as often as that class has rows; a guess exceeds that rate by the
+    Always naming one class is right at that class's frequency; a guess exceeds this rate by the
     given margin only once in a million times, by Hoeffding's bound.
     """
     public = clone(estimator).set_params(ranges=RANGES, random_state=1)

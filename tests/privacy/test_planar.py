@@ -15,7 +15,7 @@ ALARM = 1e-6
 def test_it_has_its_law_on_a_coarse_grid() -> None:
     """Draws at scale 1.5 pass a chi-square test against e^(-|v| / scale) at each grid point.
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     draws = planar_laplace(1.5, DRAWS, Streams(3).generator("coarse"))
     reach = 60  # beyond, all points together have less than e^-39
@@ -34,7 +34,7 @@ def test_it_has_its_law_on_a_coarse_grid() -> None:
 def test_on_a_fine_grid_it_is_the_planar_law() -> None:
     """At a scale of a million steps, lengths follow Gamma(2, scale) and angles are uniform.
 
-    Either Kolmogorov-Smirnov test that is true fails with probability 5e-7; the seed is fixed.
+    Each Kolmogorov-Smirnov test has a false-alarm rate of 5e-7; the seed is fixed.
     """
     scale = 1e6
     draws = planar_laplace(scale, DRAWS, Streams(4).generator("fine"))

@@ -34,7 +34,7 @@ DELTA = 1e-5
 def gaussian_sum(sigma: float, shares: int) -> NDArray[np.float64]:
     """Return the law of a sum of discrete Gaussian shares, convolved, with 0 in the middle.
 
-    All terms are above 0: a probability is right to 12 digits, however small.
+    All terms are positive, so even the smallest probability has 12 correct digits.
     """
     reach = math.ceil(26 * sigma * math.sqrt(shares)) + 20
     one = discrete_gaussian_pmf(np.arange(-reach, reach + 1), sigma)

@@ -1,7 +1,7 @@
 """Worlds of a surviving sum in which parties crash at chosen messages, and their invariants.
 
-`python -m tests.protocols.dropout_worlds 5000` plays as many random ones and prints a count of each
-ending; a test plays 200 of them.
+`python -m tests.protocols.dropout_worlds 5000` plays 5,000 random worlds and prints the number of
+each ending; a test plays 200 of them.
 """
 
 import asyncio
@@ -62,9 +62,9 @@ class Crashing(ForwardingParty):
     """A party that crashes instead of sending a message.
 
     Args:
-        party: The party underneath.
-        at: The number of messages that it sends before.
-        crash: Ends its node.
+        party: The wrapped party.
+        at: The number of messages sent before the crash.
+        crash: A callback that ends its node.
     """
 
     def __init__(self, party: Party, at: int, crash: Crash) -> None:
@@ -85,10 +85,9 @@ class World:
 
     Attributes:
         parties: All parties.
-        crashed: Those that crashed.
+        crashed: The parties that crashed.
         outcomes: The outcome of each party.
-        own: The words of each.
-        settings: The keyword arguments of the role.
+        own: The words of each party. settings: The keyword arguments of the role.
         session: The name of the session.
     """
 
@@ -136,8 +135,8 @@ def play(
 
     Args:
         parties: The number of parties.
-        crashes: The number of messages that each of some parties sends before it crashes.
-        seed: Makes the same world again.
+        crashes: For each party that crashes, the number of messages that it sends before.
+        seed: The seed of the world.
         topology: The links.
         role: The role that each party plays.
         adversaries: The adversaries that control parties.
@@ -191,10 +190,10 @@ def play(
 def ending(world: World) -> str:
     """Check the invariants of every world, and return its ending.
 
-    A sum stands for exactly the set that all name, or fails at all parties; those that left because
-    they lack the seeds of one that crashed in set-up count as lost. If more are lost than a sum
-    survives, or the coordinator of a star, the total may be told to some. And whatever happens, no
-    party tells shares for two sets.
+    A sum covers exactly the set that all parties name, or fails at all of them; parties that left
+    because they lack the seeds of one that crashed in set-up count as lost. If more are lost than a
+    sum survives, or the coordinator of a star is lost, only some parties may learn the total. In no
+    case does a party disclose shares for two sets.
     """
     assert all(len(world.told(name)) <= world.settings.get("sums", 1) for name in world.parties)
     errors = {name: out.error for name, out in world.survivors.items() if out.error is not None}
@@ -226,7 +225,7 @@ def check_totals(world: World, result: Sequence[Totals]) -> None:
 def random_world(seed: int, rng: Generator, *, parties: int = 12, lost: int = 4) -> World:
     """Play a world in which up to `lost` parties crash at random messages, over random links.
 
-    Half of all crashes are drawn over all messages, and the others over those after set-up.
+    Half of all crashes are drawn over all messages, and the others over messages after set-up.
     """
     setup, most = parties - 1, 5 * (parties - 1) + 1
     struck = rng.permutation(parties)[: rng.integers(0, lost + 1)]

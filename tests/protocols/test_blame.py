@@ -226,7 +226,7 @@ def other_hash(message: Message) -> Message:
 def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None:
     """In the first sum, it or the client is at fault: no other party has sent anything before.
 
-    Where the client adds up, each finds out that its peer alone can be.
+    If the client adds up, each concludes that only its peer can be at fault.
     """
     for faulty in NAMES:
         lie = Alter(other_hash, only=(MaskedWords, MaskedTotals, Shares))

@@ -22,7 +22,7 @@ SETUP, VECTORS = 3, 3  # messages that a party of four sends before its words, a
 def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
     """After set-up, a crash before any message leaves a sum over the included parties.
 
-    Without the coordinator it stands once three others have the set, unless it is a star.
+    Without the coordinator the sum completes once three others have the set, unless it is a star.
     """
     for victim in range(4):
         name, at = f"party-{victim}", 0

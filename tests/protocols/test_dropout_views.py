@@ -51,7 +51,7 @@ class Table:
     """A random function that masks words.
 
     Attributes:
-        bits: The masks of some keys; all others have 0.
+        bits: The masks of some keys; all other masks are 0.
         asked: The keys that each party has used, for masks with others and for its own.
     """
 
@@ -96,8 +96,7 @@ def received(world: World, *spies: str) -> Iterator[tuple[str, str, Message]]:
 def seeds_made(world: World, *spies: str) -> dict[tuple[str, int], bytes]:
     """Return the seeds that spies can reconstruct from at least t shares.
 
-    They take every share that was dealt to one of them or told, and know by the dealer's root which
-    it is.
+    They use every share dealt to one of them or disclosed, and recognise it by the dealer's root.
     """
     place, depth = world.parties.position, tree_depth(len(world.parties))
     shares: dict[tuple[str, int], dict[int, list[int]]] = {}
@@ -163,7 +162,7 @@ def keys_made(world: World, *spies: str) -> set[bytes]:
 def law(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
     """Return the law of the spy's view for given values, over all masks unknown to it.
 
-    A view is all words that were sent to it, and the masks of all keys that it can make.
+    A view consists of all words sent to the spy, and the masks of all keys that it can derive.
     """
     own = [[bit * HALF] for bit in bits]
 
@@ -231,7 +230,7 @@ class Liar(Adversary):
     """Claims different sets of included parties to each party, as coordinator or accomplice.
 
     Attributes:
-        without: The parties that are not in, for each party; nobody unless told.
+        without: The excluded parties, for each party; none by default.
     """
 
     without: Mapping[str, tuple[str, ...]]
@@ -288,7 +287,8 @@ def lied_to(
 def two_sets(tolerated: int, lost: int) -> bool:
     """Return whether a coordinator can get both seeds of the last of five parties.
 
-    It names the set without that party to some of the three others, and the full set to the rest.
+    It names the set without that party to some of the three others, and the full set to the other
+    ones.
     """
     found = []
     for are_told in product((False, True), repeat=3):

@@ -123,7 +123,7 @@ class TestMasks:
     def test_masks_of_parties_with_different_inputs_do_not_cancel(self) -> None:
         """With one different hash, 100 words of 0 do not have totals of 0.
 
-        Four of them do by chance in one run of 1e31.
+        Four of them have totals of 0 by chance in one run of 1e31.
         """
         own = (np.zeros(100, "<u4"),)
         one, two, three = keys_among(["a", "b", "c"])

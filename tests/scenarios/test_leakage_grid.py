@@ -51,8 +51,8 @@ def test_for_the_smallest_value_it_is_the_harmonic_number() -> None:
 def test_estimates_match_the_closed_forms(k: int) -> None:
     """Without noise the estimate is the closed form, and with it below the bound (alarm 1e-6).
 
-    But for what Hoeffding's inequality allows: a party inserts once at most, so that at most one in
-    `rounds` of a run's messages exposes.
+    Both hold within Hoeffding's bound: a party inserts at most once, so at most one in `rounds` of
+    a run's messages exposes.
     """
     trials = 80_000
     honest = LeakageGrid([3, 8], [k], rounds=1, P0=0.0, rows=5, trials=trials)

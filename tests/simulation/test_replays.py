@@ -1,9 +1,9 @@
 """The same program does the same in every process.
 
-The program is full of ties and sets. This file is also a script of its own:
-`python tests/simulation/test_replays.py digest FIRST LAST` prints each seed's digest;
-`python tests/simulation/test_replays.py check COUNT` compares, for each of COUNT seeds, two fresh
-processes with different hash seeds, and fails if any differ.
+The program is full of ties and sets. This file is also a script: `python
+tests/simulation/test_replays.py digest FIRST LAST` prints each seed's digest; `python
+tests/simulation/test_replays.py check COUNT` compares, for each of COUNT seeds, two fresh processes
+with different hash seeds, and fails if any differ.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Refusals by TLS itself: each ends in an error that names the cause, on both sides.
+"""Refusals by TLS itself: each causes an error that names the reason, on both sides.
 
-Certificates, contexts, sockets and endpoints are real; only what a case breaks is broken.
+Certificates, contexts, sockets and endpoints are real; each case breaks one of them.
 """
 
 import datetime as dt

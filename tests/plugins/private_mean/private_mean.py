@@ -23,7 +23,7 @@ class PrivateMean(vr.System):
 
     Attributes:
         name: `private-mean`.
-        bits: The number of bits after the point in a sum.
+        bits: The number of fractional bits in a sum.
     """
 
     title: ClassVar[str] = "Private mean"

@@ -1,7 +1,7 @@
 """A process that charges until it is killed: `python charging.py LEDGER FIRST [STATEMENT]`.
 
 It prints a line for each answer that it gives: the number of the request and the answer, which is
-random. With `STATEMENT` it kills itself just before that statement of a charge is carried out.
+random. With `STATEMENT` it kills itself just before that statement of a charge is executed.
 """
 
 import itertools

@@ -12,7 +12,7 @@ from veilring.privacy.budgets import RecordCharge
 from veilring.privacy.ledger import open_ledger
 
 
-def test_a_forgotten_record_pays_nothing_and_comes_back_with_what_wasleft(tmp_path: Path) -> None:
+def test_a_forgotten_record_pays_nothing_and_comes_back_with_its_budget(tmp_path: Path) -> None:
     """This holds at once and after a restart; a record that joins meanwhile has a fresh budget."""
     path = tmp_path / "a"
     with open_ledger(path, RECORD_BUDGETS) as ledger:
@@ -39,7 +39,7 @@ def test_nothing_is_forgotten_if_a_record_is_unknown() -> None:
         assert left(ledger) == [1.0]
 
 
-def test_no_byte_of_a_forgotten_record_isleft(tmp_path: Path) -> None:
+def test_no_byte_of_a_forgotten_record_is_left(tmp_path: Path) -> None:
     """The id of a forgotten record is in no file, and neither are its payments."""
     path = tmp_path / "a"
     name = "a-name-that-is-nowhere"

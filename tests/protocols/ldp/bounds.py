@@ -20,7 +20,7 @@ def bernstein(variance: float, largest: float, alarm: float) -> float:
 
     Args:
         variance: The variance of the sum.
-        largest: The largest absolute value of a single number.
+        largest: The maximum absolute value of a single number.
         alarm: The false-alarm rate of both sides together.
     """
     needed = math.log(2 / alarm)

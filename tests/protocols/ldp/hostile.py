@@ -1,6 +1,6 @@
 """A client that sends only lies and replays, one report per message.
 
-By hand: `python -m tests.protocols.ldp.hostile MESSAGES [memory | tls]`.
+To run it manually: `python -m tests.protocols.ldp.hostile MESSAGES [memory | tls]`.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ class Attack:
 
     Attributes:
         honest: Reports that were stored before the attack.
-        messages: The number of messages of the liar; most contain one report.
+        messages: The number of the liar's messages; most contain one report.
         verdicts: The number of its reports with each verdict; each verdict is the right one.
-        held: Bytes that Python held after each of the liar's sessions.
+        held: The bytes allocated by Python after each of the liar's sessions.
         resident: Bytes of resident memory of the process at that time.
     """
 

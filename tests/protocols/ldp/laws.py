@@ -1,6 +1,6 @@
 """The exact law of each oracle's reports, from its published numbers alone, by enumeration.
 
-Written from the definitions and not from the code: what is compared with it must say the same.
+It is written from the definitions, independently of the code that is compared with it.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -67,8 +67,8 @@ def test_direct_encoding_attains_its_bound() -> None:
 def test_unary_encoding_is_guessed_at_the_exact_rate() -> None:
     """A random set bit is the own one with a probability summed over the number of set bits.
 
-    The own bit is set in half of the reports, with b others that are binomial: 1 / (1 + b). If no
-    bit is set any value will do.
+    The own bit is set in half of the reports, with a binomial number b of others, which gives 1 /
+    (1 + b). If no bit is set, the guess is blind.
     """
     oracle = OptimisedUnary(DOMAIN, EPSILON)
     others = stats.binom(DOMAIN - 1, float(oracle.q))
@@ -125,7 +125,7 @@ def test_no_mechanism_leaks_more_than_it_claims(
 ) -> None:
     """The lower bound of epsilon from its own reports is above 0 and at most the claim.
 
-    Above the claim it is once in a million sound mechanisms, over all of them together.
+    The joint false-alarm rate over all sound mechanisms is one in a million.
     """
     found = loss_of(
         randomiser,

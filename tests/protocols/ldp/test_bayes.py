@@ -82,7 +82,7 @@ def learned(codes: Codes, smoothing: float | None = None) -> DiscreteBayes:
 def test_the_papers_example_has_these_numbers() -> None:
     """For a young woman of medium income, C_1 has 0.025 and C_2 has 0.0056, so C_1 wins.
 
-    The paper prints 0.055 for C_2: it is 6/10 * 1/6 * 1/6 * 2/6 = 1/180.
+    The paper prints 0.055 for C_2, but 6/10 * 1/6 * 1/6 * 2/6 = 1/180.
     """
     rows, labels = the_papers_table()
     survey = DiscreteBayesSurvey.of((3, 3, 2), 2, PlainOracle)

@@ -1,9 +1,9 @@
 """The attack on the low bits of noisy histograms succeeds on floats and fails on a grid.
 
-A float sampler reaches only some floats: 0 plus noise gives different ones than 1 plus noise, which
-is rounded again. A collector therefore tests whether each coordinate is reachable from the client's
-value and from another one. A value is possible only if all coordinates are (Mironov, "On
-significance of the least significant bits for differential privacy", CCS 2012).
+A float sampler reaches only some floats: 0 plus noise gives different floats than 1 plus noise,
+which is rounded again. A collector therefore tests whether each coordinate is reachable from the
+client's value and from another value. A value is possible only if all coordinates are reachable
+(Mironov, "On significance of the least significant bits for differential privacy", CCS 2012).
 """
 
 import math

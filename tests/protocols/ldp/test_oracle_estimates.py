@@ -116,7 +116,7 @@ def test_the_best_threshold_is_optimal() -> None:
 def test_no_other_set_size_is_better() -> None:
     """Subset selection has the least variance over all sizes, at most that of direct encoding.
 
-    To the nearest whole number, as it is often written, it would have 17 % more at (175, 4.75).
+    With the nearest whole number, a common choice, it would be 17 % larger at (175, 4.75).
     """
     for epsilon in (0.3, 1.0, 2.0, 3.0, 4.75):
         for domain in (2, 3, 5, 16, 32, 60, 175):

@@ -63,8 +63,8 @@ def vector(means: Means, row: NDArray[np.float64]) -> NDArray[np.int64]:
 def greatest_loss(means: Means) -> float:
     """Return the greatest loss over all pairs of corners and all reports.
 
-    Codes of one report are independent, so that the worst report of a pair is the worst code at
-    each place. A sampled feature is drawn alike for all rows, so that the worst one counts.
+    The codes of one report are independent, so the worst report of a pair has the worst code at
+    each position. A sampled feature is drawn alike for all rows, so the worst feature counts.
     """
     codes = np.arange(means.law.codes)
     laws = {point: np.log(means.law.probability(codes, point)) for point in _points(means)}

@@ -85,7 +85,7 @@ def outcomes(
 def told_before_adding(view: View | None) -> list[list[bool]]:
     """Return, for each sent part of a sum, whether all others had confirmed the same inputs.
 
-    That is, in the round of agreement before it, by each other party that it heard.
+    Confirmations come in the preceding round of agreement, from each other party that it heard.
     """
     assert view is not None
     said = {

@@ -130,7 +130,7 @@ RUNS = 60_000
 def audited(release: Release, parties: int, exponent: Fraction, missing: int) -> float:
     """Return the loss that runs prove for the only row, which belongs to the first party.
 
-    It is the first party's, who always adds its noise. The events are the totals near 0.
+    The first party always adds its noise. The events are totals near 0.
     """
     rng, counts = np.random.default_rng([parties, missing]), []
     for rows in (ALONE, no_rows(1)):

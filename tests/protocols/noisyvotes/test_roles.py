@@ -115,7 +115,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(
 ) -> None:
     """Counting, converting and voting cost the closed form, in rounds of one hop each.
 
-    The hop before the first is that of the queries.
+    The queries take one hop before the first round.
     """
     parameters = replace(WITHIN, neighbours=near, sum=method)
 
@@ -241,8 +241,8 @@ PLACES = 1600
 async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     """Return the neighbours' evidence on a victim's rows from one networked run.
 
-    The victim has a row at every other place. Balls are points, so each place has an ε of 1 and its
-    own noise: one run is thousands of trials.
+    The victim has a row at every second place. Balls are points, so each place has an ε of 1 and
+    separate noise: one run is thousands of trials.
     """
     queries = np.linspace(0, 1, PLACES)[:, None]
     there = np.arange(PLACES) % 2 == 0

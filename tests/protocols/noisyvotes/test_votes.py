@@ -84,8 +84,8 @@ def test_with_all_shares_labels_have_the_owners_law() -> None:
 def test_accuracy_is_the_trusted_owners() -> None:
     """On a banana data set, accuracy equals the owner's with the same noise.
 
-    Both are sums of independent labels, within Hoeffding's reach of their mean but for half of an
-    alarm rate of 1e-6; their means are equal.
+    Both are sums of independent labels with equal means; each is within Hoeffding's bound of its
+    mean, except at half of a false-alarm rate of 1e-6.
     """
     rng = np.random.default_rng(3)
     places, labels = banana(600, rng)

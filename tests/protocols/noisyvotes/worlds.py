@@ -54,8 +54,8 @@ def voting(
 def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> float:
     """Return the greatest log-ratio of any totals on two tables, by their exact laws.
 
-    Each total is a count plus noise of its own, so that the greatest ratio of all of them together
-    is the product of one for each.
+    Each total is a count plus separate noise, so the greatest ratio of all totals together is the
+    product of each total's greatest ratio.
     """
     counts = [one.count(rows) for rows in tables]
     loss = 0.0

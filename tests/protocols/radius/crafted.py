@@ -16,7 +16,7 @@ class Crafted(NamedTuple):
         first: Shape (P, f).
         second: Shape (P, f).
         target: Shape (P, f): a place that a row may have.
-        radii: Shape (P, 2): the computed distances to the target, so that both balls hold it.
+        radii: Shape (P, 2): the computed distances to the target, so that both balls contain it.
     """
 
     first: NDArray[np.float64]
@@ -43,7 +43,7 @@ def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
 def broken_by_plain_test(crafted: Crafted) -> NDArray[np.bool_]:
     """Return whether `dist <= r + s` misses the edge of each pair, shape (P,).
 
-    Each of the two queries would then be answered under the whole budget.
+    Each of the two queries would then be answered with the whole budget.
     """
     apart = _paired(crafted.first, crafted.second)
     return np.asarray(apart > crafted.radii.sum(axis=1))

@@ -60,7 +60,8 @@ def test_no_row_is_charged_more_than_the_budget(
 def test_rules_are_ordered() -> None:
     """No query gets less by its own clique than by its component's, nor by that than by the batch.
 
-    Three touching balls with a fourth apart; and three that share a place, with a tail of two.
+    The examples are three touching balls with a fourth apart, and three that share a place, with a
+    tail of two.
     """
     queries = np.array([[0.0], [0.2], [0.4], [1.0]])
     graph = overlap_graph(queries, np.full(4, 0.1))
@@ -75,7 +76,8 @@ def test_rules_are_ordered() -> None:
 def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
     """On lines, a plain float test misses one edge in seven; with slack it misses none.
 
-    Where it misses one, two queries get the whole budget each, and a row in both loses twice it.
+    If an edge is missed, two queries get the whole budget each, and a row in both loses twice the
+    budget.
     """
     crafted = collinear(2000, 2, np.random.default_rng(0))
     broken = np.flatnonzero(broken_by_plain_test(crafted))

@@ -36,7 +36,7 @@ QUERIES = 6
 def case() -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Rows, Rows]]:
     """Return a batch around one row of a banana, and the tables with and without the row.
 
-    The row is the only one of its class near by: what is most told about.
+    The row is the only one of its class nearby, which leaks most.
     """
     places, labels = banana(400, np.random.default_rng(0))
     target = np.array([0.05, 0.95])

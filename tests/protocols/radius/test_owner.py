@@ -157,7 +157,7 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
 ) -> None:
     """To the analyst, any failure on the rows is one error, and the owner's last answer.
 
-    The log has the kind of error and its place in the code, and no text that might quote a row.
+    The log has the kind of error and its location in the code, and no text that might quote a row.
     """
 
     def fail(*_: object) -> None:

@@ -77,7 +77,8 @@ def _audited(present: NDArray[np.int64], absent: NDArray[np.int64]) -> float:
 def test_crafted_collinear_queries_cost_no_row_more_than_the_price() -> None:
     """The answers prove at most the price, and give no greater advantage.
 
-    False alarms: one in a million for the audit, and for the advantage by Hoeffding's inequality.
+    False-alarm rates are one in a million, for the audit and, by Hoeffding's inequality, for the
+    advantage.
     """
     present, absent = _crafted_answers()
     assert _audited(present, absent) <= EPSILON
@@ -102,7 +103,7 @@ def test_the_same_attack_breaks_a_plain_test(
 def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[np.int64]:
     """Return the counts of each pair of answers about a place that is asked for twice.
 
-    Places are far apart, so that each is a run of its own.
+    Places are far apart, so each is a separate run.
     """
     side = (np.arange(PLACES) + 0.5) / PLACES
     places = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
@@ -123,7 +124,7 @@ def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[
 def test_answers_prove_at_most_a_rows_budget(budget: float) -> None:
     """Two queries of epsilon each cost a row its budget; with twice as much, more is proved.
 
-    The audit says too much once in a million.
+    The audit's false-alarm rate is one in a million.
     """
     present, absent = (
         _answers_of_accounts(budget, present=there, seed=seed)

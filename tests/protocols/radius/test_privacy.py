@@ -159,7 +159,7 @@ def counts_of(voting: NDArray[np.bool_]) -> NDArray[np.int64]:
 def test_votes_are_drawn_from_their_law() -> None:
     """Each label's frequency in 200,000 draws is within Hoeffding's bound of its probability.
 
-    Three mechanisms with three labels: nine alarms with probability 1e-7 each.
+    Three mechanisms with three labels give nine tests with false-alarm rates of 1e-7 each.
     """
     counts, share, runs = np.array([[7, 5, 5]]), np.array([0.4]), 200_000
     reach = np.sqrt(np.log(2 / 1e-7) / (2 * runs))

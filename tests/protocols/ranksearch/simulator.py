@@ -102,8 +102,8 @@ def simulate(
     """Yield the sums of a batch in order, from the totals and a coalition's rows and keys.
 
     Args:
-        world: Of it nothing is used but what is public, the members' rows, and the totals.
-        coalition: The members' keys, unused as yet.
+        world: The world, of which only public values, the members' rows and the totals are used.
+        coalition: The members' unused keys.
     """
     public, parties = world.parameters, len(world.parts)
     near = {name: nearest_rows(world.queries, world.parts[name], public.k) for name in coalition}

@@ -22,7 +22,7 @@ TABLES = (
 def table(name: str) -> tuple[Rows, NDArray[np.float64], int]:
     """Return every other row of a table, the queries, and the number of classes.
 
-    All rows of a table are queries, but for digits, which has 1,797: every third is.
+    All rows of a table are queries, except for digits with its 1,797 rows, where every third is.
     """
     if name == INTEGERS:
         rng = np.random.default_rng(8)

@@ -60,7 +60,7 @@ def test_votes_equal_those_of_the_pooled_classifier(name: str, k: int) -> None:
 def test_weighted_votes_do_not_depend_on_the_partition(name: str, k: int) -> None:
     """They equal one party's to the last bit, and 1/distance up to rounding.
 
-    Each of the votes is rounded by at most half a unit of the fixed point.
+    Each vote is rounded by at most half a unit of the fixed point.
     """
     rows, queries, classes = table(name)
     alone = ranked(queries, [rows], classes, k, "distance")

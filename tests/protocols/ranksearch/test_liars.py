@@ -277,7 +277,7 @@ class TestTwoTongues:
     async def test_bound_masks_open_nothing(self, setup: SearchSetup) -> None:
         """A word equals the victim's count with probability 1/256 only.
 
-        One word in ten, of 400 or more, equals it by chance with probability below 1e-30.
+        Of 400 or more words, one in ten equals it by chance with probability below 1e-30.
         """
         opened, alone = await self.read(setup)
         assert opened.size >= 400

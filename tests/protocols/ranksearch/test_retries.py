@@ -227,8 +227,9 @@ def _lost(outcomes: Iterable[Outcome]) -> set[str]:
 async def test_a_killed_party_is_named_by_all_and_not_omitted(adding: str, at: int) -> None:
     """A kill -9 after any message ends the run everywhere, and no label is wrong.
 
-    Each other party has the pooled labels, if it needed nothing more, or an error that names the
-    dead. A retry without it is refused where a party has sent a value, and works if allowed.
+    Each other party has the pooled labels, if it needed no further message, or an error that names
+    the dead party. A retry without it is refused if a party has sent a value, unless repetition is
+    allowed.
     """
     victim = NAMES[at // 2 % 4]
     left = tuple(name for name in NAMES if name != victim)

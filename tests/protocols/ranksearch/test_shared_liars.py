@@ -31,8 +31,8 @@ class OtherWords(Adversary):
 
     Attributes:
         at: The round.
-        made: What is made of the words: `raised` by one in the field, or the `first` of them alone;
-            `large`, or `short`.
+        made: The change of the words: all `raised` by one in the field, or only the `first` of
+            them; `large`, or `short`.
     """
 
     at: int

@@ -134,8 +134,8 @@ def compared_law(
 ) -> bool:
     """Return whether a party's view of a step with k = 1 has exactly the simulator's law.
 
-    One honest dealer draws all its possible values, and the others fixed ones, which the coalition
-    knows.
+    One honest dealer draws all its possible values, and the others draw fixed values known to the
+    coalition.
 
     Args:
         counts: The counts of the three parties.
@@ -253,7 +253,7 @@ def label_law(
     """Return whether a party's view of a labelling of two classes has the simulator's law.
 
     Args:
-        votes: Of the three parties, shape (3, 2), with a total of at most 1.
+        votes: The votes of the three parties, shape (3, 2), with a total of at most 1.
         coalition: The party.
         kind: The class of dealers.
         lowest: The least of the elements R_c.

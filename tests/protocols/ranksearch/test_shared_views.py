@@ -170,8 +170,8 @@ def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 def least_chance(kind: type[Dealer]) -> tuple[float, int]:
     """Return the least p-value of uniformity, and the number of tests.
 
-    It is of what a search opens that is not 0, of the words by which each of three honest parties
-    tells it, and of random sums of these.
+    The tests cover the nonzero values that a search opens, the words by which each of three honest
+    parties opens them, and random sums of these.
     """
     parts, queries = some_rows(5, 30, 600)
     rounds: list[Sent] = []

@@ -74,7 +74,7 @@ class Enumeration:
     """A stream of masks in which entry e of the words is run e of all possible runs.
 
     Each mask of an honest pair is a digit of e: together the digits have all values. Masks that a
-    member of the coalition knows, and so can take away, are 0.
+    member of the coalition knows, and can therefore remove, are 0.
     """
 
     modulus: int
@@ -106,7 +106,7 @@ class Tiny:
         parties: The number of parties.
         coalition: The names of its members.
         adder: The party that adds up, if any.
-        tongues: The number of different totals of the first sum that a corrupted adder sends.
+        tongues: The number of different totals of the first sum sent by a corrupted adder.
     """
 
     modulus: int
@@ -200,8 +200,8 @@ def law_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Law:
 def law_of_simulation(tiny: Tiny) -> Law:
     """Return the law of a simulator's output, given both totals and the coalition's values.
 
-    Where a corrupted adder told two totals of the first sum, the second has none: all honest words
-    of it are uniform.
+    If a corrupted adder sent two totals of the first sum, the second sum has no total: all its
+    honest words are uniform.
     """
     outside, step = tiny.outside, 256 // tiny.modulus
     free = [len(outside) - 1, len(outside) - (tiny.tongues == 1)]
@@ -243,7 +243,7 @@ def tiny_worlds(*, words_seen: bool = False) -> Iterator[Tiny]:
     """Yield every coalition of up to n - 2 of three to five parties, and every kind of adder.
 
     Args:
-        words_seen: Whether to leave out those in which the coalition sees totals only.
+        words_seen: Whether to omit worlds in which the coalition sees only totals.
     """
     for modulus, parties, members in (
         (4, 3, 1),
@@ -292,7 +292,7 @@ class Recording:
     """A replacement of `agree_keys` that agrees likewise, and keeps the secrets for the test.
 
     Attributes:
-        kind: The keys that parties are given.
+        kind: The class of the parties' keys.
         secrets: Each party's secrets of the last run, by its name.
     """
 
@@ -375,7 +375,7 @@ def drawn_words(
 ) -> list[NDArray[np.uint8]]:
     """Return the words drawn by a simulator, as bytes: shape (honest - 1, bytes) for each sum.
 
-    These are all honest parties' but the last one's, less the masks that members know.
+    These are the words of all honest parties except the last, minus the masks that members know.
     """
     outside = [name for name in world.names if name not in coalition]
     known = {name: keys.among(name, coalition) for name in outside}
@@ -394,7 +394,7 @@ def drawn_words(
 def assert_uniform(drawn: Sequence[NDArray[np.uint8]], alarm: float) -> None:
     """Check that bytes are uniform, and independent of nearby bytes in four directions.
 
-    Differences of independent uniform bytes are such themselves, so that each law is tested by the
+    Differences of independent uniform bytes are uniform as well, so each law is tested by the
     inequality of Dvoretzky, Kiefer and Wolfowitz, with the constant of Massart. The bits are tested
     by the binomial law.
 

@@ -161,7 +161,8 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
 async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
     """It holds for any partition, k, way of adding and revealed values.
 
-    Among 30 parties only wine is, whose searches are short: `test_comparing` has all tables there.
+    With 30 parties only wine is tested, whose searches are short; `test_comparing` tests all
+    tables.
     """
     rows, queries, classes = table(name)
     some = queries[:: len(queries) // 10]

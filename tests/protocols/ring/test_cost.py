@@ -90,7 +90,7 @@ def test_knn_costs_its_closed_form(run_protocol: ProtocolRunner, method: SumMeth
 def test_messages_equal_the_closed_forms_for_all_sizes(n: int) -> None:
     """For n = 3 … 50, r = 1 … 6 and k = 1 … 20 a batch takes n(r + 3) - 2 messages.
 
-    Each r is played among up to 12 parties, and two of them, in turn, among more.
+    Each r is played with up to 12 parties, and two of them, in turn, with more.
     """
     rounds = range(1, 7) if n <= 12 else (1 + n % 6, 1 + (n + 3) % 6)
     asyncio.run(_check_sizes(n, [(r, 1 + (n * 7 + r * 3) % 20) for r in rounds]))

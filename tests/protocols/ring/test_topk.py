@@ -264,8 +264,8 @@ def test_no_honest_vector_exceeds_the_highest_entry(rows: int) -> None:
 def test_the_highest_entry_is_approached() -> None:
     """Two noisy hops can lift the greatest of two entries by almost two delta, never by three.
 
-    It ends at 1 + (M + U)/2, where U is uniform and M the lesser of two: above 1.95 with a
-    probability of 0.1^3 / 3, so that none of 50,000 is with one of 6e-8.
+    It ends at 1 + (M + U)/2, where U is uniform and M the smaller of two uniforms: above 1.95 with
+    probability 0.1^3 / 3, so that none of 50,000 is above with probability 6e-8.
     """
     parameters = TopKParameters(k=2, P0=1.0, d=1.0, rounds=1, delta=0.5, upper=1.0)
     pair, single = np.tile([1.0 - 1e-9] * 2, (50_000, 1)), np.tile([0.5, math.inf], (50_000, 1))

@@ -31,7 +31,7 @@ def test_the_ring_finds_the_k_smallest_of_the_union(
 ) -> None:
     """After enough rounds the result is the union's k smallest, ties and short unions included.
 
-    The error bound at 12 rounds is below 1e-19 a run.
+    The error bound at 12 rounds is below 1e-19 per run.
     """
     values = np.stack([own_smallest(np.array([row], dtype=np.float64), 3) for row in rows], axis=1)
     expected = (sorted(float(x) for row in rows for x in row) + [9.0] * 3)[:3]

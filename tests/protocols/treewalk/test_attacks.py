@@ -46,7 +46,7 @@ def _exact(variant: Variant, utility: Comparison, times: int = 1) -> float:
 def test_a_server_guesses_at_the_bayes_rate(variant: Variant, epsilon: float) -> None:
     """Of 20,000 queries the server finds the exact Bayes fraction over all transcripts.
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     utility, rng = Comparison(epsilon), Streams(3).generator("attack", variant.kind, str(epsilon))
     overheard = overheard_walk(TREE, utility, variant)
@@ -59,7 +59,7 @@ def test_a_server_guesses_at_the_bayes_rate(variant: Variant, epsilon: float) ->
 def test_repetition_reveals_more() -> None:
     """Of queries repeated with new coins, the server finds the exact fraction of pairs.
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     utility, rng = Comparison(2.0), Streams(4).generator("twice")
     overheard = overheard_walk(TREE, utility, BASIC)
@@ -74,7 +74,7 @@ def test_repetition_reveals_more() -> None:
 def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) -> None:
     """With n candidates, no posterior probability exceeds e**epsilon / (e**epsilon + n - 1).
 
-    A correct mechanism fails the test with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     overheard: Overheard
     if mechanism == "walk":
@@ -90,7 +90,7 @@ def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) 
 def test_a_response_reaches_that_bound() -> None:
     """In buckets of one point the server finds exactly the fraction that epsilon allows.
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     law = bucket_law(TREE.depth, 0, 2.0)
     rng = Streams(6).generator("reached")
@@ -102,7 +102,7 @@ def test_a_response_reaches_that_bound() -> None:
 def test_blur_reveals_the_approximate_location() -> None:
     """No fraction exceeds the metric bound: the prior's, times e**(epsilon · diameter).
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     by = Blur(0.5, (-1e3, -1e3), (1e3, 1e3), 1e-6)
     rng = Streams(7).generator("blur")

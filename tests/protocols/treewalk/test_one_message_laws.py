@@ -47,7 +47,7 @@ def test_a_bucket_is_where_a_walk_without_noise_ends() -> None:
 def test_a_response_names_its_own_bucket_at_the_stated_rate() -> None:
     """The fraction of 20,000 responses in their own bucket is that of the law.
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     law = bucket_law(TREE.depth, 4, epsilon=3.0)
     found = bucket_points(TREE, 4, respond(TREE.splits, QUERIES, law, RNG))

@@ -45,7 +45,7 @@ def test_the_probability_of_the_own_leaf_is_that_of_all_slip_patterns(
 def test_options_find_the_own_bucket_at_the_stated_rate() -> None:
     """Over 20,000 queries each option's frequency matches its probability.
 
-    A test that is true fails with probability 1e-6, over its options together; the seed is fixed.
+    The joint false-alarm rate over all options is 1e-6; the seed is fixed.
     """
     rng = Streams(2).generator("options")
     tree, queries = build_tree(rng.random((64, 2))), rng.random((20_000, 2))

@@ -128,7 +128,7 @@ def test_nodes_invented_by_a_server_reveal_no_more() -> None:
 def test_walks_follow_the_law_of_the_likelihood(utility: Utility, rng: Generator) -> None:
     """100,000 walks of one query pass a chi-square test against the exact transcript law.
 
-    A test that is true fails with probability 1e-6; the seed is fixed.
+    The false-alarm rate is 1e-6; the seed is fixed.
     """
     tree, runs = _tree(8, rng), 100_000
     query = rng.random((1, 2))

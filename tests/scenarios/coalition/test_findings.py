@@ -175,8 +175,8 @@ class TestDistances:
 class TestOwners:
     """Owners of the nearest distances, in cases that need no probability.
 
-    With P0 = 0 each party puts in what belongs there at once, so that a value is first seen behind
-    the run of honest parties that its owner sits in: it is one of so many.
+    With P0 = 0 each party inserts its values at once, so a value is first seen after its owner's
+    run of honest parties: its owner is one of that run.
     """
 
     def test_an_owner_is_known_up_to_its_honest_neighbours(self) -> None:

@@ -14,12 +14,12 @@ class Page(HTMLParser):
     """The content of a page, and whether its tags are balanced.
 
     Attributes:
-        tags: All elements that are opened, by name.
+        tags: All opened elements, by name.
         ids: Their ids, in order.
         attributes: All their attributes.
         described: The ids of pictures that have the title and description that they name.
         tables: The cells of each table that has an id, row by row.
-        text: All that can be read.
+        text: All visible text.
         headings: Levels of headings, in order.
     """
 

@@ -44,7 +44,7 @@ def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
     """Start a sweep in a separate process, and end it after it has stored some cells.
 
     Returns:
-        Its exit code, and what it wrote to standard error: a file, as workers may hold it longer.
+        Its exit code, and its standard error: a file, as workers may keep it open longer.
     """
     settings = [part for each in SMALL for part in ("--set", each)]
     command = [sys.executable, "-c", WAITING, "sweep", "wine", *OPTIONS, *settings]

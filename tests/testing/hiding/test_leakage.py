@@ -101,7 +101,7 @@ def test_learned_attackers_match_the_optimal_attack_on_topk(coalition: Any) -> N
     """Learned attackers are right as often as the optimal attack, within 2 standard errors.
 
     The secret is whether the last new entry is the victim's own. The optimal attack knows the
-    protocol: exactly between two neighbours, by simulation for a successor.
+    protocol: it is exact between two neighbours, and simulated for a successor.
     """
     found = attacked(setting(3, 1, 1, 1.0, 2), coalition, runs=2_000, simulated=4_000)
     optimal = found.given[0]

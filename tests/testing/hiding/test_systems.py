@@ -76,8 +76,8 @@ def test_topk_between_equal_worlds_passes() -> None:
 def test_topk_fails_as_much_as_it_leaks(coalition: tuple[str, ...]) -> None:
     """The advantage in the error is that of a coalition that guesses the world: 2 p - 1.
 
-    Each has a standard error of at most 1 / sqrt(1000); within 5 of their difference, that is a
-    false alarm in 2 million.
+    Each has a standard error of at most 1 / sqrt(1000); 5 standard errors of their difference give
+    a false-alarm rate of one in 2 million.
     """
     worlds = [np.stack(list(each.values())) for each in (WORLD, OTHER)]
     leaked = measure_leakage(

@@ -61,8 +61,8 @@ def test_it_is_detected_on_every_runtime(run_protocol: ProtocolRunner) -> None:
 async def test_a_removal_within_the_noise_is_not_detected() -> None:
     """With a delta so large that honest noise could explain it, a wrong result passes.
 
-    It is wrong in all 200 runs: the least value comes back only if its owner has made noise in each
-    of the seven rounds before, with probability 2^-28 (false alarm 8e-7).
+    The result is wrong in all 200 runs: the least value returns only if its owner has answered with
+    noise in each of the seven previous rounds, with probability 2^-28 (false alarm 8e-7).
     """
     wide = replace(TOPK, delta=1.0)
     np.testing.assert_array_equal((await topk({}, wide)).result, SMALLEST)

@@ -85,8 +85,8 @@ def by_run(entries: NDArray[np.float64] | NDArray[np.bool_]) -> NDArray[np.float
 def test_it_agrees_with_a_known_exact_posterior(k: int) -> None:
     """The starter's successor knows the starter's input: in one round its cells are optimal.
 
-    The exact rule is the best there is, and the cells are within 1 in 100 of it, run by run; half
-    of the simple attack's claims are right (false alarm 1e-6).
+    The exact rule is optimal, and the cells are within 1 in 100 of it, run by run; half of the
+    simple attack's claims are right (false alarm 1e-6).
     """
     parameters, rare = replace(BASE, k=k, P0=0.5, rounds=1), FALSE_ALARM / 6
     rng = np.random.default_rng(k)

@@ -69,7 +69,7 @@ def test_each_session_leaves_two_thirds_suspected() -> None:
 def test_the_posterior_is_calibrated(parameters: TopKParameters, members: tuple[str, ...]) -> None:
     """The suspect is the owner as often as the posterior says, for 1 and 4 sessions (alarm 1e-6).
 
-    The queries of a batch share their rings, so that batches are what is independent (Bernstein).
+    The queries of a batch share their rings, so only batches are independent (Bernstein).
     """
     for times in (1, 4):
         rng = np.random.default_rng([times, len(members)])

@@ -82,9 +82,8 @@ def test_the_posterior_is_calibrated(parameters: TopKParameters, rows: int, plac
 def test_no_simple_attack_beats_it(parameters: TopKParameters, rows: int, place: int) -> None:
     """It decides at least as many entries correctly as claiming all, or none, on equal runs.
 
-    As promised by its posterior it never does, run by run; as counted, but for a deviation whose
-    false alarm is 1e-6 (Bernstein). Where the two attacks differ is one change a run, of up to k
-    entries.
+    By its posterior this holds in every run; by counts it holds up to a deviation with false-alarm
+    rate 1e-6 (Bernstein). The two attacks differ in one change per run, of up to k entries.
     """
     claims, posterior, own = attacked(parameters, rows, place)
     new, right = np.isfinite(claims), owned(claims, own)
@@ -152,8 +151,8 @@ def test_the_unit_of_the_values_does_not_matter() -> None:
 async def test_a_real_run_is_read_by_two_colluders() -> None:
     """Two colluders separate nearly all noise from inserted values in real runs.
 
-    In law at least 65 in 100 new entries are noise; the optimal attack decides at most 1 in 100
-    wrong, as often as its posterior says, and misses at most 1 in 100 values (false alarm 1e-6).
+    In expectation at least 65 in 100 new entries are noise; the optimal attack decides at most 1 in
+    100 wrong, as its posterior states, and misses at most 1 in 100 values (false alarm 1e-6).
     """
     parameters = replace(ONE, k=5, P0=1.0, rounds=4)
     prior = UniformPrior(100)

@@ -16,7 +16,7 @@ from veilring.protocols.ring.leakage import transcript
 def test_a_retry_leaks_as_much_as_the_failed_session() -> None:
     """A failed session adds nothing before a real value was passed on, and then increasingly.
 
-    In law, and in the sample but for what Hoeffding's inequality allows (false alarm 1e-6).
+    This holds in expectation, and in the sample within Hoeffding's bound (false alarm 1e-6).
     """
     promised = []
     for failed_after in (None, 6, 12, 30):
@@ -34,8 +34,8 @@ def test_a_retry_leaks_as_much_as_the_failed_session() -> None:
 def test_only_real_values_recur() -> None:
     """A value seen twice is certainly real, and the whole result is among these values.
 
-    A party never inserts in six rounds with probability 2^-15, so that one of 600 values is seen
-    less than twice in four sessions with one of at most 2400 / 2^45 < 1e-6.
+    A party never inserts in six rounds with probability 2^-15, so the probability that one of 600
+    values is seen less than twice in four sessions is at most 2400 / 2^45 < 1e-6.
     """
     asked = ask(replace(NOISY, rounds=6), 200, 4, np.random.default_rng(6))
     for run, found in enumerate(recurring(asked.sessions)):
@@ -50,10 +50,10 @@ def test_only_real_values_recur() -> None:
 def test_values_in_no_result_recur_too() -> None:
     """A displaced value is known to be real after two sessions in which it was seen.
 
-    The adversary sits behind the owner of the second least, which it sees if the owner inserts in
-    round 2: it starts, and noise that the owner of the least has made is below its value with
-    probability 1e-8 at most. That is so in less than two of four sessions with probability 5/16, so
-    that it is never found in 20 runs with one of 1e-10.
+    The adversary follows the owner of the second smallest value, which it sees if the owner inserts
+    in round 2: the owner starts, and noise of the smallest value's owner is below its value with
+    probability at most 1e-8. This happens in fewer than two of four sessions with probability 5/16,
+    so the value is never found in 20 runs with probability 1e-10.
     """
     rng, runs = np.random.default_rng(10), 20
     values = np.tile(np.array([0.9, 0.1, 0.1 + 1e-9, 0.5, 0.6, 0.7])[:, None], (runs, 1, 1))
@@ -73,8 +73,8 @@ def test_values_in_no_result_recur_too() -> None:
 def test_similar_queries_are_joined_by_a_tolerance() -> None:
     """Values that moved by less than the tolerance are equal, and are traced to their owner.
 
-    Noise is spread over 0.1 at least, so that one of 7680 entries seen comes as near to one of two
-    values with a probability of at most 7680 * 2 * 2e-12 / 0.1 < 1e-6.
+    Noise is spread over at least 0.1, so the probability that one of 7,680 entries comes this near
+    to one of two values is at most 7680 * 2 * 2e-12 / 0.1 < 1e-6.
     """
     rng = np.random.default_rng(7)
     asked = ask(replace(NOISY, k=2), 40, 8, rng)

@@ -26,8 +26,8 @@ def found_without_noise(sessions: int) -> float:
 def test_success_grows_with_repetitions_and_colluders() -> None:
     """Without noise success is its closed form; noise does not help, nor a second colluder harm.
 
-    And one is never below guessing among five, nor more sessions below fewer, but for what
-    Hoeffding's inequality allows batches of queries (false alarm 1e-6).
+    One colluder is never below guessing among five, nor more sessions below fewer, within
+    Hoeffding's bound for batches of queries (false alarm 1e-6).
     """
     prior, batches, shares = UniformPrior(20), 300, {}
     for name, parameters, coalition in (

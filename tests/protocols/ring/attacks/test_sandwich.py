@@ -61,8 +61,8 @@ def methods(n: int) -> list[SumMethod]:
 async def test_a_coalition_learns_nothing_until_it_covers_all_neighbours(n: int) -> None:
     """Of 5 to 21 parties, one's input is recovered exactly by its neighbours, and by no fewer.
 
-    All 2s neighbours of a party in s cycles get its input exactly, the starter's as well. If one of
-    them is honest, nobody gets it, not even all others together.
+    All 2s neighbours of a party in s cycles recover its input exactly, even the starter's. If one
+    of them is honest, no coalition recovers it, not even all others together.
     """
     for method in methods(n):
         ring, views, own, fixed = await watched_sum(n, method, seed=n)

@@ -26,8 +26,8 @@ GRID = [
 def test_rows_are_consistent() -> None:
     """Optimal is never below simple, colluders never learn less, and promises are kept.
 
-    What is so in law is so in the sample but for what Hoeffding's inequality allows (false alarm
-    1e-6); a successor's simulated posterior is given another 3 in 100.
+    Relations that hold in expectation hold in the sample within Hoeffding's bound (false alarm
+    1e-6); a successor's simulated posterior is allowed another 3 in 100.
     """
     rows = attack_table(GRID, trials=TRIALS, simulated=4000, rng=np.random.default_rng(1))
     assert [row.setting for row in rows] == [setting for setting in GRID for _ in range(2)]

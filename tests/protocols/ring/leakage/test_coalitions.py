@@ -31,8 +31,9 @@ def test_two_corrupt_neighbours_learn_exactly_the_exposure() -> None:
 def test_public_ends_of_the_protocol_replace_one_neighbour() -> None:
     """The starter's successor alone sees its round 1; the last party's predecessor its last hop.
 
-    Each sees something in 400 runs: the starter inserts with probability 0.4, and the last party
-    with 0.6 * 0.7 if it has one of the two least of 20 values, so that nothing has less than 1e-28.
+    Each sees an insertion in 400 runs: the starter inserts with probability 0.4, and the last party
+    with 0.6 * 0.7 if it has one of the two smallest of 20 values, so none is seen with probability
+    below 1e-28.
     """
     values = uniform_values(400, 5, 2, 4, rng(9))
     parameters = TopKParameters(k=2, P0=0.6, d=0.5, rounds=2, delta=0.1, upper=1.0)

@@ -25,9 +25,9 @@ def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
     """Over all orders of three values, k = 1 and no noise, each estimator equals the count.
 
     Position p inserts if its value is the least so far: 1, 1/2, 1/3. The second hop's entry is
-    always new to the third party and right every second time. The starter knows its own value, so
-    the third hop is new to it in 4 orders of 6, and right in 2. Of the claims, 1/3, 2/3 and all
-    are in the result, where the prior is 1/3.
+    always new to the third party, and claimed correctly in half of the orders. The starter knows
+    its own value, so the third hop is new to it in 4 orders of 6, and right in 2. Of the claims,
+    1/3, 2/3 and all are in the result, where the prior is 1/3.
     """
     leak = estimate_hop_leakage(ORDERS, HONEST, rng())
     assert leak.trials == 6

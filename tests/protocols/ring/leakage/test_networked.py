@@ -30,9 +30,9 @@ async def test_networked_parties_leak_the_estimates(
 ) -> None:
     """The views of all parties give the estimates, up to sampling error (false alarm 1e-6).
 
-    The values are the same and the coins are not. So the counts of exposures, claims, right ones
-    and those in the result, of which all estimators are quotients, differ in each run by something
-    of mean 0 that is at most the number of entries passed on (empirical Bernstein bound).
+    Values are equal, but coins are not. All estimators are quotients of four counts: exposures,
+    claims, right claims, and claims in the result. In each run these differ by a term of mean 0
+    that is at most the number of entries passed on (empirical Bernstein bound).
     """
     parameters = TopKParameters(k, P0, 0.5, rounds, 0.05, 1.0)
     runs, messages = 12_000, parties * rounds

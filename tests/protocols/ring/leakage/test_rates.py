@@ -16,10 +16,10 @@ from veilring.protocols.ring.leakage import estimate_hop_leakage, uniform_values
 def test_noise_in_round_one_hides_at_its_rate() -> None:
     """The starter of a first round inserts with probability 1 - P0, and others at most that.
 
-    A party that would insert without noise inserts if it makes none itself, because noise of others
-    never displaces a value of the result. At position p the exposure without noise is
-    1 - C(5p, 2)/C(5p + 5, 2). With noise it is between 1 - P0 times that exposure, and 1 - P0.
-    These ranges are wider apart than the error of Hoeffding's inequality (false alarm 1e-6).
+    A party that would insert without noise inserts if it adds no noise itself, because others'
+    noise never displaces a value of the result. At position p the exposure without noise is 1 -
+    C(5p, 2)/C(5p + 5, 2). With noise it is between 1 - P0 times that exposure, and 1 - P0. These
+    ranges are wider apart than the error of Hoeffding's inequality (false alarm 1e-6).
     """
     values = uniform_values(20_000, 3, 2, 5, rng(5))
     without = sum(1 - math.comb(5 * p, 2) / math.comb(5 * p + 5, 2) for p in range(3)) / 3
@@ -41,9 +41,9 @@ def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
     """With P0 = 1, d = 1/2 and two rounds a party is exposed with probability at most 1/2.
 
     Round 1 is all noise and round 2 half of it; so the number of exposures is at most binomial.
-    It is not much less: who makes no noise and has one of the k least is exposed. A claim is right
-    far less often than not: of round 1 all claims are wrong, k on each hop but the last, and who
-    makes no noise in round 2 yields k right ones at most (Hoeffding; false alarm 1e-6 in all).
+    It is not much less: a party that adds no noise and has one of the k smallest values is exposed.
+    Claims are mostly wrong: all claims of round 1 are, k on each hop except the last, and a party
+    without noise in round 2 yields at most k right claims (Hoeffding; false alarm 1e-6 in all).
     """
     parameters = TopKParameters(k=1, P0=1.0, d=0.5, rounds=2, delta=0.01, upper=1.0)
     rows, trials, alarm = 60, 600, FALSE_ALARM / 9
