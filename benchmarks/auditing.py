@@ -63,7 +63,7 @@ def explored(*settings: str) -> Audit:
             if not campaign.succeeded and seed >= _BARREN:
                 return seed + 1, "no run has a result"
         if campaign.unreached:
-            return SEEDS, f"no world has reached: {'; '.join(campaign.unreached)}"
+            return SEEDS, f"no world reached: {'; '.join(campaign.unreached)}"
         return None
 
     return audit
@@ -94,7 +94,7 @@ def stored(name: str, kinds: tuple[StorageFault, ...] = STORAGE_FAULTS) -> Audit
 
 
 def lied(make: Callable[[], Lies]) -> Audit:
-    """Return the audit of lies: none may pass unnoticed, or fall upon somebody honest."""
+    """Return the audit of lies: none may go unnoticed or lead to blame of an honest party."""
 
     def audit() -> tuple[int, str] | None:
         try:
@@ -117,7 +117,7 @@ async def _ring(party: Party, _own: None) -> tuple[str, ...]:
 
 
 def digests_are_compared() -> tuple[int, str] | None:
-    """Audit a masked sum: a party that was told other public values is named, or suspected."""
+    """Audit a masked sum: a party with a different digest must be named or suspected."""
     lies = audit_lies(_sum, [np.array([own], np.uint32) for own in (3, 1, 4)])
     named = {Verdict.CULPRIT, Verdict.SUSPECTS}
     for place, lie in enumerate(lies.rows, start=1):
@@ -132,7 +132,7 @@ async def _sum(party: Party, own: Any) -> list[int]:
 
 
 def hidden(subject: Subject) -> Audit:
-    """Return the audit of a view: it may not tell which of two parties has which input."""
+    """Return the audit of a view: it must not reveal which of two parties has which input."""
 
     def audit() -> tuple[int, str] | None:
         try:
@@ -165,9 +165,9 @@ TWO_SUMS: Final = Subject(
 
 
 def noise_is_planned() -> tuple[int, str] | None:
-    """Audit the noise in totals of votes: its law is the one that the promise rests on.
+    """Audit the noise in totals of votes: it must have the distribution that the promise assumes.
 
-    The distance of distribution functions is bounded as Dvoretzky, Kiefer and Wolfowitz do.
+    The distance of distribution functions is bounded by Dvoretzky, Kiefer and Wolfowitz.
     """
     votes = SUBJECTS["noisy votes"]
     world = World(votes.role, votes.own, Parties(PARTIES), PARTIES[:1], votes.public, votes.only)
@@ -182,11 +182,11 @@ def noise_is_planned() -> tuple[int, str] | None:
     distance = float(np.abs(found - law).max())
     if distance <= math.sqrt(math.log(2 / ALARM) / (2 * len(noise))):
         return None
-    return _NOISE_RUNS, f"the law of noise is {distance:.2f} away from what was planned"
+    return _NOISE_RUNS, f"the distribution of the noise differs from the plan by {distance:.2f}"
 
 
 def forecast(*settings: str) -> Audit:
-    """Return the audit of costs: rounds, messages and bytes are those of the closed form."""
+    """Return the audit of costs: rounds, messages and bytes must equal the closed form."""
 
     def audit() -> tuple[int, str] | None:
         subject = subject_of(*settings)
@@ -208,23 +208,29 @@ def forecast(*settings: str) -> Audit:
 
 
 def accounted() -> tuple[int, str] | None:
-    """Audit what a ledger in memory charges and refuses."""
+    """Audit the charges and refusals of a ledger in memory."""
     ledger = open_ledger(None, Budgets(total=1.0, analyst=0.75, record=1.0))
     slots = ledger.records.add(["one", "two"])
     paid = RecordCharge.of(slots[:1], np.array([0.4]))
     checks: list[tuple[str, Callable[[], bool]]] = [
-        ("an answer is given", lambda: ledger.charge(_charge("a", 1, paid)) == b"1"),
-        ("its price is spent", lambda: ledger.totals().spent == 0.25),
-        ("its record pays", lambda: ledger.records.remaining().tolist() == [6 * 10**11, 10**12]),
-        ("given again for nothing", lambda: ledger.charge(_charge("a", 1, paid)) == b"1"),
-        ("and charged once", lambda: ledger.totals().answers == 1),
-        ("a second record payment", lambda: ledger.charge(_charge("a", 2, paid)) == b"2"),
-        ("a record that is spent refuses", lambda: _refused(ledger, _charge("a", 3, paid))),
-        ("a third answer", lambda: ledger.charge(_charge("a", 4)) == b"4"),
-        ("an analyst that is spent is refused", lambda: _refused(ledger, _charge("a", 5))),
-        ("another analyst is not", lambda: ledger.charge(_charge("b", 6)) == b"6"),
-        ("a total that is spent refuses all", lambda: _refused(ledger, _charge("c", 7))),
-        ("all is counted", lambda: ledger.totals().spent == 1.0),
+        ("a request is answered", lambda: ledger.charge(_charge("a", 1, paid)) == b"1"),
+        ("the answer's price is spent", lambda: ledger.totals().spent == 0.25),
+        (
+            "the charged record pays",
+            lambda: ledger.records.remaining().tolist() == [6 * 10**11, 10**12],
+        ),
+        (
+            "a repeated request gets the same answer",
+            lambda: ledger.charge(_charge("a", 1, paid)) == b"1",
+        ),
+        ("a repeated request is charged once", lambda: ledger.totals().answers == 1),
+        ("a record pays for a second answer", lambda: ledger.charge(_charge("a", 2, paid)) == b"2"),
+        ("a record without budget refuses", lambda: _refused(ledger, _charge("a", 3, paid))),
+        ("a request without records is answered", lambda: ledger.charge(_charge("a", 4)) == b"4"),
+        ("an analyst without budget is refused", lambda: _refused(ledger, _charge("a", 5))),
+        ("another analyst is answered", lambda: ledger.charge(_charge("b", 6)) == b"6"),
+        ("an exhausted total refuses all analysts", lambda: _refused(ledger, _charge("c", 7))),
+        ("all charges are counted", lambda: ledger.totals().spent == 1.0),
         ("amounts are rounded up", lambda: _refused(ledger, _charge("c", 8, amount=1e-13))),
     ]
     for place, (name, holds) in enumerate(checks, start=1):
@@ -233,7 +239,7 @@ def accounted() -> tuple[int, str] | None:
         except (VeilringError, sqlite3.Error) as error:
             return place, f"{name}: {error}"
         if not held:
-            return place, f"it does not hold that {name}"
+            return place, f"this is false: {name}"
     return None
 
 

@@ -211,137 +211,135 @@ _LDP: Final = "veilring.protocols.ldp.store.sqlite.SqliteStore"
 MISTAKES: Final = (
     # Protocols: what parties compute.
     Mistake(
-        "classes in the wrong order",
+        "class numbers are reversed",
         f"{_R}.roles.decide_labels",
         lambda right: after(right, lambda found: 2 - found),
         RING,
         quick=True,
     ),
     Mistake(
-        "a tie won by the last class",
+        "ties go to the last class",
         f"{_R}.roles.decide_labels",
         lambda right: lambda votes: votes.shape[1] - 1 - votes[:, ::-1].argmax(axis=1),
         RING,
     ),
     Mistake(
-        "votes for the next class",
+        "votes count for the next class",
         f"{_R}.roles.local_votes",
         lambda right: after(right, _wrong_column),
         RING,
     ),
     Mistake(
-        "a sum's words decoded without a sign",
+        "decoded sums are off by one",
         f"{_R}.algorithm.sums.FixedPoint.decode",
         _off_by_one,
         RING,
     ),
     Mistake(
-        "a step of the vector forgotten",
+        "a step of PP-TopK returns the old vector",
         f"{_R}.roles.topk_step",
         lambda right: lambda G, V, inserted, *rest: (G, inserted),
         RING,
     ),
     Mistake(
-        "the last party's votes counted twice",
+        "the last party's votes count twice",
         f"{_R}.roles.sum_words",
         _doubled_sum,
         RING,
     ),
     Mistake(
-        "both ends add the mask",
+        "both parties of a pair add the mask",
         "veilring.protocols.masks.PairwiseKeys.mask",
         lambda right: lambda keys, arrays, digest: _unsigned(right, keys, arrays, digest),
         SEARCH,
     ),
     Mistake(
-        "masks not bound to the sum's number",
+        "masks are not bound to the sum",
         "veilring.protocols.masks.PairwiseKeys.mask",
         lambda right: lambda keys, arrays, digest: right(keys, arrays, keys._me.encode()),
         SEARCH,
     ),
     Mistake(
-        "labels of the nearest rows mistaken",
+        "labels of the nearest rows are reversed",
         f"{_S}.roles.nearest_rows",
         lambda right: after(right, lambda near: type(near)(near.distances, 2 - near.labels)),
         SEARCH,
     ),
+    Mistake("counts are off by one", f"{_S}.algorithm.search.clipped_counts", _off_by_one, SEARCH),
     Mistake(
-        "an unclipped, shifted count", f"{_S}.algorithm.search.clipped_counts", _off_by_one, SEARCH
-    ),
-    Mistake(
-        "counts of another threshold",
+        "counts belong to another threshold",
         f"{_S}.roles.clipped_counts",
         lambda right: after(right, lambda counts: np.roll(counts, 1)),
         SEARCH,
     ),
     Mistake(
-        "interpolation at the wrong points",
+        "shares are interpolated at the wrong points",
         f"{_S}.algorithm.shares.lagrange_weights",
         lambda right: lambda points, p: right([point + 1 for point in points], p),
         SHARED,
     ),
     Mistake(
-        "products that are not reshared",
+        "products are opened without a sharing of zero",
         f"{_S}.algorithm.shares.Dealer.zeros",
         lambda right: lambda dealer, count: dealer.random(count),
         SHARED,
     ),
     Mistake(
-        "a ring that is sent along backwards",
+        "messages go round the ring backwards",
         "veilring.nodes.ring.Ring.successor",
         lambda right: lambda ring, party: ring.predecessor(party),
         RING,
     ),
     Mistake(
-        "an unclipped count",
+        "counts are not clipped",
         f"{_S}.roles.nearest_rows",
         lambda right: lambda queries, rows, k: right(queries, rows, len(rows)),
         SEARCH,
     ),
     Mistake(
-        "a round of the vector left out", f"{_R}.roles.topk_turns", _without_a_round, forecast()
+        "a round of PP-TopK is omitted", f"{_R}.roles.topk_turns", _without_a_round, forecast()
     ),
     Mistake(
-        "sums that begin a round too late",
+        "sums begin one round late",
         f"{_R}.roles._first_sum_round",
         _off_by_one,
         forecast(),
         quick=True,
     ),
     Mistake(
-        "a total that one party reads backwards",
+        "one party reverses the total",
         "veilring.protocols.release.roles._add",
         _read_backwards,
         RELEASE,
     ),
     # Protocols: what faults bring to light.
     Mistake(
-        "shares of lost parties left out",
+        "a sum omits late parties",
         f"{_R}.roles._sum_by_shares",
         lambda right: add_without_the_lost,
         RING,
     ),
     Mistake(
-        "shares that are sent again counted twice",
+        "shares that are sent again count twice",
         f"{_R}.roles._sum_by_shares",
         lambda right: add_what_is_sent_again,
         RING,
     ),
     # Protocols: what parties draw.
     Mistake(
-        "no noise",
+        "noise is omitted",
         "veilring.protocols.noisyvotes.roles.noisy_counts",
         lambda right: lambda counts, *_given: counts,
         noise_is_planned,
     ),
     Mistake(
-        "noise added twice",
+        "noise is added twice",
         "veilring.protocols.noisyvotes.roles.noisy_counts",
         lambda right: lambda counts, *given: right(right(counts, *given), *given),
         noise_is_planned,
     ),
     Mistake(
-        "a seed that two parties share",
+        "two parties share a seed",
         "veilring.randomness.Streams.generator",
         lambda right: (
             lambda streams, *path: right(
@@ -351,40 +349,40 @@ MISTAKES: Final = (
         hidden(SUBJECTS["shares to all"]),
     ),
     Mistake(
-        "a mask for all sums of a session",
+        "all sums of a session share a mask",
         "veilring.protocols.masks.PairwiseKeys.mask",
         lambda right: lambda keys, arrays, _digest: _one_mask(right, keys, arrays),
         hidden(TWO_SUMS),
     ),
     Mistake(
-        "masks for all sessions",
+        "all sessions share a mask",
         "veilring.protocols.masks.derive_secret",
         lambda right: _key_of_names,
         hidden(SUBJECTS["masked sums"]),
     ),
     # Protocols: what parties check.
     Mistake(
-        "a sender that is not checked",
+        "senders are not checked",
         "veilring.nodes.session.Session._inbox",
         lambda right: lambda session, sender: session._inboxes.setdefault("", _Inbox(sender)),
         lied(ring_lies),
     ),
     Mistake(
-        "a reveal that is not checked",
+        "revealed nonces are not checked",
         "veilring.nodes.ring._check_reveal",
         nothing,
         lied(ring_lies),
         quick=True,
     ),
     Mistake(
-        "the teller of two tongues named",
+        "contradictory commitments are blamed on one party",
         "veilring.nodes.ring._two_tongues",
         lambda right: lambda _party, member, _told_by: _accused(member),
         lied(ring_lies),
         quick=True,
     ),
     Mistake(
-        "bound sums that are not compared",
+        "digests of sums are not compared",
         "veilring.protocols.masks.receive_bound",
         lambda right: _unbound,
         digests_are_compared,
@@ -392,76 +390,82 @@ MISTAKES: Final = (
     ),
     # Stores.
     Mistake(
-        "charged after the answer", f"{_L}._write_analysts", nothing, stored("ledger"), quick=True
+        "charges are not written", f"{_L}._write_analysts", nothing, stored("ledger"), quick=True
     ),
-    Mistake("an answer that is not kept", f"{_L}._find", nothing, stored("ledger"), quick=True),
+    Mistake("stored answers are not found", f"{_L}._find", nothing, stored("ledger"), quick=True),
     Mistake(
-        "spending overwritten by the last",
+        "each charge overwrites the last one",
         f"{_L}._write_analysts",
         lambda right: _overwriting,
         stored("ledger"),
     ),
     Mistake("the witness is not written", f"{_F}.Witness.write", nothing, stored("ledger")),
     Mistake(
-        "rows hash to nothing", f"{_F}.hash_row", lambda right: lambda _values: 0, stored("ledger")
+        "all rows have the same hash",
+        f"{_F}.hash_row",
+        lambda right: lambda _values: 0,
+        stored("ledger"),
     ),
     Mistake("the seal is not compared", f"{_F}._require_sealed", nothing, stored("ledger")),
     Mistake(
-        "a transaction that is not ended", f"{_F}.StateFile._keep_state", nothing, stored("ledger")
+        "transactions do not record their state",
+        f"{_F}.StateFile._keep_state",
+        nothing,
+        stored("ledger"),
     ),
     Mistake(
         "running sums are not written", f"{_LDP}._write", nothing, stored("collector"), quick=True
     ),
     Mistake(
-        "a store's reports are not checked",
+        "stored reports are not checked",
         f"{_LDP}._require_whole",
         nothing,
         stored("collector", ("bit flip",)),
     ),
     Mistake(
-        "the last report of a group dropped",
+        "the last report of a group is dropped",
         f"{_LDP}._insert",
         lambda right: lambda store, question, some: right(store, question, some.at(slice(4))),
         stored("collector"),
         quick=True,
     ),
     Mistake(
-        "no mark before places change",
+        "changes of rows are not marked beforehand",
         f"{_ROWS}.RowFile._begin_step",
         nothing,
         stored("state"),
     ),
     Mistake(
-        "places without a checksum",
+        "rows have no checksum",
         f"{_ROWS}._checksum",
         lambda right: lambda _place: 7,
         stored("state", ("bit flip",)),
     ),
     Mistake("forgotten rows are not zeroed", f"{_ROWS}.RowFile._zero", nothing, stored("state")),
     Mistake(
-        "an older copy of rows is taken",
+        "an older copy of the rows is accepted",
         f"{_ROWS}.RowFile.check",
         lambda right: lambda rows, _finished=0: right(rows),
         stored("state"),
     ),
     # Accounting.
     Mistake(
-        "a budget without an end",
+        "budgets are unlimited",
         "veilring.privacy.ledger.units_left",
         lambda right: lambda _limit, _spent: 10**18,
         accounted,
         quick=True,
     ),
-    Mistake("a repeated request charged twice", f"{_L}._find", nothing, accounted, quick=True),
+    Mistake("a repeated request is charged twice", f"{_L}._find", nothing, accounted, quick=True),
     Mistake(
-        "records that pay nothing",
+        "records pay nothing",
         "veilring.privacy.records.Records.pay",
         lambda right: lambda _records, _charge: True,
         accounted,
         quick=True,
     ),
     Mistake(
-        "amounts rounded down",
+        "amounts are rounded down",
         "veilring.privacy.ledger.to_units",
         lambda right: lambda amounts, **_named: np.int64(np.floor(np.asarray(amounts) * 10**12)),
         accounted,

@@ -25,16 +25,16 @@ from veilring.testing.exploring import (
 )
 
 SHRUNK: Final[Mapping[str, tuple[str, ...]]] = {
-    "classes in the wrong order": (),
-    "a tie won by the last class": (),
-    "votes for the next class": (),
-    "a sum's words decoded without a sign": (),
-    "a step of the vector forgotten": (),
-    "the last party's votes counted twice": (),
-    "labels of the nearest rows mistaken": ("protocol.name=rank-search", "protocol.k=5"),
-    "a total that one party reads backwards": ("protocol.name=release",),
-    "shares of lost parties left out": (),
-    "shares that are sent again counted twice": (),
+    "class numbers are reversed": (),
+    "ties go to the last class": (),
+    "votes count for the next class": (),
+    "decoded sums are off by one": (),
+    "a step of PP-TopK returns the old vector": (),
+    "the last party's votes count twice": (),
+    "labels of the nearest rows are reversed": ("protocol.name=rank-search", "protocol.k=5"),
+    "one party reverses the total": ("protocol.name=release",),
+    "a sum omits late parties": (),
+    "shares that are sent again count twice": (),
 }
 """Mistakes that a world shows by a wrong result, with the settings of its scenario."""
 QUICK: Final = 2

@@ -56,12 +56,14 @@ class LedgerSubject(StoreSubject[Ledger]):
         totals = handle.totals()
         wrong = []
         if totals.answers - acknowledged not in range(1 + doubtful):
-            wrong.append(f"{totals.answers} answers are kept, and {acknowledged} were given")
+            wrong.append(f"{totals.answers} answers are stored, but {acknowledged} were given")
         if totals.spent != totals.answers * _AMOUNT:
-            wrong.append(f"{totals.spent} is spent for {totals.answers} answers")
+            wrong.append(
+                f"the ledger records a spending of {totals.spent} for {totals.answers} answers"
+            )
         given = [handle.charge(_charge(number, b"another")) for number in range(acknowledged)]
         if given != [b"answer %d" % number for number in range(acknowledged)]:
-            wrong.append("an answer that was given is not given again")
+            wrong.append("a repeated request gets another answer")
         return wrong
 
 
@@ -90,14 +92,16 @@ class CollectorSubject(StoreSubject[SqliteStore]):
     def find_wrong(self, handle: SqliteStore, acknowledged: int, *, doubtful: bool) -> list[str]:
         wrong, tally, counted = [], handle.tally(), handle.recount()
         if [sums.tolist() for sums in tally.sums] != [sums.tolist() for sums in counted.sums]:
-            wrong.append("the running sums are not those of the reports")
+            wrong.append("the running sums differ from those of the stored reports")
         groups, rest = divmod(tally.clients, _AT_ONCE)
         if rest or groups - acknowledged not in range(1 + doubtful):
-            wrong.append(f"{tally.clients} reports are kept, and {acknowledged} groups were taken")
+            wrong.append(
+                f"{tally.clients} reports are stored, but {acknowledged} groups were acknowledged"
+            )
         for number in range(acknowledged):
             (verdicts,) = handle.keep([_group(number)], _SENDERS)
             if (verdicts != ReportVerdict.KNOWN).any():
-                wrong.append(f"group {number} was acknowledged, and is not known")
+                wrong.append(f"group {number} was acknowledged, but is not stored")
         return wrong
 
 
@@ -136,10 +140,10 @@ class StateSubject(StoreSubject[ServerState]):
         here, sure = set(rows.ids), _ids_after(acknowledged)
         then = _ids_after(acknowledged + 1) if doubtful else sure
         if not sure & then <= here <= sure | then:
-            return [f"{len(here)} rows are there, and {len(sure)} were acknowledged"]
+            return [f"{len(here)} rows are stored, but {len(sure)} were acknowledged"]
         for number in range(acknowledged + 1):
             if rows.differing(_records(number)) is not None:
-                return [f"a row of step {number} is another"]
+                return [f"a row of step {number} has changed"]
         return []
 
 

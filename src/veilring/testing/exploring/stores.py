@@ -156,7 +156,7 @@ def _judge(
     *,
     doubtful: bool,
 ) -> list[str]:
-    where = f"{subject.name}, {kind}, {acknowledged} operations"
+    where = f"{subject.name}, {kind} after operation {acknowledged}"
     try:
         handle = subject.open(folder)
     except StoreFailed as refusal:

@@ -320,7 +320,7 @@ class Store(ABC):
             verdicts = _VERDICTS[found]
             absent = np.flatnonzero(found == ABSENT)
             if len(absent) >= left:  # otherwise this loop would not end
-                raise StoreFailed("the database did not take reports that it does not have")
+                raise StoreFailed("the database refused reports that it does not contain")
             left = len(absent)
             if closed:
                 verdicts[absent] = ReportVerdict.CLOSED
