@@ -12,7 +12,7 @@ import veilring as vr
 from veilring.data.table import scale_to_unit
 from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
 from veilring.protocols.ranksearch.attacks import counts_of_missing
-from veilring.protocols.ranksearch.leakage import Opened, open_totals, told_of_one
+from veilring.protocols.ranksearch.leakage import Opened, leakage_of_one, open_totals
 
 K, ARITY = 5, 16
 UPPER = 13**0.5  # of distances between rows of 13 features
@@ -23,8 +23,8 @@ def print_one_party() -> None:
     print("rows per party  honest  count (bits)  from total  from total >= k")
     for rows in (0.5, 2.0, 5.0):
         for honest in (1, 2, 3, 7):
-            told = told_of_one(honest, K, rows)
-            bits = f"{told.whole:>12.2f}  {told.by_total:>10.2f}  {told.by_reaching:>15.2f}"
+            leaked = leakage_of_one(honest, K, rows)
+            bits = f"{leaked.whole:>12.2f}  {leaked.by_total:>10.2f}  {leaked.by_reaching:>15.2f}"
             print(f"{rows:>14g}  {honest:>6}  {bits}")
 
 

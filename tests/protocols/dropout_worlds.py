@@ -87,7 +87,8 @@ class World:
         parties: All parties.
         crashed: The parties that crashed.
         outcomes: The outcome of each party.
-        own: The words of each party. settings: The keyword arguments of the role.
+        own: The words of each party.
+        settings: The keyword arguments of the role.
         session: The name of the session.
     """
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.measures import Estimate
 from veilring.protocols.ranksearch.algorithm.votes import Nearest
-from veilring.protocols.ranksearch.leakage import Opened, open_nearest, told_by_totals
+from veilring.protocols.ranksearch.leakage import Opened, leakage_of_totals, open_nearest
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring.algorithm.topk import (
     SMALLEST_RING,
@@ -257,7 +257,7 @@ def search_grid(
         rng = Streams(seed).generator("leakage", "search", n, k)
         told = []
         for opened in _searches(grid, n, k, rng):
-            told.append(told_by_totals(opened, k, 1.0))
+            told.append(leakage_of_totals(opened, k, 1.0))
             asked += sum(opened.found.steps)
         radius, above = (
             _mean(np.concatenate([each[name] for each in told])) for name in ("radius", "above")

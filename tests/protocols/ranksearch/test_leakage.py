@@ -18,9 +18,9 @@ from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.leakage import (
     Opened,
     interval_widths,
+    leakage_of_one,
+    leakage_of_totals,
     open_totals,
-    told_by_totals,
-    told_of_one,
 )
 
 UPPER, ARITY = 2**0.5, 16
@@ -114,7 +114,7 @@ class TestMeasures:
         rows = [[0.2, 0.31], [0.7, 0.6], [0.7, 0.6], [0.0, 1.0]]
         tables = [Rows(np.array([row]), np.zeros(1, np.int64)) for row in rows]
         found = opened(tables, k=1)
-        told = told_by_totals(found, 1, UPPER)
+        told = leakage_of_totals(found, 1, UPPER)
         assert told["tied"].tolist() == [0.0, 1.0, 0.0]
         assert told["radius"][1] == 0.0
         assert 0 < told["radius"][0] < 0.01
@@ -128,7 +128,7 @@ class TestMeasures:
         assert interval_widths(found.found, UPPER).tolist() == [1.0] * 3
 
 
-class TestToldOfOne:
+class TestLeakageOfOne:
     """The information in a total about one of its parties."""
 
     def test_it_equals_that_of_the_joint_law(self) -> None:
@@ -139,14 +139,14 @@ class TestToldOfOne:
             joint[a, a + b] += law[a] * law[b]
         totals = [sum(p for (_, t), p in joint.items() if t == total) for total in range(5)]
         expected = sum(p * np.log2(p / law[a] / totals[t]) for (a, t), p in joint.items())
-        found = told_of_one(2, 1, 1.5)
+        found = leakage_of_one(2, 1, 1.5)
         assert found.by_total == pytest.approx(expected)
         assert found.whole == pytest.approx(-sum(p * np.log2(p) for p in law))
 
     @pytest.mark.parametrize("rows", [0.5, 2.0, 5.0])
     def test_one_party_is_fully_revealed_and_more_hide_each_other(self, rows: float) -> None:
         """Of several parties less is revealed, and totals reveal more than comparisons."""
-        found = [told_of_one(honest, 5, rows) for honest in (1, 2, 3, 7)]
+        found = [leakage_of_one(honest, 5, rows) for honest in (1, 2, 3, 7)]
         assert found[0].by_total == pytest.approx(found[0].whole)
         by_total = [each.by_total for each in found]
         assert by_total == sorted(by_total, reverse=True)

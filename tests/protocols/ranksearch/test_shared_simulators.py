@@ -112,7 +112,7 @@ def told_words(told: list[Ints], count: int) -> Callable[[Sent], None]:
         told.extend(
             np.array([cast("Ints", party[place].words) for party in sent])
             for place, part in enumerate(sent[0])
-            if part.is_told and part.count == count
+            if part.is_public and part.count == count
         )
 
     return watch
@@ -229,7 +229,7 @@ def test_a_kept_factor_stays_uniform(p: int) -> None:
 
     def watch(sent: Sent) -> None:
         told_words(told, len(value))(sent)
-        if not sent[1][0].is_told:
+        if not sent[1][0].is_public:
             seen.extend(cast("Ints", part.words)[0] for part in sent[1])
 
     def play(me: int, *arrays: Ints) -> Play[Ints]:

@@ -112,8 +112,8 @@ def opened_zeros(sent_rounds: Sequence[Sent], scheme: Scheme) -> list[list[bool]
     """Return which opened values were 0, round by round, without the checks of factors."""
     zeros = []
     for sent in sent_rounds:
-        told = [place for place, part in enumerate(sent[0]) if part.is_told and part.count]
-        is_check = len(sent[0]) == 2 and not sent[0][1].is_told  # along with powers
+        told = [place for place, part in enumerate(sent[0]) if part.is_public and part.count]
+        is_check = len(sent[0]) == 2 and not sent[0][1].is_public  # along with powers
         for place in told if not is_check else []:
             parts = [party[place] for party in sent]
             opened = summed(parts[0], received(parts, 0), scheme.p)
@@ -181,7 +181,7 @@ def least_chance(kind: type[Dealer]) -> tuple[float, int]:
     products = [
         np.array([cast("Ints", party[0].words) for party in sent])
         for sent in rounds
-        if len(sent[0]) == 1 and sent[0][0].is_told
+        if len(sent[0]) == 1 and sent[0][0].is_public
     ]
     words = np.hstack(products)
     opened = summed(Dealer(scheme, 0, rng).opened(words[0], product=True), words, p)
@@ -217,7 +217,7 @@ def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
     ]
     play_together(plays, scheme.p, rounds.append)
     chances = list[float]()
-    told = (part for sent in rounds for party in sent[2:] for part in party if part.is_told)
+    told = (part for sent in rounds for party in sent[2:] for part in party if part.is_public)
     for part in told:
         if part.words is not None:
             zeros = int((part.words == 0).sum())

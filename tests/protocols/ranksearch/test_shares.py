@@ -110,7 +110,7 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
                 yield [
                     dealer.opened(product),
                     dealer.opened(product * a + zeros, product=True),
-                    dealer.told_sum(mine[0]),
+                    dealer.opened_sum(mine[0]),
                 ]
             )
         )
@@ -160,7 +160,7 @@ def test_own_words_are_not_shown() -> None:
     """No text for a log contains the dealt, drawn or voted words of a party."""
     secret = np.array([123])
     for held in (
-        dealers(Scheme(251, 3))[0].told_sum(secret),
+        dealers(Scheme(251, 3))[0].opened_sum(secret),
         Nonzero(secret, secret, secret),
         Votes(secret[None].astype(np.uint64)),
     ):

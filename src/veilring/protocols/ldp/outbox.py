@@ -187,12 +187,12 @@ class Outbox:
         if differs:
             differ = f"{len(differs):,} rows, from row {differs[0] + 1} on, differ from those that"
             if by == ROW_NUMBER:
-                told = "were reported under their numbers"
+                cause = "were reported under their numbers"
                 advice = "keep the rows in their places and columns, and add new ones at the end"
             else:
-                told = f"were reported under the same {by!r}"
+                cause = f"were reported under the same {by!r}"
                 advice = "keep their cells, or set `amend = true` if clients' cells have changed"
-            raise InputError.because(f"{differ} {told}; {advice}", field="rows")
+            raise InputError.because(f"{differ} {cause}; {advice}", field="rows")
 
     def _know_again(self, rows: MarkedRows) -> None:
         with as_store_failed(_WHAT):

@@ -239,13 +239,13 @@ def _read(piece: Piece) -> "pl.DataFrame":
         raise InputError("paths", piece.path, f"a file that can be read ({error})") from error
 
 
-def _reports(task: Task, piece: Piece, question: int, told: "pl.Series") -> Reports:
+def _reports(task: Task, piece: Piece, question: int, column: "pl.Series") -> Reports:
     width = 0
     if 0 <= question < len(task.survey.questions):
         width = task.survey.questions[question].report_bytes
-    if not width or not told.bin.size().eq(width).fill_null(value=False).all():
+    if not width or not column.bin.size().eq(width).fill_null(value=False).all():
         raise impossible(piece.path)
-    reports = np.frombuffer(b"".join(told.to_list()), np.uint8).reshape(-1, width)
+    reports = np.frombuffer(b"".join(column.to_list()), np.uint8).reshape(-1, width)
     require_possible(task, question, reports, str(piece.path))
     return reports
 

@@ -94,7 +94,7 @@ def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
     return np.select([found.ends == End.TIED, found.ends == End.FEW], [0.0, 1.0], width)
 
 
-def told_by_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np.float64]]:
+def leakage_of_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np.float64]]:
     """Return the leakage of a batch's totals about each query, as arrays of shape (Q,).
 
     `radius` is the result of `interval_widths`, `tied` is 1 if the k-th distance is known exactly,
@@ -116,7 +116,7 @@ def told_by_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np
 
 
 @dataclass(frozen=True, slots=True)
-class ToldOfOne:
+class LeakageOfOne:
     """The leakage of one threshold about one honest party, in bits.
 
     Attributes:
@@ -130,7 +130,7 @@ class ToldOfOne:
     by_reaching: float
 
 
-def told_of_one(honest: int, k: int, rows: float) -> ToldOfOne:
+def leakage_of_one(honest: int, k: int, rows: float) -> LeakageOfOne:
     """Return the exact leakage of a threshold about one party, for Poisson counts.
 
     A coalition subtracts its own counts, so the total is that of the parties outside it.
@@ -151,7 +151,7 @@ def told_of_one(honest: int, k: int, rows: float) -> ToldOfOne:
     for count, share in enumerate(one):
         joint[count, count : count + len(others)] = share * others
     reached = np.stack([joint[:, :k].sum(axis=1), joint[:, k:].sum(axis=1)], axis=1)
-    return ToldOfOne(_entropy(one), _information(joint), _information(reached))
+    return LeakageOfOne(_entropy(one), _information(joint), _information(reached))
 
 
 def _entropy(law: NDArray[np.float64]) -> float:

@@ -102,7 +102,7 @@ async def rank_search(
     nearest = nearest_rows(batch, own.rows, parameters.k)
     keys = await agree_keys(party)
     parts = written(parameters).encode(), digest_of_names(party.parties), batch.tobytes()
-    told = Public(digest_of(*parts), (client,))
+    public = Public(digest_of(*parts), (client,))
     adder = client if parameters.has_adder else None
     check(batch)  # again: another session may have sent values since
     own.remember(batch, party.parties)  # from here on only sending can fail
@@ -112,10 +112,10 @@ async def rank_search(
         return own_votes(batch, own.rows, nearest, found, classes=classes, weights=weights)
 
     if parameters.reveal == "totals":
-        sums = MaskedSums(party, keys, adder, public=told)
+        sums = MaskedSums(party, keys, adder, public=public)
         found, checked = await _find_radii(party, sums, nearest, parameters)
         return await _add_votes(party, sums, count_votes(found), found, checked, parameters)
-    rounds = SharedRounds(party, told)
+    rounds = SharedRounds(party, public)
     found = await find_radii(party, rounds, nearest, parameters)
     votes = count_votes(found)
     sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)

@@ -107,10 +107,10 @@ class SharedRounds:
             np.array([words[i] for words in by_sender[: part.senders]])
             for i, part in enumerate(parts)
         ]
-        told = (
-            words.tobytes() for part, words in zip(parts, together, strict=True) if part.is_told
+        opened = (
+            words.tobytes() for part, words in zip(parts, together, strict=True) if part.is_public
         )
-        digest = digest_of(self.public.digest, *told)
+        digest = digest_of(self.public.digest, *opened)
         self.public = self.public.told_by(party.parties)._replace(digest=digest)
         self.next_round += 1
         return [summed(part, words, scheme.p) for part, words in zip(parts, together, strict=True)]

@@ -22,7 +22,7 @@ from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
-from veilring.protocols.ranksearch.leakage import open_totals, told_by_totals
+from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
 from veilring.protocols.ranksearch.parameters import (
     K_MAX,
     Reveal,
@@ -271,14 +271,17 @@ class SearchSetup(PeerSetup):
         opened = open_totals(
             asked, list(self.parts.values()), k=public.k, upper=public.upper, arity=public.arity
         )
-        told = told_by_totals(opened, public.k, public.upper)
+        leaked = leakage_of_totals(opened, public.k, public.upper)
         if public.reveal != "totals":
-            told["above"] = np.zeros(len(asked))
-        spread = {name: values.std() / np.sqrt(len(asked)) for name, values in told.items()}
+            leaked["above"] = np.zeros(len(asked))
+        spread = {name: values.std() / np.sqrt(len(asked)) for name, values in leaked.items()}
         return Leakage(
             len(asked),
             dict.fromkeys(HOP_MEASURES, Estimate(0.0, 0.0)),
-            {name: Estimate(float(told[name].mean()), float(spread[name])) for name in _PUBLISHED},
+            {
+                name: Estimate(float(leaked[name].mean()), float(spread[name]))
+                for name in _PUBLISHED
+            },
         )
 
     @override

@@ -387,8 +387,8 @@ class ReleaseSetup(Setup):
     @override
     def model(self, answer: Released, among: Sequence[str], *, seeded: bool) -> ReleasedModel:
         parameters = self._bind(len(among))
-        told = {"seeded noise": SEED_TELLS} if seeded else {}
-        promise = self._release.promise_of(parameters.plan).broken_by(told)
+        causes = {"seeded noise": SEED_TELLS} if seeded else {}
+        promise = self._release.promise_of(parameters.plan).broken_by(causes)
         return ReleasedModel.of(answer, parameters, promise)
 
     @override

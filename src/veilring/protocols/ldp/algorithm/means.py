@@ -103,12 +103,12 @@ class Means(LocalRandomiser):
 
     @property
     @abstractmethod
-    def _told(self) -> int:
+    def _code_count(self) -> int:
         """The number of codes in a report."""
 
     @property
     def _code_bytes(self) -> int:
-        return -(-self._told * self.law.bits // _BYTE)
+        return -(-self._code_count * self.law.bits // _BYTE)
 
     @property
     @override
@@ -152,22 +152,22 @@ class Means(LocalRandomiser):
 
     def _unpacked(self, packed: Reports) -> Codes:
         if self.law.bits == 1:
-            return np.unpackbits(packed, axis=1, count=self._told).astype(np.int64)
-        return decoded(packed.reshape(len(packed), self._told, -1))
+            return np.unpackbits(packed, axis=1, count=self._code_count).astype(np.int64)
+        return decoded(packed.reshape(len(packed), self._code_count, -1))
 
     def _codes_fit(self, packed: Reports) -> NDArray[np.bool_]:
         codes = self._unpacked(packed)
         same = self._packed(codes) == packed  # padding bits are 0
         exist = (codes < self.law.codes).all(axis=1) & same.all(axis=1)
-        return np.asarray(exist & self.law.plausible(codes, self._told // self.classes))
+        return np.asarray(exist & self.law.plausible(codes, self._code_count // self.classes))
 
     @property
     @override
     def _judging_bytes(self) -> int:
-        return self._told * _WORK_BYTES
+        return self._code_count * _WORK_BYTES
 
     def _chunks(self, clients: int) -> Iterator[slice]:
-        return client_slices(clients, self._told * _WORK_BYTES)
+        return client_slices(clients, self._code_count * _WORK_BYTES)
 
     def _rough(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each mean is based on too few reports, given its number of reports."""
@@ -190,9 +190,9 @@ class Means(LocalRandomiser):
         The variance is the maximum that the law allows with this mean: the variance at the ends of
         [-1, 1], where the clients' values also differ most.
         """
-        told = counts[:, None]
-        known = np.broadcast_to(told > 0, sums.shape[:2])
-        least = np.maximum(told, 1)
+        counted = counts[:, None]
+        known = np.broadcast_to(counted > 0, sums.shape[:2])
+        least = np.maximum(counted, 1)
         values = np.where(known, self.law.total(sums) / least, 0.0)
         spread = self.law.second_moment(1.0) - np.clip(values, -1.0, 1.0) ** 2
         variance = np.where(known, spread / least, np.inf)
@@ -233,7 +233,7 @@ class EachFeature(Means):
 
     @property
     @override
-    def _told(self) -> int:
+    def _code_count(self) -> int:
         return self.features * self.classes
 
     @override
@@ -251,7 +251,7 @@ class EachFeature(Means):
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        sums = np.zeros((self._told, self.law.parts), dtype=np.int64)
+        sums = np.zeros((self._code_count, self.law.parts), dtype=np.int64)
         for chunk in self._chunks(len(reports)):
             sums += self.law.summed(self._unpacked(reports[chunk])).sum(axis=0)
         return sums.ravel()
@@ -302,7 +302,7 @@ class SampledFeature(Means):
 
     @property
     @override
-    def _told(self) -> int:
+    def _code_count(self) -> int:
         return self.classes
 
     @override
@@ -315,8 +315,8 @@ class SampledFeature(Means):
         for chunk in self._chunks(len(numbers)):
             drawn = rng.integers(self.features, size=len(numbers[chunk]))
             only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
-            told = np.hstack((only, numbers[chunk, self.features :]))
-            codes = self.law.sample(self._grid(told, rng), rng)[:, 0]
+            chosen = np.hstack((only, numbers[chunk, self.features :]))
+            codes = self.law.sample(self._grid(chosen, rng), rng)[:, 0]
             index = encoded(drawn, self._index_bytes)
             reports[chunk] = np.hstack((index, self._packed(codes)))
         return reports

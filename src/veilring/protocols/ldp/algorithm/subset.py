@@ -54,9 +54,9 @@ class SubsetSelection(PureOracle):
         """The number of values in a set, `w`."""
         below = int(self.domain / (math.exp(self.epsilon) + 1))
         # For a domain of two, rounding may give two; a set of all values carries no information.
-        return max((max(1, below), min(below + 1, self.domain - 1)), key=self._told)
+        return max((max(1, below), min(below + 1, self.domain - 1)), key=self._information)
 
-    def _told(self, size: int) -> float:
+    def _information(self, size: int) -> float:
         """Return the information in sets of this size: a constant over the variance at frequency 0.
 
         The constant, `(e^epsilon - 1)^2 / (d - 1)^2`, is omitted: for a small epsilon it would be a

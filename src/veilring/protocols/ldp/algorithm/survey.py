@@ -290,8 +290,8 @@ class GaussianBayesSurvey(Survey):
     ) -> NDArray[Any]:
         if question == 0:
             return classes
-        told = values if question == 1 else values**2
-        return told if self.means.classes == 1 else np.column_stack((told, classes))
+        moments = values if question == 1 else values**2
+        return moments if self.means.classes == 1 else np.column_stack((moments, classes))
 
 
 BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey

@@ -127,7 +127,7 @@ def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[NDArray[np.int64]
         dealer.zeros(own.size),
     ]
     nonzero = Nonzero(*dealt)
-    along = [nonzero.checked(dealer), dealer.told_sum(own.ravel() + pads)]
+    along = [nonzero.checked(dealer), dealer.opened_sum(own.ravel() + pads)]
     powers, (products, masked) = yield from _powers(dealer, mask, most, along)
     hot = _one_hots(powers, masked, p).reshape(most + 1, *shape)
     (beaten,) = yield [dealer.reshared(_beaten_by(hot).ravel())]

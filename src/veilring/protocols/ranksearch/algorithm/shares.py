@@ -141,13 +141,13 @@ class Part:
         count: The number m of words that each sender sends to each party.
         words: The words of this sender: shape (n, m), one row for each party; or (m,), the same
             words for all. `None` for a party that does not send.
-        is_told: Whether all parties receive the same words, which are public from then on.
+        is_public: Whether all parties receive the same words, which are public from then on.
     """
 
     weights: Ints
     count: int
     words: Ints | None
-    is_told: bool = False
+    is_public: bool = False
 
     @property
     def senders(self) -> int:
@@ -158,7 +158,7 @@ class Part:
         """Return a sender's words for a party."""
         if self.words is None:
             return np.empty(0, dtype=np.int64)
-        return self.words if self.is_told else self.words[party]
+        return self.words if self.is_public else self.words[party]
 
 
 Play: TypeAlias = Generator[Sequence[Part], Sequence[Ints], _R]
@@ -185,9 +185,9 @@ class Dealer:
         """Deal the party's own values, shape (m,); the sum is a share of all parties' total."""
         return Part(self._all, len(own), self._shares(own % self.scheme.p))
 
-    def told_sum(self, own: Ints) -> Part:
+    def opened_sum(self, own: Ints) -> Part:
         """Open the party's words, shape (m,), uniform to others; the sum is all parties' total."""
-        return Part(self._all, len(own), own % self.scheme.p, is_told=True)
+        return Part(self._all, len(own), own % self.scheme.p, is_public=True)
 
     def pads(self, count: int) -> Ints:
         """Draw uniform elements, known to this party alone."""
@@ -220,7 +220,7 @@ class Dealer:
         """
         weights = self._square if product else self._linear
         words = shares % self.scheme.p if self._me < len(weights) else None
-        return Part(weights, len(shares), words, is_told=True)
+        return Part(weights, len(shares), words, is_public=True)
 
     def _shares(self, values: Ints, degree: int | None = None) -> Ints:
         degree = self.scheme.threshold if degree is None else degree
@@ -251,10 +251,10 @@ def play_together(
         watch: A callback with the parts that each party sends in a round.
     """
     results: list[_R] = []
-    told: list[Sequence[Ints] | None] = [None] * len(plays)
+    totals: list[Sequence[Ints] | None] = [None] * len(plays)
     while True:
         sent: list[Sequence[Part]] = []
-        for play, sums in zip(plays, told, strict=True):
+        for play, sums in zip(plays, totals, strict=True):
             try:
                 sent.append(next(play) if sums is None else play.send(sums))
             except StopIteration as end:
@@ -264,7 +264,7 @@ def play_together(
         if watch is not None:
             watch(sent)
         together = list(zip(*sent, strict=True))
-        told = [
+        totals = [
             [summed(parts[me], received(parts, me), p) for parts in together]
             for me in range(len(plays))
         ]
