@@ -14,15 +14,15 @@ from tests.browser import Browser, open_browser
 settings.register_profile("veilring", derandomize=True, deadline=None)
 settings.load_profile("veilring")
 
-# Tests start hundreds of processes. Where the environment forbids bytecode, each would compile all
-# that it imports, which takes longer than most of what it does.
+# Tests start hundreds of processes. If the environment forbids bytecode, each would compile all its
+# imports, which takes longer than most of its work.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Workers share the cores: threads of a matrix product would spin while they wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A shell ignores Ctrl-C for what it runs in the background; tests of Ctrl-C would wait for ever.
+# A shell ignores Ctrl-C for background processes; tests of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -90,7 +90,7 @@ class World:
         except Exception as error:  # noqa: BLE001  (any end of a session is compared)
             ending = type(error).__name__
             text = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        # Which channel is served first is nobody's to see; what passes one of them is in order.
+        # No party sees the order of channels; the messages of each channel are in order.
         wire = sorted(self.passed[before:], key=lambda frame: frame[:2])
         return Outcome(ending, text, tuple(wire), charged())
 

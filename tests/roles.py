@@ -100,5 +100,5 @@ async def die(party: Party, *, who: str, rounds: int) -> None:
 
 async def say(party: Party, *, text: str) -> None:
     """Print a line."""
-    print(text.format(me=party.me), flush=True)  # noqa: T201  (what is tested)
+    print(text.format(me=party.me), flush=True)  # noqa: T201  (the tested output)
     await pass_on(party)

@@ -26,8 +26,8 @@ from veilring.scenarios.leakage_grid import LeakageGrid, SearchGrid
 from veilring.transport.identity import make_identity
 
 ROOT = Path(__file__).parents[1]
-# Of each system: a parameter with another default, the estimator, and what a deployment agrees on.
-# A tree walk has no such terms: what a client asks for is its own business.
+# For each system: a parameter with another default, the estimator, and the agreed terms. A tree
+# walk has no such terms, since a client chooses its own requests.
 CHANGED: dict[str, dict[str, Any]] = {
     "private-knn": {
         "key": "batch",

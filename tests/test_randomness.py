@@ -10,7 +10,7 @@ from numpy.random import PCG64DXSM, Generator, SeedSequence
 
 from veilring.randomness import Streams
 
-# The child says what it draws from each generator of the parent, and then the parent does.
+# The child prints its draws from each generator of the parent, and then the parent does.
 _FORK = """
 import os
 from veilring.randomness import Streams

@@ -96,7 +96,7 @@ def test_collect_measures_a_collector_and_sums_its_files(
     taken = list[int]()
 
     def collect(driven: Driven, reports: int) -> Collected:
-        # One that is driven in earnest has a test of its own; four take long.
+        # A real collection has its own test; four would take long.
         taken.append(driven.drive.survey_clients)
         return Collected(reports, 1.0, 1e6, 1e6, 100.0)
 

@@ -16,8 +16,8 @@ from typing import Final
 from veilring.cli.app import app
 from veilring.nodes.runtimes.processes import PRELOADED
 
-# Until a process does what a test waits for. Where nothing else runs it takes a second or two. A
-# busy machine gets a hundred times that.
+# The timeout for a process to reach a state. On an idle machine this takes a second or two; a busy
+# machine gets a hundred times that.
 SECONDS: Final = 200.0
 
 _IMPORTED: Final = (

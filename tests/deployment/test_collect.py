@@ -52,8 +52,8 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     assert document["reports"] == CLIENTS
     shares = [line for line in document["estimates"] if line["of"] == "class"]
     assert [line["value"] for line in shares] == ["setosa", "versicolor", "virginica"]
-    # Three intervals that each miss with a chance of 1e-7; and the shares of 3,000 rows that were
-    # drawn from thirds are within 0.053 of them but for a chance of 1e-7 each (Hoeffding).
+    # Three intervals each miss with probability 1e-7; and the frequencies in 3,000 rows drawn from
+    # thirds are within 0.053 of them, except with probability 1e-7 each (Hoeffding).
     for line in shares:
         assert line["low"] - 0.053 <= 1 / 3 <= line["high"] + 0.053
     saved = collection.run("estimate", "collector.toml", "--save", "model.json")

@@ -231,7 +231,7 @@ def in_outbox(folder: Path) -> object:
     """Return the content of an outbox."""
     with Outbox(folder / "survey-client-0.outbox.sqlite") as outbox:
         return [
-            outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (tables of ours; what is on the disk)
+            outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (tables of the package; the stored content)
             for table in ("naming", "rows", "reports")
         ]
 

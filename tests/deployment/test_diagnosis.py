@@ -341,7 +341,7 @@ def test_a_server_with_other_terms(server: tuple[Deployment, str]) -> None:
     (deployment.folder / "others.toml").write_text(tomli_w.dumps(terms | {key: there}))
     client, _ = deployment.client[1:3]
     if '"terms.toml"' not in (deployment.folder / client).read_text():
-        return  # who submits is told the terms by the collector
+        return  # a survey client gets the terms from the collector
     deployment.edit(client, '"terms.toml"', '"others.toml"')
     deployment.serve(name)
     deployment.wait_for(name, "is ready")

@@ -13,7 +13,7 @@ from tests.deployment import commands
 from veilring.errors import FrameError
 
 FRAMES = 100_000
-SECONDS = 1.0  # an attack goes on for so long at the most, once it is cut off
+SECONDS = 1.0  # the maximum duration of an attack after it is cut off
 MIB_MAX = 64.0
 LINES_MAX = 100
 HONEST, NEWCOMER = "survey-client-0", "survey-client-1"

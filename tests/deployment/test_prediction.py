@@ -170,7 +170,7 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     whole = run("ask", config, fits)
     assert whole.exit_code == 0, whole.output
     assert whole.stdout.startswith(first.stdout)
-    assert run("ask", config, fits).stdout == whole.stdout  # for nothing, with nothing left
+    assert run("ask", config, fits).stdout == whole.stdout  # at no cost, with no budget left
     assert spent(served) == 100.0
 
 
@@ -385,7 +385,7 @@ def test_a_released_origin_is_deducted_from_the_budget(tmp_path: Path, share: fl
     assert together.epsilon(rules.delta) <= rules.epsilon * (1 + 1e-12)
     with open_state(rules, tmp_path / "state", PredictionTerms.load(path).schema_digest) as state:
         state.add(read_records(embeddings(tmp_path / "some.npz"), PredictionTerms.load(path), "id"))
-        left = state._ledger.records.remaining()  # noqa: SLF001  (no public method tells it)
+        left = state._ledger.records.remaining()  # noqa: SLF001  (no public method returns it)
         assert set(left.tolist()) == {int(budget_units(rules.budget, field="budget"))}
     with pytest.raises(InputError, match="budgets"):
         open_state(priced(path, 0.0), tmp_path / "state")

@@ -142,7 +142,7 @@ async def test_a_client_has_its_own_budget_at_the_asked_member(folder: Path) -> 
         ]
         assert served.spent() == [EPSILON] * 3
         assert await labels_of(folder, 0, 20) == first
-        # The other parties know of party-0 alone, which has what the terms allow.
+        # The other parties know only party-0, which has the budget in the terms.
         assert [each.name for each in read_totals(folder / "party-1.db").analysts] == ["party-0"]
         assert len((await served.members["party-1"].ask(np.full((2, 4), 0.5))).labels) == 2
         assert served.spent() == [BUDGET] * 3

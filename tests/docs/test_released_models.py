@@ -34,7 +34,7 @@ def test_ten_lines_label_as_veilring_does(
     write_table(tmp_path / "rows.csv", table)
     monkeypatch.chdir(tmp_path)
     found: dict[str, object] = {}
-    exec(listing, found)  # noqa: S102  (what the page shows)
+    exec(listing, found)  # noqa: S102  (the code on the page)
     assert found["labels"] == model.predict(table).tolist()
 
 

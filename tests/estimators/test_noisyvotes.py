@@ -18,7 +18,7 @@ from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(40, seed=2)
-MUCH = 1e4  # so little noise that nobody's labels differ
+MUCH = 1e4  # so little noise that all labels are equal
 
 
 def wider(rows: Any) -> Any:

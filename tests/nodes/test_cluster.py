@@ -181,7 +181,7 @@ async def test_unseeded_runs_differ() -> None:
     assert len(set(draws)) == 6
     async with Cluster(3, seed=0) as seeded:
         again = [(await seeded.run(draw)).results for _ in range(2)]
-    assert again[0] != again[1]  # another run of the same cluster draws anew
+    assert again[0] != again[1]  # another run of the same cluster draws again
 
 
 async def test_unpicklable_roles_and_results_are_reported() -> None:

@@ -14,7 +14,7 @@ from veilring.randomness import Streams
 
 # A test of ours fails by chance this often at most.
 FALSE_ALARM = 1e-6
-# Pearson's statistic is taken as chi-square distributed only where each bin expects so many.
+# Pearson's statistic is treated as chi-square distributed only if each bin expects this number.
 LEAST_EXPECTED = 50.0
 
 

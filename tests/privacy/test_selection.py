@@ -29,7 +29,7 @@ MECHANISMS: dict[str, tuple[Draw, Law]] = {
     "exponential": (exponential_mechanism, exponential_probabilities),
     "permute and flip": (permute_and_flip, permute_and_flip_probabilities),
 }
-# A count more makes a candidate so many times as likely: exact laws have no room for exp.
+# One more count multiplies a candidate's probability by this: exact laws cannot use exp.
 BASE = Fraction(3, 2)
 
 

@@ -62,7 +62,7 @@ def notebook(folder: Path, way: str) -> Path:
         file.wipe()
     if way == "closed":
         file.close()
-    shutil.copytree(live.parent, left)  # what a process that is killed now leaves
+    shutil.copytree(live.parent, left)  # the files of a process that is killed now
     file.close()
     shutil.rmtree(live.parent)
     return left / "notebook"

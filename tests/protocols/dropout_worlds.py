@@ -35,7 +35,7 @@ Totals = tuple[list[list[int]], tuple[str, ...]]
 Crash = Callable[[], None]
 
 
-async def surviving_sums(  # noqa: PLR0913  (what a test may choose, each by its name)
+async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by name)
     party: Party,
     own: NDArray[np.uint64],
     *,

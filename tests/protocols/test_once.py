@@ -202,7 +202,7 @@ async def test_a_kill_anywhere_causes_no_second_release(
             await asyncio.gather(*(asyncio.sleep(0) for _ in range(3)))
         async with deployed.served() as served:
             before = deployed.spent()
-            kept = [member._find() for member in deployed.members.values()]  # noqa: SLF001  (what is on the disk)
+            kept = [member._find() for member in deployed.members.values()]  # noqa: SLF001  (the stored content)
             assert not told or any(kept), "a client was told what no disk had"
             answers = [*told, *[await ask(served, name, system=system) for name in PARTIES]]
             assert len(set(answers)) == 1

@@ -86,6 +86,6 @@ class TestLoading:
         """A checked scenario cannot change afterwards."""
         scenario = load_scenario("wine")
         with pytest.raises(ValueError, match="frozen"):
-            scenario.name = "other"  # type: ignore[misc]  # which is what is tested
+            scenario.name = "other"  # type: ignore[misc]  # the tested assignment
         with pytest.raises(ValueError, match="frozen"):
             scenario.protocol.name = "other"  # type: ignore[misc]  # likewise

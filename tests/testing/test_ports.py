@@ -38,7 +38,7 @@ def test_no_two_processes_get_the_same_port() -> None:
 def test_a_used_port_is_not_given() -> None:
     """Consecutive ports are all free, even if another program listens between."""
     before = reserve_ports(PORTS_MAX)
-    with bind(LOOPBACK, before + PORTS_MAX + 3):  # in the ten after these, if nobody has them
+    with bind(LOOPBACK, before + PORTS_MAX + 3):  # in the ten after these, if they are free
         first = reserve_ports(PORTS_MAX)
         for port in range(first, first + PORTS_MAX):
             bind(LOOPBACK, port).close()

@@ -30,7 +30,7 @@ async def both_fail(town: Town, seconds: float = 2.0) -> tuple[str, str]:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds, turn by turn of the loop."""
     async with asyncio.timeout(NAMED_WITHIN_SECONDS):
-        while not condition():  # noqa: ASYNC110  (a deque tells nobody that it grew)
+        while not condition():  # noqa: ASYNC110  (a deque has no notification)
             await asyncio.sleep(0.005)
 
 

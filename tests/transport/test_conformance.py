@@ -222,7 +222,7 @@ async def test_a_fault_is_detected(kind: type[Faulty], check: str) -> None:
     """A transport that breaks a promise fails the check of that promise, by name."""
     with pytest.raises(AssertionError, match=rf"^{check}: ") as caught:
         await run_check(check, maker_of(kind))
-    # found out by what it did, and not because the test's own transport is broken
+    # detected by its behaviour, not because the test's own transport is broken
     assert leaves(caught.value.__cause__) <= {AssertionError, PeerLost}
 
 

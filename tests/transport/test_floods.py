@@ -107,7 +107,7 @@ async def test_a_listener_that_closes_before_a_handshake_began_leaves_nothing_op
     with theirs:
         theirs.connect(ours.getsockname())
         theirs.sendall(client_hello())
-        while not listening.admissions:  # noqa: ASYNC110  (it tells nobody)
+        while not listening.admissions:  # noqa: ASYNC110  (it has no notification)
             await asyncio.sleep(0)
         listening.close()
         theirs.setblocking(False)

@@ -109,7 +109,7 @@ def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) 
     with _charging(path, 0, str(_STATEMENTS)) as process:
         assert process.stdout is not None
         given = _answers(process.stdout.readlines())
-    assert read_totals(path).answers == 1  # nobody writes, and the log was never closed
+    assert read_totals(path).answers == 1  # there is no writer, and the log was never closed
     with open_ledger(path, BUDGETS) as ledger:
         assert _require_kept(ledger, given, 0) == 1
 

@@ -116,7 +116,7 @@ def test_the_journal_is_folded_before_it_grows_large(tmp_path: Path) -> None:
         sizes = []
         for key in range(30):
             ledger.charge(charge_records(key, np.arange(5000), 1e-12))
-            rows = ledger._store.connection.execute(  # noqa: SLF001  (what the file holds)
+            rows = ledger._store.connection.execute(  # noqa: SLF001  (the content of the file)
                 "SELECT coalesce(sum(length(slots) + length(units)), 0) FROM journal"
             )
             sizes.append(rows.fetchone()[0])

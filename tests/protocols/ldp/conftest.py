@@ -60,7 +60,7 @@ def postgres() -> Iterator[str]:
         _wait_for(folder)
         yield f"postgresql:///postgres?host={folder}&user=veilring"
     finally:
-        running.send_signal(signal.SIGQUIT)  # at once: nobody needs what it holds
+        running.send_signal(signal.SIGQUIT)  # at once: its content is not needed
         running.wait(30)
         shutil.rmtree(folder)
 

@@ -17,7 +17,7 @@ from tests.privacy.generators import seeded
 from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
 
 CLIENTS, DOMAIN, SCALE = 400, 8, 2.0
-GRID = 2**53  # what a generator's uniform floats are multiples of the inverse of
+GRID = 2**53  # uniform floats of a generator are multiples of 1 over this
 NEAR = range(-6, 7)  # so far rounding can move a preimage on that grid
 
 Possible = Callable[[float], bool]

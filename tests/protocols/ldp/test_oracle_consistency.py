@@ -43,7 +43,7 @@ def test_raw_estimates_and_intervals_are_untouched() -> None:
         assert (estimate.values == RAW).all()
         assert (estimate.low == RAW - 0.1).all()
     with pytest.raises(InputError, match="method is 'magic'"):
-        make_consistent(estimate, "magic")  # type: ignore[arg-type]  # what is refused
+        make_consistent(estimate, "magic")  # type: ignore[arg-type]  # the refused argument
 
 
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))

@@ -428,7 +428,7 @@ def test_another_programs_file_is_left_unchanged(tmp_path: Path) -> None:
 def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
     """The write-ahead log is synchronised with each transaction, for any SQLite default."""
     store = open_report_store(str(tmp_path / "reports.sqlite"), TASK)
-    database = store._db  # type: ignore[attr-defined]  # noqa: SLF001  (what is tested)
+    database = store._db  # type: ignore[attr-defined]  # noqa: SLF001  (the tested attribute)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     store.close()

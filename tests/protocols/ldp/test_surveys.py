@@ -254,7 +254,7 @@ def test_a_bad_cell_is_refused_before_a_question_is_drawn(kind: str) -> None:
 def test_a_sampled_feature_is_drawn_after_all_features_are_checked() -> None:
     """A mechanism that samples a feature refuses a bad number before it draws which feature."""
     means, rng, untouched = make_means("one-bit", 1.0, 3), seeded("sampled"), seeded("sampled")
-    rows = np.zeros((100_000, 3))  # the work on so many is done in parts
+    rows = np.zeros((100_000, 3))  # this number is processed in parts
     rows[-1, 2] = np.nan
     with pytest.raises(InputError, match="values must be numbers from -1 to 1"):
         means.perturb(rows, rng)

@@ -41,7 +41,7 @@ from veilring.transport.messages import Message
 NAMES = [f"party-{n}" for n in range(5)]
 RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 SHARES, ALONG = SumMethod("shares"), SumMethod()
-# So large a budget that no noise is drawn but for a chance below e**-200.
+# A budget so large that noise is drawn only with probability below e**-200.
 CERTAIN = 2000.0
 TWO: Any = np.int64(2)
 HALF: Any = np.float32(0.5)

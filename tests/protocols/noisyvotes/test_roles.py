@@ -40,7 +40,7 @@ from veilring.testing import ProtocolRunner
 NAMES = [f"party-{n}" for n in range(5)]
 RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 METHODS = [SumMethod("shares"), SumMethod("masks"), SumMethod(), SumMethod("cycles", 2)]
-# So large a budget that no noise is drawn but for a chance below e**-200.
+# A budget so large that noise is drawn only with probability below e**-200.
 CERTAIN = 2000.0
 WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))
 

@@ -44,7 +44,7 @@ from veilring.protocols.radius.algorithm.voting import RNParameters, label_withi
 from veilring.protocols.ring import SumMethod
 
 TWO = NoisyVotesParameters(1, 2, 0.9, tolerated=0)
-# So large a budget that no noise is drawn but for a chance below e**-200.
+# A budget so large that noise is drawn only with probability below e**-200.
 CERTAIN = 300.0
 RUNS = 40_000
 
@@ -244,7 +244,7 @@ def test_invalid_neighbourhoods_are_refused() -> None:
     with pytest.raises(InputError, match="candidates is 1"):
         ByAnnuli(1)
     with pytest.raises(InputError, match="rule is 'fair'"):
-        ByAnnuli(3, "linear", "fair")  # type: ignore[arg-type]  # what is refused
+        ByAnnuli(3, "linear", "fair")  # type: ignore[arg-type]  # the refused argument
 
 
 @pytest.mark.parametrize(

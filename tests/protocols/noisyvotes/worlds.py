@@ -95,7 +95,7 @@ def label_law(
     return np.array(laws)
 
 
-def runs_of(  # noqa: PLR0917  (a release, who adds to it, and how often)
+def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
     release: Release,
     parts: Sequence[Rows],
     exponent: Fraction,

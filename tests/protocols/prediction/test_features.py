@@ -97,8 +97,8 @@ def test_the_mean_is_charged_and_unbiased() -> None:
     assert released.units == to_units(ZCDP.of_gaussian(20.0, np.sqrt(2)).rho)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     error = released.mean - unit.mean(axis=0)
-    # Of noise alone: 50 coordinates of 20 / 4000, and the count's; Laurent and Massart 2000 bound
-    # a chi-square of 51 by 51 + 2 sqrt(51 x) + 2 x but for e**-x, at x = 14 (1e-6).
+    # Noise alone: 50 coordinates of 20 / 4000, and the count's; Laurent and Massart 2000 bound a
+    # chi-square of 51 by 51 + 2 sqrt(51 x) + 2 x, except with probability e**-x, at x = 14 (1e-6).
     limit = (LENGTH_MAX / LENGTH * 20 / 4000) * np.sqrt(51 + 2 * np.sqrt(51 * 14) + 28)
     assert np.linalg.norm(error) <= limit + 50**0.5 / LENGTH
     assert np.linalg.norm(error) > 0

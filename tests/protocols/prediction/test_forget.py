@@ -132,7 +132,7 @@ def test_memory_contains_no_forgotten_row() -> None:
     with opened(RULES, None, records) as state:
         labels(state, requests(2, 5))
         state.forget(gone(records))
-        rows = state._predictor._rows  # noqa: SLF001  (what is tested is that nothing is there)
+        rows = state._predictor._rows  # noqa: SLF001  (the test is that it is empty)
         held = b"".join(column.tobytes() for column in rows._buffers)  # noqa: SLF001  (as above)
         for place in GONE:
             assert records.directions[place].tobytes() not in held

@@ -49,7 +49,7 @@ def labels(
 def left(folder: Path, rules: ServerRules, records: int) -> list[int]:
     """Return the remaining budgets of the records in order of addition."""
     with opened(rules, folder) as state:
-        numbers = np.array([state._numbers[name] for name in table(records).ids])  # noqa: SLF001  (no public method tells it)
+        numbers = np.array([state._numbers[name] for name in table(records).ids])  # noqa: SLF001  (no public method returns it)
         remaining: list[int] = state._accounts.remaining("ann", numbers).tolist()  # noqa: SLF001  (as above)
         return remaining
 
@@ -104,7 +104,7 @@ def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None
         for who in ("ann", "bob", "eve"):
             answer = state.answer(who, asked[12], np.random.default_rng(0))
             assert (answer.verdict, answer.left) == (RequestVerdict.TOTAL_EXHAUSTED, 0.0)
-        assert labels(state, asked[:10], seed=1, who="ann") == first  # what was paid for stays
+        assert labels(state, asked[:10], seed=1, who="ann") == first  # paid answers stay
 
 
 @pytest.mark.parametrize("clients", ["together", "apart"])

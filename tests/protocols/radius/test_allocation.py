@@ -117,7 +117,7 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
     crowds = np.full(14, 6)
     careless = Allocation(crowds, np.nextafter(1 / crowds, 0), exact=True)
     shared = places[[deepest.argmax()]]
-    # The loss of a monotone mechanism tends to its epsilon where nobody else votes for the label.
+    # The loss of a monotone mechanism tends to its epsilon if no other row votes for the label.
     others = Rows(np.repeat(shared, 400, axis=0), np.ones(400, dtype=np.int64))
     one_more = Rows(np.vstack([others.features, shared]), np.append(others.labels, 0))
     parameters = RNParameters(1.0, 2)
@@ -154,4 +154,4 @@ def test_an_unknown_budget_or_rule_is_refused() -> None:
         with pytest.raises(InputError, match="epsilon is"):
             allocate_budget(graph, epsilon)
     with pytest.raises(InputError, match="rule is 'most'"):
-        allocate_budget(graph, 1.0, "most")  # type: ignore[arg-type]  # what is refused
+        allocate_budget(graph, 1.0, "most")  # type: ignore[arg-type]  # the refused argument

@@ -101,7 +101,7 @@ def test_invalid_arguments_are_refused() -> None:
         candidate_radii(0.5, 1, "linear")
     with pytest.raises(InputError, match="k is 0"):
         convert_to_radii(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
-    unknown = RNParameters(1.0, 3, "clique", "best")  # type: ignore[arg-type]  # what is refused
+    unknown = RNParameters(1.0, 3, "clique", "best")  # type: ignore[arg-type]  # the refused argument
     with pytest.raises(InputError, match="mechanism is 'best'"):
         label_within(queries, np.zeros(1), rows, unknown, rng)
 

@@ -73,7 +73,7 @@ def test_no_attack_beats_the_bound() -> None:
     guesses = [
         guess_membership(answers_of(rows, shares.epsilons, runs, rng), *laws) for rows in tables
     ]
-    # Two shares, each within Hoeffding's reach of its probability but for half of the alarm rate.
+    # Two fractions, each within Hoeffding's bound of its probability except at half the alarm rate.
     reach = 2 * math.sqrt(math.log(4 / FALSE_ALARM) / (2 * runs))
     assert abs(membership_advantage(*guesses) - exact) < reach
 

@@ -192,7 +192,7 @@ def test_no_row_ever_exceeds_its_budget(costs: list[int], budget: int) -> None:
     """For any requests, rows pay at most their budgets, and are charged for their votes."""
     budgets = Budgets(total=1e6, record=budget / 10)
     with _owner(None, budgets, BY_ROW) as room:
-        ledger: Ledger = room._ledger  # noqa: SLF001  (what rows have left is nobody's to see)
+        ledger: Ledger = room._ledger  # noqa: SLF001  (the budgets of rows are private)
         for number, cost in enumerate(costs):
             before = ledger.records.remaining()
             asked = _asked(f"{number}", cost / 10)

@@ -49,7 +49,7 @@ def total(parts: list[Votes], k: int, tied: NDArray[np.bool_]) -> Votes:
 def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
     """For any rows, ties and weights, totals and votes pass at every party."""
     parties, k = data.draw(st.integers(3, 5)), data.draw(st.integers(1, 4))
-    steps = data.draw(st.integers(1, 4))  # few values, and so many ties
+    steps = data.draw(st.integers(1, 4))  # few values, so there are many ties
     weights: Weights = data.draw(st.sampled_from(["uniform", "distance"]))
     values = st.integers(0, steps).map(lambda value: value / steps)
     rows = [
@@ -110,7 +110,7 @@ class TestTotals:
             search = search_of(parties=3, k=2)
             asked = search.ask()
             assert asked is not None
-            search.take(asked, 4 * (asked.values == 1.0))  # two of its own, and two of others
+            search.take(asked, 4 * (asked.values == 1.0))  # two own ones, and two of others
             return self.verdict(lambda _: others, search)
 
         assert [later(others) for others in (-1, 0, 2, 3)] == [False, True, True, False]

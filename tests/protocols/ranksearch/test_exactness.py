@@ -147,7 +147,7 @@ def test_the_farthest_corner_is_within_the_bound() -> None:
 def test_memory_does_not_grow_with_rows_times_queries(weights: Weights) -> None:
     """With ties of all rows for each query, distances and weights would take 320 MB at once."""
     rows = Rows(np.full((50_000, 1), 0.5), np.arange(50_000) % 3)
-    ranked(np.zeros((1, 1)), [rows], 3, 5, weights)  # imports what it needs
+    ranked(np.zeros((1, 1)), [rows], 3, 5, weights)  # loads the imports
     tracemalloc.start()
     found = ranked(np.linspace(0, 1, 400)[:, None], [rows], 3, 5, weights)
     _, peak = tracemalloc.get_traced_memory()

@@ -127,7 +127,7 @@ def test_a_party_remembers_queries_from_its_first_words_on(
                     adversaries={"party-3": Drop((silenced,))},
                     **options(setup, NAMES),
                 )
-        return list(resident)  # type: ignore[arg-type]  # what the system keeps
+        return list(resident)  # type: ignore[arg-type]  # the system's memory
 
     for memory in simulation.simulate(main())[:3]:
         if silenced is MaskKey:

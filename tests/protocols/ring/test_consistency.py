@@ -114,7 +114,7 @@ def doubted(before: Sequence[float], after: Sequence[float], hops: int, P0: floa
 def test_an_entry_far_below_the_last_one_must_stay() -> None:
     """Entries leave from the top only, and noise lifts the last one by delta per hop."""
     before = [1.0, 2.0, 3.0]
-    assert not doubted(before, [0.1, 0.2, 0.3], 1)  # whoever has smaller values may put them in
+    assert not doubted(before, [0.1, 0.2, 0.3], 1)  # a party with smaller values may insert them
     assert not doubted(before, [1.0, 2.0, 3.5], 1)
     assert doubted(before, [1.0, 2.0, 3.51], 1)
     assert not doubted(before, [1.0, 2.0, 4.0], 2)

@@ -73,7 +73,7 @@ async def test_messages_of_a_sum_are_masked(method: SumMethod) -> None:
     assert masked
     for message in masked:
         words = np.asarray(message.fields()[-1]).reshape(-1).view(np.uint8)
-        # 512 uniform bytes hold fewer than 30 zeros but for a chance below 1e-20.
+        # 512 uniform bytes contain fewer than 30 zeros, except with probability below 1e-20.
         assert np.count_nonzero(words == 0) < 30
 
 

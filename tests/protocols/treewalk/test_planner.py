@@ -32,7 +32,7 @@ def test_the_probability_of_the_own_leaf_is_that_of_all_slip_patterns(
             wanted = (16 + leaf) >> (depth - level - 1)
             went = []
             for node in nodes:
-                # Off the way to the leaf it does not matter what is wanted.
+                # Off the path to the leaf the wanted side does not matter.
                 right = wanted & 1 if wanted >> 1 == node else 0
                 went.append(2 * node + (right ^ next(drawn)))
             nodes = went + ([went[0] ^ 1] if variant.kind == "greedy" else [])

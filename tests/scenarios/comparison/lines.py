@@ -24,7 +24,7 @@ def baselines(pooled: float = 0.95, majority: float = 0.4) -> list[Line]:
     return [best, line(MAJORITY, majority, pooled=pooled, majority=majority, private=False)]
 
 
-def line(  # noqa: PLR0913  (what a line may differ in)
+def line(  # noqa: PLR0913  (the settings of a line)
     system: str,
     accuracy: float,
     *,

@@ -21,8 +21,8 @@ from veilring.scenarios.sweep import cells as cells_module
 STOPPED = Plan("wine", parse_grid(["parties.count=5,8"]), 8, SMALL)
 OPTIONS = ("--grid", "parties.count=5,8", "--trials", "8", "--workers", "2")
 KEPT = 6
-# The command, which waits for a signal once it has kept so many cells: however busy a machine is,
-# it has not come to its end before the signal does.
+# The command, which waits for a signal after storing this number of cells, so that it cannot end
+# before the signal on a busy machine.
 WAITING = f"""
 import signal
 from veilring.cli import main
@@ -106,7 +106,7 @@ class TestProcesses:
         for name, timing in zip(
             names, read_frame(out.with_name("out.timing.parquet")).rows(named=True), strict=True
         ):
-            if name in kept:  # to the bit what the process that was killed had measured
+            if name in kept:  # exactly the measurements of the killed process
                 assert timing.items() >= kept[name].items()
         other = tmp_path / "other.parquet"
         run_sweep(STOPPED, other, engine=IN_PROCESS)

@@ -58,7 +58,7 @@ def test_two_neighbours_claim_exactly_the_insertions(place: int) -> None:
     own = owned(claim_new(view, ORDER[place]), values[:, place])
     seen = exposure_to_coalition(values, PARAMETERS, pair, np.random.default_rng(4))
     assert own.any(axis=(0, 2)).mean() == seen.exactly[place]
-    # All or nothing: what is put in in a round is all real or all noise.
+    # All or nothing: the insertions of a round are all real or all noise.
     entries = multiset_size(claim_new(view, ORDER[place]).reshape(-1, 3))
     right = own.reshape(-1, 3).sum(axis=1)
     assert ((right == 0) | (right == entries)).all()
@@ -77,7 +77,8 @@ async def test_claims_of_a_real_run_hold_the_victims_values() -> None:
     assert success.precision == success.accuracy == 1
     assert success.gain == success.new == success.claims > 0
     assert success.recall == pytest.approx(success.claims / 3)
-    # Of the other two, the last one's vector comes to the starter; the first one's to nobody.
+    # Of the other two, the starter receives the last one's vector; no member receives the first
+    # one's.
     assert np.isinf(claim_new(view, "party-3")).all()
     assert np.isfinite(claim_new(view, "party-4")).any()
 

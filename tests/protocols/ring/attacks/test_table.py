@@ -39,7 +39,7 @@ def test_rows_are_consistent() -> None:
         for row in (alone, both):
             gained = row.optimal.gain - row.simple.gain
             more = (row.optimal.accuracy - row.simple.accuracy) * row.simple.new
-            assert gained == pytest.approx(more)  # what is not claimed is right or would be wrong
+            assert gained == pytest.approx(more)  # unclaimed entries are right or would be wrong
             assert gained >= -stray
             off = abs(row.optimal.accuracy - row.expected) * row.optimal.new
             assert off <= stray + 0.03 * row.optimal.new * (row is alone)
