@@ -7,8 +7,8 @@ the number of classes that beat c, is a sum of such products, of which each clas
 Exactly one L_c is 0: that of the class with the most votes, or of the lowest such class in a tie.
 Then `R_c · L_c` is opened, with R_c never 0.
 
-With more votes, pairs of totals are compared bitwise, in a tournament of classes. Since `|d| <
-p/2`, the difference d = v_a - v_b is negative iff 2d mod p is odd. To find this parity, `2d + r` is
+With more votes, pairs of totals are compared bitwise, in a tournament of classes. The difference
+d = v_a - v_b is negative iff 2d mod p is odd, since `|d| < p/2`. To find this parity, `2d + r` is
 opened. Its lowest bit is xored with the lowest bit of r, and with whether the sum exceeded p. No
 party knows the bits of r: each is the sign of a random element whose square is opened. Bits that
 give r >= p are discarded.
