@@ -1,4 +1,4 @@
-"""One default of each system's model is changed, and all that derives from it changes with it.
+"""Changed defaults of each system's model, and everything that derives from them.
 
 A process of its own changes the defaults before anything else is imported. Options of the command
 line repeat some defaults, so that its help is quick, and are compared with them here.
@@ -177,7 +177,7 @@ def test_everything_derived_from_a_model_has_its_default(tmp_path: Path) -> None
         (tally_command, estimate_from, {"confidence": "confidence"}),
     ],
 )
-def test_an_option_has_the_default_of_what_it_sets(
+def test_an_option_has_the_default_of_its_target(
     command: Callable[..., None], kind: Callable[..., object], fields: dict[str, str]
 ) -> None:
     """An option repeats the default of the function or model that it sets."""

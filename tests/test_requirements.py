@@ -1,4 +1,4 @@
-"""The locked versions: each file has the same ones, and those that pip installs have hashes."""
+"""Locked versions: equal in all files, and with hashes where pip installs them."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ def test_all_files_have_the_same_versions(name: str) -> None:
 
 
 def test_tools_are_not_installed_on_servers() -> None:
-    """The tools of tests and documentation are in `requirements.lock`, and none is for servers."""
+    """The tools for tests and documentation are in `requirements.lock`, and not on servers."""
     assert set(pinned("requirements.lock")) >= TOOLS
     assert not TOOLS & set(pinned("requirements-server.lock"))
 
@@ -43,8 +43,8 @@ def test_a_server_has_all_requirements() -> None:
         assert re.split(r"[\[>=;]", requirement)[0] in served
 
 
-def test_contributors_have_all_that_they_need() -> None:
-    """Everything that the package, its tests, its checks and its pages depend on."""
+def test_contributors_have_all_requirements() -> None:
+    """They have everything for the package, its tests, its checks and its pages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = ("dask", "docs", "geo", "lab", "lint", "parquet", "plot", "postgres", "test", "uvloop")
     locked = pinned("requirements.lock")

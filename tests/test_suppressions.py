@@ -1,4 +1,4 @@
-"""What a check passes over has its reason next to it."""
+"""Every suppression of a check has its reason next to it."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ REASONED: Final = re.compile(
 )
 
 
-def test_every_suppression_says_why() -> None:
+def test_every_suppression_has_a_reason() -> None:
     """Each `noqa` and `type: ignore` names its rule, and its reason after it."""
     bare = [
         f"{path.relative_to(ROOT)}:{number}"

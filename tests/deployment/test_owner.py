@@ -302,7 +302,7 @@ def _playing(path: Path) -> Callable[[], Coroutine[Any, Any, object]]:
     "fault", [pytest.param(FAULTS["locked"], marks=pytest.mark.slow), FAULTS["full"]], ids=FAULTS
 )
 def test_an_owner_with_a_failing_disk_ends_and_recovers(deploy: Deploy, fault: Fault) -> None:
-    """It ends with exit code 1 and one sentence, the analyst is told why, and nothing is lost."""
+    """It ends with exit code 1 and one sentence, the analyst learns why, and nothing is lost."""
     deployed = deploy({"total": 4.0}, epsilon=1.0, radius=0.2)
     deployed.serve()
     first = deployed.ask(0)

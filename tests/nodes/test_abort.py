@@ -44,7 +44,7 @@ async def wait_for_answer(party: Party) -> None:
 
 @asynccontextmanager
 async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> AsyncIterator[Node]:
-    """Yield a client's node, which asks ada; ada then meets bob, who is honest, and cy."""
+    """Yield a client's node, which asks ada; ada then meets honest bob, and cy."""
     network = MemoryNetwork((CLIENT, *MEMBERS))
     nodes = {name: Node(network.endpoint(name), Streams(1)) for name in (CLIENT, *MEMBERS)}
 

@@ -579,7 +579,7 @@ async def either(party: Party, own: NDArray[np.uint64], *, survive: bool) -> Any
 
 
 def test_a_role_uses_either_kind_of_sums() -> None:
-    """Both have the same interface, and the same totals if nobody is lost."""
+    """Both have the same interface, and the same totals if no party is lost."""
     surviving, masked = (joined(play(5, role=either, survive=s)).result for s in (True, False))
     assert surviving[:2] == masked[:2]
     assert (surviving[2], masked[2]) == (3 + 2 * surviving_rounds(star=False), 3 + 2 * 2)

@@ -13,7 +13,7 @@ NAMED_WITHIN_SECONDS = 120.0
 
 
 async def both_fail(town: Town, seconds: float = 2.0) -> tuple[str, str]:
-    """Start alice, who dials, and bob, who listens; return the reasons that they report."""
+    """Start alice as dialler and bob as listener; return the reasons that they report."""
     async with asyncio.timeout(NAMED_WITHIN_SECONDS):
         errors = await asyncio.gather(
             town.start("alice", seconds=seconds),

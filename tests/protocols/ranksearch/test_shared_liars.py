@@ -106,7 +106,7 @@ async def test_impossible_words_are_refused(at: int, made: str) -> None:
 
 @pytest.mark.parametrize(("liar", "adding"), [(LIAR, "all-to-all"), (NAMES[0], "star")])
 async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, adding: str) -> None:
-    """It deals while others vote, since a liar or the client told only it that T is not k."""
+    """It deals while others vote: a liar or the client may have claimed to it that T is not k."""
     liars = {liar: OtherWords(COMPARES + 1, "first")}
     setup = set_up(reveal="votes", sum=adding)
     async with Cluster(NAMES, own=setup.resident, seed=3) as cluster:

@@ -95,7 +95,7 @@ async def majority(
     mistake: Mistake,
     queries: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int64]:
-    """Label queries by the class of most rows; its leaks and its wrong label are made here."""
+    """Label queries by the majority class; the leaks and the wrong label are made here."""
     own = count(rows, classes)
     total = await masked_sum(party, own)
     receiver = {"leak": client, "leak to the last": party.parties[-1]}.get(mistake, "")

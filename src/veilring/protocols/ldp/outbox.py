@@ -57,7 +57,7 @@ CREATE INDEX waiting ON reports (task, question, number) WHERE verdict IS NULL;
 """
 _FORMAT: Final = Format(
     name="survey client's outbox",
-    application=0x7665696D,  # next to that of a collector's store
+    application=0x7665696D,  # adjacent to the id of a collector's store
     version=1,
     schema=_SCHEMA,
     sealed=("naming", "rows", "reports"),

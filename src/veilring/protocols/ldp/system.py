@@ -180,7 +180,7 @@ class LDPBayes(System):
         """Return the classifier learned from a tally, for the clients' original rows.
 
         Raises:
-            InputError: If the tally is of another survey.
+            InputError: If the tally belongs to another survey.
         """
         return learn(
             survey,

@@ -155,7 +155,7 @@ class SearchParameters:
         check_queries(queries, self.features, self.queries_max)
 
     def check_rows(self, rows: Rows, parties: int) -> None:
-        """Reject rows of another schema, or more of them than may tie.
+        """Reject rows of another schema, or more rows than may tie.
 
         Raises:
             InputError: If so.

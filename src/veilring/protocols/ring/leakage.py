@@ -2,7 +2,7 @@
 
 Sources: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN classifier", SAC
 2007, Section 6.6; LoP: the same authors, "Topk queries across multiple private databases", ICDCS
-2005. Runs are those of `run_ring`, which calls the very step that a networked party calls.
+2005. Runs are those of `run_ring`, which calls the same step as a networked party.
 
 A *hop* is one message: a round and a position. Vectors are compared as multisets, and only finite
 values count as a party's own. A hop's *fresh* entries are those that are new to the successor: not
@@ -192,10 +192,10 @@ def sample_hop_leakage(
 ) -> HopLeakage:
     """Estimate the leakage per hop as `estimate_hop_leakage` does, on values drawn on demand.
 
-    Memory stays bounded whatever the number of trials.
+    Memory stays bounded for any number of trials.
 
     Args:
-        draw: Called for one slice of trials after another, in order.
+        draw: A callback for each slice of trials, in order.
         shape: The number of trials T, at least 2, and the number of parties n, at least 3.
         parameters: The public parameters.
         rng: The source of the parties' coins and noise.

@@ -163,7 +163,7 @@ async def private_knn(
     """Label a batch of queries by the nearest rows of all parties.
 
     One batch takes `n * (parameters.rounds + 3) - 2` messages if the votes are summed along the
-    ring, whatever its size; drawing the ring and distributing the queries are set-up.
+    ring, for a batch of any size; drawing the ring and distributing the queries are set-up.
 
     Args:
         party: This participant.
@@ -243,7 +243,7 @@ async def pp_topk(
     """Find the k smallest values of the union of all parties' values.
 
     Takes `len(ring) * parameters.rounds + 1` communication rounds and
-    `len(ring) * (parameters.rounds + 1) - 1` messages, whatever the number of runs.
+    `len(ring) * (parameters.rounds + 1) - 1` messages, for any number of runs.
 
     Args:
         party: This participant.

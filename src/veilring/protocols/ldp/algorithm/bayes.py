@@ -82,7 +82,7 @@ def evidence(
     A question without answers has zeros, infinite variances and unbounded intervals.
 
     Raises:
-        InputError: If the tally is of another survey.
+        InputError: If the tally belongs to another survey.
     """
     if len(tally.sums) != len(survey.questions):
         raise InputError.because(
@@ -194,7 +194,7 @@ def learn_discrete(
         confidence: The confidence of the intervals in its evidence.
 
     Raises:
-        InputError: If an argument is not allowed, or the tally is of another survey.
+        InputError: If an argument is not allowed, or the tally belongs to another survey.
     """
     found = evidence(survey, tally, confidence=confidence)
     prior = 0.0
@@ -277,7 +277,7 @@ def learn_gaussian(
         confidence: The confidence of the intervals in its evidence.
 
     Raises:
-        InputError: If an argument is not allowed, or the tally is of another survey.
+        InputError: If an argument is not allowed, or the tally belongs to another survey.
     """
     if not 0 < variance_floor <= 1:
         raise InputError("variance_floor", variance_floor, "in (0, 1]")
@@ -335,8 +335,8 @@ def learn(
         variance_floor: As in `learn_gaussian`.
 
     Raises:
-        InputError: If an argument is not allowed, the survey has other questions, or the tally is
-            of another survey.
+        InputError: If an argument is not allowed, the survey has other questions, or the tally
+            belongs to another survey.
     """
     model: BayesModel
     match survey:

@@ -1,4 +1,4 @@
-"""Surveys: the questions of which each client answers one, and the tally of the answers.
+"""Surveys: questions, of which each client answers one, and the tally of the answers.
 
 A client draws its question itself, from a public law that does not depend on its data, encodes its
 row for that question, and perturbs the result. The aggregator keeps one sum and one count per

@@ -103,7 +103,7 @@ class Votes:
 
     @classmethod
     def of(cls, arrays: Sequence[NDArray[Any]], tied: NDArray[np.bool_]) -> Self:
-        """Return the votes of which these are the arrays or totals of arrays."""
+        """Return the votes with the given arrays, or with totals of arrays."""
         few, many, *weighted = arrays
         counts = np.empty((len(tied), few.shape[1]), dtype=np.uint64)
         counts[~tied], counts[tied] = few, many

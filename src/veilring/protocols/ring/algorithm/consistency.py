@@ -25,7 +25,7 @@ A run of h honest hops
 
 No entry that honest parties send is below the k-th smallest value of the union (padded with
 `upper`), since all noise is at or above `G'[k]`. So at least k rows are within an honest result
-that is below `upper`, exact or not, and as many vote.
+that is below `upper`, exact or not, and at least k rows vote.
 
 Vectors are multisets: sorted rows of finite numbers, padded with `+inf`, one multiset per run.
 Differences and intersections, which `leakage` and `attacks` use as well, respect multiplicity.
