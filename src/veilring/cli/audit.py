@@ -29,7 +29,7 @@ def audit_command(
     ],
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run less: some 10 to 20 s on two cores.")
+        bool, typer.Option("--quick", help="Run a shorter audit: about 20 s on two cores.")
     ] = False,
     parameters: Annotated[
         list[str] | None,
@@ -58,10 +58,10 @@ def audit_command(
 ) -> None:
     """Run all audits of a system, and print a verdict for each of its claims.
 
-    Claims are what the system promises and forecasts: its cost, its labels, what views reveal, its
-    ε, its budget, its behaviour under faults and with malicious parties. The exit code is 0 if no
-    claim is contradicted, and 1 otherwise. A true claim is contradicted by chance with a
-    probability of at most 1e-6 for the whole audit.
+    The claims cover cost, labels, the information in views, ε, budgets, and the behaviour under
+    faults and with malicious parties. The exit code is 0 if no claim is contradicted, and 1
+    otherwise. If all claims are true, the audit contradicts one of them with a probability of at
+    most 1e-6.
 
     For example:
 

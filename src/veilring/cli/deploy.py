@@ -119,7 +119,7 @@ def _deploy_peers(
     With `--set protocol.trusted=true` the deployment is a single owner of all rows.
 
     In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml
-    are those that a column can have, not those of anybody's rows.
+    come from the possible values of each column, never from rows.
     """
     from functools import partial
 

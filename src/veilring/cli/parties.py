@@ -93,7 +93,7 @@ def serve_command(
         role     = "prediction-server"
         identity = "clinic.key"
         roster   = "roster.toml"
-        terms    = "terms.toml"        # protocol, and how a row becomes a direction
+        terms    = "terms.toml"        # protocol, and how rows are read
         administrators = ["registrar"] # may add and forget records
         state    = "state"             # the records and their budgets; never delete it
         listen   = "0.0.0.0"
@@ -140,11 +140,11 @@ def ask_command(
         str | None,
         typer.Option(
             metavar="LAT,LON",
-            help="For a places client: look near this place; - reads it from stdin.",
+            help="For a places client: search near this place; - reads it from stdin.",
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon to spend on searching near that place.")
+        float | None, typer.Option(help="For a places client: ε to spend on the search.")
     ] = None,
     model: Annotated[
         Path | None,
@@ -178,10 +178,10 @@ def ask_command(
         roster   = "roster.toml"
         terms    = "terms.toml"
         ask      = "clinic"
-        epsilon  = 0.5       # price of the file of queries, as one batch
+        epsilon  = 0.5       # price of the queries in one file, as one batch
         radius   = 0.2       # rows within this radius vote; or k, the number of neighbours
 
-    Repeat a failed command: it gets the same labels and pays nothing twice.
+    If the command fails, repeat it: it returns the same labels, and nothing is charged twice.
 
     For a prediction client; QUERIES is an .npz file if the terms have dimensions:
 
@@ -192,22 +192,21 @@ def ask_command(
         ask      = "clinic"
         block    = 100       # queries per message; default: as many as fit
 
-    For a places client, which looks for places near one that the server does not learn
-    (`veilring ask client.toml --near 37.77,-122.42 --epsilon 4`; other users of this machine can
-    see a command's options, and `--near -` reads the place from standard input):
+    For a places client, which searches near a private place with
+    `veilring ask client.toml --near 37.77,-122.42 --epsilon 4`:
 
         role     = "places-client"
         identity = "eve.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
         ask      = "atlas"
-        budget   = 20.0                  # of all questions together
-        ledger   = "questions.ledger"    # questions, answers and budget spent; never delete it
+        budget   = 20.0                  # for all queries together
+        ledger   = "questions.ledger"    # queries, answers and budget spent; never delete it
 
-    Asking for the same place again returns the same answer; nothing is sent or spent. In the
-    answer, `place` is the number of a place: its row in the server's file, from 1. Standard error
-    shows the probability that such a question returns the places of its own bucket, because an
-    answer does not show whether it does.
+    Other users of this machine can see a command's options; `--near -` reads the place from
+    standard input instead. A repeated query returns the same answer; nothing is sent or spent. In
+    the answer, `place` is the row of a place in the server's file, counted from 1. The command
+    prints, on standard error, the probability that the answer comes from the right bucket.
     """
     import asyncio
 
@@ -295,7 +294,7 @@ def submit_command(
         identity  = "clinic.key"
         roster    = "roster.toml"
         collector = "census"
-        budget    = 1.0              # of all reports of one client together
+        budget    = 1.0              # for all reports of one client together
         key       = "patient"        # the column that identifies the client, or "row number"
         outbox    = "outbox.sqlite"  # the reports, and each client's budget spent
 

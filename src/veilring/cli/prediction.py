@@ -31,7 +31,7 @@ def add_command(
         Path, typer.Argument(help="CSV or .npz file with ids and labels.", metavar="RECORDS")
     ],
 ) -> None:
-    """Add the records of a file; they take part from the next request on.
+    """Add the records of a file. The server uses them from the next request on.
 
     The configuration names the administrator's own key and the server:
 
@@ -40,10 +40,10 @@ def add_command(
         roster   = "roster.toml"
         terms    = "terms.toml"
         server   = "clinic"
-        key      = "id"          # the column that says whose row it is
+        key      = "id"          # the column that identifies the owner of a row
 
-    A new record has a fresh budget; a forgotten record that returns has what it had left. You can
-    repeat the command after any failure: existing records are skipped.
+    A new record has a fresh budget; a forgotten record that returns has its remaining budget. You
+    can repeat the command after any failure: existing records are skipped.
     """
     import asyncio
 
@@ -69,7 +69,8 @@ def forget_command(
 
     Other users of this machine can see a command's arguments; use --from to keep ids out of them.
 
-    Forgotten ids may be added again, with what they had left. Repeating the command is harmless.
+    You can add forgotten records again, with their remaining budgets. Repeating the command is
+    harmless.
     """
     import asyncio
 
@@ -96,7 +97,10 @@ def repair_command(
         bool, typer.Option("--lose-records", help="Accept the loss of records.")
     ] = False,
     lose_budgets: Annotated[
-        bool, typer.Option("--lose-budgets", help="Let records spend the lost charges again.")
+        bool,
+        typer.Option(
+            "--lose-budgets", help="Accept the loss of charges, which records can then spend again."
+        ),
     ] = False,
 ) -> None:
     """Report what the files of a server that does not start have lost, and accept the loss.
@@ -104,9 +108,9 @@ def repair_command(
     First restore the newest copies of the files, if you have any. Without an option this command
     overwrites no record: it reports the loss and the option that accepts it.
 
-    You can add lost records again; they have what they had left. If the ledger is lost or an old
-    copy, records can spend again what they have spent since, and their guarantee no longer holds:
-    the answers before and after are two separate streams.
+    You can add lost records again, with their remaining budgets. If the ledger is lost or an old
+    copy, the charges that it lacks can be spent again. The guarantee then no longer covers the
+    earlier and the later answers together.
     """
     from veilring.deployment import load_config_of
     from veilring.deployment.prediction import PredictionServerConfig, repair_server

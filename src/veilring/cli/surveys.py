@@ -275,7 +275,7 @@ def oracles_command(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the accuracy and cost of each frequency oracle, computed from its exact law.
+    """Show the accuracy and cost of each frequency oracle, from its exact probabilities.
 
     The variance is that of an estimated share, averaged over the values, times the number of
     clients: with 10,000 clients and a variance of 4, the standard deviation of a share is 0.02.

@@ -77,14 +77,14 @@ def tune_command(
 ) -> None:
     """Find the best parameters of a system on rows that are PUBLIC.
 
-    Parameters tuned on private rows reveal something about them that no budget accounts for. Use
-    public rows that resemble the private ones, in similar number: with fewer rows the noise weighs
-    more, and other parameters are the best.
+    Tuning on private rows leaks information that no budget accounts for. Use about as many public
+    rows as there are private ones, and similar rows: with fewer rows, the noise has more effect,
+    and the best parameters are different.
 
-    Each tunable parameter is set to the best of its values in turn, until the result no longer
-    improves, by the evaluation of `veilring compare`. The accuracy of the best choice is measured
-    on splits that were not used to choose it. The last lines printed are the table for a scenario
-    or for terms.
+    Each tunable parameter is set to the best of its values in turn, until the accuracy no longer
+    improves, with the evaluation of `veilring compare`. The accuracy of the best choice is measured
+    on splits that were not used to choose it. At the end, the command prints a table that you can
+    paste into a scenario or into terms.
 
     For example:
 

@@ -59,7 +59,7 @@ NO_SETTINGS: Final[TermsSettings] = MappingProxyType({})
 
 IN_PRODUCTION: Final = (
     "In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml"
-    " are those that a column can have, not those of anybody's rows."
+    " come from the possible values of each column, never from rows."
 )
 """The last paragraph of a command's help."""
 _TEST_SHARE: Final = 0.25

@@ -73,8 +73,8 @@ class Promise:
         unit: The unit of ε: batch, report, stream or query, or several of them, such as `2
             batches`.
         measure: The kind of guarantee.
-        learned: The outputs for all parties, or for the client.
-        note: Further facts to know.
+        learned: The information that all parties, or the client, learn by design.
+        note: Limits and further facts.
     """
 
     protects: str
@@ -108,7 +108,7 @@ class Promise:
         """Return the remaining guarantee if something reveals more than any ε allows.
 
         Args:
-            told: The causes in a few words, with a sentence on each; may be empty.
+            told: The causes in a few words, each with a sentence that explains it; may be empty.
         """
         note = " ".join([self.note, *told.values()]).strip()
         if not told or self.epsilon in {None, inf}:

@@ -5,8 +5,8 @@ parameters: names, defaults, ranges and help texts are defined only there. It st
 (`promise`) and cost (`forecast`), and `setup` gives rows to its parties. A `Setup` plays batches of
 queries: over a network with `play`, or in one process, by the same vectorised steps, with `label`.
 
-Scenarios, sweeps, reports, the comparison, the estimators and `veilring.run` use nothing else of a
-system.
+Scenarios, sweeps, reports, the comparison, the estimators and `veilring.run` use only this
+interface of a system.
 """
 
 from abc import ABC, abstractmethod
@@ -271,7 +271,7 @@ def _of_parameter(mistake: InputError) -> InputError:
 class PeerSetup(Setup):
     """A setup in which all parties hold rows; a subclass adds local labelling and spending.
 
-    The client is the first party. The forecast of a batch is the system's.
+    The client is the first party. The cost of a batch is that of `System.forecast_for`.
 
     Args:
         system: A system whose `membership` defines how its parties take part.
@@ -395,7 +395,7 @@ class System(Section, ABC):
     is_lasting: ClassVar[bool] = False
     """Whether an ε spent once covers the labels of any number of queries."""
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The parameters that have another name in errors of the code below, by that name."""
+    """The parameters with a different name in errors of lower layers, by that name."""
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     """The measures returned by `Setup.leakage`, by name."""
     notices_liars: ClassVar[bool] = False
@@ -504,8 +504,8 @@ class System(Section, ABC):
     def comparisons(self, example: Example) -> tuple[Comparison, ...]:
         """Return pairs of worlds, each with the promised bound on the difference of their views.
 
-        By default one row is removed, or one query replaced, where there is an ε; otherwise two
-        parties exchange their rows, which no other party may notice.
+        By default, if there is an ε, one row is removed or one query replaced. Otherwise two
+        parties exchange their rows, and no other party may be able to tell the worlds apart.
 
         Args:
             example: The first world of each pair, such as that of `example`.

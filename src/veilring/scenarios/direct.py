@@ -1,8 +1,8 @@
 """Running a system, or a custom role, from Python in one call.
 
 `run` picks the event loop that a runtime needs. If a loop is already running, as in a notebook, it
-works in a thread of its own and waits for it; `run_async` waits without blocking the loop. A run
-ends with its caller: if interrupted or cancelled, it leaves no thread and no process behind.
+runs in a separate thread and blocks until the end; `run_async` waits without blocking the loop. If
+a run is interrupted or cancelled, no thread or process stays behind.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ class SystemRun:
     Attributes:
         system: The system that was run.
         labels: The name of the class of each query.
-        accuracy: The share of queries that got their true class; none if that is unknown.
+        accuracy: The share of queries that got their true class; None if true classes are unknown.
         reference: The labels of a classifier that has all rows in one place.
         cost: The measured rounds, messages and bytes.
         forecast: The cost from the closed forms.
         promise: The guarantee.
-        spent: The part of the guarantee that this run spent.
+        spent: The privacy budget that this run spent.
         transcript: A hash over all messages: equal transcripts mean equal runs.
         views: The view of each watched party, batch by batch.
         seconds: Wall-clock time from the start of the first batch to the end of the last.
@@ -175,7 +175,7 @@ async def run_async(
     watch: Sequence[str] = (),
     **public: Any,
 ) -> Any:  # noqa: ANN401  (what `run` returns)
-    """Like `run`, but in a thread of its own, without blocking the running event loop.
+    """Like `run`, but in a separate thread, without blocking the running event loop.
 
     If cancelled, it stops the run and waits for its end.
     """

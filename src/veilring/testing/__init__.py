@@ -1,4 +1,4 @@
-"""Tools for testing protocols: run one on a cluster inside a test, and assert its cost.
+"""Tools for testing protocols: fixtures that run them, and assertions on their cost and privacy.
 
 ::
 
@@ -7,17 +7,17 @@
         assert_cost(run, messages=9, rounds=6)
 
 The fixture `run_protocol` runs the test once on each runtime that the ini option
-`veilring_runtimes` lists (default: `memory simulated`), with the same seed, so that one test says
-the same of tasks, of real processes over TLS, and of the simulated clock.
+`veilring_runtimes` lists (default: `memory simulated`), with the same seed. The same test thus
+covers tasks in memory, processes over TLS, and the simulation.
 
-The fixture `explore` plays a protocol in many worlds with faults, and fails if anything is wrong in
-one of them: see `veilring.testing.exploring`.
+The fixture `explore` runs a protocol in many worlds with faults, and fails if an invariant is
+violated in one of them: see `veilring.testing.exploring`.
 
-`assert_hides`, `assert_simulatable` and `measure_leakage` ask what a coalition learns of a role:
+`assert_hides`, `assert_simulatable` and `measure_leakage` test what a role reveals to a coalition:
 see `veilring.testing.hiding`.
 
-`audit` runs all of these on one system or role, and returns a verdict for each of its claims: see
-`veilring.testing.auditing`.
+`audit` runs all of these tests on one system or role, and returns a verdict for each of its claims:
+see `veilring.testing.auditing`.
 """
 
 import asyncio

@@ -79,12 +79,12 @@ class IndKNN(System):
         accountant: The method that derives a record's budget from ε and δ: exact Gaussian
             accounting (`gdp`), or that of the paper (`rdp`).
         kernel: The similarity of two directions: the cosine, or `exp(-|x - q|² / ν²)` (`rbf`).
-        tau: τ, the least value of the kernel at which a record is a neighbour. `auto` follows from
+        tau: τ, the minimum kernel value of a neighbour. `auto` follows from
             the first queries of a stream, ε and the public numbers of features and records.
         width: ν², for `rbf`.
         sigma2: σ2, the noise of a vote per square root of the number of neighbours. `auto` follows
             from ε and the length of the stream.
-        block_max: The greatest number of queries in a request.
+        block_max: The maximum number of queries in a request.
     """
 
     title: ClassVar[str] = "Ind-KNN, server"

@@ -61,7 +61,7 @@ class OwnerRules:
         conversion_share: The share of the rest that pays for converting k into radii, in the same
             range; the paper's w.
         epsilon_max: The greatest ε of a request; the least is `REQUEST_EPSILON_MIN`.
-        batch_max: The greatest number of queries in a request.
+        batch_max: The maximum number of queries in a request.
         work: The limit of the clique search.
 
     Raises:
@@ -117,7 +117,7 @@ class OwnerRules:
 
     @property
     def queries_max(self) -> int:
-        """The greatest number of queries in a request."""
+        """The maximum number of queries in a request."""
         return min(self.batch_max, self._fitting())
 
     def check(self, request: LabelRequest) -> None:

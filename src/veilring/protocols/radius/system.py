@@ -200,7 +200,7 @@ class DataOwner(System):
         public_rows: Whether the number of rows is public, so that counting them costs nothing.
         count_share: The share of a batch with k that pays for counting the rows otherwise.
         conversion_share: The share of the rest that pays for converting k into radii.
-        batch: The greatest number of queries in one batch.
+        batch: The maximum number of queries in one batch.
     """
 
     title: ClassVar[str] = "r-N, owner"

@@ -214,7 +214,7 @@ class TreeWalk(System):
         k: The number of nearest rows, of those found, that vote.
         radius: For `distance`, the distance (among features in [0, 1]) within which queries are
             indistinguishable up to ε. With `auto`, the bound holds for any two queries.
-        batch: The greatest number of queries in one batch.
+        batch: The maximum number of queries in one batch.
     """
 
     hides_rows: ClassVar[bool] = False
