@@ -77,7 +77,7 @@ async def private_votes(
     ring: Ring | None = None,
     charge: Callable[[Allocation], object] | None = None,
 ) -> VotesAnswer:
-    """Label a batch of queries by the rows of all parties, protected by distributed noise.
+    """Label a batch of queries from the rows of all parties, protected by distributed noise.
 
     Args:
         party: This participant.

@@ -345,7 +345,7 @@ def _beside(
 ) -> Iterator[tuple[Coordinate, Columns]]:
     """Yield the ranks of numbers among the coalition's own numbers and those of other messages."""
     absent = block.length < 0
-    for whose, blocks in (("own", own), ("seen elsewhere", others)):
+    for whose, blocks in (("among own numbers", own), ("in other messages", others)):
         known = _joined([each for each in blocks if (each.bits == 0) == (block.bits == 0)])
         if known is None:
             continue
@@ -357,9 +357,9 @@ def _beside(
         for entry in _picked(block.entries, most):
             missing = block.missing[:, entry]
             yield place.name(f"whether entry {entry} is {whose}"), _column(held[:, entry], missing)
-            if whose == "own":
+            if blocks is own:
                 rank = ((values <= block.values[:, entry, None]) & there).sum(axis=1)
-                yield place.name(f"rank of entry {entry} among own"), _column(rank, missing)
+                yield place.name(f"rank of entry {entry} among own numbers"), _column(rank, missing)
 
 
 def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
@@ -402,7 +402,7 @@ def _stripped(
         for slot, field, block in found:
             if not slot.sent and slot.peer not in members:
                 for kind, blocks in sent.get((slot.peer, field, *key[1:]), {}).items():
-                    where = f"{slot} less all {kind} that the coalition sent there"
+                    where = f"{slot} minus all {kind} from the coalition to that party"
                     place = Place(where, field, slot, is_combined=True)
                     yield place, _subtract(block, _add(blocks))
 
@@ -413,7 +413,7 @@ def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
     for slot, field, block in found:
         key = (slot.sent, slot.peer, slot.kind)
         if not slot.sent and key in last:
-            where = Place(f"{slot} less the one before", field, slot, is_combined=True)
+            where = Place(f"{slot} minus the previous message", field, slot, is_combined=True)
             yield where, _subtract(block, last[key])
         last[key] = block
 
@@ -430,11 +430,11 @@ def _swapped(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place,
         for at, (slot, field, block) in enumerate(() if sent else received[:_COMBINED_MAX]):
             taken = [block for _, _, block in received[: at + 1]]
             for until in range(1, len(given) + 1):
-                where = f"{slot} and all alike before it, less {until} alike sent there"
+                where = f"{slot} plus all earlier ones, minus {until} sent back"
                 place = Place(where, field, slot, is_combined=True)
                 yield place, _subtract(_add(taken), _add(given[:until]))
             if at and given:
-                where = f"{slot} less the first alike sent there"
+                where = f"{slot} minus the first message sent back"
                 yield Place(where, field, slot, is_combined=True), _subtract(block, given[0])
 
 
