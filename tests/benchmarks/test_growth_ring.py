@@ -58,7 +58,7 @@ def test_the_best_number_of_groups_is_the_quickest() -> None:
 
 
 def test_the_largest_number_within_the_time_is_found() -> None:
-    """One more takes too long; the result is empty or capped if no or all numbers fit."""
+    """One more takes too long; without any fitting number the result is None, and it is capped."""
     assert largest(lambda n: 0.5 * n, 60.0, 3) == 120
     assert largest(lambda n: 0.5 * n, 60.2, 3) == 120
     assert largest(float, 2.0, 3) is None

@@ -93,7 +93,7 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
 
 @pytest.mark.parametrize("receipts", [0, 1, 5])
 def test_a_survey_client_waits_from_its_last_receipt(tmp_path: Path, receipts: int) -> None:
-    """It gives up with the third failure in a row that is five minutes after the receipt."""
+    """It gives up at the third failure in a row, the first one five minutes after the receipt."""
     seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), receipts)
     pauses = RETRY_SECONDS * (1 + 2)
     assert 2 * SESSION_SECONDS + pauses < SUBMIT_PATIENCE_SECONDS < 3 * SESSION_SECONDS + pauses

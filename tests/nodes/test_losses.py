@@ -201,6 +201,6 @@ class TestRuns:
         ],
     )
     def test_any_other_error_fails_the_run(self, outcomes: list[Outcome]) -> None:
-        """Intolerance, an unexpected loss, a violation, and no result all fail the run."""
+        """A party without tolerance, an unexpected loss, a violation and no result each fail it."""
         with pytest.raises(RunFailed):
             join_outcomes(outcomes, 0)
