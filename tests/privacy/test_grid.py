@@ -40,6 +40,13 @@ def test_the_cost_of_rounding_is_reached() -> None:
     assert 3 <= grid.sensitivity(0, 9, 2) <= 3 + 1e-12
 
 
+@given(st.fractions(0, 100), st.integers(1, 40))
+def test_a_sensitivity_is_rounded_up_to_the_next_float(distance: Fraction, dimensions: int) -> None:
+    """In the L1 norm, it is the least float that is not below the exact sum of fractions."""
+    found, exact = PublicGrid(0.25).sensitivity(distance, dimensions, 1), 4 * distance + dimensions
+    assert Fraction(math.nextafter(found, 0)) < exact <= Fraction(found)
+
+
 def test_steps_are_read_back_exactly() -> None:
     """Whole steps survive the conversion to real numbers and back."""
     grid, steps = PublicGrid(2.0**-16), np.arange(-(10**6), 10**6, 997)

@@ -5,16 +5,18 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
 from veilring.privacy.exact import (
+    EXP_MAX,
     Dyadic,
     epsilon_of,
     exp_ceil,
     exp_floor,
     log_ceil,
+    log_floor,
     loss,
     unary_epsilon,
 )
@@ -28,6 +30,7 @@ def decimals(x: Fraction) -> Decimal:
 
 
 @given(RATIOS)
+@example(Fraction(2))
 def test_a_logarithm_is_never_rounded_down(ratio: Fraction) -> None:
     """`log_ceil` is at least the logarithm at 150 digits, and one of its two nearest floats."""
     with localcontext(prec=150):
@@ -35,6 +38,18 @@ def test_a_logarithm_is_never_rounded_down(ratio: Fraction) -> None:
         bound = log_ceil(ratio)
         assert Decimal(bound) >= truth
         assert Decimal(math.nextafter(math.nextafter(bound, -1), -1)) < truth or bound == 0
+
+
+@given(RATIOS)
+@example(Fraction(1))
+@example(Fraction(2))
+def test_a_logarithm_may_be_rounded_down(ratio: Fraction) -> None:
+    """`log_floor` is at most the logarithm at 150 digits, and one of its two nearest floats."""
+    with localcontext(prec=150):
+        truth, bound = decimals(ratio).ln(), log_floor(ratio)
+        assert Decimal(bound) <= truth
+        above = math.nextafter(math.nextafter(bound, math.inf), math.inf)
+        assert Decimal(above) > truth or bound == 0
 
 
 def test_the_smallest_losses_are_not_zero() -> None:
@@ -51,6 +66,17 @@ def test_exponentials_are_enclosed(x: float | Fraction) -> None:
         truth = decimals(Fraction(x)).exp()
         assert decimals(low) <= truth <= decimals(high)
     assert high - low <= low / 10**50
+
+
+@pytest.mark.parametrize("power", [-EXP_MAX, EXP_MAX])
+def test_the_greatest_exponents_are_allowed(power: int) -> None:
+    """The ends of the range are computed as precisely as the rest, and the next are refused."""
+    low, high = exp_floor(power), exp_ceil(power)
+    with localcontext(prec=150):
+        assert decimals(low) <= Decimal(power).exp() <= decimals(high)
+    assert high - low <= low / 10**50
+    with pytest.raises(InputError, match="x is"):
+        exp_floor(power + math.copysign(1, power))
 
 
 @given(st.floats(0.01, 8), st.integers(8, 64))

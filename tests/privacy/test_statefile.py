@@ -1,5 +1,6 @@
 """State files: damaged, truncated, removed, moved or doubly written files are refused."""
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -357,3 +358,13 @@ def test_memory_needs_no_file() -> None:
             _ = 1 // 0
         with pytest.raises(InputError, match="notebook is closed"):
             write(file, "a", b"c")
+
+
+def test_a_dropped_file_in_memory_closes_itself() -> None:
+    """The connection of a file in memory is closed when nothing refers to the file."""
+    file = open_state_file(None, FORMAT)
+    connection = file.connection
+    del file
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")

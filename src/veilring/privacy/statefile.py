@@ -23,6 +23,7 @@ These protect against accidents, not against anyone with write access to the fil
 
 import secrets
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -247,7 +248,10 @@ def open_state_file(
     if path is None:
         connection, state = _connect(MEMORY, kind), _new_state()
         _make_tables(connection, kind, state)
-        return StateFile(connection, kind, None, state)
+        file = StateFile(connection, kind, None, state)
+        # Simulations drop it without closing it, which loses nothing; Python 3.13 would warn.
+        weakref.finalize(file, connection.close)
+        return file
     path = path.resolve()
     witness = Witness(path, kind.name)
     try:
