@@ -184,7 +184,8 @@ class SimulatedView(MemberView):
 
     def _add(self, kept: list[Seen], at: list[Arrival], peer: str, message: Message) -> None:
         size = frame_size(encode(bytes(SESSION_BYTES), message))
-        at.append(Arrival(0.0, size, len(self.received) + len(self.sent)))
+        number = len(self.received) + len(self.sent)
+        at.append(Arrival(0.0, size, number, number))
         kept.append(Seen(SETUP_ROUND, peer, message))
 
 

@@ -30,7 +30,7 @@ from veilring.nodes.transcript import Seen
 from veilring.testing.hiding.leaves import Leaf, find_leaves
 from veilring.testing.hiding.newness import columns_of_new
 from veilring.testing.hiding.places import Block, Columns, Coordinate, Mask, Place, Shape, Slot
-from veilring.testing.hiding.worlds import MemberView, Played
+from veilring.testing.hiding.worlds import Arrival, MemberView, Played
 
 Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
 """Computes more from all members' views, by name: words less the masks that members know."""
@@ -80,7 +80,7 @@ class _Parts(NamedTuple):
     """The messages, counts and other values of one run."""
 
     slots: dict[tuple[str, bool, str, int], tuple[Seen, NDArray[np.float64]]]
-    """The messages, with their size, instant and place."""
+    """The messages, with their metadata in the order of `Arrival`."""
     counts: dict[str, float]
     """The number of messages of each channel."""
     others: dict[Place, Leaf]
@@ -233,14 +233,14 @@ class Layout:
 
 
 def _slots_of(parts: Sequence[_Parts]) -> tuple[Slot, ...]:
-    """Return the messages of all runs in their most common order."""
+    """Return the messages of all runs in their most common order, that of all members together."""
     kinds: dict[tuple[str, bool, str, int], Counter[str]] = {}
-    places: dict[tuple[str, bool, str, int], list[float]] = {}
+    ticks: dict[tuple[str, bool, str, int], list[float]] = {}
     for part in parts:
         for key, (seen, at) in part.slots.items():
             kinds.setdefault(key, Counter())[seen.message.kind] += 1
-            places.setdefault(key, []).append(float(at[2]))
-    ordered = sorted(kinds, key=lambda key: (float(np.median(places[key])), key))
+            ticks.setdefault(key, []).append(float(at[3]))
+    ordered = sorted(kinds, key=lambda key: (float(np.median(ticks[key])), key))
     return tuple(Slot(*key, kind=kinds[key].most_common(1)[0][0]) for key in ordered)
 
 
@@ -270,7 +270,7 @@ def _outside(
 ) -> dict[Coordinate, Columns]:
     """Return the coordinates of a message's metadata."""
     fits = np.array([each is not None and each[0].message.kind == slot.kind for each in seen])
-    none = np.full(3, np.nan)
+    none = np.full(len(Arrival._fields), np.nan)
     at = np.stack([none if each is None else each[1] for each in seen]).astype(np.float32)
     columns = {"presence": fits.astype(np.float32), "size": at[:, 1]}
     if with_times:

@@ -106,12 +106,18 @@ def _last_of(
     """Yield the new entries of the last message of a channel that has any."""
     some = np.stack([new.number > 0 for new in found])
     at = len(found) - 1 - some[::-1].argmax(axis=0)
+    earlier = np.arange(len(found))[:, None] < at
+    least = np.stack([new.least for new in found])
+    floor = np.where(some & earlier, least, np.inf).min(axis=0)
     run = np.arange(some.shape[1])
     nothing = np.asarray(~some.any(axis=0))
     picked = _New(*(np.stack(each)[at, run] for each in zip(*found, strict=True)))
     for what, values in zip(_NAMES, picked, strict=True):
         yield where.name(what), _column(np.where(nothing, np.nan, values))
     yield where.name("its number"), _column(np.where(nothing, np.nan, at))
+    for end, values in (("least", picked.least), ("greatest", picked.greatest)):
+        what = f"{end} new entry less the least that was new before"
+        yield where.name(what), _column(np.where(nothing, np.nan, values - floor))
     for block in final.values():
         entries = np.where(block.missing, np.nan, block.values)
         kept = (entries == picked.greatest[:, None]).any(axis=1)

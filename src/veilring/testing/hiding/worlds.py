@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar
 
 from numpy.random import Generator
@@ -38,6 +39,8 @@ class Arrival(NamedTuple):
     """The size of its frame."""
     number: int
     """The number of messages that the member had sent, or received, before it."""
+    tick: int
+    """The time on a clock that all parties read, which advances with each message of the run."""
 
 
 @dataclass(slots=True)
@@ -204,12 +207,15 @@ async def _play_once(
     coins: Mapping[str, Generator],
 ) -> Played:
     network: dict[str, _DirectParty] = {}
+    ticks = count()
     for name in world.parties:
         view = None
         if name in world.coalition:
             view = MemberView(name, own=inputs[name], session=session, parties=world.parties)
             view._coins = Coins(coins[name])  # noqa: SLF001  (the view is made here)
-        network[name] = _DirectParty(name, world.parties, session, coins[name], network, view)
+        network[name] = _DirectParty(
+            name, world.parties, session, coins[name], network, ticks, view
+        )
     played = [
         world.role(party, inputs[name], **world.public, **world.only.get(name, {}))
         for name, party in network.items()
@@ -233,10 +239,11 @@ class _DirectParty(Party):
         session: bytes,
         rng: Generator,
         network: "Mapping[str, _DirectParty]",
+        ticks: Iterator[int],
         view: MemberView | None,
     ) -> None:
         self._me, self._parties, self._session, self._rng = name, parties, session, rng
-        self._network, self._view = network, view
+        self._network, self._ticks, self._view = network, ticks, view
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
         self._peers = tuple(peer for peer in parties if peer != name)
@@ -312,7 +319,8 @@ class _DirectParty(Party):
 
     def _note(self, size: int) -> Arrival:
         self._passed += 1
-        return Arrival(self._clock() - self._began, size, self._passed - 1)
+        seconds = self._clock() - self._began
+        return Arrival(seconds, size, self._passed - 1, next(self._ticks))
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
