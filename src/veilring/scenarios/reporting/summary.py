@@ -227,7 +227,7 @@ def _totals(found: TotalsFindings) -> Iterable[SummaryLine]:
     yield SummaryLine("totals read", _of(found.right, found.totals), meaning)
     meaning = "of these sums are the count of a single party"
     yield SummaryLine("counts exposed", _of(found.alone, found.totals), meaning)
-    meaning = "owners of nearest rows outside it, named by guessing: the view shows no more"
+    meaning = "owners of nearest rows outside it that a guess names; the view reveals no more"
     guessed = f"{_expected(found.guessed)} of {found.nearest:,}"
     yield SummaryLine("owners named", guessed, meaning)
 
@@ -274,9 +274,9 @@ def _owners(named: Named, *, retried: bool) -> Iterable[SummaryLine]:
     if retried:
         again = f"{_expected(named.with_retries)} of {named.values:,}"
         yield SummaryLine(
-            "with failed attempts", again, "the same, using its views of the failed attempts too"
+            "with failed attempts", again, "as above, with its views of the failed attempts as well"
         )
-        hidden = f"distances seen again, hence real; {named.recurred_hidden:,} of them in no result"
+        hidden = f"recurring (hence real) distances; {named.recurred_hidden:,} are in no result"
         yield SummaryLine("recurred", f"{named.recurred:,}", hidden)
 
 
