@@ -75,7 +75,7 @@ class Array:
 
     @override
     def __repr__(self) -> str:
-        dtypes = " ".join(dtype.str for dtype in self._dtypes)
+        dtypes = " ".join(dtype.name for dtype in self._dtypes)
         return f"Array({dtypes!r}, {self._axes})"
 
     def __get_pydantic_core_schema__(
