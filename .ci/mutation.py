@@ -62,7 +62,7 @@ def prepare() -> list[str]:
 
 def draw(population: list[str], size: int, seed: int) -> list[str]:
     """Return a random sample without repetition, or all if there are no more than `size`."""
-    chance = random.Random(seed)  # noqa: S311 (a sample is no secret, and has a seed)
+    chance = random.Random(seed)  # noqa: S311  (a sample is no secret, and has a seed)
     return chance.sample(sorted(population), min(size, len(population)))
 
 
