@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from veilring.privacy.audits import (
     advantage_bound,
@@ -26,7 +27,7 @@ def counts(p: float) -> np.ndarray:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_randomised_response_reaches_the_advantage_bound(epsilon: float) -> None:
-    """A coin of e^eps / (1 + e^eps) has exactly the greatest advantage that epsilon-DP allows."""
+    """A coin of `e^epsilon / (1 + e^epsilon)` has the greatest advantage that epsilon-DP allows."""
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
     law = np.array([[p, 1 - p]])
     assert exact_advantage(law, law[:, ::-1]) == pytest.approx(advantage_bound(epsilon), rel=1e-12)
@@ -44,6 +45,14 @@ def test_an_audit_proves_nearly_the_true_epsilon(epsilon: float) -> None:
     """From the expected counts of a coin, the bound is below its epsilon by at most 0.02."""
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
     assert epsilon - 0.02 < audited_epsilon(counts(p), counts(1 - p)) < epsilon
+
+
+def test_an_audit_shares_its_alarm_among_all_bounds() -> None:
+    """Each of eight bounds is Clopper and Pearson's at an eighth of the alarm."""
+    one, other = np.array([700, 300]), np.array([400, 600])
+    low = beta.ppf(1e-3 / 8, 600, 401)
+    high = beta.ppf(1 - 1e-3 / 8, 301, 700)
+    assert audited_epsilon(one, other, 1e-3) == pytest.approx(math.log(low / high), rel=1e-9)
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.01])

@@ -86,6 +86,13 @@ def test_a_tiny_budget_gives_equal_weights() -> None:
     assert (law.own, law.epsilon) == (law.other, 0.0)
 
 
+def test_the_largest_domain_has_63_bits() -> None:
+    """With weights of 1, a domain may have 2**63 values, and no more."""
+    assert ResponseLaw.spending(1e-300, 2**63).total == 2**63
+    with pytest.raises(InputError, match="domain"):
+        ResponseLaw.spending(1e-300, 2**63 + 1)
+
+
 def test_values_outside_the_domain_are_refused_unseen() -> None:
     """A value outside the domain is refused, and the error does not show it."""
     law = ResponseLaw(4, 3, 1)

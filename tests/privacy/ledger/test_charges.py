@@ -16,6 +16,7 @@ from veilring.privacy.budgets import (
     RecordCharge,
     merge_slots,
 )
+from veilring.privacy.ledger import open_ledger
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,14 @@ def test_a_charge_is_validated_on_creation(field: str, change: dict[str, Any]) -
     with pytest.raises(InputError) as caught:
         Charge(**{**good, **change})
     assert caught.value.field == field
+
+
+def test_the_longest_names_are_stored() -> None:
+    """Names of the greatest length are accepted, and found again."""
+    name = "k" * KEY_SIZE
+    with open_ledger(None, Budgets()) as ledger:
+        ledger.charge(charge(name, name, 0.1))
+        assert ledger.find(name, name, b"?") == b"yes"
 
 
 def test_a_charge_does_not_show_its_content() -> None:

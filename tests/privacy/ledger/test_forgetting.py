@@ -29,6 +29,19 @@ def test_a_forgotten_record_pays_nothing_and_comes_back_with_its_budget(tmp_path
         assert left(ledger) == [0.75, 0.5, 1.0]
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_record_that_comes_back_remains_after_a_restart(which: int, tmp_path: Path) -> None:
+    """A forgotten record that is added again has its remaining budget in later processes, too."""
+    path, ids = tmp_path / "a", ["ann", "bob"]
+    with open_ledger(path, RECORD_BUDGETS) as ledger:
+        ledger.records.add(ids)
+        ledger.charge(charge_records(1, [0, 1], [0.25, 0.5]))
+        ledger.records.forget([ids[which]])
+        ledger.records.add(ids)
+    with open_ledger(path, RECORD_BUDGETS) as ledger:
+        assert left(ledger) == [0.75, 0.5]
+
+
 def test_nothing_is_forgotten_if_a_record_is_unknown() -> None:
     """The error does not name the unknown record: ids may be secret."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:
