@@ -21,6 +21,8 @@ ALPHA_MAX: Final = 1e6
 # Each category becomes a feature of every query, and each class an entry of every vote. A column
 # with more values than this is an identifier or a number with a mistake in it.
 CATEGORIES_MAX: Final = 1000
+TEST_SHARE: Final = 0.25
+"""The default share of rows that are held out."""
 
 ColumnValues = NDArray[np.float64] | NDArray[np.str_]
 
@@ -281,7 +283,7 @@ class Table:
         """Return the table of these rows, in this order, with the same schema."""
         return replace(self, X=self.X[rows], y=self.y[rows])
 
-    def split(self, test_share: float = 0.25, seed: int | None = 1) -> "TrainTestSplit":
+    def split(self, test_share: float = TEST_SHARE, seed: int | None = 1) -> "TrainTestSplit":
         """Hold out a random share of the rows, like a scenario with this seed.
 
         Args:

@@ -21,6 +21,7 @@ from veilring.config import Section
 from veilring.data.npz import NPZ
 from veilring.data.schema import feature_terms
 from veilring.data.table import (
+    TEST_SHARE,
     Categories,
     Features,
     Ranges,
@@ -62,7 +63,6 @@ IN_PRODUCTION: Final = (
     " come from the possible values of each column, never from rows."
 )
 """The last paragraph of a command's help."""
-_TEST_SHARE: Final = 0.25
 # The number of batches that a budget pays for: the second shows that answers add up, the third is
 # refused.
 _BATCHES: Final = 2
@@ -93,7 +93,7 @@ def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTes
     Raises:
         InputError: If there are no clients, or fewer queries than clients.
     """
-    held_out = split(table, _TEST_SHARE, Streams(seed).generator("split"))
+    held_out = split(table, TEST_SHARE, Streams(seed).generator("split"))
     if not 1 <= clients <= len(held_out.held_out):
         raise InputError(option, clients, f"1 to {len(held_out.held_out)}, as queries")
     return held_out
@@ -199,7 +199,7 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     seed: int,
     port: int,
     deal: Callable[..., Sequence[NDArray[np.int64]]] = partition,
-    test_share: float = _TEST_SHARE,
+    test_share: float = TEST_SHARE,
     queries: int | None = None,
     budget: float | None = None,
 ) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from veilring.config import (
     set_key,
 )
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
-from veilring.data.table import ALPHA_MAX, ALPHA_MIN, PartitionKind
+from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
 from veilring.errors import ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.registry import (
@@ -53,7 +53,7 @@ class DataSection(Section):
     )
     label: str = Field("", description="the header of a column, or nothing for the last one")
     separator: Separator = Field(",", description=SEPARATORS_ALLOWED)
-    test_share: float = Field(0.25, gt=0, lt=1, description="a number above 0 and below 1")
+    test_share: float = Field(TEST_SHARE, gt=0, lt=1, description="a number above 0 and below 1")
     queries: _Whole | Literal["all"] = Field(
         "all", description='a whole number of at least 1, or "all"'
     )

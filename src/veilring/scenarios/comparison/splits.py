@@ -11,7 +11,16 @@ from pydantic import Field, ValidationError
 from veilring.config import Section, read_tables, require_key, scenario_error
 from veilring.data.schema import FEATURES_ALLOWED, FeatureList, FeatureTerms, RowSchema
 from veilring.data.sources import load
-from veilring.data.table import Features, Ranges, Rows, Table, partition, scale_to_unit, split
+from veilring.data.table import (
+    TEST_SHARE,
+    Features,
+    Ranges,
+    Rows,
+    Table,
+    partition,
+    scale_to_unit,
+    split,
+)
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.promise import Facts
 from veilring.randomness import Streams
@@ -44,8 +53,6 @@ def require_rows(question: Question, train: int, held_out: int) -> None:
     require_key(question.colluding <= others, "tolerated", question.colluding, allowed)
 
 
-TEST_SHARE: Final = 0.25
-"""The share of rows that is held out of each split."""
 _OWN_BOUNDS: Final = (
     "the smallest and the largest value of each column of the file, held-out rows included, in"
     " place of public ranges. They are not public: scaling by the extremes of private rows reveals"
