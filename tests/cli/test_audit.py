@@ -19,7 +19,7 @@ def test_a_system_of_a_module_is_audited_with_its_parameters(tmp_path: Path) -> 
     assert code == 1
     found = json.loads(out)
     verdicts = {claim["claim"]: claim["verdict"] for claim in found["claims"]}
-    assert verdicts["cost"] == "contradicted"
+    assert {claim for claim, said in verdicts.items() if said == "contradicted"} == {"cost"}
     assert verdicts["privacy"] == "holds"
     assert set(verdicts.values()) <= set(Verdict)
     assert found["parameters"]["mistake"] == "forecast"

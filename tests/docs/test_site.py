@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from tests.browser import PHONE, SCREEN, Browser, needs_browser
@@ -62,25 +63,29 @@ def site() -> Path:
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [SCREEN, PHONE])
-def test_every_page_fits(site: Path, browser: Browser, width: int, colours: str) -> None:
+def test_every_page_fits(site: Path, browser: Browser, colours: Literal["light", "dark"]) -> None:
     """No page is wider than its window, code scrolls, and pictures suit the colour scheme."""
     pages = sorted(path for path in site.rglob("*.html") if path.name not in MADE)
     assert len(pages) > 40
     wrong = {}
     for page in pages:
-        browser.open(page, width=width, colours="dark" if colours == "dark" else "light")
-        found = browser.evaluate(_MEASURE)
-        faults = {name: found[name] for name in ("cut", "stuck", "missing") if found[name]}
-        if found["overflow"] > 0:
-            faults["overflow"] = found["overflow"]
-        if colours == "dark" and found["bright"]:
-            faults["bright"] = found["bright"]
-        if found["contrast"] < CONTRAST_MIN:
-            faults["contrast"] = found["contrast"]
-        if faults:
-            wrong[page.relative_to(site).as_posix()] = faults
+        browser.open(page, width=PHONE, colours=colours)
+        for width in (PHONE, SCREEN):
+            browser.resize(width, colours)
+            if faults := _faults(browser.evaluate(_MEASURE), colours):
+                wrong[page.relative_to(site).as_posix(), width] = faults
     assert wrong == {}
+
+
+def _faults(found: dict[str, Any], colours: str) -> dict[str, Any]:
+    faults = {name: found[name] for name in ("cut", "stuck", "missing") if found[name]}
+    if found["overflow"] > 0:
+        faults["overflow"] = found["overflow"]
+    if colours == "dark" and found["bright"]:
+        faults["bright"] = found["bright"]
+    if found["contrast"] < CONTRAST_MIN:
+        faults["contrast"] = found["contrast"]
+    return faults
 
 
 def test_the_search_finds_pages_without_a_server(site: Path, browser: Browser) -> None:

@@ -23,6 +23,8 @@ from veilring.testing.auditing.subjects import AuditedSystem
 from veilring.testing.auditing.views import check_comparison
 
 ALARM = 1e-6
+# Of the views of the default effort: all of them prove more, and a quarter of them 0.55 or more.
+SHARE = 3
 ATTAINING = ("treewalk", "ldp-bayes", "radius", "noisy-votes", "release")
 
 
@@ -87,7 +89,7 @@ def test_the_stated_power_is_attained() -> None:
     assert found >= 30  # of 40 at 95 %: fewer with a probability below 1e-6
 
 
-@pytest.mark.parametrize("name", ["treewalk", "ldp-bayes"])
+@pytest.mark.parametrize("name", ["treewalk", pytest.param("ldp-bayes", marks=pytest.mark.slow)])
 def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) -> None:
     """A quick audit contradicts a system with the noise of ε = 4 instead of 1."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
@@ -125,11 +127,11 @@ def test_slower_systems_with_less_noise_are_contradicted_too(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ATTAINING)
 def test_an_audit_proves_half_of_the_promised_epsilon(name: str) -> None:
-    """Drawn views of the default effort prove at least 0.5 of ε = 1, and at most 1."""
+    """A third of the default effort's views prove at least 0.5 of ε = 1, and at most 1."""
     subject, rng = subject_of(name), np.random.default_rng(3)
     (comparison,) = subject.system.comparisons(subject.example)
     views = [
-        subject.setup(world).observe(world.queries, FULL.drawn // 2, rng)
+        subject.setup(world).observe(world.queries, FULL.drawn // SHARE // 2, rng)
         for world in (comparison.one, comparison.other)
     ]
     assert views[0] is not None
@@ -147,6 +149,7 @@ class LooseOwner(DataOwner):
         return (Comparison(exact.difference, exact.one, exact.other, inf),)
 
 
+@pytest.mark.slow
 def test_a_comparison_cannot_allow_more_than_the_promise() -> None:
     """A system that promises ε = 1 is tested at 1, even if its comparison allows any loss."""
     system = with_less_noise(LooseOwner)()

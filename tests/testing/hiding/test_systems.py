@@ -21,6 +21,9 @@ RING: Final = ("ada", "ben", "cy", "dee")
 WORLD: Final = dict(zip(RING, np.array([[[1, 7]], [[2, 9]], [[3, 8]], [[5, 6]]]) / 10, strict=True))
 OTHER: Final = {**WORLD, "ben": np.array([[0.5, 0.9]]), "dee": np.array([[0.2, 0.6]])}
 
+FOUND: Final = r"ring\.topk\.vector\), values: "
+SLOW: Final = ("rank search", "noisy votes")
+
 
 def smallest(inputs: Any) -> Any:
     """Return the allowed leakage of PP-TopK."""
@@ -44,7 +47,10 @@ def audit_topk(
     )
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SUBJECTS],
+)
 def test_protocols_that_hide_pass(name: str) -> None:
     """No test of ada's view distinguishes which of the other two parties holds which input."""
     audit = SUBJECTS[name].audit(RUNS_MIN)
@@ -52,11 +58,10 @@ def test_protocols_that_hide_pass(name: str) -> None:
     assert audit.least_advantage < 0.33
 
 
-@pytest.mark.parametrize("coalition", [("ada", "cy"), ("cy",)], ids=["neighbours", "successor"])
-def test_topk_fails_for_neighbours_and_for_a_successor(coalition: tuple[str, ...]) -> None:
+def test_topk_fails_for_a_successor() -> None:
     """It fails within 2,000 runs, by a vector of the victim."""
-    with pytest.raises(AssertionError, match=r"ring\.topk\.vector\), values: "):
-        audit_topk(coalition)
+    with pytest.raises(AssertionError, match=FOUND):
+        audit_topk(("cy",))
 
 
 def test_two_neighbours_see_nearly_everything_without_noise() -> None:
@@ -90,7 +95,7 @@ def test_topk_fails_as_much_as_it_leaks(coalition: tuple[str, ...]) -> None:
         ring=Ring(RING),
         parameters=TopKParameters(k=3, P0=1.0, d=0.5, rounds=2, delta=0.1, upper=1.0),
     )
-    with pytest.raises(AssertionError) as failed:
+    with pytest.raises(AssertionError, match=FOUND) as failed:
         audit_topk(coalition)
     (found,) = re.findall(r"classifier \(.*\): advantage ([\d.]+)", str(failed.value))
     measured = 2 * leaked.from_view.rate.value - 1
