@@ -189,7 +189,7 @@ def test_a_liar_that_accuses_another_party_is_a_suspect() -> None:
     """If a malicious client of a tree walk accuses the server, the error names both."""
     system = find_system("treewalk")()
     (claim,) = check_liars(AuditedSystem(system, system.example()), QUICK, 0)
-    assert "named suspects 1" in claim.finding
+    assert "named suspects: 1" in claim.finding
     assert "honest party named" not in claim.finding
 
 
