@@ -1,7 +1,7 @@
-"""How a party takes part in a deployment in which all parties hold rows.
+"""The part of a party in a deployment in which all parties hold rows.
 
-A system describes it by a `Membership`. The long-lived members act on it: those of
-`veilring.protocols.peers`, and of `veilring.protocols.once` if one result answers all queries.
+A system describes this part by a `Membership`. Long-lived members run it: the members of
+`veilring.protocols.peers`, or of `veilring.protocols.once` if one result answers all queries.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
