@@ -27,10 +27,10 @@ def _label() -> None:
 
 
 async def _start(began: float | None, spent: float) -> None:
-    from benchmarks.samples import dealt_wine
+    from benchmarks.samples import wine_parties
     from veilring.protocols.ring import private_knn
 
-    rows, parameters = dealt_wine(_LABEL_PARTIES, np.random.default_rng(0))
+    rows, parameters = wine_parties(_LABEL_PARTIES, np.random.default_rng(0))
     query = np.full((1, parameters.features), 0.5)
     async with Cluster(_LABEL_PARTIES, runtime="processes", own=rows) as cluster:
         client = cluster.parties[0]

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.growth_records import Table
 from benchmarks.measurement import least_seconds
-from benchmarks.samples import clustered_balls, dealt_wine
+from benchmarks.samples import clustered_balls, wine_parties
 from benchmarks.studies import LINE, PAIRS, Basis, Curve, Panel, Study, Term, require_sizes
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import Threads
@@ -144,7 +144,7 @@ def _deployments(
 @contextmanager
 def _ring(asked: Asked, most: int, runtime: str) -> Iterator[_Ask]:
     rng = Streams(asked.seed).generator("serve", "ring")
-    rows, parameters = dealt_wine(asked.parties, rng)
+    rows, parameters = wine_parties(asked.parties, rng)
     queries = rng.random((most, parameters.features))
     with asyncio.Runner() as runner:
         cluster = Cluster(asked.parties, runtime=runtime, own=rows, seed=asked.seed)

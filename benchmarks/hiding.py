@@ -111,7 +111,7 @@ def _rows(*places: float) -> Rows:
 _TABLES: Final = (_rows(0.1, 0.6), _rows(0.35, 0.9, 0.5), _rows(0.45, 0.2))
 
 
-def _tell_totals(inputs: Mapping[str, Any]) -> object:
+def _revealed_totals(inputs: Mapping[str, Any]) -> object:
     """Return the totals at the thresholds that are asked, and the total votes within the radius."""
     rows = [own.rows for own in inputs.values()]
     opened = open_totals(_QUERY, rows, k=_SEARCH.k, upper=_SEARCH.upper, arity=_SEARCH.arity)
@@ -120,7 +120,7 @@ def _tell_totals(inputs: Mapping[str, Any]) -> object:
     return opened.totals, np.bincount(np.concatenate(within), minlength=2)
 
 
-def _tell_votes(inputs: Mapping[str, Any]) -> object:
+def _revealed_votes(inputs: Mapping[str, Any]) -> object:
     """Return the votes within the radius, on which the law of the noisy total depends alone."""
     votes = [own.labels[np.abs(own.features - _QUERY[0]).ravel() <= 0.2] for own in inputs.values()]
     return np.bincount(np.concatenate(votes), minlength=2)
@@ -138,7 +138,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
     "rank search": Subject(
         rank_search,
         [SearchedRows(rows) for rows in _TABLES],
-        _tell_totals,
+        _revealed_totals,
         {"client": "ada", "parameters": _SEARCH},
         {"ada": {"queries": _QUERY}},
         strip_masks,
@@ -146,7 +146,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
     "noisy votes": Subject(
         private_votes,
         _TABLES,
-        _tell_votes,
+        _revealed_votes,
         {"client": "ada", "parameters": VOTES, "ring": Ring(PARTIES)},
         {"ada": {"queries": _QUERY}},
     ),

@@ -376,7 +376,7 @@ MISTAKES: Final = (
     ),
     Mistake(
         "contradictory commitments are blamed on one party",
-        "veilring.nodes.ring._two_tongues",
+        "veilring.nodes.ring._inconsistent_reports",
         lambda right: lambda _party, member, _told_by: _accused(member),
         lied(ring_lies),
         quick=True,

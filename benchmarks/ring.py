@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measurement import Bound, Measurement, pairs, ratios
 from benchmarks.mpyc_ring import METHODS, MpycParties
-from benchmarks.samples import dealt_wine
+from benchmarks.samples import wine_parties
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk, private_knn, rounds_for
@@ -107,7 +107,7 @@ def measure_batch(*, quick: bool) -> list[Measurement]:
     """
     queries, repetitions = (200, 3) if quick else (1_000, 5)
     rng = np.random.default_rng(0)
-    rows, parameters = dealt_wine(BATCH_PARTIES, rng)
+    rows, parameters = wine_parties(BATCH_PARTIES, rng)
     asked = rng.random((queries, parameters.features))
     with asyncio.Runner() as runner:
         cluster = Cluster(BATCH_PARTIES, own=rows, seed=0)

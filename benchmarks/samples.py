@@ -16,7 +16,7 @@ _CENTRES = 6
 _SPREAD = 0.12
 
 
-def dealt_wine(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameters]:
+def wine_parties(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameters]:
     """Return each party's share of the 178 rows of wine, and the parameters that fit them."""
     table = scale_to_unit(load("wine"))
     shares = partition(table.y, parties, rng)

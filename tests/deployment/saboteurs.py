@@ -10,7 +10,7 @@ from tests.deployment import commands
 
 from veilring.deployment import connecting
 from veilring.nodes import node
-from veilring.nodes.abort import Stands, encode_standing
+from veilring.nodes.abort import StandingReport, encode_standing
 from veilring.nodes.adversary import Silent, corrupt
 from veilring.nodes.blame import Standing
 from veilring.nodes.node import Node
@@ -44,7 +44,7 @@ def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
     commands.run(folder, words, output)
 
 
-def _lie(standing: Standing | None) -> Stands:
+def _lie(standing: Standing | None) -> StandingReport:
     """Claim that the first message of the session is missing, and that party-1 owes it."""
     lie = {"known": True, "senders": ("party-1",), "kinds": ("x.y",), "dues": (0,)}
     return encode_standing(standing).model_copy(update=lie)

@@ -23,7 +23,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import ForwardingParty, Parties, Party
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.tasks import play_job
-from veilring.protocols.dropouts import SurvivingSums, ToldShares
+from veilring.protocols.dropouts import OpeningShares, SurvivingSums
 from veilring.protocols.masks import Stream, chacha20_stream
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.randomness import Streams
@@ -115,9 +115,9 @@ class World:
         """The outcomes of the parties that did not crash."""
         return {name: out for name, out in self.outcomes.items() if name not in self.crashed}
 
-    def told(self, name: str) -> list[ToldShares]:
+    def told(self, name: str) -> list[OpeningShares]:
         """Return the distinct messages of shares that a party sent."""
-        sent = [message for _, message in self.sent(name) if isinstance(message, ToldShares)]
+        sent = [message for _, message in self.sent(name) if isinstance(message, OpeningShares)]
         return [message for place, message in enumerate(sent) if message not in sent[:place]]
 
 

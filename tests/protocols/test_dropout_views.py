@@ -21,7 +21,7 @@ from typing_extensions import override
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.party import Party
 from veilring.protocols.digests import digest_of
-from veilring.protocols.dropouts import Echo, NamedSet, SurvivingSums, ToldShares
+from veilring.protocols.dropouts import Echo, NamedSet, OpeningShares, SurvivingSums
 from veilring.protocols.masks import MaskedWords, derive_secret
 from veilring.protocols.seeding import (
     OWN,
@@ -112,7 +112,7 @@ def seeds_made(world: World, *spies: str) -> dict[tuple[str, int], bytes]:
             keep(sender, PAIRS, receiver, message.pairs[0])
             keep(sender, OWN, receiver, message.owns[0])
     for teller, _, message in received(world, *spies):
-        if isinstance(message, ToldShares):
+        if isinstance(message, OpeningShares):
             for dealer, told in zip(world.parties, message.shares, strict=True):
                 for kind, share in kinds_told(told, depth, place(teller), roots.get(dealer)):
                     keep(dealer, kind, teller, share)
@@ -215,14 +215,14 @@ class TestLaws:
         assert not laws_are_equal((0, 0, 0, 0), (1, 0, 1, 0))
 
 
-def tell_both(one: Any) -> ToldShares:
+def tell_both(one: Any) -> OpeningShares:
     """Disclose the shares of both seeds of each party, which is forbidden."""
     shares = []
     for name in one.party.parties:
         held, kind = one.seeds.held[name], OWN if name in one.members else PAIRS
         branch = held.branch(kind)
         shares.append(b"".join((branch.share, *branch.siblings, held.shares[1 - kind])))
-    return ToldShares(digest=one.public.digest, shares=tuple(shares))
+    return OpeningShares(digest=one.public.digest, shares=tuple(shares))
 
 
 @dataclass

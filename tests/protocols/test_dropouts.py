@@ -34,8 +34,8 @@ from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import (
     Losses,
     NamedSet,
+    OpeningShares,
     SurvivingSums,
-    ToldShares,
     surviving_cost,
     surviving_rounds,
 )
@@ -431,7 +431,7 @@ class WrongShare(Adversary):
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, ToldShares):
+        if isinstance(message, OpeningShares):
             shares = list(message.shares)
             shares[self.dealer] = bytes([shares[self.dealer][0] ^ 1]) + shares[self.dealer][1:]
             message = message.model_copy(update={"shares": tuple(shares)})
@@ -443,7 +443,7 @@ class NoShare(Adversary):
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, ToldShares):
+        if isinstance(message, OpeningShares):
             message = message.model_copy(update={"shares": (b"", *message.shares[1:])})
         return [(to, message)]
 

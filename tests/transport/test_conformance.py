@@ -206,14 +206,14 @@ FINDS = [
     (Crashing, "frames_before_a_goodbye_arrive"),
     (Polite, "an_abort_is_a_crash"),
     (Polite, "an_abort_may_be_repeated"),
-    (Repeating, "a_loss_is_told_once"),
-    (Repeating, "each_loss_is_told"),
+    (Repeating, "a_loss_is_reported_once"),
+    (Repeating, "each_loss_is_reported"),
     (Deaf, "a_send_to_a_lost_peer_fails_each_time"),
     (Deaf, "a_closed_endpoint_neither_sends_nor_receives"),
     (Optimistic, "a_lost_peer_is_not_connected"),
     (Unbounded, "a_stalled_receiver_stops_its_sender"),
     (Reversing, "a_sink_is_given_each_frame_in_order"),
-    (Hushing, "a_sink_is_told_of_a_loss_once_and_last"),
+    (Hushing, "a_sink_is_given_a_loss_once_and_last"),
 ]
 
 

@@ -111,10 +111,10 @@ def serve_command(
     logging.getLogger("veilring").setLevel(logging.INFO)
     role = serve_role(load_config(config))
     with asyncio.Runner(loop_factory=party_loop()) as runner:
-        runner.run(_serve_until_told(role))
+        runner.run(_serve_until_signal(role))
 
 
-async def _serve_until_told(role: Coroutine[Any, Any, None]) -> None:
+async def _serve_until_signal(role: Coroutine[Any, Any, None]) -> None:
     """Serve until the first signal, then shut down in order."""
     import asyncio
     import contextlib

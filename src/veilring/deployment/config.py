@@ -107,7 +107,7 @@ class ServerConfig(TermsConfig):
     listen: AnAddress = LOOPBACK
 
 
-class AskingConfig(TermsConfig):
+class QueryingConfig(TermsConfig):
     """Base configuration of a client that queries a party.
 
     Attributes:

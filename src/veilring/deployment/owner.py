@@ -18,9 +18,9 @@ from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.data.table import Rows
 from veilring.deployment.config import (
     AMOUNT_ALLOWED,
-    AskingConfig,
     BudgetAmount,
     FilePath,
+    QueryingConfig,
     ServerConfig,
 )
 from veilring.deployment.connecting import Client, Server
@@ -264,7 +264,7 @@ def _fingerprint(ledger: Ledger, rows: Rows, count: int) -> str:
     return ledger.fingerprint(features + rows.labels[:count].astype("<i8").tobytes())
 
 
-class AnalystConfig(AskingConfig):
+class AnalystConfig(QueryingConfig):
     """An analyst that queries a data owner.
 
     Attributes:

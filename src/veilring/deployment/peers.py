@@ -28,9 +28,9 @@ from veilring.config import (
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
     AMOUNT_ALLOWED,
-    AskingConfig,
     BudgetAmount,
     FilePath,
+    QueryingConfig,
     ServerConfig,
 )
 from veilring.deployment.connecting import Client, Server
@@ -200,7 +200,7 @@ class MemberConfig(HolderConfig):
     role: Literal["member", "ring-member"] = Field(description="member or ring-member")
 
 
-class ClientConfig(AskingConfig):
+class ClientConfig(QueryingConfig):
     """A client that has queries labelled.
 
     Attributes:
@@ -286,11 +286,11 @@ def _open_till(
         yield None
         return
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        _say_delta(price, terms.total, terms.delta(len(roster.parties)))
+        _log_delta(price, terms.total, terms.delta(len(roster.parties)))
         yield Till(ledger, price or 0.0, terms.digest)
 
 
-def _say_delta(price: float | None, total: float | None, delta: float) -> None:
+def _log_delta(price: float | None, total: float | None, delta: float) -> None:
     """Log the δ, which the ledger does not count: the probabilities add up over payments."""
     if price is None or total is None or not delta:
         return

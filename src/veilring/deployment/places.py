@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from veilring.config import Section
 from veilring.data.csv import read_cells
-from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, Terms
+from veilring.deployment.config import FilePath, QueryingConfig, ServerConfig, Terms
 from veilring.deployment.connecting import Client, ClientConnection, Server
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
@@ -328,7 +328,7 @@ class Near:
         return cls(latitude, longitude, epsilon)
 
 
-class PlacesClientConfig(AskingConfig):
+class PlacesClientConfig(QueryingConfig):
     """A client that searches near private places.
 
     Attributes:

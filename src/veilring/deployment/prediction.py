@@ -27,7 +27,13 @@ from veilring.data.schema import (
     check_ranges,
     look_up,
 )
-from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, TermsConfig, Unfinished
+from veilring.deployment.config import (
+    FilePath,
+    QueryingConfig,
+    ServerConfig,
+    TermsConfig,
+    Unfinished,
+)
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import Schema
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
@@ -353,7 +359,7 @@ def _state_errors() -> Iterator[None]:
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
 
-class PredictionClientConfig(AskingConfig):
+class PredictionClientConfig(QueryingConfig):
     """A client that has rows labelled by a prediction server.
 
     Attributes:

@@ -221,7 +221,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         guarantee then names them.
         """
         promised = self.deployment_privacy_
-        return promised.broken_by(self._told(promised))
+        return promised.broken_by(self._exposing_settings(promised))
 
     @property
     @abstractmethod
@@ -251,7 +251,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self._is_seeded = self.random_state is not None
             self._begin(rows, numbers, generator_of(self.random_state))
             promised = self.deployment_privacy_
-            if promised.epsilon != inf and (told := self._told(promised)):
+            if promised.epsilon != inf and (told := self._exposing_settings(promised)):
                 warnings.warn(" ".join(told.values()), PrivacyLeakWarning, stacklevel=2)
         except BaseException:
             self.__dict__ = before
@@ -286,7 +286,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             )
         return given
 
-    def _told(self, promised: Promise) -> dict[str, str]:
+    def _exposing_settings(self, promised: Promise) -> dict[str, str]:
         """Return the settings that reveal more than the guarantee allows, with a sentence each."""
         told = {"ranges of private rows": RANGES_TELL} if self.ranges_origin_ == _TAKEN else {}
         if self._is_seeded and promised.epsilon not in {None, inf}:

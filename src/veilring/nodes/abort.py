@@ -81,11 +81,11 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
     return Abort(reason=cause.reason, culprit=blamed)
 
 
-class WhereDoYouStand(Message, kind="session.inquiry"):
+class StandingRequest(Message, kind="session.inquiry"):
     """Asks a peer for its state in the session."""
 
 
-class Stands(Message, kind="session.standing"):
+class StandingReport(Message, kind="session.standing"):
     """Reports a party's state: the fields of `Standing`, in few lists, because frames limit them.
 
     Attributes:
@@ -111,12 +111,12 @@ class Stands(Message, kind="session.standing"):
     received: tuple[int, ...] = ()
 
 
-def encode_standing(standing: Standing | None) -> Stands:
+def encode_standing(standing: Standing | None) -> StandingReport:
     """Return a party's answer to an inquiry: its state, or that the session is unknown."""
     if standing is None:
-        return Stands(known=False)
+        return StandingReport(known=False)
     peers = tuple({**standing.sent, **standing.received})
-    return Stands(
+    return StandingReport(
         known=True,
         senders=tuple(wait.sender for wait in standing.waits),
         kinds=tuple(wait.kind for wait in standing.waits),
@@ -142,7 +142,7 @@ class Inquiry:
         self._standings = {session.me: session.standing()}
         self._done = asyncio.Event()
 
-    def take(self, sender: str, answer: Stands) -> None:
+    def take(self, sender: str, answer: StandingReport) -> None:
         """Accept an answer. Only a peer's first answer counts, and only names of parties in it."""
         if answer.known and sender in self._session.peers:
             standing = _decode_standing(sender, answer, self._session.parties)
@@ -175,7 +175,7 @@ class Inquiry:
         return SessionTimeout(timeout.seconds, timeout.waiting_for, *blame)
 
 
-def _decode_standing(sender: str, answer: Stands, parties: Iterable[str]) -> Standing:
+def _decode_standing(sender: str, answer: StandingReport, parties: Iterable[str]) -> Standing:
     known = frozenset(parties)
     return Standing(
         sender,

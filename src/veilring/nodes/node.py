@@ -27,8 +27,8 @@ from veilring.errors import (
 )
 from veilring.nodes.abort import (
     Inquiry,
-    Stands,
-    WhereDoYouStand,
+    StandingReport,
+    StandingRequest,
     abort_notice,
     encode_standing,
     public_error,
@@ -203,7 +203,7 @@ class Node:
                 cause = await self._inquire(opened, cause, self._limits.answer)
             elif cause is not error and isinstance(error, VeilringError):
                 _log.warning("%s: %s", self.name, error)  # the peer that asked has left before
-            await self._tell(opened, cause)
+            await self._notify_peers(opened, cause)
             is_late = (
                 isinstance(error, TimeoutError) and known is not None
             )  # or the role's own error
@@ -257,7 +257,7 @@ class Node:
     ) -> SessionTimeout:
         """Ask all peers for their state, and return the error completed with the findings."""
         inquiry = self._inquiries[session.session] = Inquiry(session)
-        frame = encode(session.session, WhereDoYouStand())
+        frame = encode(session.session, StandingRequest())
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(self._try_to_send(peer, frame) for peer in session.peers))
@@ -268,7 +268,7 @@ class Node:
             del self._inquiries[session.session]
         return session.judge(inquiry.conclude(cause, seconds))
 
-    async def _tell(self, session: Session, cause: VeilringError) -> None:
+    async def _notify_peers(self, session: Session, cause: VeilringError) -> None:
         """Tell all reachable peers that this party gives up, so that they abort as well."""
         abort = abort_notice(session, cause)
         if abort is None:
@@ -320,12 +320,12 @@ class Node:
 
     def _inquired(self, sender: str, envelope: Envelope) -> bool:
         """Handle a frame of an inquiry; return whether it was one."""
-        if envelope.kind == WhereDoYouStand.kind:
+        if envelope.kind == StandingRequest.kind:
             self._reply(sender, envelope.session)
             return True
         inquiry = self._inquiries.get(envelope.session)
-        if envelope.kind == Stands.kind:
-            if inquiry is not None and isinstance(answer := envelope.message(), Stands):
+        if envelope.kind == StandingReport.kind:
+            if inquiry is not None and isinstance(answer := envelope.message(), StandingReport):
                 inquiry.take(sender, answer)
             return True
         if inquiry is not None and envelope.kind == Abort.kind:

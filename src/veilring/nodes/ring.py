@@ -99,14 +99,14 @@ def draw_ring_messages(parties: int) -> int:
     return 2 * min(parties, COMMITTEE_SIZE) * (parties - 1)
 
 
-async def draw_ring(party: Party, public: bytes = b"", told_by: Sequence[str] = ()) -> Ring:
+async def draw_ring(party: Party, public: bytes = b"", sent_by: Sequence[str] = ()) -> Ring:
     """Draw a ring together with all other parties of the session.
 
     Args:
         party: This participant.
         public: The public data that all parties should hold, such as a batch of queries; the
             parties compare its hash.
-        told_by: The parties that sent the public data to the others.
+        sent_by: The parties that sent the public data to the others.
 
     Returns:
         The same ring at every party.
@@ -132,7 +132,7 @@ async def draw_ring(party: Party, public: bytes = b"", told_by: Sequence[str] = 
     for member in committee:
         if member != party.me:
             reveal = await party.receive(RingReveal, sender=member, due=0)
-            _check_reveal(party, member, reveal, commitments[member], heard, told_by)
+            _check_reveal(party, member, reveal, commitments[member], heard, sent_by)
             nonces[member] = reveal.nonce
     return ring_of(party.parties, party.session, nonces)
 
@@ -155,21 +155,21 @@ def _check_reveal(  # noqa: PLR0917  (a reveal, and what it has to fit)
     reveal: RingReveal,
     commitment: bytes,
     heard: bytes,
-    told_by: Sequence[str],
+    sent_by: Sequence[str],
 ) -> None:
     if _commit(party.session, member, reveal.nonce) != commitment:
         broken = "revealed a nonce different from its commitment"
         party.accuse(ProtocolViolation(member, broken))
     if reveal.heard != heard:
-        party.accuse(_two_tongues(party, member, told_by))
+        party.accuse(_inconsistent_reports(party, member, sent_by))
 
 
-def _two_tongues(party: Party, member: str, told_by: Sequence[str]) -> VeilringError:
+def _inconsistent_reports(party: Party, member: str, sent_by: Sequence[str]) -> VeilringError:
     """Return the error for a member that reports other data than ours.
 
     It lies, or another member, or a sender of public data, sent it something else.
     """
-    others = dict.fromkeys([*committee_for(party.parties, party.session), *told_by])
+    others = dict.fromkeys([*committee_for(party.parties, party.session), *sent_by])
     suspects = tuple(name for name in others if name != party.me)
     what = "was told other commitments or other public data than we were"
     if len(suspects) == 1:

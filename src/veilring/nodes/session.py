@@ -176,7 +176,7 @@ class Session(Party):
     async def send(self, to: str, message: Message) -> None:
         self._check(to)
         frame = encode(self._session, message)
-        self._tap(Event(True, self._me, to, self._round, message, frame))
+        self._observe(Event(True, self._me, to, self._round, message, frame))
         self._blocked[to] += 1
         try:
             await self._endpoint.send(to, frame)
@@ -199,7 +199,7 @@ class Session(Party):
         if not isinstance(message, message_type):
             expected = f"sent {message.kind} where {message_type.kind} was due"
             raise self.fail(ProtocolViolation(sender, expected))
-        self._tap(Event(False, self._me, sender, self._round, message, frame))
+        self._observe(Event(False, self._me, sender, self._round, message, frame))
         return message
 
     @override
@@ -220,7 +220,7 @@ class Session(Party):
         self.lose(peer, PeerGivenUp(peer))
         self._inbox(peer).forget()
 
-    def _tap(self, event: Event) -> None:
+    def _observe(self, event: Event) -> None:
         for observer in self._observers:
             observer(event)
 

@@ -120,7 +120,7 @@ class Echo(Bound, kind="dropouts.echo"):
     missing: bytes
 
 
-class ToldShares(Bound, kind="dropouts.shares"):
+class OpeningShares(Bound, kind="dropouts.shares"):
     """A party's shares, which open the sum of a set.
 
     Attributes:
@@ -222,7 +222,7 @@ class SurvivingSums:
         self._coordinator, self._star = coordinator, star
         self._silence, self._stream = silence, stream
         self._parties_in: tuple[str, ...] = party.parties
-        self._public = (public or Public(bytes(DIGEST_BYTES), ())).told_by(party.parties)
+        self._public = (public or Public(bytes(DIGEST_BYTES), ())).sent_by(party.parties)
         self.bind(seeds.digest)
 
     @property
@@ -328,7 +328,7 @@ class _Sum:
         without = len(self.members) < len(self.party.parties)
         sometimes("a sum stands without a party, whose masks are opened", without)
         if self.star:
-            await self._tell_totals(totals)
+            await self._send_totals(totals)
         return totals
 
     async def _show(self) -> None:
@@ -444,7 +444,7 @@ class _Sum:
 
     async def _exchange_shares(
         self, agreed: bytes, echoes: Mapping[str, Echo], missing: Collection[str]
-    ) -> dict[str, ToldShares]:
+    ) -> dict[str, OpeningShares]:
         """Send own shares, once, and return the shares of each party."""
         self.party.round(self.first + 3)
         told = {self.party.me: self._own_shares()}
@@ -457,18 +457,18 @@ class _Sum:
         if self.star and self.party.me != self.coordinator:
             return told
 
-        async def receive(teller: str) -> ToldShares:
+        async def receive(teller: str) -> OpeningShares:
             if teller == self.coordinator:
                 await self._receive_missing(missing)
-            return await self._receive(ToldShares, self.first + 3)(teller)
+            return await self._receive(OpeningShares, self.first + 3)(teller)
 
         return told | await self._gather(tellers, receive, steps=3)
 
-    def _own_shares(self) -> ToldShares:
+    def _own_shares(self) -> OpeningShares:
         parties = self.party.parties
         branches = [self.seeds.held[name].branch(self._seed_of(name)) for name in parties]
         shares = tuple(b"".join((each.share, *each.siblings)) for each in branches)
-        return ToldShares(digest=self.public.digest, shares=shares)
+        return OpeningShares(digest=self.public.digest, shares=shares)
 
     def _seed_of(self, name: str) -> int:
         """Return which seed of a party is opened: for a party without a decision, neither."""
@@ -508,7 +508,7 @@ class _Sum:
                 return
         raise self._no_coordinator()  # which alone would have passed on the words
 
-    def _open(self, told: Mapping[str, ToldShares]) -> tuple[Unsigned, ...]:
+    def _open(self, told: Mapping[str, OpeningShares]) -> tuple[Unsigned, ...]:
         """Open the sum from the shares that parties revealed."""
         if not set(self.members) <= set(self._vectors):
             raise self._no_coordinator()
@@ -532,7 +532,7 @@ class _Sum:
         }
         return PairwiseKeys(name, keys, stream=self.stream)
 
-    def _join(self, told: Mapping[str, ToldShares]) -> dict[str, bytes]:
+    def _join(self, told: Mapping[str, OpeningShares]) -> dict[str, bytes]:
         """Return one seed of each party, reconstructed from enough shares."""
         parties = self.party.parties
         for teller, message in told.items():
@@ -570,7 +570,7 @@ class _Sum:
                 raise ProtocolViolation(teller, f"revealed a wrong share of a seed of {dealer}")
         raise ProtocolViolation(dealer, "dealt shares that do not match its commitment")
 
-    async def _tell_totals(self, totals: tuple[Unsigned, ...]) -> None:
+    async def _send_totals(self, totals: tuple[Unsigned, ...]) -> None:
         self.party.round(self.first + 4)
         message = MaskedTotals(digest=self.public.digest, words=totals)
         await self._send(message, self.members, steps=4)
@@ -711,7 +711,7 @@ def surviving_cost(
     vector = MaskedWords(digest=digest, words=words)
     named = NamedSet(digest=digest, members=bits, vectors=() if star else (digest,) * inside)
     echo = Echo(digest=digest, named=digest, members=bits, missing=b"" if star else bits)
-    told = ToldShares(digest=digest, shares=(share,) * parties)
+    told = OpeningShares(digest=digest, shares=(share,) * parties)
     sent = [
         repeated(left - 1 if star else left * (parties - losses.before - 1), vector),
         repeated(inside - 1, named),

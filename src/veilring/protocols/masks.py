@@ -98,7 +98,7 @@ class Public(NamedTuple):
     tellers: Collection[str]
     """The parties that could have sent different values to different parties."""
 
-    def told_by(self, parties: Collection[str]) -> Self:
+    def sent_by(self, parties: Collection[str]) -> Self:
         """Return this with further parties that sent public inputs."""
         if all(party in self.tellers for party in parties):
             return self  # rather than a separate set for each of thousands of parties
@@ -428,7 +428,7 @@ class MaskedSums:
         )
         self._round += masked_rounds(self._adder)
         told = self._party.parties if self._adder is None else (self._adder,)
-        self._public = self._public.told_by(told)
+        self._public = self._public.sent_by(told)
         self.bind(*(total.tobytes() for total in totals))
         return totals
 

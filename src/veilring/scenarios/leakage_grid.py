@@ -228,7 +228,9 @@ def leakage_grid(
     for n in grid.parties:
         for k in grid.ks:
             began = clock()
-            found = _estimate(grid, n, k, Streams(seed), _teller(progress, grid, n, k, done))
+            found = _estimate(
+                grid, n, k, Streams(seed), _trial_reporter(progress, grid, n, k, done)
+            )
             steps = n * grid.rounds * grid.trials
             done += steps
             yield _point(grid, n, k, found, steps=steps, seconds=clock() - began)
@@ -328,7 +330,7 @@ def write_grid(points: Sequence[GridPoint] | Sequence[SearchPoint], path: Path) 
         raise InputError("out", path, allowed) from error
 
 
-def _teller(
+def _trial_reporter(
     progress: Progress | None, grid: LeakageGrid, n: int, k: int, done: int
 ) -> Callable[[int], None]:
     """Return a callback that reports the trials run at a point."""

@@ -73,17 +73,17 @@ def make_links(network: NetworkSection) -> LinkModel:
     )
 
 
-def tell_links(links: LinkModel) -> dict[str, object]:
+def links_table(links: LinkModel) -> dict[str, object]:
     """Return the keys of `network` from which `make_links` makes these links."""
     limit = links.bandwidth_bytes_per_second
     return {
-        "latency": _tell_law(links.latency),
-        "jitter": _tell_law(links.jitter),
+        "latency": _law_table(links.latency),
+        "jitter": _law_table(links.jitter),
         "bandwidth_bytes_per_second": None if limit == math.inf else limit,
     }
 
 
-def _tell_law(law: DelayLaw) -> dict[str, object]:
+def _law_table(law: DelayLaw) -> dict[str, object]:
     name = next(name for name, made in _LAWS.items() if type(law) is made)
     return {"law": name, **asdict(law)}  # type: ignore[call-overload]  # each is a dataclass
 
@@ -246,7 +246,7 @@ def _make(key: str, table: Mapping[str, Any], parties: tuple[str, ...]) -> Fault
     return Fault(table["kind"], given["start_seconds"], end, tuple(struck), strength)
 
 
-def tell_fault(fault: Fault) -> dict[str, object]:
+def fault_table(fault: Fault) -> dict[str, object]:
     """Return the table of `faults` from which `make_faults` makes this fault."""
     made = _KINDS[fault.kind]
     keys = [each.name for each in fields(made)]

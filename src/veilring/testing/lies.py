@@ -36,7 +36,7 @@ from veilring.nodes.transcript import Seen
 from veilring.randomness import Streams
 from veilring.simulation.beside import complete
 from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject
-from veilring.testing.exploring.worlds import EXPLORED_SECONDS, Played, Subject, tell_results
+from veilring.testing.exploring.worlds import EXPLORED_SECONDS, Played, Subject, results_by_party
 from veilring.transport.messages import Message
 
 _DELAY_SECONDS: Final = EXPLORED_SECONDS / 2  # a delay that is late, but within the time limit
@@ -155,7 +155,7 @@ def audit_lies(
     subject = RoleSubject(role, inputs, invariant or _anything, public or {})
     if invariant is None:
         honest = _play(subject, {}, seed)
-        subject = replace(subject, invariant=partial(_same, tell_results(honest.outcomes)))
+        subject = replace(subject, invariant=partial(_same, results_by_party(honest.outcomes)))
     return audit_subject(subject, adversaries=adversaries or {}, seed=seed)
 
 

@@ -10,7 +10,7 @@ from tests.browser import SCREEN, Browser, needs_browser
 
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.page import render
-from veilring.scenarios.reporting.stepping import Story, tell_story
+from veilring.scenarios.reporting.stepping import Story, build_story
 
 pytestmark = needs_browser
 NARROW = 360  # the narrowest phone
@@ -67,7 +67,7 @@ def page_of(tmp_path: Path) -> PageOf:
 def story(world: Path) -> Story:
     """Return the steps of the world."""
     run = read_folder(world)
-    told = tell_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
+    told = build_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
     assert told is not None
     return told
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from veilring.nodes.run import Failure
 from veilring.nodes.trace import Mark, TracedMessage
 from veilring.scenarios.reporting import read_folder
-from veilring.scenarios.reporting.stepping import PARTIES_MAX, Story, tell_story
+from veilring.scenarios.reporting.stepping import PARTIES_MAX, Story, build_story
 
 NAMES = ("ada", "bob", "cy")
 TO_BOB = TracedMessage("ada", "bob", 0.0, 2.0, 1, "word", 10, 0, "5e55")
@@ -19,7 +19,7 @@ LOST = TO_BOB._replace(number=1, sent_seconds=1.0, received_seconds=None)
 
 
 def _story(*messages: TracedMessage, marks: tuple[Mark, ...] = ()) -> Story:
-    story = tell_story(messages, marks, NAMES)
+    story = build_story(messages, marks, NAMES)
     assert story is not None
     return story
 
@@ -110,7 +110,7 @@ class TestFlights:
     ) -> None:
         """If earlier messages are omitted, each remaining step is unchanged."""
         whole = _story(*messages, marks=tuple(marks))
-        short = tell_story(messages, marks, NAMES, most=most)
+        short = build_story(messages, marks, NAMES, most=most)
         assert short is not None
         assert short.omitted == max(0, len(messages) - most)
         skipped = len(whole.steps) - len(short.steps)
@@ -259,7 +259,7 @@ class TestBounds:
     def test_a_failed_run_ends_with_its_error(self) -> None:
         """The last step names the party at fault."""
         failure = Failure("RunFailed", "bob broke the protocol", {}, culprit="bob")
-        story = tell_story([TO_BOB], [], NAMES, failure)
+        story = build_story([TO_BOB], [], NAMES, failure)
         assert story is not None
         assert story.steps[-1].text == "The run fails: bob broke the protocol"
         assert story.steps[-1].parties == (story.parties.index("bob"),)
@@ -268,14 +268,14 @@ class TestBounds:
     def test_empty_and_crowded_runs_have_no_story(self) -> None:
         """There is nothing to step through, or there are too many lanes to read."""
         crowd = [f"party-{number}" for number in range(PARTIES_MAX + 1)]
-        assert tell_story([], [], NAMES) is None
-        assert tell_story([TO_BOB], [], crowd) is None
-        assert tell_story([TO_BOB], [], [*crowd[:-2], "ada", "bob"][-PARTIES_MAX:]) is not None
+        assert build_story([], [], NAMES) is None
+        assert build_story([TO_BOB], [], crowd) is None
+        assert build_story([TO_BOB], [], [*crowd[:-2], "ada", "bob"][-PARTIES_MAX:]) is not None
 
     def test_a_world_of_many_faults_is_shown_completely(self, world: Path) -> None:
         """Each message has a flight, and each active fault ends after its start."""
         run = read_folder(world)
-        story = tell_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
+        story = build_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
         assert story is not None
         assert len(story.flights) == len(run.messages)
         assert len(story.spells) == 10

@@ -64,7 +64,7 @@ def test_a_correct_sum_passes_with_the_power_of_the_test() -> None:
     assert not found.verdict.differs
     assert not found.same.differs
     assert found.planted.learned
-    assert found.planted.told
+    assert found.planted.differences
     assert f"an advantage of {found.least_advantage:.3f} of the classifier" in str(found)
     assert found.least_advantage == pytest.approx(0.327, abs=1e-3)
     assert found.least_of_coordinate > found.least_advantage

@@ -285,7 +285,7 @@ class RowFile:
         """Write at most `STEP_RECORDS_MAX` new records; they are durable when this returns."""
         if not len(records):
             return
-        places = self._room_for(len(records))
+        places = self._free_places(len(records))
         self._begin_step(_ADDING, places)
         for name, place, written in zip(records.ids, places, self._written(records), strict=True):
             self._write(place, written.tobytes())
@@ -372,7 +372,7 @@ class RowFile:
         """Return the number of places, including one that was cut off."""
         return max(0, -(-(self._size() - _PLACES_FROM) // self._place.itemsize))
 
-    def _room_for(self, count: int) -> list[int]:
+    def _free_places(self, count: int) -> list[int]:
         """Return free places, followed by new ones at the end."""
         old = [self._free.pop() for _ in range(min(count, len(self._free)))]
         return old + list(range(self._mark.end, self._mark.end + count - len(old)))

@@ -111,7 +111,7 @@ class SharedRounds:
             words.tobytes() for part, words in zip(parts, together, strict=True) if part.is_public
         )
         digest = digest_of(self.public.digest, *opened)
-        self.public = self.public.told_by(party.parties)._replace(digest=digest)
+        self.public = self.public.sent_by(party.parties)._replace(digest=digest)
         self.next_round += 1
         return [summed(part, words, scheme.p) for part, words in zip(parts, together, strict=True)]
 

@@ -222,7 +222,7 @@ def compare(
         lines=lines,
         choice=choose(lines, Streams(question.seed).generator("comparison", "resamples")),
         left_out=left_out,
-        rules=rules_said(systems, asked),
+        rules=describe_rules(systems, asked),
         versions=versions_used(),
     )
 
@@ -244,7 +244,7 @@ def find_contenders(
             why = f"it protects a query, not rows: {kind.summary.removesuffix('.')}"
             left_out[kind.title] = Left(kind.title, why)
             continue
-        for contender in _asked_of(kind, question):
+        for contender in _forms_of(kind, question):
             try:
                 contender.set_up(split, size)
             except InputError as error:
@@ -257,7 +257,7 @@ def find_contenders(
     return tuple(found), tuple(left_out.values())
 
 
-def _asked_of(kind: type[System], question: Question) -> Iterator[SystemAt]:
+def _forms_of(kind: type[System], question: Question) -> Iterator[SystemAt]:
     """Yield each form of a system with the parameters of the question: once, or at each ε."""
     settings = {name: value for name, value in question.settings.items() if name in kind.tunable()}
     at = [
@@ -284,7 +284,7 @@ def _most(kind: type[System]) -> float:
     return min((float(each) for each in bounds if each is not None), default=_EPSILON_QUIET)
 
 
-def rules_said(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[str, str], ...]:
+def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[str, str], ...]:
     """Return each rule in words, with its values for this table at the smallest ε.
 
     Args:

@@ -20,7 +20,7 @@ from veilring.scenarios.reporting.charts import (
     whisker_chart,
 )
 from veilring.scenarios.reporting.folder import RunFolder
-from veilring.scenarios.reporting.stepping import tell_story
+from veilring.scenarios.reporting.stepping import build_story
 from veilring.scenarios.reporting.summary import (
     accuracies,
     adversaries,
@@ -88,7 +88,7 @@ def render(run: RunFolder) -> str:
             by_kind=_with_chart(by_kind(messages), bar_chart),
             by_round=_with_chart(by_round(messages), column_chart),
             diagram=spacetime.draw(messages, run.marks, parties),
-            story=tell_story(messages, run.marks, parties, run.failure),
+            story=build_story(messages, run.marks, parties, run.failure),
             script=Markup(_SCRIPT),  # noqa: S704  (a file of this package)
             policy=_POLICY,
         )

@@ -151,7 +151,7 @@ class Story(NamedTuple):
         return moments[bisect_right(moments, step, key=lambda moment: moment.step) - 1]
 
 
-def tell_story(
+def build_story(
     messages: Sequence[TracedMessage],
     marks: Sequence[Mark],
     parties: Sequence[str],
@@ -174,7 +174,7 @@ def tell_story(
     """
     if not messages or len(parties) > PARTIES_MAX:
         return None
-    return _shortened(_Teller(messages, marks, parties, failure).story(), most)
+    return _shortened(_StoryBuilder(messages, marks, parties, failure).story(), most)
 
 
 class _Spell(NamedTuple):
@@ -215,7 +215,7 @@ class _Event(NamedTuple):
 _OVER, _STRIKES, _ARRIVES, _PASSES, _LOST, _MARKED = range(6)
 
 
-class _Teller:
+class _StoryBuilder:
     """A builder of the steps from the events of a run."""
 
     def __init__(
@@ -468,7 +468,7 @@ def _spells(marks: Iterable[Mark]) -> list[_Spell]:
 def _losses(
     messages: Sequence[TracedMessage], spells: Sequence[_Spell], marks: Sequence[Mark]
 ) -> dict[int, float]:
-    """Return when each message that was never received was lost: see `tell_story`."""
+    """Return when each message that was never received was lost: see `build_story`."""
     begun: dict[str, float] = {}
     over: dict[str, float] = {}
     for message in messages:

@@ -36,12 +36,12 @@ class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]  # joblib is no
 
     @override
     def submit(self, func: object, callback: Callable[[object], None] | None = None) -> Any:
-        def tell_of_errors(done: Future[Any]) -> None:
+        def report_errors(done: Future[Any]) -> None:
             if callback is not None and done.exception() is not None:
                 callback(done)
 
         future = super().submit(func, callback)
-        future.add_done_callback(tell_of_errors)
+        future.add_done_callback(report_errors)
         return future
 
     @override

@@ -300,7 +300,7 @@ def run_sweep(
         SweepFailed: If cells failed, or their workers died. All others are saved.
         KeyboardInterrupt: Cells finished before are saved.
     """
-    tell = progress or _tell_nobody
+    tell = progress or _ignore_progress
     cells = plan_cells(plan)
     files = open_files(out)
     with open_journal(files.journal, _identity(plan, cells)) as journal:
@@ -313,7 +313,7 @@ def run_sweep(
     return Sweep(cells, kept, files)
 
 
-def _tell_nobody(doing: str, done: int, total: int) -> None:
+def _ignore_progress(doing: str, done: int, total: int) -> None:
     """Ignore all progress."""
 
 

@@ -101,7 +101,7 @@ def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Clai
             (
                 f"mean class number of each query, over messages: {means[0]}",
                 f"mean class number of each query, simulated: {means[1]}",
-                *map(str, found.told),
+                *map(str, found.differences),
             ),
         )
     ]

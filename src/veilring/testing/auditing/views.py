@@ -239,8 +239,8 @@ def _evidence_of(kind: str, loss: Loss) -> tuple[str, ...]:
 def _judge_views(
     views: Views, name: str, promised: str, difference: str, coalition: tuple[str, ...]
 ) -> Claim:
-    differs = views.verdict.differs
-    found = views.verdict.told[0].coordinate if views.verdict.told else "a classifier's guess"
+    differs, named = views.verdict.differs, views.verdict.differences
+    found = named[0].coordinate if named else "a classifier's guess"
     return Claim(
         name,
         promised,

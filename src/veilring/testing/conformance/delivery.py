@@ -215,7 +215,7 @@ async def a_sink_is_given_first_what_came_before_it(
 
 
 @check
-async def a_sink_is_told_of_a_loss_once_and_last(
+async def a_sink_is_given_a_loss_once_and_last(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
     """A loss is handed over once, after all frames of the peer."""

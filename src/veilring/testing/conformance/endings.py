@@ -210,7 +210,7 @@ async def a_send_to_a_lost_peer_fails_each_time(
 
 
 @check
-async def a_loss_is_told_once(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
+async def a_loss_is_reported_once(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """After a loss was reported, `receive` serves the other peers and does not report it again."""
     alice.abort()
     await take_loss(bob, orderly=False)
@@ -220,7 +220,7 @@ async def a_loss_is_told_once(alice: Endpoint, bob: Endpoint, carol: Endpoint) -
 
 
 @check
-async def each_loss_is_told(maker: Maker) -> None:
+async def each_loss_is_reported(maker: Maker) -> None:
     """When several peers are lost, each loss is reported once."""
     gone = ("alice", "carol", "dave")
     async with maker(("bob", "erin", *gone)) as endpoints:

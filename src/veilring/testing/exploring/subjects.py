@@ -26,7 +26,7 @@ from veilring.reached import marks_below, marks_in, sometimes
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.schema import Scenario, make_scenario
 from veilring.testing.exploring import worlds
-from veilring.testing.exploring.worlds import Played, Subject, tell_results
+from veilring.testing.exploring.worlds import Played, Subject, results_by_party
 
 Role = Callable[..., Awaitable[Any]]
 Public = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
@@ -101,7 +101,7 @@ class RoleSubject(Subject):
         )
         honest = [outcome for outcome in outcomes if outcome.party not in (adversaries or {})]
         inputs = {name: self.inputs[name] for name in among}
-        return Played(outcomes, self._judge(inputs, tell_results(honest)))
+        return Played(outcomes, self._judge(inputs, results_by_party(honest)))
 
     def _judge(self, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
         try:
@@ -202,7 +202,7 @@ class SystemSubject(Subject):
         expected = sum(2**place for place, name in enumerate(cluster.parties) if name in among)
         wrong = [
             f"{party} has the sum {result}, not {expected} ({method.name})"
-            for party, result in tell_results(outcomes).items()
+            for party, result in results_by_party(outcomes).items()
             if result != expected
         ]
         return Played(outcomes, wrong)
@@ -219,7 +219,7 @@ class SystemSubject(Subject):
         liars = options["adversaries"] or {}
         labels = {
             party: played.labels(result)
-            for party, result in tell_results(outcomes).items()
+            for party, result in results_by_party(outcomes).items()
             if party in played.learners and party not in liars
         }
         return Played(outcomes, setup.find_wrong(queries, labels, among))

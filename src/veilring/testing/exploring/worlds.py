@@ -341,6 +341,6 @@ class _World:
             self.trace.record(asyncio.get_running_loop().time(), said)
 
 
-def tell_results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def results_by_party(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return the results of the parties that have one, by name."""
     return {outcome.party: outcome.result for outcome in outcomes if outcome.error is None}

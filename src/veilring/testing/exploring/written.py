@@ -6,7 +6,7 @@ from veilring.config import require_key_that
 from veilring.errors import WorldWentWrong
 from veilring.nodes.trace import Journal
 from veilring.randomness import Streams
-from veilring.scenarios.network import make_faults, make_links, tell_fault, tell_links
+from veilring.scenarios.network import fault_table, links_table, make_faults, make_links
 from veilring.scenarios.schema import Scenario, make_scenario
 from veilring.testing.exploring.subjects import SystemSubject
 from veilring.testing.exploring.worlds import Explored, Start, World, play_world
@@ -15,8 +15,8 @@ from veilring.testing.exploring.worlds import Explored, Start, World, play_world
 def to_scenario(subject: SystemSubject, world: World) -> Scenario:
     """Return the scenario that plays a system in a world whose runs are written out."""
     tables = subject.scenario.model_dump()
-    tables["network"] |= {"runtime": "simulated", **tell_links(world.links)}
-    tables["faults"] = [tell_fault(fault) for fault in world.faults]
+    tables["network"] |= {"runtime": "simulated", **links_table(world.links)}
+    tables["faults"] = [fault_table(fault) for fault in world.faults]
     runs = [{"number": number, "start_seconds": start} for number, start in world.runs or ()]
     tables["world"] = {"seed": world.seed, "order": world.order, "runs": runs}
     return make_scenario(tables)

@@ -12,9 +12,9 @@
 
 from veilring.testing.hiding.audit import (
     Audit,
+    Difference,
     Ideal,
     SimulatedView,
-    Telling,
     Verdict,
     assert_hides,
     assert_simulatable,
@@ -26,13 +26,13 @@ from veilring.testing.hiding.worlds import MemberView, Played, World, play_world
 
 __all__ = (
     "Audit",
+    "Difference",
     "Ideal",
     "Leakage",
     "MemberView",
     "Played",
     "SimulatedView",
     "Success",
-    "Telling",
     "Verdict",
     "World",
     "assert_hides",

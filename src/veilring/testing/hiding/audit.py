@@ -68,7 +68,7 @@ Tells = Callable[[Mapping[str, object]], object]
 """Returns everything that the protocol may reveal to the coalition, given all inputs by name."""
 
 
-class Telling(NamedTuple):
+class Difference(NamedTuple):
     """A coordinate whose distribution differs between the worlds."""
 
     coordinate: Coordinate
@@ -88,19 +88,19 @@ class Verdict:
     Attributes:
         attacker: The kind of classifier that was best on the half that it learned from.
         classifier: Its advantage on the other half, and the p-value.
-        told: The coordinates that distinguish the samples, the smallest p-value first.
+        differences: The coordinates that distinguish the samples, the smallest p-value first.
         alarm: The rate of false alarms.
     """
 
     attacker: str
     classifier: Split
-    told: tuple[Telling, ...]
+    differences: tuple[Difference, ...]
     alarm: float
 
     @property
     def differs(self) -> bool:
         """Whether any test has distinguished the two samples."""
-        return self.told != () or self.learned
+        return self.differences != () or self.learned
 
     @property
     def learned(self) -> bool:
@@ -156,9 +156,9 @@ class Audit:
             f"classifier ({verdict.attacker}): advantage {learned.advantage:.3f}, "
             f"p <= {learned.p:.1e}"
         )
-        lines += [str(telling) for telling in verdict.told[:_NAMED_MAX]]
-        if len(verdict.told) > _NAMED_MAX:
-            lines.append(f"and {len(verdict.told) - _NAMED_MAX} more")
+        lines += [str(each) for each in verdict.differences[:_NAMED_MAX]]
+        if len(verdict.differences) > _NAMED_MAX:
+            lines.append(f"and {len(verdict.differences) - _NAMED_MAX} more")
         if not verdict.differs:
             lines.append(
                 f"an advantage of {self.least_advantage:.3f} of the classifier, or of "
@@ -441,7 +441,7 @@ def _compare(
     same = judge(columns, mixed, names, alarm, rng)
     strength = 2 * least_advantage(runs // 2, alarm / 2)
     planted = judge(_plant(columns, mixed, strength, rng), mixed, names, alarm, rng)
-    if same.differs or not (planted.told and planted.learned):
+    if same.differs or not (planted.differences and planted.learned):
         failed = (
             "were distinguished" if same.differs else "with a planted leak were not distinguished"
         )
@@ -498,18 +498,18 @@ def judge(
     rejected = reject_holm(p.ravel(), alarm / 2).reshape(p.shape).any(axis=1)
     best = p.argmin(axis=1)
     found = [
-        Telling(names[at], float(advantage[at, best[at]]), float(p[at, best[at]]))
+        Difference(names[at], float(advantage[at, best[at]]), float(p[at, best[at]]))
         for at in map(int, np.flatnonzero(rejected))
     ]
     learner = learn_best(seen, told.astype(np.int64), int(rng.integers(1 << 31)))
     guessed = learner.attacker.guess(held) == 1
-    ordered = sorted(found, key=_by_surety)
+    ordered = sorted(found, key=_by_certainty)
     return Verdict(learner.name, judge_set(guessed, truth), tuple(ordered), alarm)
 
 
-def _by_surety(telling: Telling) -> tuple[bool, float, float]:
+def _by_certainty(difference: Difference) -> tuple[bool, float, float]:
     """Sort by p-value, with coordinates of single messages before those of several."""
-    return telling.coordinate.is_combined, telling.p, -telling.advantage
+    return difference.coordinate.is_combined, difference.p, -difference.advantage
 
 
 def _judge_coordinate(
