@@ -69,7 +69,7 @@ def test_queries_beyond_a_message_are_asked_in_several(monkeypatch: pytest.Monke
     """Labels stay the same, and each batch costs a ring."""
     model = PrivateKNNClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
     whole, cost = model.predict(QUERIES), model.cost_
-    monkeypatch.setattr("veilring.protocols.ring.roles.FRAME_BYTES_MAX", 192 + 8 * 5 * 20)
+    monkeypatch.setattr("veilring.protocols.ring.roles.CONTENT_BYTES_MAX", 8 * 5 * 20)
     model.fit(ROWS, LABELS)
     np.testing.assert_array_equal(model.predict(QUERIES), whole)
     assert model.cost_.rounds == 3 * cost.rounds

@@ -192,7 +192,7 @@ def test_queries_beyond_a_session_are_asked_in_several(monkeypatch: pytest.Monke
     walking = fitted(TreeWalkClassifier(6.0, "comparison"))
     responding, once = (fitted(TreeWalkClassifier(6.0, splits=0)) for _ in range(2))
     once.predict(QUERIES[:5])
-    monkeypatch.setattr("veilring.protocols.treewalk.plan.FRAME_BYTES_MAX", 256 + 20 * 5)
+    monkeypatch.setattr("veilring.protocols.treewalk.plan.CONTENT_BYTES_MAX", 20 * 5)
     walking.predict(QUERIES)
     assert walking.cost_.rounds == 3 * 15
     responding.predict(QUERIES)

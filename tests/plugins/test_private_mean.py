@@ -220,7 +220,7 @@ def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None
     kind = classifier_of(system)
     assert kind is classifier_of(system)
     assert kind().get_params()["bits"] == 24
-    assert "bits: The number of bits after the point" in str(kind.__doc__)
+    assert "bits: The number of fractional bits in a sum" in str(kind.__doc__)
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     ranges = (train.features.ranges.lows, train.features.ranges.highs)
     estimator = vr.as_classifier(system(bits=20), parties=4, ranges=ranges)

@@ -168,7 +168,7 @@ def test_a_database_that_drops_a_report_is_refused(
     monkeypatch.setattr(
         type(store), "_insert", lambda self, q, some: insert(self, q, some.at(slice(len(some) - 1)))
     )
-    with pytest.raises(StoreFailed, match="did not take"):
+    with pytest.raises(StoreFailed, match="refused reports that it does not contain"):
         keep(store, arrived)
     monkeypatch.undo()
     assert (np.concatenate(keep(store, arrived)) == ReportVerdict.COUNTED).all()

@@ -22,7 +22,7 @@ WORLD: Final = dict(zip(RING, np.array([[[1, 7]], [[2, 9]], [[3, 8]], [[5, 6]]])
 OTHER: Final = {**WORLD, "ben": np.array([[0.5, 0.9]]), "dee": np.array([[0.2, 0.6]])}
 
 FOUND: Final = r"ring\.topk\.vector\), values: "
-SLOW: Final = ("rank search", "noisy votes")
+SLOW: Final = ("rank search", "noisy votes", "shares to all")
 
 
 def smallest(inputs: Any) -> Any:
@@ -71,6 +71,7 @@ def test_two_neighbours_see_nearly_everything_without_noise() -> None:
     assert "from ben to cy (ring.topk.vector), values: entry" in str(failed.value)
 
 
+@pytest.mark.slow
 def test_topk_between_equal_worlds_passes() -> None:
     """The leakage of PP-TopK is found between worlds that differ, and never between equal ones."""
     assert not audit_topk(("ada", "cy"), runs=RUNS_MIN, other=WORLD).verdict.differs
