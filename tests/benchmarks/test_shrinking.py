@@ -4,7 +4,7 @@ import pytest
 from benchmarks.mistakes import MISTAKES
 from benchmarks.shrinking import FAULTS_MOST, PARTIES_MOST, SHRUNK, make_smaller
 
-NAMES = ("labels of the nearest rows mistaken", "shares of lost parties left out")
+NAMES = ("labels of the nearest rows are reversed", "a sum omits late parties")
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ def test_a_system_of_a_module_is_audited_with_its_parameters(tmp_path: Path) -> 
     assert (tmp_path / "out" / "audit.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
     """A role is named like a system, and its verdicts form a table."""
     code, out, _ = invoke("audit", f"{PLANTED}:MASKED", "--quick", "--workers", "1")

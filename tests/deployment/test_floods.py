@@ -12,6 +12,8 @@ from tests.deployment import commands
 
 from veilring.errors import FrameError
 
+pytestmark = pytest.mark.slow
+
 FRAMES = 100_000
 SECONDS = 1.0  # the maximum duration of an attack after it is cut off
 MIB_MAX = 64.0

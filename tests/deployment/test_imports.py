@@ -9,6 +9,8 @@ import pytest
 from tests.cli.invoking import invoke
 from tests.deployment.commands import SECONDS
 
+pytestmark = pytest.mark.slow
+
 MODULES_MAX = 130
 """Of our own, those of the command line among them; each is a file that is read at the start."""
 LABORATORY = {

@@ -25,6 +25,8 @@ from veilring.scenarios.sweep import Engine
 from veilring.scenarios.sweep.dask_backend import local_cluster
 from veilring.scenarios.sweep.engine import each_done
 
+pytestmark = pytest.mark.slow
+
 TASK = make_task()
 
 

@@ -27,6 +27,8 @@ from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams
 from veilring.scenarios.law_charts import CELLS, beliefs_after, draw_beliefs
 
+pytestmark = pytest.mark.slow
+
 POINTS = load_points("uniform:512")
 
 
@@ -147,7 +149,6 @@ def test_a_file_has_a_fixed_number_of_points(tmp_path: Path) -> None:
         reproduce_figure("treewalk/figure-6.3", [str(path)], tmp_path / "out", quick=True)
 
 
-@pytest.mark.slow
 def test_files_are_written_for_points(tmp_path: Path) -> None:
     """`reproduce` measures a file of places and writes numbers, verdicts and plots."""
     path = _csv(tmp_path, "lat", "lon")

@@ -48,6 +48,8 @@ from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
 
+pytestmark = pytest.mark.slow
+
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
 NINE: Final = tuple(f"party-{n}" for n in range(9))
 KNN: Final = KNNParameters(2, 2, k=3, rounds=3)

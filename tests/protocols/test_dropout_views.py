@@ -34,6 +34,8 @@ from veilring.protocols.seeding import (
 from veilring.protocols.seedshares import Branch, join_shares, leaf_place, seed_bytes, tree_depth
 from veilring.transport.messages import Message
 
+pytestmark = pytest.mark.slow
+
 HALF: Final = 2**63
 SPY: Final = "party-1"
 SUM: Final = "veilring.protocols.dropouts._Sum"
@@ -207,7 +209,6 @@ class TestLaws:
         monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
         assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
 
-    @pytest.mark.slow
     def test_with_both_seeds_words_would_be_revealed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With both seeds known, the words of the lost and of each included party would show."""
         monkeypatch.setattr(f"{SUM}._own_shares", tell_both)

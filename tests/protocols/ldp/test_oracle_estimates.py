@@ -17,6 +17,8 @@ from veilring.protocols.ldp.algorithm.encodings import (
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle, PureOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES
 
+pytestmark = pytest.mark.slow
+
 POINTS = (
     (0.2, 2),
     (0.5, 3),

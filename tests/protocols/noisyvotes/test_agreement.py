@@ -38,6 +38,8 @@ from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumT
 from veilring.testing.lies import Verdict, audit_lies
 from veilring.transport.messages import Message
 
+pytestmark = pytest.mark.slow
+
 NAMES = [f"party-{n}" for n in range(5)]
 RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 SHARES, ALONG = SumMethod("shares"), SumMethod()

@@ -36,6 +36,8 @@ from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
 
+pytestmark = pytest.mark.slow
+
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
 PARTIES, CLIENTS = Parties(["ada", "bob", "cyd"]), ("ann", "eve")

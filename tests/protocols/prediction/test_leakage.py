@@ -30,6 +30,8 @@ from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.leakage import MakePredictor, canary_labels, label_laws
 
+pytestmark = pytest.mark.slow
+
 DELTA = 1e-5
 QUERIES = 12
 CANARY = quantise(np.array([[1.0, 0.0, 0.0]]))

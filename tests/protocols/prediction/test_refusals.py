@@ -26,6 +26,8 @@ from veilring.protocols.prediction.rules import Clients, ServerRules
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.prediction.state import open_state
 
+pytestmark = pytest.mark.slow
+
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
 CLIENTS = ("ann", "bob")

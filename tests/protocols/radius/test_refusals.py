@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
@@ -21,6 +22,8 @@ from veilring.protocols.radius.analyst import ask_nearest, ask_within, convene_o
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
+
+pytestmark = pytest.mark.slow
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3

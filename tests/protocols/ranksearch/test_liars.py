@@ -39,6 +39,8 @@ from veilring.protocols.ring.adversaries import InputSubstitution
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "rank-search.md"
 NAMES = tuple(f"party-{n}" for n in range(5))
 CLIENT, OTHER, VICTIM = NAMES[0], NAMES[1], NAMES[3]

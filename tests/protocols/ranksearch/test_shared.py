@@ -20,6 +20,8 @@ from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 from veilring.testing import ProtocolRunner
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 3
 REVEALS: tuple[Reveal, ...] = ("votes", "label")
 

@@ -43,6 +43,8 @@ from veilring.protocols.ranksearch.parameters import Adding
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.transport.messages import Message
 
+pytestmark = pytest.mark.slow
+
 FALSE_ALARM: Final = 1e-6  # of one test, all that it looks at together
 ZERO: Final = bytes(DIGEST_BYTES)
 

@@ -15,6 +15,8 @@ from veilring.errors import InputError
 from veilring.protocols.release.algorithm.laws import Norm
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 
+pytestmark = pytest.mark.slow
+
 CASES = [
     pytest.param(features, statistic, id=f"{kind}-{name}")
     for kind, features in (("numbers", NUMERIC), ("mixed", MIXED))

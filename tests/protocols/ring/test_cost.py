@@ -29,6 +29,8 @@ from veilring.protocols.ring import (
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 
+pytestmark = pytest.mark.slow
+
 RING = Ring([f"party-{n}" for n in range(7)])
 METHODS = [
     SumMethod(),

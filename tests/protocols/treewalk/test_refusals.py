@@ -46,6 +46,8 @@ from veilring.protocols.treewalk import (
 from veilring.protocols.treewalk.messages import FoundPlaces, Ground, Nodes, Top
 from veilring.transport.messages import Message
 
+pytestmark = pytest.mark.slow
+
 RADIUS, TERMS = 0.1, bytes(32)
 PLACES = Places.of(np.random.default_rng(3).random((64, 2)))
 EARLY = Variant("early", 2)

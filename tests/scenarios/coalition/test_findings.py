@@ -18,6 +18,8 @@ from veilring.scenarios.coalition import fit_prior, parameters_of
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.report import Attack, Findings
 
+pytestmark = pytest.mark.slow
+
 SEED = 5
 MEMBERS = ("party-1", "party-3", "party-4", "party-6")
 OTHERS = ("party-0", "party-2", "party-5", "party-7", "party-8")

@@ -9,6 +9,8 @@ from tests.scenarios.sweep.plans import PLAN
 from veilring.scenarios.sweep import Engine, run_sweep
 from veilring.scenarios.sweep.dask_backend import local_cluster
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
@@ -25,7 +27,6 @@ class TestEngines:
         done = run_sweep(PLAN, tmp_path / "two.parquet", engine=Engine(workers=2))
         assert done.files.results.read_bytes() == alone.read_bytes()
 
-    @pytest.mark.slow
     def test_a_dask_cluster_gives_the_same_bytes(
         self, alone: Path, tmp_path: Path, scheduler: str
     ) -> None:
@@ -34,7 +35,6 @@ class TestEngines:
         done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
         assert done.files.results.read_bytes() == alone.read_bytes()
 
-    @pytest.mark.slow
     def test_dask_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
         """A Dask cluster that the sweep starts itself gives byte-identical results."""
         engine = Engine("dask", workers=2)

@@ -96,7 +96,8 @@ def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) ->
     assert claim.verdict is Verdict.CONTRADICTED
 
 
-@pytest.mark.parametrize("from_the_end", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("from_the_end", [False, True])
 def test_a_leak_to_one_party_is_found_in_its_view(from_the_end: bool) -> None:
     """Rows that are sent to the last party contradict the claim about its view only."""
     system = Majority(mistake="leak to the last")

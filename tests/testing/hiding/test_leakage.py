@@ -20,6 +20,8 @@ from veilring.testing.hiding.features import Layout
 from veilring.testing.hiding.places import Coordinate
 from veilring.testing.hiding.worlds import World, name_parties, play_world
 
+pytestmark = pytest.mark.slow
+
 
 def draw(rng: Generator) -> list[leaky.Words]:
     """Draw two entries below 8 for each party."""
@@ -129,7 +131,6 @@ def test_new_entries_are_those_of_the_party_between_two_members() -> None:
 
 
 @pytest.mark.parametrize("coalition", ["successor", "both neighbours"])
-@pytest.mark.slow
 def test_learned_attackers_match_the_optimal_attack_on_topk(coalition: Any) -> None:
     """Learned attackers are right as often as the optimal attack, within 2 standard errors.
 
@@ -144,7 +145,6 @@ def test_learned_attackers_match_the_optimal_attack_on_topk(coalition: Any) -> N
     assert found.learned.rate.value >= optimal.rate.value - 2 * spread
 
 
-@pytest.mark.slow
 def test_learners_combine_the_rounds_that_two_neighbours_see() -> None:
     """Learned attackers are within 2 standard errors of the optimal attack over four rounds.
 

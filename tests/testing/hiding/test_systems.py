@@ -16,6 +16,8 @@ from veilring.protocols.ring.roles import pp_topk
 from veilring.testing.hiding import Audit, assert_hides, measure_leakage
 from veilring.testing.hiding.audit import RUNS_MIN
 
+pytestmark = pytest.mark.slow
+
 RING: Final = ("ada", "ben", "cy", "dee")
 # ben holds one of the three smallest values, or dee does: all learn the same three.
 WORLD: Final = dict(zip(RING, np.array([[[1, 7]], [[2, 9]], [[3, 8]], [[5, 6]]]) / 10, strict=True))
@@ -71,13 +73,11 @@ def test_two_neighbours_see_nearly_everything_without_noise() -> None:
     assert "from ben to cy (ring.topk.vector), values: entry" in str(failed.value)
 
 
-@pytest.mark.slow
 def test_topk_between_equal_worlds_passes() -> None:
     """The leakage of PP-TopK is found between worlds that differ, and never between equal ones."""
     assert not audit_topk(("ada", "cy"), runs=RUNS_MIN, other=WORLD).verdict.differs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("coalition", [("ada", "cy"), ("cy",)], ids=["neighbours", "successor"])
 def test_topk_fails_as_much_as_it_leaks(coalition: tuple[str, ...]) -> None:
     """The advantage in the error is that of a coalition that guesses the world: 2 p - 1.

@@ -23,6 +23,8 @@ from veilring.protocols.ring.attacks import (
 )
 from veilring.protocols.ring.leakage import transcript
 
+pytestmark = pytest.mark.slow
+
 FALSE_ALARM = 1e-6
 BASE = TopKParameters(k=3, P0=1.0, d=0.5, rounds=2, delta=0.1, upper=1.0)
 ORDER = [f"party-{number}" for number in range(8)]

@@ -26,6 +26,8 @@ from veilring.protocols.ring.attacks import (
 )
 from veilring.protocols.ring.leakage import transcript
 
+pytestmark = pytest.mark.slow
+
 FALSE_ALARM = 1e-6
 ORDER = ["party-0", "party-1", "party-2", "party-3", "party-4"]
 ONE = TopKParameters(k=1, P0=0.7, d=0.5, rounds=1, delta=0.1, upper=1.0)
