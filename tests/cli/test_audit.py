@@ -11,6 +11,7 @@ from veilring.testing.auditing import Verdict
 PLANTED = "tests.testing.auditing.planted"
 
 
+@pytest.mark.slow
 def test_a_system_of_a_module_is_audited_with_its_parameters(tmp_path: Path) -> None:
     """A wrong forecast is contradicted with exit code 1, as JSON and in a folder."""
     subject = f"{PLANTED}:Majority"

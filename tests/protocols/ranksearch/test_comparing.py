@@ -65,6 +65,7 @@ def test_a_product_takes_the_rounds_of_a_tree(k: int) -> None:
     st.sampled_from((None, 2, 5)),
     st.integers(0, 2**32),
 )
+@pytest.mark.slow
 def test_a_search_by_shares_equals_one_by_totals(
     parties: int, k: int, grid: int | None, seed: int
 ) -> None:

@@ -325,6 +325,7 @@ def test_a_label_has_the_simulators_law(coalition: int) -> None:
     assert len({int(votes.sum(axis=0).argmax()) for votes in VOTES}) == 2
 
 
+@pytest.mark.slow
 def test_labels_without_sharings_of_zero_are_caught() -> None:
     """Words of a bare product `R_c · L_c` have another law."""
     assert not label_law(VOTES[1], 0, kind=Unmasked)

@@ -157,6 +157,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
     assert run.seconds == run.cost.rounds + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
     """It holds for any partition, k, way of adding and revealed values.
@@ -212,6 +213,7 @@ _SYSTEMS = _systems(weights=st.sampled_from(["uniform", "distance"])) | _systems
     system=_SYSTEMS,
     seed=st.integers(0, 2**16),
 )
+@pytest.mark.slow
 def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the system)
     parties: int, queries: int, rows: int, places: int, system: RankSearch, seed: int
 ) -> None:

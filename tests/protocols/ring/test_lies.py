@@ -63,6 +63,7 @@ def assert_nobody_honest_is_named(lies: Lies) -> None:
     assert {lie.verdict for lie in changed} == {Verdict.SUSPECTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [SumMethod(), SumMethod("shares"), SumMethod("masks")])
 def test_lies_in_one_ring(method: SumMethod) -> None:
     """Each lie about each message of three parties is audited."""

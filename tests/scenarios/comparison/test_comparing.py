@@ -51,6 +51,7 @@ def _cost(line: Line) -> Forecast:
     return Forecast(cost.rounds, traffic, Traffic(cost.setup_messages, cost.setup_bytes))
 
 
+@pytest.mark.slow
 class TestLines:
     """The table."""
 

@@ -57,6 +57,7 @@ def test_a_broken_sum_fails_at_its_mistake(role: Callable[..., Any]) -> None:
     assert BROKEN[role] in said, said
 
 
+@pytest.mark.slow
 def test_a_correct_sum_passes_with_the_power_of_the_test() -> None:
     """False alarms are at 1e-6, and both controls are as expected."""
     found = audit(leaky.honest_sum)
