@@ -19,7 +19,7 @@ class Greeting(Message, kind="test.within.greeting"):
 
 
 async def greet(party: Party) -> dict[str, Any]:
-    """Greet all others of the subset, and return what a role sees there."""
+    """Greet all others of the subset, and return the properties of the inner party."""
     inside = SubParty(party, Parties(PARTS[party.me]))
     inside.round(1)
     await broadcast(inside, Greeting(name=inside.me))

@@ -1,12 +1,15 @@
 """Audits: every claim has a verdict, true claims hold, and planted mistakes are contradicted."""
 
+from dataclasses import replace
+
 import pytest
 from tests.testing.auditing.planted import OPEN, Majority, QuietOwner
 
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
-from veilring.testing.auditing import Audit, Verdict
+from veilring.testing.auditing import Audit, Verdict, audits
 from veilring.testing.auditing.audits import Subject
+from veilring.testing.auditing.efforts import QUICK
 
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
 
@@ -74,3 +77,14 @@ def test_a_plug_in_without_a_mistake_is_not_contradicted() -> None:
     assert found.contradicted == ()
     assert found["privacy"].verdict is Verdict.HOLDS
     assert found.claims == other.claims
+
+
+@pytest.mark.slow
+def test_an_audit_of_other_views_finds_a_leak_to_the_last_party(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An effort with other views contradicts the claim about the view of the last party."""
+    monkeypatch.setattr(audits, "QUICK", replace(QUICK, other_views=True))
+    found = audit(Majority(mistake="leak to the last"), quick=True)
+    assert contradicted(found) == {"cost", "privacy, other view"}
+    assert found["privacy"].verdict is Verdict.HOLDS
