@@ -19,9 +19,9 @@ with name_missing_extras():
     from threadpoolctl import threadpool_limits
 
 # The learning runs are cut into parts; attackers that learn from the others are judged on a part.
-_PARTS_MAX: Final = 5
-# Fewer judged runs often mistake which attacker is best. More parts are not worth their time, nor
-# are smaller ones, each of which needs attackers that learn without it.
+_PARTS: Final = 5
+# Fewer judged runs often mistake which attacker is best. More parts are not worth their time: for
+# each of them all attackers learn again. So a part has this size if the others are as large.
 _JUDGED_MIN: Final = 400
 # Rare outcomes reveal the most; scikit-learn's leaves of 20 runs would blur those of small audits.
 _LEAF_RUNS: Final = 10
@@ -72,7 +72,8 @@ def _learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
     order = np.random.default_rng(seed).permutation(len(labels))
     right = dict.fromkeys(_makers, 0)
     judged = 0
-    parts = min(max(len(labels) // _JUDGED_MIN, 2), _PARTS_MAX)
+    full_parts = len(labels) // _JUDGED_MIN
+    parts = min(full_parts, _PARTS) if full_parts > 1 else _PARTS
     for part in np.array_split(order, parts):
         if judged >= _JUDGED_MIN:
             break
