@@ -6,7 +6,7 @@ ports, and the holder of that port owns the other nine. They are below the ports
 assigns automatically.
 """
 
-import socket
+import atexit
 from typing import Final
 
 from veilring.errors import AddressTaken, InputError
@@ -19,7 +19,6 @@ _BLOCKS: Final = range(12_000, 32_000, 10)
 PORTS_MAX: Final = 9
 """The maximum number of consecutive ports that can be reserved."""
 
-_guards: Final = list[socket.socket]()
 _left: Final = list[int]()
 
 
@@ -51,7 +50,7 @@ def _reserve_block() -> range:
             continue
         ports = range(first + 1, first + 1 + PORTS_MAX)
         if all(map(_is_free, ports)):
-            _guards.append(guard)
+            atexit.register(guard.close)
             return ports
         guard.close()
     raise AddressTaken(LOOPBACK, _BLOCKS.start)

@@ -1,7 +1,7 @@
 """Noisy votes as a system: parameters, guarantee, and the play of a batch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import ClassVar, Final, Literal, Self, cast
+from typing import ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -36,6 +36,7 @@ from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, By
 from veilring.protocols.radius.rules import (
     CONVERSION_SHARE,
     COUNT_SHARE,
+    SHARE_ALLOWED,
     SHARE_MAX,
     SHARE_MIN,
     OwnerRules,
@@ -51,8 +52,6 @@ from veilring.protocols.radius.system import (
 )
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import PARTIES, Play, Setup, System
-
-_SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
 
 
 class NoisyVotes(System):
@@ -98,9 +97,9 @@ class NoisyVotes(System):
         "auto", description="auto, grid or annuli"
     )
     public_rows: bool = Field(default=False, description="true or false")
-    count_share: float = Field(COUNT_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
+    count_share: float = Field(COUNT_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=SHARE_ALLOWED)
     conversion_share: float = Field(
-        CONVERSION_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE
+        CONVERSION_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=SHARE_ALLOWED
     )
     tolerated: int = Field(1, ge=0, description="a whole number of at least 0")
     sum: Literal["ring", "cycles", "shares", "masks"] = Field(

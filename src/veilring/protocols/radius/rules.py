@@ -34,6 +34,7 @@ _K_MAX: Final = _ROWS_MAX
 # A smaller share is useless: at the least epsilon, this one is a hundred-thousandth.
 SHARE_MIN: Final = 0.01
 SHARE_MAX: Final = 0.99
+SHARE_ALLOWED: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
 COUNT_SHARE: Final = 0.1
 """The default share of a request with k that pays for counting the rows."""
 CONVERSION_SHARE: Final = 0.1
@@ -95,8 +96,7 @@ class OwnerRules:
             ("count_share", self.count_share),
             ("conversion_share", self.conversion_share),
         ):
-            allowed = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
-            require(SHARE_MIN <= share <= SHARE_MAX, name, share, allowed)
+            require(SHARE_MIN <= share <= SHARE_MAX, name, share, SHARE_ALLOWED)
         top = self.epsilon_max
         right = REQUEST_EPSILON_MIN <= top <= REQUEST_EPSILON_MAX
         require(right, "epsilon_max", top, f"{REQUEST_EPSILON_MIN:g} to {REQUEST_EPSILON_MAX:g}")

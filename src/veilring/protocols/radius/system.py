@@ -39,6 +39,7 @@ from veilring.protocols.radius.rules import (
     COUNT_SHARE,
     REQUEST_EPSILON_MAX,
     REQUEST_EPSILON_MIN,
+    SHARE_ALLOWED,
     SHARE_MAX,
     SHARE_MIN,
     OwnerRules,
@@ -60,7 +61,6 @@ RADIUS_RULE: Final = "1.7 · n^(-4 / (min(f, 8) + 4)) · ε^(-0.15)"
 """The rule of `radius_share`, in symbols."""
 
 _Share = Annotated[float, Field(ge=SHARE_MIN, le=SHARE_MAX)]
-_SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
 _RADIUS_FACTORS: Final = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
 Neighbours = Annotated[
     Annotated[int, Field(ge=0)] | Literal["auto"], Tunable.of(0, "auto", 5, 10, 20, 50)
@@ -238,8 +238,8 @@ class DataOwner(System):
         "auto", description="auto, grid, candidates or paper"
     )
     public_rows: bool = Field(default=False, description="true or false")
-    count_share: _Share = Field(COUNT_SHARE, description=_SHARE)
-    conversion_share: _Share = Field(CONVERSION_SHARE, description=_SHARE)
+    count_share: _Share = Field(COUNT_SHARE, description=SHARE_ALLOWED)
+    conversion_share: _Share = Field(CONVERSION_SHARE, description=SHARE_ALLOWED)
     batch: int = Field(
         1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
     )

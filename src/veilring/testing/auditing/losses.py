@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,6 @@ from veilring.testing.hiding.places import Columns
 from veilring.testing.hiding.twosample import POWER
 from veilring.testing.hiding.worlds import World, play_world
 
-_READ_AT_ONCE: Final = 1_000
 _BOUNDS: Final = 2
 """A lower bound of one probability and an upper bound of the other share the false alarms."""
 _THRESHOLDS: Final = 400
@@ -131,7 +130,7 @@ def measure_loss(
     named = [str(each) for each, is_seen in zip(layout.coordinates, seen, strict=True) if is_seen]
     each = runs // 2
     views = [
-        _read(layout, world, each, streams, f"world {number}")[:, seen]
+        layout.read(play_world(world, each, streams, f"world {number}"))[:, seen]
         for number, world in enumerate(worlds)
     ]
 
@@ -294,10 +293,3 @@ def _discriminant(columns: Columns, labels: NDArray[np.int64]) -> Statistic:
     spread[np.diag_indices_from(spread)] += _RIDGE
     weights = np.linalg.solve(spread, means[1] - means[0])
     return lambda given: np.nan_to_num(given[:, varied].astype(np.float64), nan=-1.0) @ weights
-
-
-def _read(layout: Layout, world: World, runs: int, streams: Streams, name: str) -> Columns:
-    played, parts = play_world(world, runs, streams, name), []
-    while chunk := list(islice(played, _READ_AT_ONCE)):
-        parts.append(layout.read(chunk))
-    return np.concatenate(parts)

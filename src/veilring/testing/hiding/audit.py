@@ -15,7 +15,7 @@ so that both have the same distribution: they must pass, and with a planted leak
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -60,8 +60,6 @@ PILOT_RUNS: Final = 32
 """The number of runs of each world that fix the coordinates. They are not tested."""
 # The number of coordinates and p-values that an error names, the smallest p-value first.
 _NAMED_MAX: Final = 5
-# The number of runs whose coordinates are computed at once, in a few MB.
-_READ_AT_ONCE: Final = 2_000
 _TESTS_A_COORDINATE: Final = 2  # bins, and order
 
 Tells = Callable[[Mapping[str, object]], object]
@@ -430,9 +428,7 @@ def _compare(
     pilot = [list(play(world, PILOT_RUNS, "pilot")) for world in (0, 1)]
     with_sent = all(view.sent for played in pilot[1] for view in played.views.values())
     layout = Layout([*chain(*pilot)], strip, with_sent=with_sent, with_times=not simulated)
-    columns = np.concatenate(
-        [_read(layout, play(world, runs // 2, "world"), runs // 2) for world in (0, 1)]
-    )
+    columns = np.concatenate([layout.read(play(world, runs // 2, "world")) for world in (0, 1)])
     second = np.arange(runs) >= runs // 2
     names = layout.coordinates
     verdict = judge(columns, second, names, alarm, rng)
@@ -451,14 +447,6 @@ def _compare(
             f" for seed {seed} shows nothing"
         )
     return Audit(runs, len(names), verdict, same, planted, alarm)
-
-
-def _read(layout: Layout, played: Iterator[Played], runs: int) -> Columns:
-    columns = np.empty((runs, len(layout.coordinates)), np.float32)
-    for first in range(0, runs, _READ_AT_ONCE):
-        chunk = list(islice(played, _READ_AT_ONCE))
-        columns[first : first + len(chunk)] = layout.read(chunk)
-    return columns
 
 
 def _plant(columns: Columns, second: NDArray[np.bool_], strength: float, rng: Generator) -> Columns:

@@ -20,6 +20,7 @@ messages to that party, summed over all parties, and as stripped by the coalitio
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
 ENTRIES_MAX: Final = 16
 # Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB.
 COORDINATES_MAX: Final = 1_024
+READ_AT_ONCE: Final = 1_000
+"""The number of runs whose views are held at once, in a few MB."""
 _MODULI: Final = (2, 16, 256)
 _MODULI_COMBINED: Final = (16,)
 # The messages of a channel that are added and subtracted in each way: masks are swapped, then used.
@@ -159,8 +162,12 @@ class Layout:
 
     def read(self, played: Iterable[Played]) -> Columns:
         """Return the coordinates of runs, shape (runs, coordinates); NaN marks absent values."""
-        columns = self._columns([self._take(each) for each in played])
-        return np.stack([columns[name] for name in self.coordinates], axis=1)
+        left = iter(played)
+        parts = [np.empty((0, len(self.coordinates)), np.float32)]
+        while chunk := [self._take(each) for each in islice(left, READ_AT_ONCE)]:
+            columns = self._columns(chunk)
+            parts.append(np.stack([columns[name] for name in self.coordinates], axis=1))
+        return np.concatenate(parts)
 
     def of_outputs(self, members: Iterable[str]) -> Mask:
         """Return whether each coordinate belongs to an input or a result of a member."""

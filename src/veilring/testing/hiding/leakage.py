@@ -22,14 +22,13 @@ from veilring.protocols.measures import Estimate
 from veilring.randomness import Streams
 from veilring.testing.hiding.attackers import Labels, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS, RUNS
-from veilring.testing.hiding.features import Layout, Strip
+from veilring.testing.hiding.features import READ_AT_ONCE, Layout, Strip
 from veilring.testing.hiding.places import Columns
 from veilring.testing.hiding.worlds import MemberView, Played, Role, World, name_parties, play_world
 
 INTERVAL: Final = 0.95
 """The probability that an interval contains the true success."""
 _RUNS_MIN: Final = 100
-_READ_AT_ONCE: Final = 1_000
 
 Draw = Callable[[Generator], Sequence[object]]
 """Draws the inputs of all parties for one run."""
@@ -184,7 +183,7 @@ def _play(  # noqa: PLR0917  (runs, and everything that is examined in them)
     found: list[Hashable] = []
     guessed: dict[str, list[Hashable]] = {name: [] for name in guess}
     played = play_world(world, runs, streams, "world")
-    while chunk := list(islice(played, _READ_AT_ONCE)):
+    while chunk := list(islice(played, READ_AT_ONCE)):
         secrets = [secret(each) for each in chunk]
         kept = [each for each, known in zip(chunk, secrets, strict=True) if known is not None]
         found += [known for known in secrets if known is not None]
