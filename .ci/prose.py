@@ -5,7 +5,7 @@ Harper (`harper-cli`) is the engine. The folder `style` has the project's own ru
 `words.txt` lists words that its dictionary lacks; and `openings.toml` has the openings that no
 sentence has, because Harper's rules cannot refer to the beginning of a sentence.
 
-    python .ci/prose.py [PATH ...]   check these files, or all of them
+    python .ci/prose.py [PATH ...]   check these files and folders, or all of them
     python .ci/prose.py --count      print the number of findings of each file
     python .ci/prose.py --examples   run the examples of the rules
 """
@@ -226,12 +226,17 @@ def examples() -> list[str]:
     return wrong
 
 
-def tracked() -> list[str]:
-    """Return the files with prose that git tracks."""
+def tracked(below: Path = ROOT) -> list[str]:
+    """Return the files with prose that git tracks in a folder."""
     listed = subprocess.run(
         ["git", "ls-files", *CHECKED], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return listed.stdout.split()
+    return [path for path in listed.stdout.split() if (ROOT / path).is_relative_to(below)]
+
+
+def named(path: str) -> list[str]:
+    """Return a file, or the files with prose of a folder."""
+    return tracked(Path(path).resolve()) if Path(path).is_dir() else [path]
 
 
 def main(arguments: list[str]) -> int:
@@ -240,7 +245,8 @@ def main(arguments: list[str]) -> int:
         wrong = examples()
         print("\n".join(wrong) or "All examples are as they should be.")
         return bool(wrong)
-    findings = check([each for each in arguments if each != "--count"] or tracked())
+    paths = [each for path in arguments if path != "--count" for each in named(path)]
+    findings = check(paths or tracked())
     if "--count" in arguments:
         for path, count in Counter(found.path for found in findings).most_common():
             print(f"{count:5} {path}")
