@@ -237,9 +237,9 @@ def accounted() -> tuple[int, str] | None:
         try:
             held = holds()
         except (VeilringError, sqlite3.Error) as error:
-            return place, f"{name}: {error}"
+            return place, f"failed check: {name}: {error}"
         if not held:
-            return place, f"this is false: {name}"
+            return place, f"failed check: {name}"
     return None
 
 

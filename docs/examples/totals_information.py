@@ -20,12 +20,14 @@ UPPER = 13**0.5  # of distances between rows of 13 features
 
 def print_one_party() -> None:
     """Print how much a total reveals about a party's count, by the number of honest parties."""
-    print("rows per party  honest  count (bits)  from total  from total >= k")
+    print(
+        "rows per party  honest parties  entropy (bits)  bits in total  bits in whether total >= k"
+    )
     for rows in (0.5, 2.0, 5.0):
         for honest in (1, 2, 3, 7):
             leaked = leakage_of_one(honest, K, rows)
-            bits = f"{leaked.whole:>12.2f}  {leaked.by_total:>10.2f}  {leaked.by_reaching:>15.2f}"
-            print(f"{rows:>14g}  {honest:>6}  {bits}")
+            bits = f"{leaked.whole:>14.2f}  {leaked.by_total:>13.2f}  {leaked.by_reaching:>26.2f}"
+            print(f"{rows:>14g}  {honest:>14}  {bits}")
 
 
 def width(counts: Mapping[tuple[int, int], int], queries: int) -> float:

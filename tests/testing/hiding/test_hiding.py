@@ -24,14 +24,14 @@ def audit(role: Callable[..., Any], coalition: tuple[str, ...] = ("ada",), **opt
 
 
 BROKEN: Final = {
-    leaky.reused_mask: "(test.hidden-part), values: entry 1 less entry 0",
+    leaky.reused_mask: "(test.hidden-part), values: entry 1 minus entry 0",
     leaky.reused_later: "minus the previous message, values: entry 0",
     leaky.constant_mask: "message 1 from ben to ada (test.hidden-part), values: entry 0",
     leaky.unmasked_low_bits: "(test.hidden-part), values: entry 0 modulo 16",
     leaky.order_leak: "message 2 from cy to ada (test.hidden-part), values: entry 0",
     leaky.size_leak: "to ada (test.hidden-part): size",
     leaky.late_leak: "to ada (test.hidden-part): instant",
-    leaky.one_share: "cy to ada (test.hidden-part) plus all earlier ones, minus 1 sent back",
+    leaky.one_share: "plus all earlier messages, minus the first message sent back",
 }
 """Roles, and what their audits name."""
 

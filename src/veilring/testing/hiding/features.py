@@ -14,8 +14,8 @@ The coordinates are:
   the entry before;
 - for each array, its entries in ascending order; for real numbers, also which of them are new.
 
-Words are also compared after subtracting the message before, after subtracting the coalition's
-messages to that party, summed over all parties, and as stripped by the coalition.
+Words are also compared after subtracting the previous message, after subtracting the coalition's
+messages to that party, after adding them up over all parties, and as stripped by the coalition.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ from veilring.testing.hiding.places import Block, Columns, Coordinate, Mask, Pla
 from veilring.testing.hiding.worlds import Arrival, MemberView, Played
 
 Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
-"""Computes more from all members' views, by name: words less the masks that members know."""
+"""Computes more from all members' views, by name: words minus the masks that members know."""
 # The number of entries of an array that are examined, spaced evenly over a longer array.
 ENTRIES_MAX: Final = 16
 # Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB.
@@ -340,7 +340,7 @@ def _steps_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinat
         if block.bits:
             step &= np.uint64((1 << block.bits) - 1)
         missing = block.missing[:, entry] | block.missing[:, entry - 1]
-        yield place.name(f"entry {entry} less entry {entry - 1}"), _column(step, missing)
+        yield place.name(f"entry {entry} minus entry {entry - 1}"), _column(step, missing)
 
 
 def _beyond(block: Block) -> np.float64 | np.uint64:
@@ -398,7 +398,7 @@ def _combine(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Block]]:
 def _stripped(
     alike: Mapping[_Alike, Sequence[_Held]], members: set[str]
 ) -> Iterator[tuple[Place, Block]]:
-    """Yield messages of honest parties less the sum of the members' messages to them, by kind."""
+    """Yield honest parties' messages minus the sum of the members' messages to them, by kind."""
     sent: dict[tuple[str, str, int, int], dict[str, list[Block]]] = {}
     for key, found in alike.items():
         for slot, field, block in found:
@@ -415,7 +415,7 @@ def _stripped(
 
 
 def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
-    """Yield each array less the previous one of the same kind in its channel."""
+    """Yield each array minus the previous one of the same kind in its channel."""
     last: dict[tuple[object, ...], Block] = {}
     for slot, field, block in found:
         key = (slot.sent, slot.peer, slot.kind)
@@ -426,7 +426,7 @@ def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
 
 
 def _swapped(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, Block]]:
-    """Yield an honest party's messages, single and summed, less the messages sent to it."""
+    """Yield an honest party's messages, single and summed, minus the messages sent to it."""
     channels: dict[tuple[str, str, bool], list[_Held]] = {}
     for held in found:
         slot, field, _ = held
@@ -437,7 +437,9 @@ def _swapped(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place,
         for at, (slot, field, block) in enumerate(() if sent else received[:_COMBINED_MAX]):
             taken = [block for _, _, block in received[: at + 1]]
             for until in range(1, len(given) + 1):
-                where = f"{slot} plus all earlier ones, minus {until} sent back"
+                earlier = " plus all earlier messages," if at else ""
+                first = "the first message" if until == 1 else f"the first {until} messages"
+                where = f"{slot}{earlier} minus {first} sent back"
                 place = Place(where, field, slot, is_combined=True)
                 yield place, _subtract(_add(taken), _add(given[:until]))
             if at and given:

@@ -23,9 +23,9 @@ class _New(NamedTuple):
         number: The number of new entries.
         least: The least new entry.
         greatest: The greatest new entry.
-        above: The least new entry, less the greatest entry of the message before.
-        beyond: The greatest new entry, less the least entry of the message before that is gone.
-        passed: The number of kept entries that are above the least new entry.
+        above: The least new entry minus the greatest entry of the previous message.
+        beyond: The greatest new entry minus the least entry of the previous message that is gone.
+        passed: The number of kept entries above the least new entry.
     """
 
     number: NDArray[np.float64]
@@ -40,9 +40,9 @@ _NAMES: Final = (
     "number of new entries",
     "least new entry",
     "greatest new entry",
-    "least new entry less the greatest before",
-    "greatest new entry less the least that is gone",
-    "number of entries kept above the least new one",
+    "least new entry minus the greatest entry of the previous message",
+    "greatest new entry minus the least entry that is gone",
+    "number of kept entries above the least new entry",
 )
 """The names of the fields of `_New`."""
 
@@ -62,7 +62,7 @@ def columns_of_new(blocks: Mapping[Place, Block]) -> Iterator[tuple[Coordinate, 
             yield place.name(what), _column(values)
         channels.setdefault((slot.member, slot.peer, slot.kind, place.field), []).append(new)
     for (member, peer, kind, field), found in channels.items():
-        where = Place(f"the last of {kind} from {peer} to {member} with a new entry", field)
+        where = Place(f"the last {kind} message from {peer} to {member} with a new entry", field)
         yield from _last_of(where, found, final)
 
 
@@ -114,21 +114,21 @@ def _last_of(
     picked = _New(*(np.stack(each)[at, run] for each in zip(*found, strict=True)))
     for what, values in zip(_NAMES, picked, strict=True):
         yield where.name(what), _column(np.where(nothing, np.nan, values))
-    yield where.name("its number"), _column(np.where(nothing, np.nan, at))
+    yield where.name("number of this message"), _column(np.where(nothing, np.nan, at))
     for end, values in (("least", picked.least), ("greatest", picked.greatest)):
-        what = f"{end} new entry less the least that was new before"
+        what = f"{end} new entry minus the least earlier new entry"
         yield where.name(what), _column(np.where(nothing, np.nan, values - floor))
     for block in final.values():
         entries = np.where(block.missing, np.nan, block.values)
         kept = (entries == picked.greatest[:, None]).any(axis=1)
         below = (entries < picked.greatest[:, None]).sum(axis=1)
-        ends = f"the last {block.entries} entries seen"
+        ends = f"the last array of {block.entries} entries"
         yield (
-            where.name(f"whether the greatest is in {ends}"),
+            where.name(f"whether the greatest new entry is in {ends}"),
             _column(np.where(nothing, np.nan, kept)),
         )
         yield (
-            where.name(f"rank of the greatest in {ends}"),
+            where.name(f"rank of the greatest new entry in {ends}"),
             _column(np.where(nothing, np.nan, below)),
         )
 
