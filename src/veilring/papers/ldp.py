@@ -332,13 +332,13 @@ def _of_oracles(measure: str) -> tuple[Claim, ...]:
     return (
         above(
             "SHE has the worst accuracy in all data sets",
-            f"{measure}: accuracy of each other less that of SHE, at every epsilon,",
+            f"{measure}: accuracy of each other minus that of SHE, at every epsilon,",
             0.0,
             leads(in_measure(measure, *((other, "SHE") for other in but_she)), x="epsilon"),
         ),
         above(
             "DE is best for small epsilon where domains are small (Car, Chess)",
-            f"{measure}: accuracy of DE less each other's, at every epsilon up to 1,",
+            f"{measure}: accuracy of DE minus each other's, at every epsilon up to 1,",
             0.0,
             leads(
                 in_measure(measure, *(("DE", other) for other in but_de)),
@@ -394,7 +394,7 @@ LDP_FIGURES: Final = (
         claims=(
             above(
                 "DCA provides the best accuracy",
-                "accuracy with DCA less all features' and PCA's, at every epsilon,",
+                "accuracy with DCA minus all features' and PCA's, at every epsilon,",
                 0.0,
                 leads(
                     [
@@ -430,7 +430,7 @@ LDP_FIGURES: Final = (
         claims=(
             above(
                 "DCA or PCA always performs better than the original features",
-                "accuracy with one feature less that with all, at every epsilon,",
+                "accuracy with one feature minus that with all, at every epsilon,",
                 0.0,
                 leads(
                     [
@@ -443,7 +443,7 @@ LDP_FIGURES: Final = (
             ),
             above(
                 "approach 1 is the worst of the three with the original features",
-                "accuracy of approaches 2 and 3 less that of 1, at every epsilon,",
+                "accuracy of approaches 2 and 3 minus that of 1, at every epsilon,",
                 0.0,
                 leads(
                     [
@@ -455,7 +455,7 @@ LDP_FIGURES: Final = (
             ),
             above(
                 "discretisation is more accurate than Gaussian naive Bayes",
-                "accuracy of bins less each approach's, at every epsilon,",
+                "accuracy of bins minus each approach's, at every epsilon,",
                 0.0,
                 leads(
                     [

@@ -297,7 +297,7 @@ def best_tau_growth(low: str, high: str) -> Take:
     def take(measured: Measured) -> Evidence:
         taus, curves = np.array(measured.x), measured.of(ACCURACY)
         best = [taus[curves[series].argmax(axis=1)] for series in (low, high)]
-        return Evidence((f"{high} less {low}",), (best[1] - best[0])[:, None])
+        return Evidence((f"{high} minus {low}",), (best[1] - best[0])[:, None])
 
     return take
 
@@ -602,7 +602,7 @@ PREDICTION_FIGURES: Final = (
         claims=(
             above(
                 "the best threshold rises with epsilon",
-                "best τ at ε = 2 less that at ε = 0.5",
+                "best τ at ε = 2 minus that at ε = 0.5",
                 0.0,
                 best_tau_growth("ε = 0.5", "ε = 2"),
             ),

@@ -253,7 +253,7 @@ def _ks(table: Table) -> Sequence[float]:
 def _above(one: str, other: str, x: str) -> Claim:
     return above(
         f"the {one} classifier is more accurate than the {other}",
-        f"accuracy of the {one} less that of the {other}, at every {x},",
+        f"accuracy of the {one} minus that of the {other}, at every {x},",
         0.0,
         leads(in_measure(ACCURACY, (one, other)), x=x),
     )
@@ -263,7 +263,7 @@ def _as_good(other: str, x: str) -> Claim:
     return above(
         f"{DEFAULT}, under the same budget, is at least as accurate as the {other} (not the "
         "paper's claim)",
-        f"accuracy of {DEFAULT} less that of the {other}, at every {x},",
+        f"accuracy of {DEFAULT} minus that of the {other}, at every {x},",
         _AS_GOOD,
         leads(in_measure(ACCURACY, (DEFAULT, other)), x=x),
     )
@@ -271,13 +271,13 @@ def _as_good(other: str, x: str) -> Claim:
 
 _FALLS: Final = below(
     "the proposed classifier suffers from more queries",
-    "accuracy with the most queries less that with the fewest",
+    "accuracy with the most queries minus that with the fewest",
     0.0,
     changes(ACCURACY, PROPOSED),
 )
 _GUESSES: Final = below(
     "with many queries the baseline approaches a random guess",
-    "accuracy of the baseline less that of the majority class, from 100 queries on,",
+    "accuracy of the baseline minus that of the majority class, from 100 queries on,",
     0.05,
     leads(in_measure(ACCURACY, (BASELINE, MAJORITY_CLASS)), at=since(100), x="|X|"),
 )
@@ -322,7 +322,7 @@ def _of_conversion(number: int, measure: str) -> Figure:
         claims=(
             below(
                 "with a realistic budget the non-interactive conversion is the better one",
-                f"{measure} of it less that of the interactive, from {_REALISTIC} on,",
+                f"{measure} of it minus that of the interactive, from {_REALISTIC} on,",
                 0.0,
                 leads(
                     in_measure(measure, (NON_INTERACTIVE, INTERACTIVE)),
@@ -332,7 +332,7 @@ def _of_conversion(number: int, measure: str) -> Figure:
             ),
             below(
                 "a larger budget makes conversions more accurate",
-                f"{measure} with the largest budget less that with the smallest, of both,",
+                f"{measure} with the largest budget minus that with the smallest, of both,",
                 0.0,
                 changes(measure, NON_INTERACTIVE, INTERACTIVE),
             ),
@@ -378,7 +378,7 @@ RADIUS_FIGURES: Final = (
         claims=(
             above(
                 "a larger budget makes private k-N more accurate",
-                "accuracy at the largest epsilon less that at the smallest",
+                "accuracy at the largest epsilon minus that at the smallest",
                 0.0,
                 changes(ACCURACY, NON_INTERACTIVE),
             ),

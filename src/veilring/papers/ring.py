@@ -236,7 +236,7 @@ def _below_one_half(estimator: str) -> Claim:
 def _grows(estimator: str) -> Claim:
     return above(
         "with very large k a party is more likely to reveal its values",
-        f"{_NAMES[estimator]} at the largest k less that at k = 1, at every n,",
+        f"{_NAMES[estimator]} at the largest k minus that at k = 1, at every n,",
         0.0,
         changes(estimator),
     )
@@ -315,13 +315,13 @@ RING_FIGURES: Final = (
         claims=(
             above(
                 "accuracy falls from a usual k to a very large one",
-                f"accuracy at k = {_USUAL_K} less that at k = all rows, of both,",
+                f"accuracy at k = {_USUAL_K} minus that at k = all rows, of both,",
                 0.0,
                 falls_after(_USUAL_K, ACCURACY, PRIVATE, ORDINARY),
             ),
             above(
                 "accuracy falls from the best k to a very large one",
-                "accuracy at the other splits' best k less that at all rows, of both,",
+                "accuracy at the other splits' best k minus that at all rows, of both,",
                 0.0,
                 falls_from_best(ACCURACY, PRIVATE, ORDINARY),
             ),

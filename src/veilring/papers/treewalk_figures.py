@@ -176,7 +176,7 @@ def _parallel_by_comparison(dimensions: int) -> Figure:
         _in(dimensions, BASIC_WALK, _P4, _P8),
         above(
             "P provides no benefit",
-            "top-5 accuracy of basic walks less that of P4 and P8, at epsilon = 100,",
+            "top-5 accuracy of basic walks minus that of P4 and P8, at epsilon = 100,",
             0.0,
             _apart(_TOP_PRINTED, [("basic", "P4"), ("basic", "P8")], 100.0),
         ),
@@ -190,7 +190,7 @@ def _neighbours_in_plane(number: int, title: str, less: SearchWay, more: SearchW
         (less, more),
         above(
             "a larger neighbourhood improves the raw accuracy more than the top-5 one",
-            f"what {more.label} gains over {less.label} in accuracy, less what in top-5, at "
+            f"what {more.label} gains over {less.label} in accuracy, minus what in top-5, at "
             f"epsilon = {_MOST:g},",
             0.0,
             gain((_RAW_PRINTED, _TOP_PRINTED), more.label, less.label, at=near(_MOST)),
@@ -205,13 +205,13 @@ def _compared(number: int, title: str, dimensions: int, *ways: SearchWay) -> Fig
         _in(dimensions, *ways, BUCKETS),
         above(
             "E8 provides the most for the smallest budget",
-            "top-5 accuracy of E8 less each other walk's, at epsilon = 50,",
+            "top-5 accuracy of E8 minus each other walk's, at epsilon = 50,",
             0.0,
             _apart(_TOP_PRINTED, _over(_E8, ways), 50.0),
         ),
         above(
             "not in the thesis: one response does more than E8 at what both spend",
-            "top-5 accuracy of the response less that of E8, at epsilon = 10,",
+            "top-5 accuracy of the response minus that of E8, at epsilon = 10,",
             0.0,
             _apart(TOP + SPENT, [(BUCKETS.label, "E8")], 10.0),
         ),
@@ -237,7 +237,7 @@ TREEWALK_FIGURES: Final = (
         ),
         above(
             "more points lower the accuracy at the same radius",
-            "top-5 accuracy less that among ten times as many points, at r = 1e4,",
+            "top-5 accuracy minus that among ten times as many points, at r = 1e4,",
             0.0,
             _apart(TOP, [("basic", "basic, 10 N")], _NEAR),
         ),
@@ -259,13 +259,13 @@ TREEWALK_FIGURES: Final = (
         tuple(BASIC_WALK.at(dimensions) for dimensions in _BOTH),
         above(
             "in two dimensions it is higher at large radii",
-            "top-5 accuracy in 2-d less that in 1-d, at r = 1e6,",
+            "top-5 accuracy in 2-d minus that in 1-d, at r = 1e6,",
             0.0,
             _apart(TOP, [("basic, 2-d", "basic, 1-d")], _FAR),
         ),
         above(
             "in two dimensions it is lower at small radii",
-            "top-5 accuracy in 1-d less that in 2-d, at r = 1e3,",
+            "top-5 accuracy in 1-d minus that in 2-d, at r = 1e3,",
             0.0,
             _apart(TOP, [("basic, 1-d", "basic, 2-d")], _LAST),
         ),
@@ -276,14 +276,14 @@ TREEWALK_FIGURES: Final = (
         _beside(*_in(1, BASIC_WALK, _P4, _P8)),
         above(
             "GEO performs better than P",
-            "top-5 accuracy of GEO less that of the walks beside it, at r = 1e5,",
+            "top-5 accuracy of GEO minus that of the walks beside it, at r = 1e5,",
             0.0,
             _apart(TOP, [(f"GEO for {each}", each) for each in ("basic", "P4", "P8")], _MIDDLE),
         ),
         *(
             above(
                 f"the more splits, the worse{where}",
-                "top-5 accuracy of fewer splits less that of more, at r = 1e4,",
+                "top-5 accuracy of fewer splits minus that of more, at r = 1e4,",
                 0.0,
                 _apart(measure, [("basic", "P4"), ("P4", "P8")], _NEAR),
             )
@@ -296,7 +296,7 @@ TREEWALK_FIGURES: Final = (
         _beside(BASIC_WALK, _P4, _P8),
         above(
             "P overtakes basic walks",
-            "accuracy of P8 less that of basic walks, at r = 1e3,",
+            "accuracy of P8 minus that of basic walks, at r = 1e3,",
             0.0,
             _apart(RAW, [("P8", "basic")], _LAST),
         ),
@@ -313,7 +313,7 @@ TREEWALK_FIGURES: Final = (
         _beside(*_in(1, BASIC_WALK, _E4, _E8)),
         above(
             "the earlier, the higher the accuracy",
-            "accuracy of earlier ones less that of later ones, at r = 1e4,",
+            "accuracy of earlier ones minus that of later ones, at r = 1e4,",
             0.0,
             _apart(RAW, [("E8", "E4"), ("E4", "basic")], _NEAR),
         ),
@@ -338,7 +338,7 @@ TREEWALK_FIGURES: Final = (
         _beside(*(_GS.at(dimensions) for dimensions in _BOTH)),
         above(
             "in two dimensions the accuracy plateaus earlier",
-            "accuracy in 1-d less that in 2-d, at r = 1e3,",
+            "accuracy in 1-d minus that in 2-d, at r = 1e3,",
             0.0,
             _apart(RAW, [("GS, 1-d", "GS, 2-d")], _LAST),
         ),
@@ -349,7 +349,7 @@ TREEWALK_FIGURES: Final = (
         _beside(*_in(1, _N5, _N20)),
         above(
             "a larger neighbourhood is a small benefit",
-            "top-5 accuracy of N20 less that of N5, at r = 1e4,",
+            "top-5 accuracy of N20 minus that of N5, at r = 1e4,",
             0.0,
             _apart(TOP, [("N20", "N5")], _NEAR),
         ),
@@ -360,7 +360,7 @@ TREEWALK_FIGURES: Final = (
         _beside(_N5, _N20),
         above(
             "20 neighbours roughly double the accuracy of 5",
-            "accuracy of N20 less 1.5 times that of N5, at r = 1e3,",
+            "accuracy of N20 minus 1.5 times that of N5, at r = 1e3,",
             0.0,
             _apart(RAW, [("N20", "N5")], _LAST, times=1.5),
         ),
@@ -371,7 +371,7 @@ TREEWALK_FIGURES: Final = (
         _beside(*_in(1, _GS_N5, _GS_N20)),
         below(
             "a larger neighbourhood is a marginal benefit",
-            "accuracy of GS-N20 less that of GS-N5, at r = 1e3,",
+            "accuracy of GS-N20 minus that of GS-N5, at r = 1e3,",
             0.1,
             _apart(RAW, [("GS-N20", "GS-N5")], _LAST),
         ),
@@ -382,7 +382,7 @@ TREEWALK_FIGURES: Final = (
         _beside(_GS_N5, _GS_N20),
         above(
             "the raw accuracy benefits most from a larger neighbourhood",
-            "what GS-N20 gains over GS-N5 in accuracy, less what in top-5, at r = 1e3,",
+            "gain of GS-N20 over GS-N5 in accuracy minus the gain in top-5, at r = 1e3,",
             0.0,
             gain((RAW, TOP), "GS-N20", "GS-N5", at=near(_LAST)),
         ),
@@ -394,7 +394,7 @@ TREEWALK_FIGURES: Final = (
         *(
             above(
                 f"E8 performs best{where}",
-                f"accuracy of E8 less each other's, at r = {radius},",
+                f"accuracy of E8 minus each other's, at r = {radius},",
                 0.0,
                 _apart(measure, _over(_E8, _ALL), at),
             )
@@ -403,7 +403,7 @@ TREEWALK_FIGURES: Final = (
         ),
         above(
             "P8 performs worst",
-            "accuracy of each other less that of P8, at r = 1e4,",
+            "accuracy of each other minus that of P8, at r = 1e4,",
             0.0,
             _apart(RAW, [(other, one) for one, other in _over(_P8, _ALL)], _NEAR),
         ),
@@ -415,7 +415,7 @@ TREEWALK_FIGURES: Final = (
         *(
             above(
                 f"GS-N performs best at small radii{where}",
-                "accuracy of GS-N20 less each other's, at r = 1e4,",
+                "accuracy of GS-N20 minus each other's, at r = 1e4,",
                 0.0,
                 _apart(measure, _over(_GS_N20, _ALL), _NEAR),
             )
@@ -434,7 +434,7 @@ TREEWALK_FIGURES: Final = (
         _ALL,
         above(
             "GS-N performs best",
-            "accuracy of GS-N20 less each other's, at r = 1e4,",
+            "accuracy of GS-N20 minus each other's, at r = 1e4,",
             0.0,
             _apart(RAW, _over(_GS_N20, _ALL), _NEAR),
         ),
@@ -445,7 +445,7 @@ TREEWALK_FIGURES: Final = (
         _beside(*(BASIC_WALK.at(dimensions) for dimensions in _BOTH)),
         above(
             "GEO performs much worse",
-            "top-5 accuracy of walks less that of GEO, at epsilon = 100,",
+            "top-5 accuracy of walks minus that of GEO, at epsilon = 100,",
             0.0,
             _apart(
                 _TOP_PRINTED,
@@ -460,7 +460,7 @@ TREEWALK_FIGURES: Final = (
         tuple(way for each in _BOTH for way in _in(each, BASIC_WALK, BASIC_WALK.larger())),
         above(
             "more points lower the accuracy",
-            "top-5 accuracy less that among ten times as many points, at epsilon = 75,",
+            "top-5 accuracy minus that among ten times as many points, at epsilon = 75,",
             0.0,
             _apart(
                 _TOP_PRINTED,
@@ -505,7 +505,7 @@ TREEWALK_FIGURES: Final = (
         ),
         above(
             "the earlier, the higher the accuracy",
-            "top-5 accuracy of earlier ones less that of later ones, at epsilon = 50,",
+            "top-5 accuracy of earlier ones minus that of later ones, at epsilon = 50,",
             0.0,
             _apart(_TOP_PRINTED, [("E8", "E4"), ("E4", "basic")], 50.0),
         ),
@@ -527,7 +527,7 @@ TREEWALK_FIGURES: Final = (
         _in(1, _N5, _N20),
         below(
             "the size of the neighbourhood makes little to no difference",
-            "top-5 accuracy of N20 less that of N5, at epsilon = 100,",
+            "top-5 accuracy of N20 minus that of N5, at epsilon = 100,",
             0.05,
             _apart(_TOP_PRINTED, [("N20", "N5")], 100.0),
         ),
@@ -539,7 +539,7 @@ TREEWALK_FIGURES: Final = (
         _in(1, _GS_N5, _GS_N20),
         below(
             "the size of the neighbourhood does not change the accuracy",
-            f"accuracy of GS-N20 less that of GS-N5, at epsilon = {_MOST:g},",
+            f"accuracy of GS-N20 minus that of GS-N5, at epsilon = {_MOST:g},",
             0.05,
             _apart(_RAW_PRINTED, [("GS-N20", "GS-N5")], _MOST),
         ),
