@@ -197,7 +197,7 @@ class TestCoalition:
         settings = ("--set", "run.leakage_trials=20")
         code, out, _ = invoke("run", "coalition", *settings, "--out", tmp_path)
         assert code == 0
-        for word in ("votes exposed", "1 of 1 struck", "party-9", "with failed attempts"):
+        for word in ("votes exposed", "1 of 1 took effect", "party-9", "with failed attempts"):
             assert word in out
         report = json.loads((tmp_path / "report.json").read_text())
         assert report["recovery"]["without"] == ["party-9"]

@@ -100,7 +100,7 @@ class TestKinds:
         """A fault after the end of a run without latency is reported as too late."""
         settings = ("network.latency.seconds=0", "network.bandwidth_bytes_per_second=1e15")
         (line,) = troubles(_run(*settings, _crash("party-1", 0.5)))
-        assert line.value == "0 of 1 struck"
+        assert line.value == "0 of 1 took effect"
         assert line.meaning.startswith("none of them had an effect; the run ended after ")
         assert line.meaning.endswith(", before crash of party-1 at 500.000 ms")
         assert "over" not in troubles(_run(_crash("party-1", 0.5), "run.retries=1"))[0].meaning

@@ -103,9 +103,10 @@ def _deploy_peers(
     ] = FIRST_PORT,
     out: NewFolder,
 ) -> None:
-    """Write the files that each party of a scenario would have on a machine of its own.
+    """Write the files of a system whose parties all hold rows, such as the ring.
 
-    Then start each party in a terminal of its own, and send queries:
+    Each party gets the files that it would have on its own machine. Then start each party in its
+    own terminal, and send queries:
 
         veilring deploy ring wine --set parties.count=3 --out ring
         veilring serve ring/party-0.toml        # and party-1, party-2

@@ -27,15 +27,15 @@ def explore_command(
         bool,
         typer.Option(
             "--every-message",
-            help="Instead of seeds: hit each message of one run among three parties with each"
-            " class of fault.",
+            help="Instead of exploring seeds, apply each class of fault to each message of a run"
+            " among three parties.",
         ),
     ] = False,
     stores: Annotated[
         bool,
         typer.Option(
             "--stores",
-            help="Instead of protocols: test ledgers, collectors and records on failing disks.",
+            help="Instead of protocols, test ledgers, collectors and records on failing disks.",
         ),
     ] = False,
     failures: Annotated[
@@ -70,7 +70,7 @@ def explore_command(
 
     Each seed makes a simulated world: random links, a schedule of stalls, delays, partitions,
     resets, half-open connections, crashes, restarts, pauses and skewed clocks, and an order in
-    which tasks take turns. The protocol of a scenario runs in it again and again. Five things are
+    which tasks take turns. The protocol of a scenario runs in it repeatedly. Five things are
     checked: no party ever has a wrong result, each failure is a named error, every run ends soon
     after the faults stop, no task is left over, and the same seed makes the same world.
 

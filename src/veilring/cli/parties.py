@@ -41,7 +41,7 @@ def serve_command(
 
     `veilring deploy peers wine --protocol release --out DIR` writes all files of a small example.
 
-    For a party of noisy votes whose terms have the table `votes`, which has a ledger likewise:
+    For a party of noisy votes whose terms have the table `votes`, which also has a ledger:
 
         role     = "votes-member"
         identity = "ada.key"

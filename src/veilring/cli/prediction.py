@@ -103,7 +103,7 @@ def repair_command(
         ),
     ] = False,
 ) -> None:
-    """Report what the files of a server that does not start have lost, and accept the loss.
+    """Report what is missing from the files of a server that does not start, or accept the loss.
 
     First restore the newest copies of the files, if you have any. Without an option this command
     overwrites no record: it reports the loss and the option that accepts it.

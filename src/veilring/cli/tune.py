@@ -49,7 +49,7 @@ def tune_command(
         typer.Option(
             "--set",
             metavar="protocol.KEY=VALUE",
-            help="Set a parameter instead of searching it; may be repeated.",
+            help="Fix a parameter instead of searching for it; may be repeated.",
             show_default=False,
         ),
     ] = None,

@@ -285,7 +285,7 @@ class VotesExample(Example):
 
     Attributes:
         epsilon: The price of a batch of queries.
-        budget: The maximum price of all batches together; by default that of two.
+        budget: The maximum price of all batches together; by default the price of two.
         parties: The number of parties.
     """
 
@@ -334,11 +334,12 @@ class OwnerExample(Example):
         veilring ledger show owner/queries.ledger
 
     Attributes:
-        total: The budget of all analysts together; by default that of each analyst, or 100 with
+        total: The budget of all analysts together; by default equal to `analyst`, or 100 with
             --record.
-        analyst: The budget of each analyst; by default two batches, or with --record the total.
+        analyst: The budget of each analyst; by default the price of two batches, or with --record
+            the total.
         record: The budget of each row, charged for the balls in which it votes.
-        epsilon: The price that an analyst offers.
+        epsilon: The ε that an analyst pays for a request.
         radius: The radius that an analyst asks for.
         k: The number of neighbours, instead of a radius.
         analysts: The number of analysts that share the queries.

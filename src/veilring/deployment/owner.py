@@ -60,9 +60,9 @@ class LabellingSection(Section):
         mechanism: The mechanism that chooses a label.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features,
             `candidates` with more, and `none` if rows have budgets of their own.
-        rows: The number of rows, if public; 0 if it is private, and counting it costs budget.
+        rows: The number of rows, if public; 0 if it is private, so that counting costs budget.
         count_share: The share of a request with k that pays for counting the rows.
-        conversion_share: The share of the rest that pays for converting k to radii.
+        conversion_share: The share of the remaining ε that pays for converting k to radii.
         epsilon_max: The maximum epsilon of a request.
         batch_max: The maximum number of queries of a request.
     """

@@ -178,11 +178,11 @@ class TestContents:
         assert report.recovery is not None
         wasted = f"{report.recovery.messages:,} messages"
         assert [row[:2] for row in page.tables["troubles-table"]] == [
-            ["faults", "1 of 1 struck"],
+            ["faults", "1 of 1 took effect"],
             ["left out", "party-9"],
             ["wasted", wasted],
         ]
-        assert page.tables["faults-table"][1:] == [["crash of party-9 at 1.500 s", "struck"]]
+        assert page.tables["faults-table"][1:] == [["crash of party-9 at 1.500 s", "yes"]]
         of_party_9 = [row[2] for row in page.tables["marks-table"] if row[1] == "party-9"]
         assert of_party_9 == [
             "fault: crash",

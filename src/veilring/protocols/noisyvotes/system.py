@@ -73,7 +73,7 @@ class NoisyVotes(System):
             `annuli` with more.
         public_rows: Whether the number of rows is public, so that counting it costs nothing.
         count_share: The share of a batch with k that otherwise pays for counting the rows.
-        conversion_share: The share of the rest that pays for converting k to radii.
+        conversion_share: The share of the remaining ε that pays for converting k to radii.
         tolerated: The number of parties that may collude or add no noise, the observer included.
         sum: The method of the secure sum.
         cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.

@@ -224,7 +224,8 @@ class TreeWalk(System):
         {
             "budget": Argument(
                 "The losses of several queries add up, and equal queries are answered from memory.",
-                "The client keeps its answers: tests/protocols/treewalk/test_memory.py.",
+                "The client stores its answers, and repeats them at no cost:"
+                " tests/protocols/treewalk/test_memory.py.",
             ),
             "malicious server": Argument(
                 "The guarantee also holds against a malicious server.",

@@ -185,14 +185,13 @@ def troubles(report: Report) -> tuple[SummaryLine, ...]:
         struck = [fault for fault in report.faults if fault.struck]
         parts = [say(fault) for fault in struck] or ["none of them had an effect"]
         meaning = "; ".join([*parts, *_too_late(report)])
-        lines.append(
-            SummaryLine("faults", f"{_of(len(struck), len(report.faults))} struck", meaning)
-        )
+        value = f"{_of(len(struck), len(report.faults))} took effect"
+        lines.append(SummaryLine("faults", value, meaning))
     if (recovery := report.recovery) is not None:
         rows = f"holding {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
         lines.append(SummaryLine("left out", ", ".join(recovery.without) or "nobody", rows))
         wasted = f"{recovery.messages:,} messages"
-        sent = f"of {in_bytes(recovery.bytes)} sent in failed attempts"
+        sent = f"sent in failed attempts, {in_bytes(recovery.bytes)} in total"
         lines.append(SummaryLine("wasted", wasted, sent))
     return tuple(lines)
 

@@ -168,7 +168,7 @@ def _stated(subject: AuditedSystem) -> list[Claim]:
                 "limits",
                 subject.promise.note,
                 Verdict.NOT_CLAIMED,
-                "These sentences limit the promise, so no run can contradict them.",
+                "The promise states what it does not cover, so no run can contradict this.",
             )
         )
     return claims

@@ -133,7 +133,7 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
         tested = replace(subject, system=system)
         at = (
             f" The system was tested at ε = {EPSILON_TESTED:g}, because this number of runs cannot"
-            f" contradict {comparison.epsilon:g}."
+            f" contradict ε = {comparison.epsilon:g}."
         )
         comparison = _bounded(tested.comparisons[number], tested.promise)
     one, other = (tested.world(each) for each in (comparison.one, comparison.other))
@@ -156,9 +156,9 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
         name,
         promised,
         Verdict.CONTRADICTED if over else Verdict.HOLDS,
-        f"The view of {_names(one.coalition)} proves a privacy loss of at least ε ="
+        f"In the view of {_names(one.coalition)}, the audit proves a privacy loss of at least ε ="
         f" {loss.epsilon:.2f} about {comparison.difference}; the promise allows"
-        f"{' only' if over else ''} {comparison.epsilon:g}.{at}",
+        f"{' only' if over else ''} ε = {comparison.epsilon:g}.{at}",
         _power_of(drawn or played, comparison.epsilon),
         tuple(line for kind, each in proofs.items() for line in _evidence_of(kind, each)),
     )
