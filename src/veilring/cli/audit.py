@@ -50,7 +50,7 @@ def audit_command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write audit.html and audit.json to this folder, which does not exist yet.",
+            help="Write audit.html and audit.json to this folder, which must not exist yet.",
             show_default=False,
         ),
     ] = None,

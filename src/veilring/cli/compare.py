@@ -104,7 +104,7 @@ def compare_command(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Random seed: repeats a comparison, except for its wall-clock times.",
+            help="Random seed, to repeat a comparison exactly, except for wall-clock times.",
             show_default=False,
         ),
     ] = None,
@@ -134,8 +134,8 @@ def compare_command(
 
     Every system runs on the same splits of the same data, with parameters set by public rules. Each
     line, one per system and ε, shows the accuracy, the trusted parties, the guarantee or the
-    leakage, and the cost of a batch. The cost is a closed form, which one real batch has to match
-    to the byte. A line is recommended if nearly all resamples of the splits agree on it.
+    leakage, and the cost of a batch. The cost comes from a closed form, which a real batch must
+    match to the byte. A line is recommended if nearly all resamples of the splits agree on it.
 
     For example:
 

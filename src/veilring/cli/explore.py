@@ -70,9 +70,10 @@ def explore_command(
 
     Each seed makes a simulated world: random links, a schedule of stalls, delays, partitions,
     resets, half-open connections, crashes, restarts, pauses and skewed clocks, and an order in
-    which tasks take turns. The protocol of a scenario runs in it repeatedly. Five things are
-    checked: no party ever has a wrong result, each failure is a named error, every run ends soon
-    after the faults stop, no task is left over, and the same seed makes the same world.
+    which tasks take turns. The protocol of a scenario runs repeatedly in this world. Five
+    invariants are checked: no party ever has a wrong result, each failure is a named error, every
+    run ends soon after the faults stop, no task is left over, and the same seed makes the same
+    world.
 
     The command fails if any check fails, if a class of fault never had an effect, or if a mark that
     some world should reach was never reached.

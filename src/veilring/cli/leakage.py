@@ -54,7 +54,7 @@ def leakage(
 
     Values are uniform. Known closed forms are printed next to the estimates. The speed shown is
     that of one core and includes drawing values, running the rings and evaluating the views. For
-    rank search these estimators are 0 by argument; its grid shows the leakage of its totals.
+    rank search, these estimates are provably 0; its grid shows the leakage of its totals.
 
     For example:
 

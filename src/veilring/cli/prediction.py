@@ -108,7 +108,7 @@ def repair_command(
     First restore the newest copies of the files, if you have any. Without an option this command
     overwrites no record: it reports the loss and the option that accepts it.
 
-    You can add lost records again, with their remaining budgets. If the ledger is lost or an old
+    You can add lost records again, with their remaining budgets. If the ledger is lost or is an old
     copy, the charges that it lacks can be spent again. The guarantee then no longer covers the
     earlier and the later answers together.
     """

@@ -46,7 +46,7 @@ def systems(
 ) -> None:
     """List the systems, or show the guarantee and the parameters of one.
 
-    To run a system with your own parameter:
+    To run a system with a parameter of your choice:
 
         veilring systems
 

@@ -134,15 +134,15 @@ def estimate_command(
 ) -> None:
     """Estimate the answers from the stored reports of a collector, even while it collects.
 
-    Run it where the collector's store can be reached; the collector need not be running. With fewer
-    reports than the `minimum` in the terms, the command estimates nothing.
+    Run it where the collector's store can be reached; the collector itself does not have to be
+    running. With fewer reports than the `minimum` in the terms, the command estimates nothing.
 
     Estimates are unbiased, so some may be slightly negative; each interval has the given confidence
-    on its own, and they do not hold jointly. For `discrete-bayes`, a line
-    shows the share of clients that have both the value and the class. For `gaussian-bayes`, it
-    shows the mean of the column (scaled to [-1, 1]) or of its square within the class, multiplied
-    by the share of the class. The model that `--save` writes contains the means themselves. In
-    JSON, unknown ends of an interval are null.
+    on its own, but the intervals do not hold jointly. For `discrete-bayes`, a line shows the share
+    of clients that have both the value and the class. For `gaussian-bayes`, it shows the mean of
+    the column (scaled to [-1, 1]) or of its square within the class, multiplied by the share of the
+    class. The model that `--save` writes contains the means themselves. In JSON, unknown ends of an
+    interval are null.
     """
     from veilring.deployment.estimating import estimate_stored
 
@@ -224,8 +224,8 @@ def tally_command(
     """Compute estimates from any number of Parquet files of reports, on one machine or a cluster.
 
     The result is exactly the same on every engine. A report for another task, or one that no client
-    could have made, ends the command with an error. The use of memory does not grow with the files.
-    A cluster's workers must find the files under the same absolute paths.
+    could have made, ends the command with an error. Memory use does not grow with the size of the
+    files. A cluster's workers must find the files under the same absolute paths.
 
     For example:
 

@@ -272,9 +272,9 @@ def _only(table: Table, column: str) -> Table:
 
 
 class VotesExample(Example):
-    """Write the files that each party of noisy votes and their client would have on their machines.
+    """Write the files that the parties of noisy votes and their client need on their own machines.
 
-    Then start each party in a terminal of its own, and send queries:
+    Then start each party in its own terminal, and send queries:
 
         veilring deploy votes iris --radius 0.3 --out votes
         veilring serve votes/party-0.toml        # and party-1, party-2
@@ -285,7 +285,7 @@ class VotesExample(Example):
 
     Attributes:
         epsilon: The price of a batch of queries.
-        budget: The maximum price of all batches together; by default the price of two.
+        budget: The maximum price of all batches together. Default: the price of two batches.
         parties: The number of parties.
     """
 
@@ -324,7 +324,7 @@ class VotesExample(Example):
 
 
 class OwnerExample(Example):
-    """Write the files that a data owner and its analysts would have on machines of their own.
+    """Write the files that a data owner and its analysts need on their own machines.
 
     Then start the owner, and query it from another terminal:
 
@@ -334,12 +334,12 @@ class OwnerExample(Example):
         veilring ledger show owner/queries.ledger
 
     Attributes:
-        total: The budget of all analysts together; by default equal to `analyst`, or 100 with
+        total: The budget of all analysts together. Default: the budget of one analyst, or 100 with
             --record.
-        analyst: The budget of each analyst; by default the price of two batches, or with --record
-            the total.
-        record: The budget of each row, charged for the balls in which it votes.
-        epsilon: The ε that an analyst pays for a request.
+        analyst: The budget of each analyst. Default: the price of two batches, or the total with
+            --record.
+        record: The budget of each row, which is charged for each query on which the row votes.
+        epsilon: The ε that an analyst offers for a request.
         radius: The radius that an analyst asks for.
         k: The number of neighbours, instead of a radius.
         analysts: The number of analysts that share the queries.
@@ -483,7 +483,7 @@ def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTe
 
 
 class SurveyExample(Example):
-    """Write the files that a collector and its survey clients would have on machines of their own.
+    """Write the files that a collector and its survey clients need on their own machines.
 
     Then start the collector, submit reports, and estimate at any time:
 
@@ -569,7 +569,7 @@ class SurveyExample(Example):
 
 
 class PlacesExample(Example):
-    """Write the files that a server of places and its client would have on machines of their own.
+    """Write the files that a server of places and its client need on their own machines.
 
     Then start the server, and search near a place from another terminal:
 
@@ -583,7 +583,7 @@ class PlacesExample(Example):
     Attributes:
         latitude: The column with latitudes.
         longitude: The column with longitudes.
-        budget: The maximum price of all of the client's questions together.
+        budget: The maximum ε of all the client's searches together.
     """
 
     source = "CSV file with latitudes and longitudes."

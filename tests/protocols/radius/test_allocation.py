@@ -48,7 +48,7 @@ def dearest(
 def test_no_row_is_charged_more_than_the_budget(
     queries: int, features: int, seed: int, rule: AllocationRule, work: int
 ) -> None:
-    """It holds in exact arithmetic for rows anywhere, with exact cliques and with colours."""
+    """In exact arithmetic, no row at any place is charged more than the budget, under any rule."""
     rng = np.random.default_rng(seed)
     points, radii = rng.random((queries, features)), rng.random(queries) * 0.6
     epsilon = float(rng.uniform(0.01, 5))
@@ -57,8 +57,8 @@ def test_no_row_is_charged_more_than_the_budget(
     assert dearest(points, radii, places, shares) <= Fraction(epsilon)
 
 
-def test_rules_are_ordered() -> None:
-    """No query gets less by its own clique than by its component's, nor by that than by the batch.
+def test_the_rules_divide_the_budget_of_small_examples_as_defined() -> None:
+    """A query's crowd is the largest clique with it, that of its component, or the whole batch.
 
     The examples are three touching balls with a fourth apart, and three that share a place, with a
     tail of two.
@@ -97,7 +97,7 @@ def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
 
 
 def test_a_relative_slack_alone_is_not_enough() -> None:
-    """Squares of tiny differences vanish: two balls of radius 0 can share one row."""
+    """Two balls of radius 0 can share a row through underflow; only an absolute slack finds it."""
     queries, radii = np.array([[0.0], [2e-162]]), np.zeros(2)
     between = Rows(np.array([[1e-162]]), np.zeros(1, dtype=np.int64))
     assert count_votes(queries, radii, between, 1).tolist() == [[1], [1]]
@@ -106,7 +106,10 @@ def test_a_relative_slack_alone_is_not_enough() -> None:
 
 
 def test_a_heuristic_clique_breaks_the_promise() -> None:
-    """Networkx's approximation finds six of seven balls that share a place: the loss exceeds ε."""
+    """With a clique of networkx's heuristic, the loss exceeds ε; with the exact one it does not.
+
+    The heuristic finds six of seven balls that share a place.
+    """
     rng = np.random.default_rng(2)
     queries, radii = rng.random((14, 2)), rng.uniform(0.15, 0.35, 14)
     graph = overlap_graph(queries, radii)
@@ -142,13 +145,13 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
 def test_an_invalid_batch_is_refused(
     queries: NDArray[np.float64], radii: NDArray[np.float64], message: str
 ) -> None:
-    """A batch that does not fit is refused before any computation."""
+    """Queries and radii of a wrong shape or range, and too many queries, are refused."""
     with pytest.raises(InputError, match=message):
         overlap_graph(queries, radii)
 
 
-def test_an_unknown_budget_or_rule_is_refused() -> None:
-    """No default division is guessed."""
+def test_an_invalid_budget_or_rule_is_refused() -> None:
+    """A budget that is not positive and finite, and an unknown rule, are refused."""
     graph = np.zeros((1, 1), dtype=np.bool_)
     for epsilon in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(InputError, match="epsilon is"):

@@ -97,7 +97,7 @@ def in_one_place(parts: list[Rows], queries: np.ndarray, parameters: SearchParam
 def test_answers_equal_those_of_the_pooled_rows(
     run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None, reveal: Reveal
 ) -> None:
-    """Labels, votes and intervals are the pooled ones, with ties and empty parties."""
+    """Labels, votes and intervals equal those of the pooled rows, with ties and an empty party."""
     parts, queries = dealt(parties, grid=grid, seed=100 * parties + k)
     parameters = parameters_of(k, reveal)
     answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
@@ -124,7 +124,7 @@ def test_answers_equal_those_of_the_pooled_rows(
 def test_weighted_votes_equal_those_of_the_pooled_rows(
     run_protocol: ProtocolRunner, k: int
 ) -> None:
-    """Votes by distance are the pooled ones, even with fewer than k rows."""
+    """Votes weighted by distance equal those of the pooled rows, even with fewer than k rows."""
     parts, queries = dealt(4, grid=4, seed=k)
     parameters = parameters_of(k, "votes", "distance")
     answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
@@ -139,7 +139,7 @@ def test_weighted_votes_equal_those_of_the_pooled_rows(
 def test_a_search_costs_its_closed_form(
     run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None, reveal: Reveal
 ) -> None:
-    """Messages, bytes and rounds equal the closed form, and are within the predicted range."""
+    """Messages, bytes and rounds equal the closed form, and lie within the predicted range."""
     parts, queries = dealt(parties, grid=grid, seed=k)
     parameters = parameters_of(k, reveal)
     run = asked(run_protocol, parts, queries, parameters)
@@ -157,8 +157,8 @@ def test_a_search_costs_its_closed_form(
     assert least.traffic.bytes <= expected.traffic.bytes <= least.most.traffic.bytes
 
 
-def test_a_thousand_queries_cost_little() -> None:
-    """For eight parties and k = 5, 17 steps with ties take 70 rounds, and 7 steps at most 30."""
+def test_a_thousand_queries_take_at_most_70_rounds() -> None:
+    """With eight parties and k = 5, a search of a thousand queries takes at most 70 rounds."""
     most = search_cost(8, 1000, parameters_of(5, "votes")).most
     assert most is not None
     assert most.rounds <= 17 * 4 + 2
@@ -166,13 +166,13 @@ def test_a_thousand_queries_cost_little() -> None:
 
 @pytest.mark.parametrize(("k", "parties"), [(5, 10_921), (21_840, 3)])
 def test_totals_beyond_the_field_are_refused(k: int, parties: int) -> None:
-    """Counts whose total could reach the prime are refused before anything is sent."""
+    """Parameters for which the total of the counts could reach the prime are refused."""
     with pytest.raises(InputError):
         parameters_of(k, "votes").check_parties(parties)
 
 
-def test_weighted_votes_cannot_stay_shared() -> None:
-    """Weighted votes cannot be compared without revealing them, and are refused by name."""
+def test_weighted_votes_without_revealed_votes_are_refused() -> None:
+    """Weighted votes cannot be compared without revealing them, and `weights` is refused."""
     with pytest.raises(InputError) as caught:
         parameters_of(5, "label", "distance")
     assert caught.value.field == "weights"

@@ -84,7 +84,7 @@ async def failed(reveal: str, liars: dict[str, Adversary]) -> RunFailed:
 @pytest.mark.parametrize("reveal", ["votes", "label"])
 @pytest.mark.parametrize("at", [COMPARES, 2 * COMPARES, 3 * COMPARES])
 async def test_words_sent_to_one_party_only_are_detected(reveal: str, at: int) -> None:
-    """A party with a different opened comparison has another hash, and no party continues."""
+    """If one party is sent other words, all runs fail, and every accusation includes the liar."""
     error = await failed(reveal, {LIAR: OtherWords(at)})
     why = "different public inputs", "comparisons that honest counts cannot have"
     assert any(part in str(each) for part in why for each in error.errors.values())
@@ -92,7 +92,7 @@ async def test_words_sent_to_one_party_only_are_detected(reveal: str, at: int) -
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])
 async def test_queries_sent_to_one_party_only_are_detected(reveal: str) -> None:
-    """Nothing is opened about a batch that differs at one party."""
+    """If one party is sent other queries, the run fails, and accusations include the client."""
     await failed(reveal, {NAMES[0]: TwoBatches()})
 
 
@@ -106,7 +106,11 @@ async def test_impossible_words_are_refused(at: int, made: str) -> None:
 
 @pytest.mark.parametrize(("liar", "adding"), [(LIAR, "all-to-all"), (NAMES[0], "star")])
 async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, adding: str) -> None:
-    """It deals while others vote: a liar or the client may have claimed to it that T is not k."""
+    """If a party is misled into continuing its search, every accusation includes the liar.
+
+    The misled party deals while others vote: a liar or the client has claimed to it that T is not
+    k.
+    """
     liars = {liar: OtherWords(COMPARES + 1, "first")}
     setup = set_up(reveal="votes", sum=adding)
     async with Cluster(NAMES, own=setup.resident, seed=3) as cluster:
@@ -120,8 +124,8 @@ async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, add
 
 
 @pytest.mark.parametrize("reveal", ["votes", "label"])
-async def test_honest_parties_accuse_no_one(reveal: str) -> None:
-    """Their labels are the pooled ones."""
+async def test_honest_parties_complete_the_search(reveal: str) -> None:
+    """A run of honest parties ends without an accusation and with the pooled labels."""
     expected: NDArray[np.int64] = pooled(set_up(), NAMES)
     run = await label(reveal, {})
     assert run.results[NAMES[0]].labels.tolist() == expected.tolist()

@@ -209,7 +209,7 @@ def test_products_without_sharings_of_zero_are_caught() -> None:
 
 
 def test_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With R = 0 a comparison is wrong, and its law differs, whenever T >= k."""
+    """If a factor R may be 0, the law of the view differs in exactly the worlds with T >= k."""
     monkeypatch.setattr(comparing, "kept_nonzero", keep_all)
     for counts, coalition in EVERY:
         assert compared_law(counts, coalition, 5, 0, lowest=0) == (sum(counts) < 1)
@@ -327,12 +327,12 @@ def test_a_label_has_the_simulators_law(coalition: int) -> None:
 
 @pytest.mark.slow
 def test_labels_without_sharings_of_zero_are_caught() -> None:
-    """Words of a bare product `R_c · L_c` have another law."""
+    """The words of a bare product `R_c · L_c` do not have the simulator's law."""
     assert not label_law(VOTES[1], 0, kind=Unmasked)
 
 
 @pytest.mark.slow
 def test_labels_with_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With R_c = 0 a beaten class looks unbeaten."""
+    """If R_c may be 0, a losing class can look like the winner, and the law differs."""
     monkeypatch.setattr(argmax, "kept_nonzero", keep_all)
     assert not label_law(VOTES[1], 0, lowest=0)

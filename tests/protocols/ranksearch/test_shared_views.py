@@ -142,7 +142,7 @@ SEARCH = SearchParameters(
 
 
 def test_all_comparisons_follow_from_the_interval() -> None:
-    """The zeros among the opened values equal those of a simulator with the interval."""
+    """A simulator that knows only the published interval predicts which opened values are 0."""
     parts, queries = some_rows(5, 30, 40)
     rounds: list[Sent] = []
     found = searching(parts, queries, rounds.append)
@@ -151,7 +151,7 @@ def test_all_comparisons_follow_from_the_interval() -> None:
 
 
 def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With T = k opened at each threshold with T >= k, more is opened than simulated."""
+    """If T = k is opened at each threshold with T >= k, the zeros differ from the simulator's."""
     narrow = IntervalSearch.narrow
 
     def narrow_and_open_all(
@@ -196,19 +196,19 @@ def least_chance(kind: type[Dealer]) -> tuple[float, int]:
 
 
 def test_a_search_at_full_size_has_the_simulators_law() -> None:
-    """Five parties, k = 5: opened values and words are uniform (false alarm 1e-6 in all)."""
+    """With five parties and k = 5, opened values and words are uniform (false alarm 1e-6)."""
     least, taken = least_chance(Dealer)
     assert least > FALSE_ALARM / taken
 
 
 def test_bare_products_at_full_size_are_caught() -> None:
-    """Without sharings of zero the words of products are 0 twice as often."""
+    """Without sharings of zero, the words of a search are not uniform."""
     least, taken = least_chance(Unmasked)
     assert least < FALSE_ALARM / taken
 
 
 def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
-    """Return the same for all words of three honest parties in a labelling."""
+    """Return the least p-value and the number of tests for all words of a labelling."""
     votes = np.random.default_rng(0).multinomial(most, np.full(20, 1 / 20), 400)
     scheme, rounds = label_scheme(5, 4, most), list[Sent]()
     plays = [
@@ -235,6 +235,6 @@ def test_labels_at_full_size_have_the_simulators_law(most: int) -> None:
 
 
 def test_bare_squares_at_full_size_are_caught() -> None:
-    """Without sharings of zero each word that opens a random bit is a square."""
+    """Without sharings of zero, the words of a labelling are not uniform."""
     least, taken = least_chance_of_labels(100, Unmasked)
     assert least < FALSE_ALARM / taken

@@ -75,12 +75,12 @@ class LDPBayes(System):
         {
             "budget": Argument(
                 "A client answers a task once.",
-                "Its outbox keeps the report and sends the same bytes again:"
+                "The outbox keeps the report and sends the same bytes again:"
                 " tests/protocols/ldp/test_outbox.py.",
             ),
             "malicious server": Argument(
-                "The guarantee also holds for a server that does anything.",
-                "The client draws the noise, and the law of each report is checked exactly:"
+                "The guarantee also holds against a malicious server.",
+                "The client draws the noise, and tests check the law of each report exactly:"
                 " tests/protocols/ldp/test_oracle_privacy.py.",
             ),
         }

@@ -72,7 +72,8 @@ class NoisyVotes(System):
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
             `annuli` with more.
         public_rows: Whether the number of rows is public, so that counting it costs nothing.
-        count_share: The share of a batch with k that otherwise pays for counting the rows.
+        count_share: The share of a batch with k that pays for counting the rows if their number is
+            not public.
         conversion_share: The share of the remaining ε that pays for converting k to radii.
         tolerated: The number of parties that may collude or add no noise, the observer included.
         sum: The method of the secure sum.

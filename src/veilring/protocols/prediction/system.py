@@ -94,7 +94,7 @@ class IndKNN(System):
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
         {
             "budget": Argument(
-                "Each record pays for every query that it votes on, and then votes no more.",
+                "Each record pays for every query on which it votes until its budget is exhausted.",
                 "Each record has a filter whose budget is charged before an answer leaves:"
                 " tests/protocols/prediction/test_filter.py.",
             ),

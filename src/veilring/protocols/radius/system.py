@@ -188,18 +188,19 @@ class DataOwner(System):
 
     Attributes:
         name: `radius`.
-        epsilon: The greatest ε of a batch.
-        radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
-            the queries of a batch, ε and the public numbers of features and rows.
-        k: The approximate number of nearest rows that vote, in place of a radius; 0 for a radius.
+        epsilon: The maximum ε of a batch.
+        radius: The radius within which rows vote, with features in [0, 1]. `auto` follows from the
+            queries of a batch, ε and the public numbers of features and rows.
+        k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
             `auto` follows from the public numbers of features and rows.
-        allocation: The divisor of a query's share of a batch's budget.
+        allocation: The rule that divides a batch's budget among its queries.
         mechanism: The mechanism that chooses a label.
-        conversion: The conversion of k into radii. `auto` is `grid` with up to six features and
-            `candidates` with more; `paper` is the candidates of the paper.
-        public_rows: Whether the number of rows is public, so that counting them costs nothing.
-        count_share: The share of a batch with k that pays for counting the rows otherwise.
-        conversion_share: The share of the rest that pays for converting k into radii.
+        conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
+            `candidates` with more; `paper` uses the candidates of the paper.
+        public_rows: Whether the number of rows is public, so that counting the rows costs nothing.
+        count_share: The share of a batch with k that pays for counting the rows if their number is
+            not public.
+        conversion_share: The share of the remaining ε that pays for converting k to radii.
         batch: The maximum number of queries in one batch.
     """
 
@@ -208,13 +209,13 @@ class DataOwner(System):
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
         {
             "budget": Argument(
-                "Each batch is charged once, and an exhausted budget refuses.",
+                "Each batch is charged once, and refused if the budget is exhausted.",
                 "The owner charges its ledger before it draws noise:"
                 " tests/protocols/radius/test_owner.py. `veilring explore --stores` explores the"
                 " ledger on failing disks.",
             ),
             "malicious clients": Argument(
-                "The guarantee also holds for malicious clients.",
+                "The guarantee also holds against malicious clients.",
                 "The owner checks each request against public rules and draws all the noise"
                 " itself: tests/protocols/radius/test_owner_attacks.py.",
             ),

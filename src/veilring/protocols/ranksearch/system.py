@@ -58,14 +58,14 @@ _PUBLISHED: Final[Mapping[str, Measure]] = MappingProxyType(
     {
         "radius": Measure(
             "radius known to",
-            "of the range of distances: the width of the published interval of the k-th smallest",
+            "of the range of distances: the published interval around the k-th smallest distance",
         ),
         "tied": Measure(
             "ties", "of the queries end at tied rows, which reveals their exact distance"
         ),
         "above": Measure(
             "totals above k",
-            "of the opened totals, which reveal how rows are spread over parties",
+            "of the opened totals are above k, which reveals how rows are spread over parties",
         ),
     }
 )

@@ -47,7 +47,7 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         ),
         "claim": Measure(
             "claim",
-            "of the values new to a receiver are the sender's own: how often a guess is right",
+            "of the values new to a receiver are the sender's own: a guess is right this often",
         ),
         "lop": Measure(
             "loss of privacy",

@@ -201,7 +201,7 @@ class TreeWalk(System):
 
     Attributes:
         name: `treewalk`.
-        epsilon: The greatest ε of a query, at δ = 0; at most 40 with `utility = "response"`. For
+        epsilon: The maximum ε of a query, at δ = 0; at most 40 with `utility = "response"`. For
             `distance` with a radius, the bound for two queries that are a radius apart.
         utility: The mechanism. `response` names one bucket of rows in one message. `comparison` and
             `distance` walk down the server's tree, and find fewer near rows for the same ε.
@@ -212,7 +212,7 @@ class TreeWalk(System):
         neighbours: The number of true neighbours that are returned with each row found. They cost
             no privacy.
         k: The number of nearest rows, of those found, that vote.
-        radius: For `distance`, the distance (among features in [0, 1]) within which queries are
+        radius: For `distance`, the distance (with features in [0, 1]) within which queries are
             indistinguishable up to ε. With `auto`, the bound holds for any two queries.
         batch: The maximum number of queries in one batch.
     """
@@ -224,12 +224,12 @@ class TreeWalk(System):
         {
             "budget": Argument(
                 "The losses of several queries add up, and equal queries are answered from memory.",
-                "The client stores its answers, and repeats them at no cost:"
+                "The client stores its answers and reuses them:"
                 " tests/protocols/treewalk/test_memory.py.",
             ),
             "malicious server": Argument(
                 "The guarantee also holds against a malicious server.",
-                "The client draws the noise whatever tree the server sends:"
+                "The client draws the noise itself, for any tree that the server sends:"
                 " tests/protocols/treewalk/test_privacy.py.",
             ),
         }

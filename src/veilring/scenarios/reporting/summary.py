@@ -188,7 +188,7 @@ def troubles(report: Report) -> tuple[SummaryLine, ...]:
         value = f"{_of(len(struck), len(report.faults))} took effect"
         lines.append(SummaryLine("faults", value, meaning))
     if (recovery := report.recovery) is not None:
-        rows = f"holding {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
+        rows = f"held {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
         lines.append(SummaryLine("left out", ", ".join(recovery.without) or "nobody", rows))
         wasted = f"{recovery.messages:,} messages"
         sent = f"sent in failed attempts, {in_bytes(recovery.bytes)} in total"
@@ -253,7 +253,7 @@ def _distances(found: Findings) -> Iterable[SummaryLine]:
     tried = all(victim.optimal is not None for victim in found.victims)
     meaning = "correct, if it attributes all new values in a neighbour's message to that neighbour"
     yield SummaryLine("claims right", attack(simple), meaning)
-    meaning = "correct, if it attributes only those values that are more likely the neighbour's"
+    meaning = "correct, if it attributes only values that are more likely the neighbour's than not"
     yield SummaryLine("likely claims right", attack(optimal if tried else None), meaning)
     best = optimal if tried else simple
     held = sum(victim.distances for victim in found.victims)
@@ -273,9 +273,9 @@ def _owners(named: Named, *, retried: bool) -> Iterable[SummaryLine]:
     if retried:
         again = f"{_expected(named.with_retries)} of {named.values:,}"
         yield SummaryLine(
-            "with failed attempts", again, "as above, with its views of the failed attempts as well"
+            "with failed attempts", again, "as above, if it also uses views of the failed attempts"
         )
-        hidden = f"recurring (hence real) distances; {named.recurred_hidden:,} are in no result"
+        hidden = f"distances recur, so they are real; {named.recurred_hidden:,} are in no result"
         yield SummaryLine("recurred", f"{named.recurred:,}", hidden)
 
 

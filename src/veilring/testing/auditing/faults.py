@@ -26,7 +26,7 @@ from veilring.testing.lies import Verdict as Outcome
 _PROMISED: Final = (
     "No fault leads to a wrong result or an endless run: each failure is a named error."
 )
-_ANY_ONE: Final = "The audit finds any mistake that a single fault at one message reveals."
+_ANY_ONE: Final = "The audit would find any mistake that a single fault at one message reveals."
 _UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
 _SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")
 _SMALLEST: Final = ("data.source=iris", "parties.count=3", "data.queries=1")
@@ -105,7 +105,7 @@ def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "")
 def _power_of(worlds: int) -> str:
     """Return the share of worlds in which a mistake must appear to be found with 95 %."""
     return (
-        "With a probability of 95%, the audit finds a mistake that appears in"
+        "With a probability of 95%, the audit would find a mistake that appears in"
         f" {1 - (1 - POWER) ** (1 / worlds):.1%} of all such worlds."
     )
 

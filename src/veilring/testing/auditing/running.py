@@ -96,7 +96,7 @@ def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Clai
             f"The labels of {runs:,} runs over messages "
             + ("have another distribution than" if found.differs else "are consistent with")
             + f" those of {runs:,} simulated runs.",
-            "With a probability of 95%, the audit finds a label whose probability differs by"
+            "With a probability of 95%, the audit would find a label whose probability differs by"
             f" {least_advantage(runs, effort.alarm / 2):.2f} or more.",
             (
                 f"mean class number of each query, over messages: {means[0]}",
@@ -128,8 +128,8 @@ def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[C
         f"The guarantee is {promise.guarantee}.",
         Verdict.CONTRADICTED if said else Verdict.HOLDS,
         " ".join(said) or f"One batch spends {once}; two batches spend {twice}.",
-        "The audit finds any excess in the account of one or two batches. The privacy claim tests"
-        " the noise.",
+        "The audit would find any excess in the account of one or two batches. The privacy"
+        " claim tests the noise.",
         (f"one batch: {once}", f"two batches: {twice}"),
     )
     return [unit, *_check_budget(subject, seed)]
@@ -149,7 +149,7 @@ def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
         "A run without faults has a correct result.",
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
         wrong or "The results satisfy the invariant.",
-        "The audit finds any result that violates the invariant, for these inputs only.",
+        "The audit would find any result that violates the invariant, for these inputs only.",
         (f"cost: {cost}",),
     )
     return [result, _reproducible([one.transcript], equal=one.transcript == again.transcript)]
@@ -216,7 +216,7 @@ def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:
         "A run takes exactly the forecast number of rounds, messages and bytes.",
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
         " ".join(wrong[:1]) or f"The cost of all {len(runs)} runs equals the forecast.",
-        "The audit finds a difference of a single round, message or byte.",
+        "The audit would find a difference of a single round, message or byte.",
         tuple(lines),
     )
 
@@ -243,7 +243,7 @@ def _judge_exact_labels(runs: Sequence[_Played]) -> Claim:
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
         " ".join(wrong[:2])
         or f"All {labels} labels of {len(runs)} runs equal those of the pooled classifier.",
-        "The audit finds a single wrong label in these runs.",
+        "The audit would find a single wrong label in these runs.",
     )
 
 
@@ -262,7 +262,7 @@ def _reproducible(transcripts: Sequence[str], *, equal: bool) -> Claim:
         Verdict.HOLDS if equal else Verdict.CONTRADICTED,
         "Each run was repeated with the same seed, and "
         + ("sent exactly the same bytes." if equal else "sent different bytes."),
-        "The audit finds a difference of a single byte on any channel.",
+        "The audit would find a difference of a single byte on any channel.",
         tuple(f"transcript {each}" for each in transcripts),
     )
 
@@ -316,7 +316,7 @@ def _check_budget(subject: AuditedSystem, seed: int) -> list[Claim]:
             + ("failed" if refused else "had a result")
             + " although one party refused to pay." * (not refused)
             + " when one party refused to pay." * bool(refused),
-            "The audit finds a missing or repeated charge, and a result without a charge.",
+            "The audit would find a missing or repeated charge, and a result without a charge.",
             (f"charges: {times}", f"if one party refuses: {refused or 'the run has a result'}"),
         )
     ]

@@ -219,7 +219,7 @@ def _epsilon_of(loss: Loss) -> float:
 
 def _power_of(loss: Loss, claimed: float) -> str:
     return (
-        f"With a probability of {POWER:.0%}, the audit finds a loss of ε ="
+        f"With a probability of {POWER:.0%}, the audit would find a loss of ε ="
         f" {loss.least_violation(claimed):.1f} or more that a single event shows, as in randomised"
         f" response, and any event with a probability of at least {loss.rarest(claimed):.1%} that"
         " cannot occur in the other world. It examines no other view, and may miss a loss that is"
@@ -248,7 +248,7 @@ def _judge_views(
         f"The view of {_names(coalition)} reveals {difference}: {found}."
         if differs
         else f"In the view of {_names(coalition)}, no test reveals {difference}.",
-        f"With a probability of {POWER:.0%}, the audit finds an advantage of"
+        f"With a probability of {POWER:.0%}, the audit would find an advantage of"
         f" {views.least_advantage:.2f} that its classifier attains, or of"
         f" {views.least_of_coordinate:.2f} that a single number of the view shows. It examines no"
         " other view.",

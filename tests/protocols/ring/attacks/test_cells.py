@@ -52,14 +52,14 @@ def runs(
 
 
 @pytest.mark.parametrize(("parameters", "n", "place"), GRID)
-def test_it_is_never_below_the_simple_attack(
+def test_fitted_cells_decide_no_worse_than_the_simple_attack(
     parameters: TopKParameters, n: int, place: int
 ) -> None:
-    """On fresh runs, it decides at least as many entries correctly as claiming all.
+    """On fresh runs, fitted cells decide at least as many entries correctly as claiming all.
 
-    Both decide the same entries of the same runs. The mean of the difference over independent runs
-    is at least 0, and the posterior's mean is within 0.03 of the fraction that is real (false alarm
-    1e-6 over the grid, by empirical Bernstein bounds).
+    Both attacks decide the same entries of the same runs. The mean of the difference over
+    independent runs is at least 0, and the posterior's mean is within 0.03 of the fraction that is
+    real (false alarm 1e-6 over the grid, by empirical Bernstein bounds).
     """
     rng = np.random.default_rng([parameters.k, n, place])
     cells = fit_cells(parameters, n, place, [(place + 1) % n], UniformPrior(30), 6000, rng)
@@ -84,11 +84,12 @@ def by_run(entries: NDArray[np.float64] | NDArray[np.bool_]) -> NDArray[np.float
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_it_agrees_with_a_known_exact_posterior(k: int) -> None:
-    """The starter's successor knows the starter's input: in one round its cells are optimal.
+def test_fitted_cells_agree_with_the_exact_posterior(k: int) -> None:
+    """For the starter's successor in one round, fitted cells decide as well as the exact posterior.
 
-    The exact rule is optimal, and the cells are within 1 in 100 of it, run by run; half of the
-    simple attack's claims are right (false alarm 1e-6).
+    The successor knows the starter's input, so the exact posterior is optimal. The cells decide at
+    most 1 % of the new entries worse, and half of the simple attack's claims are right (false alarm
+    1e-6).
     """
     parameters, rare = replace(BASE, k=k, P0=0.5, rounds=1), FALSE_ALARM / 6
     rng = np.random.default_rng(k)
@@ -129,8 +130,8 @@ def test_the_exact_rule_agrees_with_an_integral_by_hand() -> None:
     assert stats.binomtest(hits, len(own), accuracy).pvalue > FALSE_ALARM
 
 
-def test_an_empty_cell_has_the_enclosing_cells_posterior() -> None:
-    """A single simulated run leaves doubt everywhere, and a run without claims leaves 1/2."""
+def test_few_simulated_runs_leave_doubt() -> None:
+    """A single simulated run gives no posterior of 0 or 1, and runs without claims give 1/2."""
     view, _ = runs(BASE, 4, 1, np.random.default_rng(1), trials=20)
     few = fit_cells(BASE, 4, 1, [2], UniformPrior(30), 1, np.random.default_rng(2))
     q = few.posterior(view, ORDER[1])[np.isfinite(claim_new(view, ORDER[1]))]
@@ -141,7 +142,7 @@ def test_an_empty_cell_has_the_enclosing_cells_posterior() -> None:
 
 
 def test_invalid_simulations_are_refused() -> None:
-    """Positions outside the ring and sessions without a result are refused."""
+    """A coalition outside the ring, and a view without a result, are refused."""
     with pytest.raises(InputError, match=r"coalition is \[4\]"):
         fit_cells(BASE, 4, 1, [4], UniformPrior(30), 5, np.random.default_rng(1))
     cells = fit_cells(BASE, 4, 1, [2], UniformPrior(30), 5, np.random.default_rng(1))

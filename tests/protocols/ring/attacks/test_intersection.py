@@ -23,12 +23,12 @@ from veilring.protocols.ring.attacks import (
 from veilring.protocols.ring.leakage import transcript, uniform_values
 
 
-def test_each_session_leaves_two_thirds_suspected() -> None:
-    """Without noise, a set of a others stays suspected with probability 2/(a + 2).
+def test_sets_of_suspects_have_their_exact_probability() -> None:
+    """Without noise, any a parties that are not the owner stay suspected in 2/(a + 2) of all rings.
 
     They are all on the owner's side of a lone adversary exactly if the adversary is the first or
-    the last of these a + 2 parties. Sessions are independent, so that T of them leave a single
-    party suspected with probability (2/3)^T.
+    the last of these a + 2 parties. All suspects are equally likely, and the posteriors of
+    independent sessions multiply.
     """
     rng = np.random.default_rng(1)
     values = rng.permutation(6).reshape(1, 6, 1) / 10
@@ -67,7 +67,7 @@ def test_each_session_leaves_two_thirds_suspected() -> None:
     ],
 )
 def test_the_posterior_is_calibrated(parameters: TopKParameters, members: tuple[str, ...]) -> None:
-    """The suspect is the owner as often as the posterior says, for 1 and 4 sessions (alarm 1e-6).
+    """The suspect is the owner as often as the posterior states, for 1 and 4 sessions (alarm 1e-6).
 
     The queries of a batch share their rings, so only batches are independent (Bernstein).
     """
@@ -80,7 +80,7 @@ def test_the_posterior_is_calibrated(parameters: TopKParameters, members: tuple[
 
 
 async def test_owners_are_found_in_real_runs() -> None:
-    """A single adversary that watches a query ten times knows the owner of the nearest row."""
+    """A lone adversary that watches the same queries ten times names the owners of nearest rows."""
     own = list(uniform_values(6, 6, 3, 20, np.random.default_rng(8)).swapaxes(0, 1))
     values = np.stack(own, axis=1)
     parameters = replace(EXACT, k=3)
@@ -98,8 +98,8 @@ async def test_owners_are_found_in_real_runs() -> None:
     assert (found.likeliest[honest, 0] == owner[honest]).all()
 
 
-def test_unrelated_sessions_are_refused() -> None:
-    """No session, and sessions of different coalitions, are refused."""
+def test_only_sessions_of_one_coalition_are_accepted() -> None:
+    """Sessions of different coalitions, or none, are refused; a value never seen has no owner."""
     asked = ask(EXACT, 1, 1, np.random.default_rng(1))
     other = ask(EXACT, 1, 1, np.random.default_rng(1), members=("party-1",))
     with pytest.raises(InputError, match="there are no sessions"):

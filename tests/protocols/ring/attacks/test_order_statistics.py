@@ -21,7 +21,7 @@ def free(_i: int, x: Array) -> Array:
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 100, 5000])
 def test_without_evidence_the_integral_is_the_constant(rows: int) -> None:
-    """The density integrates to 1, so the result is (N-M)!/N!, for any M up to N."""
+    """Without evidence, the density integrates to 1: the result is (N-M)!/N! for any M up to N."""
     for depth in {1, min(3, rows), min(12, rows), min(100, rows)}:
         grid = QuadratureGrid(np.array([[0.2, 0.7]]), depth, rows)
         log = integrate_log_likelihood(grid, free, NOTHING, NONE, depth, rows)
@@ -30,8 +30,8 @@ def test_without_evidence_the_integral_is_the_constant(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("i", "rows"), [(1, 5), (3, 5), (5, 5), (4, 80), (40, 400)])
-def test_the_probability_of_a_small_value_is_betas(i: int, rows: int) -> None:
-    """P(V[i] < t) is that of Beta(i, N-i+1), down to 1e-12."""
+def test_the_probability_of_a_small_value_follows_a_beta_law(i: int, rows: int) -> None:
+    """P(V[i] < t) equals that of Beta(i, N-i+1), down to 1e-12."""
     for t in (0.01, 0.1, 0.6):
         grid = QuadratureGrid(np.array([[t]]), i, rows)
 
@@ -66,7 +66,7 @@ def test_two_values_with_factors_are_integrated_together() -> None:
 
 
 def test_known_values_are_not_integrated_over() -> None:
-    """With the first values known, the density is theirs; with all N known, it is constant."""
+    """If the first values are known, the result is their density; if all N are known, it is 1."""
     known = np.array([[0.1, 0.3, np.inf]])
     two = np.array([2])
     grid = QuadratureGrid(np.array([[0.3]]), 3, 6)
@@ -78,7 +78,7 @@ def test_known_values_are_not_integrated_over() -> None:
 
 
 def test_narrow_factors_do_not_underflow() -> None:
-    """The probability of 100 values in a hundredth of the range is found, although it is 1e-200."""
+    """The probability of 100 values in a hundredth of the range, 1e-200, does not underflow."""
     rows = 100
     grid = QuadratureGrid(np.array([[0.01]]), rows, rows)
 

@@ -60,7 +60,7 @@ def attacked(
 
 @CASES
 def test_the_posterior_is_calibrated(parameters: TopKParameters, rows: int, place: int) -> None:
-    """A fraction q of entries with posterior q is real, for any selection (false alarm 1e-6).
+    """A fraction q of the entries with posterior q is real, in any selection (false alarm 1e-6).
 
     Given the view, only a run's last change is in doubt, so the terms of a sum over runs are
     independent, and their variances are q(1-q).
@@ -81,10 +81,12 @@ def test_the_posterior_is_calibrated(parameters: TopKParameters, rows: int, plac
 
 
 @CASES
-def test_no_simple_attack_beats_it(parameters: TopKParameters, rows: int, place: int) -> None:
-    """It decides at least as many entries correctly as claiming all, or none, on equal runs.
+def test_no_simple_attack_beats_the_posterior(
+    parameters: TopKParameters, rows: int, place: int
+) -> None:
+    """The posterior decides at least as many entries correctly as claiming all, or none, of them.
 
-    By its posterior this holds in every run; by counts it holds up to a deviation with false-alarm
+    By the posterior this holds in every run; by counts it holds up to a deviation with false-alarm
     rate 1e-6 (Bernstein). The two attacks differ in one change per run, of up to k entries.
     """
     claims, posterior, own = attacked(parameters, rows, place)
@@ -128,8 +130,8 @@ def seen(parameters: TopKParameters, *path: float) -> TopKView:
     return simulated_view(vectors, parameters, ORDER, ["party-1", "party-3"])
 
 
-def test_certainties() -> None:
-    """An entry above the value that it displaced is noise; without noise all are real."""
+def test_certain_entries_have_a_posterior_of_0_or_1() -> None:
+    """Entries that cannot be real have posterior 0, noiseless ones 1, and impossible views none."""
     prior = UniformPrior(20)
     assert sandwich_posterior(seen(ONE, 0.2, 0.25), "party-2", prior).item() == 0
     assert sandwich_posterior(seen(ONE, 0.2, 0.2), "party-2", prior).item() == 0
@@ -150,11 +152,12 @@ def test_the_unit_of_the_values_does_not_matter() -> None:
     assert sandwich_posterior(view, "party-2", prior) == pytest.approx(expected, rel=1e-12)
 
 
-async def test_a_real_run_is_read_by_two_colluders() -> None:
-    """Two colluders separate nearly all noise from inserted values in real runs.
+async def test_two_colluders_separate_noise_from_values() -> None:
+    """In real runs, two colluders tell nearly all noise from the values that a party inserted.
 
-    In expectation at least 65 in 100 new entries are noise; the optimal attack decides at most 1 in
-    100 wrong, as its posterior states, and misses at most 1 in 100 values (false alarm 1e-6).
+    In expectation at least 65 % of the new entries are noise. The optimal attack decides at most 1
+    % of them wrongly, as its posterior states, and misses at most 1 % of the values (false alarm
+    1e-6).
     """
     parameters = replace(ONE, k=5, P0=1.0, rounds=4)
     prior = UniformPrior(100)
@@ -181,7 +184,7 @@ async def test_a_real_run_is_read_by_two_colluders() -> None:
 
 
 def test_incomplete_views_are_refused() -> None:
-    """A successor alone has not seen the victim's input; priors without rows are refused."""
+    """Views without the victim's input, and priors without rows or finite bounds, are refused."""
     view = simulated_view(np.ones((6, 1, 1)), ONE, ORDER, ["party-3"])
     with pytest.raises(InputError, match="views lack vector 2"):
         sandwich_posterior(view, "party-2", UniformPrior(20))

@@ -13,8 +13,8 @@ from veilring.protocols.ring.leakage import transcript
 
 
 @pytest.mark.slow
-def test_a_retry_leaks_as_much_as_the_failed_session() -> None:
-    """A failed session adds nothing before a real value was passed on, and then increasingly.
+def test_a_session_that_fails_later_leaks_more() -> None:
+    """A session that fails while all entries are noise adds nothing; later failures add more.
 
     This holds in expectation, and in the sample within Hoeffding's bound (false alarm 1e-6).
     """
@@ -32,10 +32,10 @@ def test_a_retry_leaks_as_much_as_the_failed_session() -> None:
 
 
 def test_only_real_values_recur() -> None:
-    """A value seen twice is certainly real, and the whole result is among these values.
+    """A value that is seen twice is real, and all values of the result are seen twice.
 
     A party never inserts in six rounds with probability 2^-15, so the probability that one of 600
-    values is seen less than twice in four sessions is at most 2400 / 2^45 < 1e-6.
+    values is seen fewer than two times in four sessions is at most 2400 / 2^45 < 1e-6.
     """
     asked = ask(replace(NOISY, rounds=6), 200, 4, np.random.default_rng(6))
     for run, found in enumerate(recurring(asked.sessions)):
@@ -48,7 +48,7 @@ def test_only_real_values_recur() -> None:
 
 
 def test_values_in_no_result_recur_too() -> None:
-    """A displaced value is known to be real after two sessions in which it was seen.
+    """A displaced value, which is in no result, is found once it was seen in two sessions.
 
     The adversary follows the owner of the second smallest value, which it sees if the owner inserts
     in round 2: the owner starts, and noise of the smallest value's owner is below its value with

@@ -24,10 +24,10 @@ def found_without_noise(sessions: int) -> float:
 
 @pytest.mark.slow
 def test_success_grows_with_repetitions_and_colluders() -> None:
-    """Without noise success is its closed form; noise does not help, nor a second colluder harm.
+    """Without noise, success is its closed form; noise never raises it, a colluder never lowers it.
 
-    One colluder is never below guessing among five, nor more sessions below fewer, within
-    Hoeffding's bound for batches of queries (false alarm 1e-6).
+    One colluder succeeds at least as often as a guess among five parties, and four sessions at
+    least as often as one, within Hoeffding's bound for batches of queries (false alarm 1e-6).
     """
     prior, batches, shares = UniformPrior(20), 300, {}
     for name, parameters, coalition in (
@@ -45,7 +45,7 @@ def test_success_grows_with_repetitions_and_colluders() -> None:
         )
     stray = hoeffding(1, batches, FALSE_ALARM / 20)
     known = [found_without_noise(sessions) for sessions in range(1, 5)]
-    # A batch in which no honest party owns a result has no share, and says nothing.
+    # A batch in which no honest party owns a result has no share, and is left out.
     assert (abs(np.nansum(shares["exact"] - known, axis=0)) <= stray).all()
     assert (np.nansum(shares["noisy"] - known, axis=0) <= stray).all()
     assert (np.nansum(shares["noisy"] - 1 / 5, axis=0) >= -stray).all()
@@ -56,7 +56,7 @@ def test_success_grows_with_repetitions_and_colluders() -> None:
 
 @pytest.mark.parametrize("coalition", [0, 6])
 def test_an_empty_or_complete_coalition_is_refused(coalition: int) -> None:
-    """There must be an attacker and a victim."""
+    """A coalition of no parties, or of all parties, is refused."""
     with pytest.raises(InputError, match=f"coalition is {coalition}"):
         tracing_success(
             6,

@@ -58,11 +58,11 @@ def methods(n: int) -> list[SumMethod]:
 
 
 @pytest.mark.parametrize("n", range(5, 22))
-async def test_a_coalition_learns_nothing_until_it_covers_all_neighbours(n: int) -> None:
-    """Of 5 to 21 parties, one's input is recovered exactly by its neighbours, and by no fewer.
+async def test_exactly_the_coalitions_of_all_neighbours_recover_an_input(n: int) -> None:
+    """Among 5 to 21 parties, a coalition recovers an input exactly if it has all of its neighbours.
 
-    All 2s neighbours of a party in s cycles recover its input exactly, even the starter's. If one
-    of them is honest, no coalition recovers it, not even all others together.
+    All 2s neighbours of a party in s cycles recover its input to the bit, even the starter's. If
+    one of them is honest, no coalition recovers it, not even all other parties together.
     """
     for method in methods(n):
         ring, views, own, fixed = await watched_sum(n, method, seed=n)
@@ -82,7 +82,7 @@ async def test_a_coalition_learns_nothing_until_it_covers_all_neighbours(n: int)
 
 @pytest.mark.parametrize("n", [5, 8, 13])
 async def test_the_sums_of_honest_groups_are_recovered(n: int) -> None:
-    """For random coalitions of every size, each leaked group's sum is exactly recovered."""
+    """A random coalition of any size recovers exactly the sum of each group that its view leaks."""
     rng = np.random.default_rng(n)
     for method in methods(n):
         ring, views, own, fixed = await watched_sum(n, method, seed=100 + n)
@@ -106,7 +106,7 @@ async def test_the_sums_of_honest_groups_are_recovered(n: int) -> None:
 async def test_shares_and_masks_leak_only_the_sum_of_all_honest_parties(
     name: Literal["shares", "masks"],
 ) -> None:
-    """With messages to all, the honest parties are one group for any coalition."""
+    """With shares or masks, a coalition recovers only the sum of all honest parties."""
     method = SumMethod(name)
     ring, views, own, fixed = await watched_sum(6, method, seed=7)
     for c in range(1, 7):
@@ -123,7 +123,7 @@ async def test_shares_and_masks_leak_only_the_sum_of_all_honest_parties(
 
 
 async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
-    """Within PP-kNN the same attack gives the victim's votes for each query."""
+    """In PP-kNN, both neighbours of a party recover its votes for each query."""
     names, rng = [f"party-{number}" for number in range(5)], np.random.default_rng(8)
     own = [Rows(rng.random((12, 2)), rng.integers(0, 3, 12)) for _ in names]
     queries, ring = rng.random((4, 2)), deal_ring(names, rng)
@@ -152,7 +152,7 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
 
 
 async def test_impossible_attacks_are_refused() -> None:
-    """A member as victim, a view without a sum, or missing inputs are refused by name."""
+    """A victim in the coalition, a view without a total, and missing inputs are refused."""
     shares = SumMethod("shares")
     ring, views, _, fixed = await watched_sum(5, shares, seed=1)
     view = CoalitionView(ring, {"party-1": views["party-1"]})

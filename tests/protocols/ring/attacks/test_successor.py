@@ -35,8 +35,8 @@ def runs(seed: int, trials: int = 400) -> tuple[NDArray[np.float64], NDArray[np.
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_precision_is_the_estimators_claim(place: int) -> None:
-    """On equal runs, the fraction of right claims equals `claim` of `leakage`."""
+def test_the_precision_of_claims_equals_the_estimate(place: int) -> None:
+    """On the same runs, the fraction of right claims equals the estimator's `claim`, hop by hop."""
     values, vectors = runs(1)
     leak = estimate_hop_leakage(values, PARAMETERS, np.random.default_rng(2))
     view = simulated_view(vectors, PARAMETERS, ORDER, [ORDER[(place + 1) % 5]])
@@ -51,7 +51,7 @@ def test_precision_is_the_estimators_claim(place: int) -> None:
 
 @pytest.mark.parametrize("place", range(5))
 def test_two_neighbours_claim_exactly_the_insertions(place: int) -> None:
-    """With both neighbours, runs have a right claim at the estimator's exposure rate."""
+    """Two neighbours have a right claim in as many runs as the estimator of exposure counts."""
     values, vectors = runs(3)
     pair = [(place - 1) % 5, (place + 1) % 5]
     view = simulated_view(vectors, PARAMETERS, ORDER, [ORDER[p] for p in pair])
@@ -64,7 +64,7 @@ def test_two_neighbours_claim_exactly_the_insertions(place: int) -> None:
     assert ((right == 0) | (right == entries)).all()
 
 
-async def test_claims_of_a_real_run_hold_the_victims_values() -> None:
+async def test_claims_in_a_noiseless_run_are_the_victims_values() -> None:
     """Without noise, two colluders' claims in a real run are exactly the victim's values."""
     exact = TopKParameters(k=3, P0=0.0, d=0.5, rounds=1, delta=0.1, upper=1.0)
     own = list(uniform_values(50, 5, 3, 8, np.random.default_rng(5)).swapaxes(0, 1))
@@ -84,7 +84,7 @@ async def test_claims_of_a_real_run_hold_the_victims_values() -> None:
 
 
 def test_success_is_counted_as_defined() -> None:
-    """The example has one run, five new entries in two rounds, two own ones, and three claims."""
+    """A small example gives the precision, recall, accuracy and gain that are counted by hand."""
     inf = np.inf
     claims = np.array([[[0.1, 0.2, 0.3]], [[0.4, 0.5, inf]]])
     own = np.array([[0.2, 0.4, 0.9]])
@@ -101,7 +101,7 @@ def test_success_is_counted_as_defined() -> None:
     assert (nothing.precision, nothing.recall, nothing.accuracy, nothing.gain) == (0, 0, 1, 0)
 
 
-def test_a_member_is_not_a_victim() -> None:
+def test_the_victim_is_an_honest_party() -> None:
     """A victim within the coalition, or outside the ring, is refused."""
     _, vectors = runs(7, trials=2)
     view = simulated_view(vectors, PARAMETERS, ORDER, ["party-2"])

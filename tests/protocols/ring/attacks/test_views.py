@@ -21,7 +21,7 @@ NAMES = [f"party-{number}" for number in range(5)]
 async def test_a_real_view_is_the_members_part_of_the_transcript(
     members: set[str],
 ) -> None:
-    """Real and simulated coalitions have equal numbers and equal vectors."""
+    """A coalition sees the same vectors in a real run as in a simulation of its transcript."""
     own = list(uniform_values(7, 5, 3, 10, np.random.default_rng(1)).swapaxes(0, 1))
     ring = deal_ring(NAMES, np.random.default_rng(2))
     async with Cluster(NAMES, own=own, seed=3) as cluster:
@@ -41,7 +41,7 @@ async def test_a_real_view_is_the_members_part_of_the_transcript(
 
 
 def test_a_member_sees_its_received_and_sent_vectors() -> None:
-    """Position 2 of 5 in two rounds has 2, 3, 7 and 8, besides start and result."""
+    """In two rounds, position 2 of 5 sees vectors 2, 3, 7 and 8, the first and the result."""
     parameters = replace(PARAMETERS, rounds=2)
     vectors = np.zeros((11, 1, 3))
     view = simulated_view(vectors, parameters, NAMES, ["party-2"])
@@ -54,7 +54,7 @@ def test_a_member_sees_its_received_and_sent_vectors() -> None:
 
 
 def test_an_invalid_coalition_is_refused() -> None:
-    """No member, a stranger, or another's input are refused by name."""
+    """An empty coalition, a stranger, and views that do not fit the run are refused."""
     ring = Ring(NAMES)
     with pytest.raises(InputError, match="there are no views"):
         CoalitionView(ring, {})
