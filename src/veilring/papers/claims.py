@@ -4,7 +4,8 @@ A claim consists of a quantity and a bound. The quantity gives a number, or one 
 curve, for each split; the bound is a limit above or below for the mean, at every point. The means
 get two-sided Student intervals with 95 % joint confidence (Bonferroni). A claim
 `holds` if all intervals lie beyond the bound, `does not hold` if one lies wholly on the other side,
-and `is not settled` otherwise. A claim about tables that the paper names `is not tested` on others.
+and `is inconclusive` otherwise. A claim about tables that the paper names `is not tested` on other
+tables.
 
 Splits of one table share most of their rows. The intervals therefore describe the mean over splits
 of *this* table, as the papers' figures do, and not tables of the same kind.
