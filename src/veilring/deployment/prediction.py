@@ -458,7 +458,7 @@ class RecordsAdministratorConfig(TermsConfig):
 
 
 async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
-    """Add the records of a file, with fresh budgets or what they had left.
+    """Add the records of a file, each with a fresh or its remaining budget.
 
     Args:
         config: The administrator's configuration.

@@ -113,7 +113,7 @@ class Corrupted(ForwardingParty):
 
     @override
     def accuse(self, error: VeilringError) -> None:
-        """Do nothing: the violation may well be the echo of the party's own lie."""
+        """Do nothing: the apparent violation may be a consequence of the party's own lie."""
 
 
 def corrupt(
@@ -255,7 +255,7 @@ class Replay(Adversary):
 
 @dataclass
 class Forger(Adversary):
-    """Also sends each message to a victim, in the place of the party whose turn it is.
+    """Also sends each message to a victim, as if it were the party whose turn it is.
 
     The transport authenticates senders, so the victim receives it from the forger.
     """

@@ -138,7 +138,7 @@ async def draw_ring(party: Party, public: bytes = b"", sent_by: Sequence[str] = 
 
 
 def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ring:
-    """Return the ring drawn by nonces; all that received them know it.
+    """Return the ring that nonces determine; each party that has received them can compute it.
 
     Args:
         parties: All participants.

@@ -209,7 +209,7 @@ def blamed_party(error: BaseException) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Describe an error; of one that is not veilring's own, give only its name.
+    """Describe an error; give only the name of an error that is not veilring's own.
 
     The text of a foreign error may contain private data: its reader must own these, so it is never
     written down.

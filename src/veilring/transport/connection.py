@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol, ABC):
         self._write_goodbye()
 
     def rest(self, seconds: float) -> None:
-        """Take nothing for a while; frames that arrive meanwhile wait, at last at the peer."""
+        """Process nothing for a while; frames wait here, and at the peer once this side is full."""
         if self._wake is None and self._is_in_use:
             self._wake = asyncio.get_running_loop().call_later(seconds, self._go_on)
 

@@ -85,7 +85,7 @@ class Endpoint(ABC):
         """
 
     def rest(self, peer: str, seconds: float) -> None:  # noqa: B027  (not every one can)
-        """Hand over nothing of a peer for a while: its frames wait, and are not lost.
+        """Hand over no frames of a peer for a while; they wait, and are not lost.
 
         If peers share one process this does nothing: their frames would wait in our memory.
         """

@@ -2,7 +2,7 @@
 
 TLS 1.3 alone does not tell a client whether it was accepted: its handshake is complete before the
 server has seen its certificate, so a refused client sees a good connection and then a clean end.
-asyncio also drops the alert with the reason. And TLS knows nothing of rosters and versions.
+asyncio also drops the alert with the reason. TLS also knows nothing about rosters and versions.
 Therefore the dialler, after comparing the other side's key with the roster, sends `Hello`; the
 listener answers `Welcome` or `Refuse`; only then are the two connected. The dialler may also send
 `Refuse` instead of `Hello`.

@@ -93,7 +93,7 @@ def fingerprint_of(certificate: x509.Certificate) -> str:
 
 
 def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
-    """Parse a certificate and return its common name and itself.
+    """Parse a certificate; return its common name and the certificate.
 
     Raises:
         InputError: If it is not the PEM text of one certificate with one common name.

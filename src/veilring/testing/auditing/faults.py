@@ -33,7 +33,7 @@ _SMALLEST: Final = ("data.source=iris", "parties.count=3", "data.queries=1")
 
 
 def check_faults(subject: AuditedSystem | RoleClaims, effort: Effort, seed: int) -> list[Claim]:
-    """Explore worlds with faults until each class of fault has struck."""
+    """Explore worlds with faults until each class of fault has had an effect."""
     explored = _subject(subject, _SMALL)
     campaign = explore_subject(explored, range(seed, seed + effort.worlds))
     for more in range(seed + effort.worlds, seed + effort.worlds_max):
@@ -103,7 +103,7 @@ def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "")
 
 
 def _power_of(worlds: int) -> str:
-    """Return the share of worlds in which a mistake must appear to be found with 95 %."""
+    """State the share of worlds with a mistake that an audit finds with a probability of 95 %."""
     return (
         "With a probability of 95%, the audit would find a mistake that appears in"
         f" {1 - (1 - POWER) ** (1 / worlds):.1%} of all such worlds."

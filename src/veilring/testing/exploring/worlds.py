@@ -147,7 +147,7 @@ class Subject(ABC):
         """
 
     def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
-        """Return the subject with fewer parties, in ways to try; empty if it needs all of them."""
+        """Return versions of the subject with fewer parties; empty if it needs all of them."""
         return ()
 
     def simpler(self) -> "Iterable[Subject]":

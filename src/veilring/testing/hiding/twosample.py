@@ -23,7 +23,7 @@ _Reals = NDArray[np.float64]
 
 
 class Split(NamedTuple):
-    """The advantage of a set of outcomes between two samples, and its p-value under equal laws."""
+    """The advantage of a set of outcomes, and its p-value if the two distributions are equal."""
 
     p: float
     """A bound on the p-value."""
