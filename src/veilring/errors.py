@@ -83,7 +83,7 @@ class InputError(VeilringError, ValueError):
     def of(cls, error: "InputError", field: str) -> Self:
         """Return the same error for another field, such as the key of a file.
 
-        The result has none of the other's `others`.
+        The result does not include the other error's `others`.
 
         Args:
             error: The other error.

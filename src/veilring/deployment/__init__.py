@@ -1,4 +1,4 @@
-"""Deployed parties on machines of their own: shared terms, configurations, and servers.
+"""Deployed parties on their own machines: shared terms, configurations, and servers.
 
 Two files are public and equal for all parties: the roster lists the members with their keys, and
 the terms define the protocol and the schema. Two files are private to each party: its key and its

@@ -59,7 +59,7 @@ class EstimatedNumber:
             share may be slightly negative.
         low: The lower end of its interval; infinite if there are no reports.
         high: The upper end.
-        clients: The number of reports to its question.
+        clients: The number of reports that answer its question.
         rough: Whether that number is too small for the interval to reach its confidence.
     """
 

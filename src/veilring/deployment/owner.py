@@ -176,7 +176,7 @@ async def serve_owner(
 
     Args:
         config: The configuration.
-        on_ready: Called once queries are answered.
+        on_ready: Called once the owner answers queries.
 
     Raises:
         ScenarioError: If a file is invalid.
@@ -226,7 +226,7 @@ def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
 
 
 def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
-    """Refuse rows that the ledger would confuse with others, whose budgets are not theirs.
+    """Refuse rows that the ledger would mistake for other rows with other budgets.
 
     Raises:
         ScenarioError: If rows were identified by another column, or by their places and have moved.

@@ -264,7 +264,7 @@ async def serve_places(
 
     Args:
         config: The configuration.
-        on_ready: Called once questions are answered.
+        on_ready: Called once the server answers questions.
 
     Raises:
         ScenarioError: If a file is invalid.

@@ -294,7 +294,7 @@ async def serve_prediction(
 
     Args:
         config: The configuration.
-        on_ready: Called once queries are answered.
+        on_ready: Called once the server answers queries.
 
     Raises:
         ScenarioError: If a file is invalid.
@@ -396,7 +396,7 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
         ScenarioError: If a file is invalid.
         InputError: If a row is invalid.
         BudgetExhausted: If the stream has fewer queries left. Nothing was asked or spent.
-        Unfinished: Likewise, but the first rows are paid for, now or earlier.
+        Unfinished: If the stream is too short, but the first rows are paid for, now or earlier.
         HandshakeError: If the server cannot be reached.
         VeilringError: If the server failed to answer.
     """
@@ -469,7 +469,7 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
 
     Raises:
         ScenarioError: If a file is invalid.
-        InputError: If a row is invalid, or its id exists with another row.
+        InputError: If a row is invalid, or its id belongs to a different row.
         VeilringError: If the server failed; repeating the call continues it.
     """
     terms = PredictionTerms.load(Path(config.terms))

@@ -135,7 +135,7 @@ def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
 def bins_of(section: SurveySection, features: Sequence[FeatureTerms]) -> Bins:
     """Return the step that converts each column to numbers of values.
 
-    The number of a category is the middle of its bin, so rounding cannot move it to another one.
+    A category is the middle of its bin, so rounding cannot move it to another bin.
     """
     lows = [-_HALF if each.categories else each.low for each in features]
     highs = [len(each.categories) - _HALF if each.categories else each.high for each in features]
@@ -144,7 +144,7 @@ def bins_of(section: SurveySection, features: Sequence[FeatureTerms]) -> Bins:
 
 
 def ranges_of(features: Sequence[FeatureTerms]) -> Ranges:
-    """Return the ranges of the columns; a category becomes several 0 and 1."""
+    """Return the ranges of the columns; a column of categories becomes several of 0 and 1."""
     lows, highs = [], []
     for feature in features:
         lows += [0.0] * feature.width if feature.categories else [feature.low]

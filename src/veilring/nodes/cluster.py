@@ -235,8 +235,8 @@ class Retried(Generic[_R]):
     Attributes:
         run: The attempt that succeeded.
         without: The parties that were left out.
-        wasted: The cost of each failed attempt. Its messages were seen, too: every vector in it
-            shows its receiver one more hop, with fresh noise over the same values.
+        wasted: The cost of each failed attempt. Failed attempts leak as well: every vector shows
+            its receiver one more hop, with fresh noise over the same values.
         failed: The outcomes of each failed attempt, in the same order. Their views show what a
             coalition saw; do not use their results.
     """
@@ -256,7 +256,7 @@ async def run_with_retries(
     for_those: Callable[[tuple[str, ...]], Mapping[str, Any]] | None = None,
     **options: Any,
 ) -> Retried[_R]:
-    """Run a protocol, and again without the parties that died, each time in a new session.
+    """Run a protocol, and repeat it in a new session without the parties that died.
 
     A new session has a new name, a new ring and fresh randomness: nothing of the failed one is
     reused. A party that broke the protocol is not left out silently, because people must judge

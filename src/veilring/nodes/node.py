@@ -153,7 +153,7 @@ class Node:
         await self.close()
 
     def abort(self) -> None:
-        """Vanish at once, as if the process had been killed."""
+        """Disappear at once, as if the process had been killed."""
         self.endpoint.abort()
         self._stop()
 

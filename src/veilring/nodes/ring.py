@@ -113,7 +113,7 @@ async def draw_ring(party: Party, public: bytes = b"", sent_by: Sequence[str] = 
 
     Raises:
         ProtocolViolation: If a nonce does not match its commitment.
-        Tampered: If a member received other commitments or other public data than we did, so
+        Tampered: If a member received other commitments or other public data than this party, so
             either it lies, or another party sent different data to different parties.
     """
     committee = committee_for(party.parties, party.session)
@@ -167,7 +167,7 @@ def _check_reveal(  # noqa: PLR0917  (a reveal, and what it has to fit)
 def _inconsistent_reports(party: Party, member: str, sent_by: Sequence[str]) -> VeilringError:
     """Return the error for a member that reports other data than ours.
 
-    It lies, or another member, or a sender of public data, sent it something else.
+    Either it lies, or another member or a sender of public data sent it something else.
     """
     others = dict.fromkeys([*committee_for(party.parties, party.session), *sent_by])
     suspects = tuple(name for name in others if name != party.me)

@@ -57,8 +57,8 @@ class Outcome:
 
     Attributes:
         party: The name of the party.
-        result: The value that the role returned, if it did.
-        error: The error that ended the role, otherwise.
+        result: The value that the role returned, if it succeeded.
+        error: The error that ended the role, if it failed.
         meter: The count of the messages that the party sent.
         channels: The hashes of the party's channels; those of an adversary are ignored.
         view: The party's view, if it was watched.
@@ -91,7 +91,7 @@ class Run(Generic[_R]):
         seconds: The time from the first party's start to the last one's end, on the cluster's
             clock.
         traces: The trace of each party, if the run was traced.
-        lost: The parties that the others continued without, by a role that tolerates that. They
+        lost: The parties without which the others continued, in a role that tolerates losses. They
             have no results, and messages from or to them count neither as cost nor as transcript.
     """
 

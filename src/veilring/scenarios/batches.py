@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def drawn_by_parties(_parties: tuple[str, ...]) -> Ring | None:
-    """Leave the ring to the parties."""
+    """Let the parties draw the ring."""
     return None
 
 

@@ -122,8 +122,8 @@ class GridPoint:
         k: The number of values sought.
         exposure: The exposure of a message.
         exposure_at_most: A closed-form bound on the exposure of a message.
-        exposure_exact: Its closed form, if known: without noise, and if no real value can ever be
-            passed on.
+        exposure_exact: The closed form of the exposure, if known: without noise, and if no real
+            value can ever be passed on.
         claim: The probability that a claim is right.
         lop: The loss of privacy, averaged over parties.
         lop_peak: The loss of privacy, maximum over parties.
@@ -161,7 +161,7 @@ class SearchPoint:
     Attributes:
         parties: The number of parties, n.
         k: The rank sought.
-        exposure: 0 by argument, like the next three: a view can be simulated from the totals.
+        exposure: Provably 0, like the next three: a view can be simulated from the totals.
         claim: As for PP-TopK.
         lop: As for PP-TopK.
         lop_peak: As for PP-TopK.

@@ -26,7 +26,8 @@ class Attack:
     Attributes:
         claims: The number of claims.
         right: The number of correct claims.
-        located: The number of the victim's distances claimed correctly, each counted once.
+        located: The number of the victim's distances that were claimed correctly, each counted
+            once.
     """
 
     claims: int = 0
@@ -125,7 +126,8 @@ class TotalsFindings:
     Attributes:
         members: The parties that pooled their views.
         outside: The number of parties outside, in the first batch.
-        totals: The number of totals over the parties outside that it knows, over all batches.
+        totals: The number of totals of the parties outside that the coalition knows, over all
+            batches.
         right: The number of exact ones among them.
         alone: The number of those that are counts of one party.
         nearest: The number of queries whose nearest row is outside.

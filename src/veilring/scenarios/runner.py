@@ -67,9 +67,10 @@ def run_scenario(
 ) -> Report:
     """Run a scenario from data to report. No event loop may be running in this thread.
 
-    The first party asks. Everything is checked before any party starts. With a seed the report is
-    the same on every runtime, except for times and faults; without one the parties' randomness is
-    cryptographic, and the report contains the fresh seed of the split and the partition.
+    The first party asks the queries. Everything is checked before any party starts. With a seed the
+    report is the same on every runtime, except for times and faults; without one the parties'
+    randomness is cryptographic, and the report contains the fresh seed of the split and the
+    partition.
 
     If parties may be lost (`run.retries`), a batch is repeated without the lost ones, which are
     also left out of all later batches. Labels are those learned by the first honest party. The
@@ -87,7 +88,7 @@ def run_scenario(
     Raises:
         ScenarioError: If the data or the protocol do not fit the scenario.
         RunFailed: If the run failed at any party. There is no partial result. Without a seed, a
-            note of the error contains that of the split.
+            note of the error contains the seed of the split.
     """
     require_key_that(
         scenario.world is None,

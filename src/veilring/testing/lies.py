@@ -148,7 +148,7 @@ def audit_lies(
         seed: The seed of all randomness, which is the same in all runs.
 
     Raises:
-        InputError: If a run without lies fails or goes wrong.
+        InputError: If a run without lies fails or has a wrong result.
     """
     if not isinstance(inputs, Mapping):
         inputs = {f"party-{place}": own for place, own in enumerate(inputs)}

@@ -439,7 +439,7 @@ class Links:
 
     @property
     def seen(self) -> frozenset[str]:
-        """The names of the peers that are or were connected since the node uses this endpoint."""
+        """The names of all peers that have connected since the node began to use this endpoint."""
         return frozenset((*self._open, *self._gone))
 
     def connection_to(self, peer: str) -> Connection:

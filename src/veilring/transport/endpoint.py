@@ -103,7 +103,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Vanish at once, as if the process had been killed. Idempotent."""
+        """Disappear at once, as if the process had been killed. Idempotent."""
 
 
 Item = tuple[str, bytes] | PeerLost

@@ -121,9 +121,9 @@ def _no_body(error: Exception) -> FrameError:
 
 
 def _require_whole(body: bytes) -> None:
-    """Refuse a body that announces more than it contains, before anything is allocated.
+    """Refuse a body that declares more than it contains, before anything is allocated.
 
-    Nested lists that all announce the maximum length would take 128 MiB.
+    Nested lists that all declare the maximum length would take 128 MiB.
     """
     reader = msgpack.Unpacker(max_buffer_size=len(body))
     reader.feed(body)

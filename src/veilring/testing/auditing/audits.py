@@ -44,7 +44,7 @@ def audit(
 
     Args:
         subject: A system, a class of systems with its defaults, or a role with its claims.
-        quick: Whether to run less: about 20 s on two idle cores.
+        quick: Whether to run a shorter audit: about 20 s on two idle cores.
         parties: The number of parties that hold rows, for a system.
         seed: The seed of all runs.
         workers: The number of processes that share the checks; 1 is this process, and None is one
@@ -56,7 +56,7 @@ def audit(
 
     Raises:
         InputError: If the system refuses its example, or a role's worlds may be distinguished.
-        InternalError: If a control of an audit failed, so that it shows nothing.
+        InternalError: If a control of an audit failed, so that the audit shows nothing.
         MissingExtra: If a package that experiments need is missing.
     """
     began = time.perf_counter()
@@ -138,7 +138,7 @@ def _run(
 
 
 def _checked(check: Check) -> list[Claim]:
-    """Run a check; a run that it needs and that fails contradicts the claim that it works."""
+    """Run a check; if a run that it needs fails, contradict the claim that the system works."""
     try:
         return check()
     except (InputError, InternalError, MissingExtra):

@@ -16,9 +16,9 @@ class Effort:
             together; a multiple of 8.
         worlds: The number of worlds with faults that are always explored.
         worlds_max: The maximum number of worlds, explored until each class of fault has struck.
-        every_message: Whether each message of a run is struck by each class of fault as well.
-        other_views: Whether the views of the last parties are examined as well, if these may see
-            something else than the client.
+        every_message: Whether each class of fault also strikes each message of a run.
+        other_views: Whether the views of the last parties are also examined, if these may differ
+            from the client's.
         alarm: The probability that a true claim is contradicted, for one statistical test.
     """
 

@@ -202,7 +202,7 @@ def prove_loss(
 
 
 def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -> float:
-    """Return the least loss of randomised response that contradicts a claim with 95 %.
+    """Return the least loss of randomised response that contradicts a claim in 95 % of audits.
 
     Args:
         claimed: The ε of the claim.

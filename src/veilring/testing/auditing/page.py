@@ -38,7 +38,7 @@ def outcome(audit: Audit) -> str:
 
 
 def setting(audit: Audit) -> str:
-    """Return how the audit was run, in one line."""
+    """Return a line that describes how the audit was run."""
     kind = "quick audit" if audit.quick else "audit"
     return f"{audit.system}: {kind}, seed {audit.seed}, {audit.seconds:.0f} s"
 
