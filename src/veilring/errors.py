@@ -460,7 +460,7 @@ class RunFailed(VeilringError):
 
     @property
     def root(self) -> BaseException:
-        """The error nearest to the cause: one that is not merely the echo of another party's."""
+        """The error nearest to the cause, which does not merely report another party's error."""
         return min(self.errors.values(), key=_echoes)
 
     def __str__(self) -> str:

@@ -100,7 +100,7 @@ def cell_at(file: str, column: str, row: int) -> str:
 
 
 def require_header(file: str, columns: Sequence[TextColumn]) -> None:
-    """Refuse a first line of data: one with a number above each column of numbers.
+    """Refuse a first line that has a number above each column of numbers: it contains data.
 
     Numbers that count columns from 0 or 1 are accepted as names.
     """

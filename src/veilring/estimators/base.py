@@ -469,7 +469,7 @@ def generator_of(random_state: Seed) -> Generator:
 
 
 def whole(name: str, value: int) -> int:
-    """Return a parameter as a Python int: those of a grid are NumPy's, which no message can carry.
+    """Return a parameter as a Python int: NumPy's, as in a grid, cannot be sent in a message.
 
     Raises:
         InputError: If it is not a whole number.

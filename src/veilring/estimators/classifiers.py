@@ -354,7 +354,7 @@ class _Stream:
 
 
 class IndKNNClassifier(SystemClassifier):
-    """Kernel votes of private records, each charged for its votes until its budget ends.
+    """Kernel votes of private records, each charged for its votes until its budget is exhausted.
 
     The queries of a `predict` are a stream, or part of one if `queries` declares a longer stream.
     Further queries continue with the remaining budgets of the records, as long as the stream has

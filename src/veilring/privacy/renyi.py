@@ -68,11 +68,11 @@ class RenyiDP:
         sensitivity: float = 1.0,
         orders: tuple[float, ...] = WHOLE_ORDERS,
     ) -> Self:
-        """Return that of Gaussian noise on a Poisson sample (Mironov et al. 2019, Section 3.3).
+        """Return the guarantee of Gaussian noise on a Poisson sample (Mironov et al. 2019).
 
         Neighbours differ by one row added or removed, and each row is in the sample by an
-        independent coin. It holds for no other way to sample, such as drawing a fixed number of
-        rows.
+        independent coin. Section 3.3 covers no other way to sample, such as drawing a fixed
+        number of rows.
 
         Args:
             sigma: Standard deviation of the noise.

@@ -127,7 +127,7 @@ def exponential_probabilities(
     sensitivity: int = 1,
     monotone: bool = False,
 ) -> NDArray[np.float64]:
-    """Return with which probability `exponential_mechanism` chooses each, shape (runs, candidates).
+    """Return the probabilities of `exponential_mechanism`, shape (runs, candidates).
 
     Raises:
         InputError: If an argument is outside its range.
@@ -144,7 +144,7 @@ def permute_and_flip_probabilities(
     sensitivity: int = 1,
     monotone: bool = False,
 ) -> NDArray[np.float64]:
-    """Return with which probability `permute_and_flip` chooses each, shape (runs, candidates).
+    """Return the probabilities of `permute_and_flip`, shape (runs, candidates).
 
     A candidate with coin p wins with `p` times the mean of `1 / (1 + heads among the others)`,
     the integral over t from 0 to 1 of `prod(1 - p_j + p_j t)` over the others. That is a polynomial

@@ -155,7 +155,7 @@ def hash_row(values: tuple[object, ...]) -> int:
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary code; an error of Python's own module over a bad text has none."""
+    """Return SQLite's primary error code, or `SQLITE_ERROR` if the error has no code."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code & 0xFF
 

@@ -1,4 +1,4 @@
-"""Secure aggregation: each two parties share a key, and their masks cancel in the sum.
+"""Secure aggregation: each pair of parties shares a key, and their masks cancel in the sum.
 
 Party i sends `value_i + Σ_{j>i} PRG(k_ij) - Σ_{j<i} PRG(k_ij)` modulo the size of a word. A
 coalition learns only the sum of the parties outside it, as far as the generator is pseudorandom: up

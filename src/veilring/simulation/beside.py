@@ -21,7 +21,7 @@ Runner: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def complete(start: Start[_T], runner: Runner = simulate) -> _T:
-    """Run a coroutine to its end and return its result. Interrupted, cancel it first.
+    """Run a coroutine to its end and return its result. If interrupted, cancel it first.
 
     Args:
         start: The function that makes the coroutine.

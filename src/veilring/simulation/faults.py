@@ -1,7 +1,7 @@
 """Faults of the simulation, and schedules of them drawn from a seed.
 
 A schedule first draws the rate of each class of fault and then the faults, so some seeds have none
-of a class and others have many: that finds more than always a few of each.
+of a class and others have many: this finds more bugs than a few of each class would.
 """
 
 from collections.abc import Iterable, Sequence
