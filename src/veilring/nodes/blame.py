@@ -66,7 +66,7 @@ class Blame(NamedTuple):
     """The party at fault, if one can be found."""
 
     culprit: str
-    """The name of the party; empty if nobody can be blamed, or if one of two parties lies."""
+    """The name of the party; empty if nobody can be blamed, or if there are two suspects."""
     sentence: str
     """A sentence: the act of the culprit, the two suspects, or the reason why nobody is blamed."""
 

@@ -642,7 +642,7 @@ class _Sum:
         return TooManyLost(tuple(lost), left, self.threshold)
 
     def _accuse(self, suspects: Collection[str], reason: str) -> None:
-        """End the session because one of several other parties lies."""
+        """End the session because one of several other parties is malicious."""
         listed = tuple(peer for peer in self.party.peers if peer in suspects)
         is_known = len(listed) == 1
         error = ProtocolViolation(listed[0], reason) if is_known else Tampered(listed, reason)

@@ -105,7 +105,7 @@ class Public(NamedTuple):
         return self._replace(tellers=frozenset(self.tellers).union(parties))
 
     def accusation(self, party: Party, sender: str) -> Tampered | ProtocolViolation:
-        """Return the error for a peer with another hash: it lies, or a sender of inputs does."""
+        """Return the error for a peer with another hash: it or a sender of inputs is malicious."""
         suspects = tuple(peer for peer in party.peers if peer in {sender, *self.tellers})
         if len(suspects) == 1:
             return ProtocolViolation(sender, "uses public inputs different from the others'")

@@ -1,7 +1,7 @@
-"""Audits of malicious parties: each generic lie about each message, and its outcome.
+"""Audits of malicious parties: each generic manipulation of each message, and its outcome.
 
 An audit first plays an honest run and records the messages of each party. Then it repeats the run
-for each party, each of its messages and each way to lie about that message, and for each adversary
+for each party, each of its messages and each way to manipulate that message, and for each adversary
 that acts in the whole run. The table shows how each run ended.
 """
 
@@ -44,7 +44,7 @@ _CELL: Final = 24
 
 
 class Verdict(StrEnum):
-    """The outcome at honest parties of a run in which one party lies."""
+    """The outcome at the honest parties of a run with one malicious party."""
 
     CULPRIT = "named culprit"
     SUSPECTS = "named suspects"
@@ -64,7 +64,7 @@ class Lie(NamedTuple):
     party: str
     """The malicious party."""
     message: str
-    """The kind of the message that it lies about; empty if the adversary acts in the whole run."""
+    """The kind of the message that is manipulated; empty if the adversary acts in the whole run."""
     to: str
     place: int
     """The index of that message among all messages that the party sends; -1 without one."""
@@ -100,7 +100,7 @@ class Lies:
         return replace(self, rows=tuple(lie for lie in self.rows if lie.verdict in verdicts))
 
     def about(self, kind: str) -> Self:
-        """Return the part of the table with lies about messages of one kind."""
+        """Return the part of the table with manipulations of messages of one kind."""
         return replace(self, rows=tuple(lie for lie in self.rows if lie.message == kind))
 
     def assert_none(self, *verdicts: Verdict) -> None:
@@ -134,7 +134,7 @@ def audit_lies(
     adversaries: Mapping[str, Adversary] | None = None,
     seed: int = 0,
 ) -> Lies:
-    """Have each party lie about each of its messages in each generic way.
+    """Have each party manipulate each of its messages in each generic way.
 
     Args:
         role: The role, as `Cluster.run` takes it.
@@ -148,7 +148,7 @@ def audit_lies(
         seed: The seed of all randomness, which is the same in all runs.
 
     Raises:
-        InputError: If a run without lies fails or has a wrong result.
+        InputError: If an honest run fails or has a wrong result.
     """
     if not isinstance(inputs, Mapping):
         inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
@@ -178,7 +178,7 @@ def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], see
     honest = _play(subject, {}, seed)
     wrong = [*honest.wrong, *(str(done.error) for done in honest.outcomes if done.error)]
     if wrong:
-        raise InputError.because(f"a run without lies goes wrong: {'; '.join(wrong)}", field="role")
+        raise InputError.because(f"an honest run goes wrong: {'; '.join(wrong)}", field="role")
     sent, others = (_recorded(subject, which) for which in (seed, seed + 1))
     rows: list[Lie] = []
     for party in subject.parties:
@@ -260,7 +260,7 @@ class _About(Adversary):
     Attributes:
         liar: The adversary.
         place: The index of the message among all messages that the party sends.
-        messages: The number of messages that it lies about: a held message goes out with the next.
+        messages: The number of manipulated messages: a held message is sent with the next one.
     """
 
     liar: Adversary
@@ -282,7 +282,7 @@ class _About(Adversary):
 
 
 def _lies(sent: Sequence[Seen], others: Sequence[Seen]) -> Iterator[tuple[str, Adversary, int]]:
-    """Yield each generic lie about each message, with its name."""
+    """Yield each generic manipulation of each message, with its name."""
     peers = tuple(dict.fromkeys(seen.sender for seen in sent))
     for place, seen in enumerate(sent):
         for name, liar, messages in _ways(seen, others[place : place + 1], peers):

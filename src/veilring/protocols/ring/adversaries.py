@@ -32,7 +32,7 @@ _WORD: Final = 2**64
 
 @dataclass
 class InputSubstitution(Adversary):
-    """Claims that all its rows have one class. It lies about its input only.
+    """Claims that all its rows have one class. It falsifies its input only.
 
     Attributes:
         label: The class, from 0. No honest party checks it, so it must be a known class.

@@ -49,7 +49,7 @@ def check_faults(subject: AuditedSystem | RoleClaims, effort: Effort, seed: int)
 
 
 def check_liars(subject: AuditedSystem | RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
-    """Have each party lie about each of its messages in each generic way."""
+    """Have each party manipulate each of its messages in each generic way."""
     played = _subject(subject, _SMALLEST)
     try:
         if isinstance(played, SystemSubject):
@@ -139,21 +139,21 @@ def _judge_liars(subject: AuditedSystem | RoleClaims, lies: Lies) -> Claim:
         verdict = Verdict.CONTRADICTED if len(bad) else Verdict.HOLDS
         promised = f"{assumed} A malicious party cannot change a result unnoticed.".strip()
         finding = (
-            f"{len(bad)} of {len(lies)} lies changed a result unnoticed, ended in an unexplained"
-            " timeout, or led to blame of an honest party."
+            f"{len(bad)} of {len(lies)} manipulations changed a result unnoticed, ended in an"
+            " unexplained timeout, or led to blame of an honest party."
         )
         if not len(lies):
             return Claim("malicious parties", promised, Verdict.NOT_TESTED, "No message was sent.")
     else:
         verdict = Verdict.NOT_CLAIMED
-        promised = f"{assumed} It does not cover the results of runs with a liar.".strip()
-        finding = f"Outcomes of {len(lies)} generic lies by one party: {table}."
+        promised = f"{assumed} It does not cover results of runs with a malicious party.".strip()
+        finding = f"Outcomes of {len(lies)} generic manipulations by one party: {table}."
     return Claim(
         "malicious parties",
         promised,
         verdict,
         finding,
-        "The audit tries each generic lie about each message, by one party at a time."
+        "The audit tries each generic manipulation of each message, by one party at a time."
         if claimed
         else "",
         (*str(lies).splitlines(), *map(str, bad.rows[:5])),
