@@ -223,7 +223,7 @@ class TestRankSearch:
             app, ["leakage", "rank-search", "--k", "1,5", "--trials", "100", "--out", str(out)]
         )
         assert run.exit_code == 0
-        assert "0 by argument: a view can be simulated from the" in run.output
+        assert "provably 0: a view can be simulated from the" in run.output
         with out.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         assert [row["k"] for row in rows] == ["1", "5"]

@@ -129,7 +129,7 @@ def explore_command(
     _judge(campaign, shrink, report, advice=replay)
     if seed is None:
         if not campaign.succeeded:
-            typer.echo("\nno run has a result: something fails even without faults", err=True)
+            typer.echo("\nno run had a result: something fails even without faults", err=True)
             raise typer.Exit(1)
         _require_reached("these classes of fault never had an effect", campaign.missing)
         _require_reached("these marks were never reached", campaign.unreached)
@@ -202,11 +202,11 @@ def _require_reached(said: str, missing: tuple[str, ...]) -> None:
 def _show(campaign: "Campaign") -> None:
     runs = campaign.succeeded + campaign.failed
     typer.echo(
-        f"{campaign.seeds:,} seeds, {runs:,} runs: {campaign.succeeded:,} with a result, "
-        f"{campaign.failed:,} ended in named errors, {len(campaign.failures):,} seeds went wrong"
+        f"{campaign.seeds:,} seeds, {runs:,} runs: {campaign.succeeded:,} had a result, "
+        f"{campaign.failed:,} ended in named errors; {len(campaign.failures):,} seeds went wrong"
     )
     if campaign.failed:
-        typer.echo("named errors are expected: a run that faults stop must report an error")
+        typer.echo("named errors are expected: a run that a fault stops must report an error")
     typer.echo("faults that had an effect:")
     for kind in campaign.classes:
         typer.echo(f"  {kind:10} {campaign.struck[kind]:>9,}")

@@ -178,7 +178,7 @@ def _search_table(
     ]
     worst = max(e.standard_error for point in points for e in (point.radius, point.above))
     closing = (
-        "Exposure, claim and loss of privacy are 0 by argument: a view can be simulated from the"
+        "Exposure, claim and loss of privacy are provably 0: a view can be simulated from the"
         " totals.\nThe leakage of the totals has standard errors of at most"
         f" {worst:.4f}; use --json or --out for each one."
     )

@@ -126,7 +126,7 @@ def _replay(world: "Scenario", out: Path | None) -> None:
         if folder is not None:
             write_failure(error, world, journal, folder)
         raise
-    runs = f"{explored.succeeded} with a result, {explored.failed} ended in named errors"
+    runs = f"{explored.succeeded} had a result, {explored.failed} ended in named errors"
     typer.echo(f"nothing went wrong in this world: {len(explored.runs)} runs, {runs}")
 
 

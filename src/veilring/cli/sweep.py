@@ -90,5 +90,5 @@ def sweep(
         typer.echo(f"veilring: stopped; {kept}. Repeat the command to continue.", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     earlier = f", {done.kept:,} of them from before" if done.kept else ""
-    typer.echo(f"{len(done.cells):,} runs{earlier}: {done.files.results}")
-    typer.echo(f"Their wall seconds: {done.files.timing}")
+    typer.echo(f"{len(done.cells):,} runs{earlier}; results written to {done.files.results}")
+    typer.echo(f"Wall-clock times written to {done.files.timing}")

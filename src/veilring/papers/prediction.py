@@ -574,7 +574,7 @@ PREDICTION_FIGURES: Final = (
     ),
     _figure(
         name="prediction/table-3",
-        title="Hashing: seconds of a lone query",
+        title="Hashing: seconds for a single query",
         source=f"{_PAPER}, Table 3",
         setting="ε = 1, σ2 = 0.7, τ = 0.2, 8 hyperplanes a table",
         x=Axis("hash tables L"),

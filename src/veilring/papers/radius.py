@@ -312,7 +312,7 @@ def _over_batch(number: int, epsilon: float) -> Figure:
 def _of_conversion(number: int, measure: str) -> Figure:
     return Figure(
         name=f"radius/figure-{number}",
-        title=f"From k to a radius under privacy: {measure}",
+        title=f"Private conversion of k to a radius: {measure}",
         source=cited(_PAPER, str(number), "5.2"),
         setting=f"k = {_K}, {_QUERIES} queries a batch",
         x=Axis("epsilon of the conversion", is_log=True),

@@ -140,13 +140,13 @@ class ReleasedModel:
 
     def __str__(self) -> str:
         made = self.provenance
-        noise = ", ".join(f"{each:.3g}" for each in made.noise)
+        noise = " and ".join(f"{each:.3g}" for each in made.noise)
         lines = {
             "columns": f"{len(self.schema.features):,}",
             "classes": ", ".join(self.schema.classes),
             "statistic": made.statistic,
-            "parties": f"{made.parties:,}, of which {made.tolerated:,} may collude and"
-            f" {made.lost:,} be lost",
+            "parties": f"{made.parties:,}, of which up to {made.tolerated:,} may collude and"
+            f" up to {made.lost:,} may be lost",
             "rows": f"{made.rows:,}, as declared",
             "noise": f"{noise} times the largest contribution of a row ({made.law})",
         }
