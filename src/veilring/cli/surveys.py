@@ -280,7 +280,7 @@ def oracles_command(
 
     The variance is that of an estimated share, averaged over the values, times the number of
     clients: with 10,000 clients and a variance of 4, the standard deviation of a share is 0.02.
-    "One lie" is the number of clients by which a single false report can move a count, 1 / (p - q).
+    The influence is the number of clients by which one false report can move a count, 1 / (p - q).
     The exact epsilon is the privacy loss of a report. A star marks the choice of `oracle = "auto"`:
     the shortest report among those whose variance is at most 1 % above the smallest.
 
@@ -333,7 +333,7 @@ def _show_oracles(rows: list[dict[str, object]], epsilon: float) -> None:
     from veilring.cli.console import make_console
 
     table = Table(title=f"Frequency oracles at epsilon {epsilon:g}", title_justify="left")
-    for name in ("values", "oracle", "variance", "one lie", "bytes", "exact epsilon"):
+    for name in ("values", "oracle", "variance", "influence", "bytes", "exact epsilon"):
         table.add_column(name, justify="left" if name == "oracle" else "right", no_wrap=True)
     for _, group in groupby(rows, key=lambda row: row["domain"]):
         for row in group:
