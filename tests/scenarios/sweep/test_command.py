@@ -27,7 +27,7 @@ class TestCommand:
         grid = ("--grid", "parties.count=3,4", "--trials", "2", "--workers", "1")
         code, text, err = self._sweep("wine", *grid, *settings, "--out", str(out))
         assert (code, err) == (0, "")
-        assert text.splitlines()[0] == f"4 runs: {out}"
+        assert text.splitlines()[0] == f"4 runs; results written to {out}"
         assert len(read_frame(out)) == 4
 
     @pytest.mark.parametrize(
