@@ -190,7 +190,7 @@ def _neighbours_in_plane(number: int, title: str, less: SearchWay, more: SearchW
         (less, more),
         above(
             "a larger neighbourhood improves the raw accuracy more than the top-5 one",
-            f"what {more.label} gains over {less.label} in accuracy, minus what in top-5, at "
+            f"gain of {more.label} over {less.label} in accuracy minus the gain in top-5, at "
             f"epsilon = {_MOST:g},",
             0.0,
             gain((_RAW_PRINTED, _TOP_PRINTED), more.label, less.label, at=near(_MOST)),
@@ -204,13 +204,13 @@ def _compared(number: int, title: str, dimensions: int, *ways: SearchWay) -> Fig
         title,
         _in(dimensions, *ways, BUCKETS),
         above(
-            "E8 provides the most for the smallest budget",
+            "E8 is best for the smallest budget",
             "top-5 accuracy of E8 minus each other walk's, at epsilon = 50,",
             0.0,
             _apart(_TOP_PRINTED, _over(_E8, ways), 50.0),
         ),
         above(
-            "not in the thesis: one response does more than E8 at what both spend",
+            "not in the thesis: a response is better than E8 if both spend the same",
             "top-5 accuracy of the response minus that of E8, at epsilon = 10,",
             0.0,
             _apart(TOP + SPENT, [(BUCKETS.label, "E8")], 10.0),
