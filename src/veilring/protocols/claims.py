@@ -129,7 +129,7 @@ def remove_row(example: Example, *, epsilon: float, delta: float) -> Comparison:
 
 
 def replace_row(example: Example, *, epsilon: float) -> Comparison:
-    """Compare two worlds in which the only row of the last party differs in everything."""
+    """Compare two worlds in which the only row of the last party differs in all its values."""
     party, rows = list(example.parts.items())[-1]
     alone = Rows(rows.features[:1], rows.labels[:1])
     opposite = Rows(1 - alone.features, 1 - alone.labels)

@@ -1,4 +1,4 @@
-"""Hashes of public inputs, which detect a party that tells different parties different things.
+"""Hashes of public inputs, which detect a party that sends different data to different parties.
 
 A party that received different queries, parameters or totals than the others has another hash.
 Parts are hashed with their lengths, so no two lists of parts have the same bytes.

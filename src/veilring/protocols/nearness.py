@@ -1,8 +1,8 @@
 """Public rules for the radius within which rows vote, without looking at rows.
 
-The features of real tables are correlated. Rows are closer together than a rule predicts that knows
-only the number of features: such a rule is right for independent features, but with the 384
-features of a text's embedding its ball contains every row. Queries, however, have the same
+The features of real tables are correlated. Rows are closer together than predicted by a rule that
+knows only the number of features. Such a rule is right for independent features, but with the 384
+features of a text's embedding, its ball contains every row. Queries, however, have the same
 distribution as rows, and are known to all parties that answer them or choose a radius. A rule
 therefore uses distances among the queries of a batch as a substitute for distances to rows, and
 only has to set the share of rows that should vote.

@@ -2,7 +2,7 @@
 
 The first party of the roster convenes the session that makes the result, so that no two sessions
 make one concurrently. All members pay for it before they send anything that depends on their rows,
-and each stores it in its ledger before anybody outside learns of it. A client asks any member and
+and each stores it in its ledger before anyone outside learns of it. A client asks any member and
 gets the result itself, so its queries stay local.
 
 A member that lacks the result, because it was lost in transit or the member was killed before

@@ -17,12 +17,13 @@ in the vector that the successor itself passed on last (the public start vector 
     A successor claims each fresh entry as its predecessor's. The fraction of claims that is right:
     all right claims over all claims.
 `LoP`
-    Loss of privacy, `P(claim | transcript, result) - P(claim | result)` a claim: the fraction of
-    claims that is right less the mean of what the result alone gives away, 1/n for a value in the
-    final result (any of n parties is as likely) and 0 for any other. A party's LoP is taken over
-    all claims that its successor makes in a run. Negative: its successor would do better to guess.
+    Loss of privacy, the mean of `P(claim | transcript, result) - P(claim | result)` over claims:
+    the fraction of claims that is right minus the mean of what the result alone reveals, 1/n for a
+    value in the final result (all n parties are equally likely) and 0 for any other. A party's LoP
+    is taken over all claims that its successor makes in a run. If it is negative, the successor
+    would do better to guess.
 
-If no claim is ever made, nothing is given away: `claim` and `LoP` are 0.
+If no claim is ever made, nothing is revealed: `claim` and `LoP` are 0.
 """
 
 from collections.abc import Callable, Collection, Iterator
