@@ -33,7 +33,7 @@ def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
     """A role is named like a system, and its verdicts form a table."""
     code, out, _ = invoke("audit", f"{PLANTED}:MASKED", "--quick", "--workers", "1")
     assert code == 0
-    assert "None of 5 claims is contradicted." in out
+    assert "None of the 5 claims is contradicted." in out
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_predicting_is_free() -> None:
 
 def test_a_pure_release_is_reported_as_pure() -> None:
     """Counts need no δ, even if one was allowed."""
-    for statistic, measure in (("grid", "pure ε-DP"), ("means", "approximate DP")):
+    for statistic, measure in (("grid", "pure ε-DP"), ("means", "(ε, δ)-DP")):
         model = ReleasedClassifier(statistic=statistic, ranges=RANGES).fit(ROWS, LABELS)
         assert model.privacy_.measure == model.model_.promise.measure == measure
         assert (model.privacy_.delta == 0.0) == (measure == "pure ε-DP")

@@ -72,7 +72,7 @@ class TestSimulatedViews:
             assert report.leakage.estimates[name] == Estimate(0.0, 0.0)
             leaked = shown.pop(measure.label)
             assert leaked.value == "0"
-            assert leaked.meaning.startswith("by argument: ")
+            assert leaked.meaning.startswith("by proof: ")
         assert len(shown) == len(report.leakage.published) == 3
         assert all(leaked.is_estimated for leaked in shown.values())
         assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report

@@ -35,8 +35,8 @@ def make_key(
     """Make a party's private key, and the public part to send to the others.
 
     Writes NAME.key, which must stay on its machine, and NAME.member.toml. Compare the printed
-    fingerprint with the other parties over a separate channel, such as the telephone: a roster
-    vouches for the keys in it.
+    fingerprint with the other parties over a separate channel, such as the telephone: every party
+    trusts the keys in the roster.
     """
     from veilring.transport.identity import make_identity, save_identity
     from veilring.transport.roster import Member, Roster

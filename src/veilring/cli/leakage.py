@@ -52,9 +52,10 @@ def leakage(
 ) -> None:
     """Estimate the leakage per hop to the successor, by three estimators, at each point of a grid.
 
-    Values are uniform. Known closed forms are printed next to the estimates. The speed shown is
-    that of one core and includes drawing values, running the rings and evaluating the views. For
-    rank search, these estimates are provably 0; its grid shows the leakage of its totals.
+    Values are drawn uniformly. Known closed forms are printed next to the estimates. The speed
+    shown is that of one core and includes drawing values, running the rings and evaluating the
+    views. For rank search, these estimates are provably 0; its grid shows the leakage of its
+    totals.
 
     For example:
 

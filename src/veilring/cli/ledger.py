@@ -63,7 +63,7 @@ def backup_command(
 
     To restore a copy, stop the server and move four files away: the ledger and the files next to it
     that end in -wal, -shm and .lock. The first two exist only after a kill, and would damage the
-    copy. Then put the copy in the ledger's place. Charges made after the copy are forgotten.
+    copy. Then put the copy in the ledger's place. Charges made after the copy was made are lost.
 
     For example:
 

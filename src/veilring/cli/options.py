@@ -82,7 +82,7 @@ TermsFile = Annotated[
         show_default=False,
     ),
 ]
-PartiesCount = Annotated[int, typer.Option(help="Number of parties that share the rows.")]
+PartiesCount = Annotated[int, typer.Option(help="Number of parties that hold the rows.")]
 BatchQueries = Annotated[
     int, typer.Option(help="Maximum number of held-out rows in one batch, under one ε.")
 ]

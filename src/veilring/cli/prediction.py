@@ -158,7 +158,8 @@ def embed_command(
     """Embed texts with a local model; nothing is downloaded.
 
     Requires the extra `text`. The file contains the arrays X, y and class_names, and with --key
-    also ids: for public rows to tune on, all rows of a trial, records to add, or queries.
+    also ids. Such a file can contain public rows to tune on, the rows of a trial, records or
+    queries.
 
     For example:
 

@@ -49,7 +49,7 @@ def sweep(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="Runtime: memory or simulated. Default: memory, whatever the scenario sets.",
+            help="Runtime: memory or simulated. Default: memory, even if the scenario differs.",
             show_default=False,
         ),
     ] = None,

@@ -77,9 +77,9 @@ def tune_command(
 ) -> None:
     """Find the best parameters of a system on rows that are PUBLIC.
 
-    Tuning on private rows leaks information that no budget accounts for. Use about as many public
-    rows as there are private ones, and similar rows: with fewer rows, the noise has more effect,
-    and the best parameters are different.
+    Tuning on private rows leaks information that no budget accounts for. Use public rows that are
+    similar to the private ones, and about as many: with fewer rows, the noise has more effect, and
+    other parameters are best.
 
     Each tunable parameter is set to the best of its values in turn, until the accuracy no longer
     improves, with the evaluation of `veilring compare`. The accuracy of the best choice is measured

@@ -125,7 +125,7 @@ class LDPBayes(System):
     def promise(self, *, parties: int = PARTIES) -> Promise:
         return Promise(
             protects="each client's row, including its class",
-            against="everyone except the client, including the server",
+            against="everyone else, including the server",
             threat_model="no trusted party: each client adds noise to its own row; the server and"
             " other clients may be malicious",
             adjacency="any two rows of one client",

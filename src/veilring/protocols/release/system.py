@@ -281,7 +281,7 @@ class Release(System):
 
 
 def _measure(delta: float) -> str:
-    return "approximate DP" if delta else "pure ε-DP"
+    return "(ε, δ)-DP" if delta else "pure ε-DP"
 
 
 class ReleaseSetup(Setup):

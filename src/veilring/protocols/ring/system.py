@@ -68,7 +68,7 @@ class PrivateKNN(System):
         name: `private-knn`.
         k: The number of nearest rows that vote.
         P0: PP-TopK's probability of noise in its first round.
-        d: The factor by which that falls each round.
+        d: The factor by which this probability falls each round.
         rounds: The number of rounds of PP-TopK's vector; `auto` is the number that `error` needs.
         error: For `auto`: the probability that a query's nearest distances are not exact.
         delta: The minimum range of the noise, as a distance between rows in the unit cube.
@@ -80,7 +80,7 @@ class PrivateKNN(System):
 
     title: ClassVar[str] = "PP-kNN"
     summary: ClassVar[str] = (
-        "Parties in a ring find the nearest rows among all of theirs and add up the votes."
+        "Parties in a ring find the nearest of all their rows and add up the votes."
     )
     aliases: ClassVar[Mapping[str, str]] = {"sum.name": "sum", "sum.cycles": "cycles"}
     measures: ClassVar[Mapping[str, Measure]] = HOP_MEASURES

@@ -136,8 +136,8 @@ def limits(comparison: SystemComparison) -> list[str]:
     pooled = comparison.pooled.name
     return [
         f"{line.label}: {_limited(line.limits)}"
-        f" Of the loss to {pooled}, {_points(line.limits.rule)} points are due to the rule,"
-        f" {_points(line.limits.noise)} to noise and {_points(line.limits.method)}"
+        f" Of the loss compared with {pooled}, {_points(line.limits.rule)} points are due to the"
+        f" rule, {_points(line.limits.noise)} to noise and {_points(line.limits.method)}"
         " to the method."
         for line in comparison.lines
         if line.limits is not None

@@ -59,7 +59,7 @@ class Question(Section):
         data: A data set: see `veilring.data.sources.load`.
         label: For a CSV file: the column with the class of each row; the last one if empty.
         separator: For a CSV file: the separator between cells.
-        parties: The number of parties that share the rows.
+        parties: The number of parties that hold the rows.
         epsilon: The values of ε for systems that have one.
         network: The links between the parties and the server, if there is one.
         splits: The number of repetitions, each with its own split, partition and noise.

@@ -66,7 +66,7 @@ class Share(NamedTuple):
 
 
 class Leaked(NamedTuple):
-    """A share that was estimated, or that is 0 by argument."""
+    """A share that was estimated, or that is 0 by proof."""
 
     label: str
     estimate: Estimate
@@ -153,7 +153,7 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
         Leaked(
             measure.label,
             found[name],
-            f"by argument: {measure.argument}" if measure.argument else measure.meaning,
+            f"by proof: {measure.argument}" if measure.argument else measure.meaning,
             not measure.argument,
         )
         for name, measure in find_system(system).measures.items()

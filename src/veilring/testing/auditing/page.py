@@ -34,7 +34,7 @@ def outcome(audit: Audit) -> str:
     verb = "is" if len(wrong) == 1 else "are"
     if wrong:
         return f"{len(wrong)} of {number} claims {verb} contradicted: {', '.join(wrong)}."
-    return f"None of {number} claims is contradicted."
+    return f"None of the {number} claims is contradicted."
 
 
 def setting(audit: Audit) -> str:
