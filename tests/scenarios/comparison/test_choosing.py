@@ -88,7 +88,7 @@ class TestThen:
         """A search whose views can be simulated leaks only its totals, and comes first."""
         choice = _chosen(RING, line("search", 0.95, leak=0.0), self.FAR, self.OWNED)
         assert choice.system == "search"
-        assert "not their owners" in choice.says
+        assert "do not reveal their owners" in choice.says
 
     @pytest.mark.parametrize("leak", [0.49, 0.6])
     def test_is_a_trusted_party_if_the_ring_leaks_much(self, leak: float) -> None:

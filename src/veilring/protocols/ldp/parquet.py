@@ -121,7 +121,7 @@ def cut_pieces(
     for number, path in enumerate(files):
         if path in files[:number]:
             raise InputError.because(
-                f"{path} is given twice, and its reports would be counted twice", field="paths"
+                f"{path} is given twice, so its reports would be counted twice", field="paths"
             )
     if not files:
         raise InputError.because("there are no files of reports; give at least one", field="paths")

@@ -328,7 +328,7 @@ def _worst(leakage: Leakage) -> float:
 def _leaks(leakage: Leakage) -> str:
     if not _worst(leakage):
         return (
-            "all parties learn totals that, given enough queries, locate rows, though not"
+            "all parties learn totals; with enough queries, these locate rows, but do not reveal"
             " their owners"
         )
     exposure, claim = (percent(leakage.estimates[name].value) for name in ("exposure", "claim"))

@@ -265,7 +265,7 @@ def _given_ranges(features: Features, given: Sequence[FeatureTerms]) -> Ranges:
             continue
         if name not in by_name:
             raise InputError.because(
-                f"the column {name!r} has no range in the file; give its least and greatest value",
+                f"the column {name!r} has no range in the file; give its minimum and maximum",
                 field="ranges",
             )
         ends[number] = by_name[name]
