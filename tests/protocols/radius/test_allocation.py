@@ -74,7 +74,7 @@ def test_the_rules_divide_the_budget_of_small_examples_as_defined() -> None:
 
 
 def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
-    """On lines, a plain float test misses one edge in seven; with slack it misses none.
+    """On lines, a plain float test misses more than one edge in eight; with slack, it misses none.
 
     If an edge is missed, two queries get the whole budget each, and a row in both loses twice the
     budget.
