@@ -232,8 +232,8 @@ async def serve_peers(
     all are connected it refuses requests, and names the missing parties. A lost member is dialled
     again, and takes part in later requests.
 
-    A cancelled member shuts down in order, even while it is waiting: it says goodbye, and the open
-    sessions end at all parties.
+    A cancelled member shuts down in order, even while it is waiting: it notifies its peers, and the
+    open sessions end at all parties.
 
     Args:
         config: The configuration.

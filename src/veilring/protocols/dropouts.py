@@ -471,7 +471,7 @@ class _Sum:
         return OpeningShares(digest=self.public.digest, shares=shares)
 
     def _seed_of(self, name: str) -> int:
-        """Return which seed of a party is opened: for a party without a decision, neither."""
+        """Return the seed of a party that is opened; none for a party without a decision."""
         return OWN if name in self.members else PAIRS
 
     async def _pass_on(self, echoes: Mapping[str, Echo], agreed: bytes) -> None:

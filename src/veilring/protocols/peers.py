@@ -225,7 +225,7 @@ class PeerMember:
         }
 
     async def failure(self) -> None:
-        """Wait until this member fails; without a ledger, wait for ever.
+        """Wait until this member fails; without a ledger, wait forever.
 
         Raises:
             StoreFailed: If the ledger has failed. The member takes part in no further session;

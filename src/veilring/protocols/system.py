@@ -490,7 +490,7 @@ class System(Section, ABC):
         """
 
     def pooling(self, parties: int) -> int:  # noqa: ARG002  (a subclass's own)
-        """Return how many of the given number of parties may pool their views."""
+        """Return the number of parties, among the given number, that may pool their views."""
         return 1
 
     def example(self, *, parties: int = EXAMPLE_PARTIES) -> Example:

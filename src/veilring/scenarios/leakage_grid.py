@@ -214,7 +214,7 @@ def leakage_grid(
     progress: Progress | None = None,
     clock: Callable[[], float] = time.process_time,
 ) -> Iterator[GridPoint]:
-    """Estimate at each point of the grid, all k for one number of parties after the other.
+    """Estimate at each point of the grid: for each number of parties, all values of k.
 
     The estimates of a point depend only on the seed and the point, not on the rest of the grid.
 

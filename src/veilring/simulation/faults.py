@@ -54,8 +54,8 @@ class Fault:
         kind: The class of the fault.
         start: The start, in simulated seconds.
         end: The end; a crash has none.
-        parties: The affected parties: one party; both ends of a connection, the one that notices
-            first in front; or one side of a partition.
+        parties: The affected parties: one party; both ends of a connection, starting with the one
+            that notices first; or one side of a partition.
         strength: Extra seconds, the slowdown factor, or the factor by which a skewed clock waits
             longer; 0 for other kinds.
     """

@@ -219,7 +219,7 @@ class TlsEndpoint(Endpoint):
             )
 
     def absent(self) -> dict[str, str]:
-        """Return why each expected peer is not connected now, by its name."""
+        """Return the reason why each expected peer is not connected now, by its name."""
         missing = [name for name in self._expected if name not in self._links.connected]
         return {name: self._obstacle_of(name) for name in missing}
 

@@ -227,7 +227,7 @@ async def private_knn(
 
 
 def _first_sum_round(parties: int, parameters: KNNParameters) -> int:
-    """Return when the votes start: the starter knows the result one round before the others."""
+    """Return the first round of votes: the starter knows the result one round before the others."""
     known_to_starter = parties * parameters.rounds + 1
     return known_to_starter + (not parameters.sum.goes_round)
 

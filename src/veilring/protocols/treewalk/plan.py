@@ -174,11 +174,11 @@ class BucketPlan:
         _check_found(self.queries, self.found, dimensions)
 
     def queries_max(self, dimensions: int) -> int:
-        """Return how many queries fit the frames of one session."""
+        """Return the number of queries that fit the frames of one session."""
         return _fitting(self.found, dimensions)
 
     def request(self, known: bytes) -> BucketRequest:
-        """Return what a client sends of it, and of the splits that it knows already."""
+        """Return the client's request for this plan, given the splits that it has already."""
         return BucketRequest(
             splits=self.splits, neighbours=self.neighbours, queries=self.queries, known=known
         )

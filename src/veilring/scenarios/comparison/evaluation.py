@@ -48,7 +48,7 @@ class SystemAt:
 
     @property
     def asks_all(self) -> bool:
-        """Whether all held-out rows are asked, because further queries cost no privacy."""
+        """Whether all held-out rows are queried, because further queries cost no privacy."""
         return self.system.is_lasting or not self.system.is_bounded()
 
     def label(self, split: DealtSplit, question: Question) -> Labels:

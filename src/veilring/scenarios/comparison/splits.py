@@ -119,7 +119,7 @@ class DealtSplit:
     parts: Mapping[str, Rows]
 
     def batches(self, size: int) -> list[Table]:
-        """Return held-out rows in equal batches, each of which is asked once, of fresh parties.
+        """Return held-out rows in equal batches; each batch is asked once, among fresh parties.
 
         Rows that would make a smaller batch are not asked, nor those beyond `BATCHES_MAX` batches.
 
@@ -283,7 +283,7 @@ def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
 
     Args:
         table: All rows, scaled into [0, 1].
-        question: What is asked.
+        question: The inputs of the comparison.
         number: The number of the split, from 0.
     """
     streams = Streams(question.seed)

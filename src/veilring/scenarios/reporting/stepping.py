@@ -55,7 +55,7 @@ _ENDED: Final = {"lost": "lost", "failed": "failed", "stopped": "stopped", "left
 
 
 class Step(NamedTuple):
-    """An event, and the instant that it happened at."""
+    """An event and its time."""
 
     seconds: float
     what: str
@@ -112,7 +112,7 @@ class Moment(NamedTuple):
 class Story(NamedTuple):
     """The data that a page needs to step through a run; positions count from 0.
 
-    Each tuple is short, since the page carries all of them.
+    The tuples are kept short, because the page contains all of them.
     """
 
     parties: tuple[str, ...]
@@ -327,7 +327,7 @@ class _StoryBuilder:
         )
 
     def _moments(self, events: Sequence[_Event]) -> tuple[tuple[Moment, ...], ...]:
-        """Return where each party stands, from its own events and the starts of its sessions."""
+        """Return each party's states, from its own events and the starts of its sessions."""
         turns: list[list[_Turn]] = [[] for _ in self.names]
         begun: dict[str, int] = {}
         joined = set[tuple[int, str]]()
@@ -346,7 +346,7 @@ class _StoryBuilder:
         return self.messages[event.place].session if is_message else ""
 
     def _stands_of(self, event: _Event) -> tuple[int, ...]:
-        """Return the parties whose standing an event changes."""
+        """Return the parties whose state an event changes."""
         match event.what:
             case "sent":
                 return (self.place[self.messages[event.place].sender],)
@@ -359,7 +359,7 @@ class _StoryBuilder:
         return ()
 
     def _stand(self, turns: Sequence["_Turn"]) -> Iterator[Moment]:
-        """Yield where a party stands, each time that this changes."""
+        """Yield the state of a party after each change."""
         standing = _Standing()
         last = Moment(0, "running", SETUP_ROUND)
         yield last
@@ -371,7 +371,7 @@ class _StoryBuilder:
                 last = moment
 
     def _ahead(self, turns: Sequence["_Turn"]) -> list["_Turn | None"]:
-        """Return, for each turn, the next that decides what the party waits for until then."""
+        """Return, for each turn, the next one that determines what the party is waiting for."""
         ahead: list[_Turn | None] = []
         following: _Turn | None = None
         for turn in reversed(turns):
@@ -385,7 +385,7 @@ class _StoryBuilder:
         return _ENDED.get(self.marks[event.place].kind)
 
     def _take(self, turn: "_Turn", standing: "_Standing") -> None:
-        """Let a party's standing follow an event."""
+        """Update a party's state after an event."""
         if turn.session and turn.session != standing.session:
             standing.session, standing.ended, standing.round = turn.session, "", SETUP_ROUND
         if (event := turn.event) is None:
@@ -447,7 +447,7 @@ class _Standing:
 
     @property
     def trouble(self) -> str:
-        """The worst that it is in; empty for nothing."""
+        """The most severe trouble of the party; empty without any."""
         faults = [state for kind, state in _STATES.items() if kind in self.faults.values()]
         if "crashed" in faults:
             return "crashed"
@@ -455,7 +455,7 @@ class _Standing:
 
 
 def _spells(marks: Iterable[Mark]) -> list[_Spell]:
-    """Return the faults that marks are of: each has a mark for each party that it strikes."""
+    """Return the faults in the marks: each fault has one mark for each party that it strikes."""
     struck: dict[tuple[str, float, float | None], dict[str, None]] = {}  # names in order
     for mark in marks:
         struck.setdefault((mark.what, mark.seconds, mark.until), {})[mark.party] = None
@@ -468,7 +468,7 @@ def _spells(marks: Iterable[Mark]) -> list[_Spell]:
 def _losses(
     messages: Sequence[TracedMessage], spells: Sequence[_Spell], marks: Sequence[Mark]
 ) -> dict[int, float]:
-    """Return when each message that was never received was lost: see `build_story`."""
+    """Return the time of loss of each message that was never received: see `build_story`."""
     begun: dict[str, float] = {}
     over: dict[str, float] = {}
     for message in messages:
@@ -489,7 +489,7 @@ def _losses(
 
 
 def _breaks(message: TracedMessage, spells: Iterable[_Spell]) -> Iterator[float]:
-    """Yield when faults would have lost a message that was under way from its sending on."""
+    """Yield the times at which faults would have lost a message in flight since it was sent."""
     for spell in spells:
         breaks = spell.kind in _BROKEN and {message.sender, message.receiver} <= {*spell.names}
         is_struck = breaks or (spell.kind in _DOWN and message.receiver in spell.names)
@@ -502,7 +502,7 @@ def _ends_of(party: str, marks: Iterable[Mark], sent: float, before: float) -> I
 
 
 def _shortened(story: Story, most: int) -> Story:
-    """Return the last of a story: its first step stands for all that came before."""
+    """Return the last part of a story; its first step combines all earlier ones."""
     lasts = sorted(flight.last for flight in story.flights)
     omitted = max(0, len(lasts) - most)
     if not omitted:

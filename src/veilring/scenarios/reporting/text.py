@@ -41,8 +41,8 @@ def text_diagram(
         marks: The marks, in order of time.
         parties: All parties.
         limit: The maximum number of messages to draw.
-        width: Letters of a line; the text of a mark or a long name may make it longer. If the
-            columns of the parties do not fit, each line names the two ends instead.
+        width: The number of characters in a line; the text of a mark or a long name may exceed it.
+            If the columns of the parties do not fit, each line names the two ends instead.
     """
     shown = messages[:limit]
     order = lane_order(messages, parties)

@@ -171,7 +171,7 @@ class Plan:
         trials: The number of runs at each point, at least 1.
         overrides: Keys to set at all points: see `load_scenario`.
         runtime: One of `SWEEP_RUNTIMES`. By default that of `overrides` or the grid, otherwise
-            memory, whatever the scenario's file sets.
+            memory, even if the scenario's file sets another.
         seed: The seed of the sweep. By default the scenario's, or 0.
     """
 

@@ -28,7 +28,7 @@ _LocalCluster: Any = distributed.LocalCluster
 
 # The class has no public import name; joblib makes it for the string "dask".
 class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]  # joblib is not typed
-    """Unlike joblib's own backend, fails instead of waiting for ever if all workers of a task died.
+    """Unlike joblib's own backend, fails instead of waiting forever if all workers of a task died.
 
     A task that raises an error returns it as a result. Only a task that Dask gives up raises one,
     and joblib does not report it.

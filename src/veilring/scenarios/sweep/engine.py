@@ -34,7 +34,7 @@ class LocalBackend(LokyBackend):  # type: ignore[misc]  # joblib is not typed
 
     joblib keeps the workers for the next sweep. An idle worker that leaves just as it is given a
     call makes the manager warn; if warnings are errors, that ends the manager's thread, and the
-    sweep waits for ever.
+    sweep waits forever.
     """
 
     _workers: Any  # loky's executor, or `None`

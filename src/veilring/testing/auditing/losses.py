@@ -1,8 +1,8 @@
 """Lower bounds of the privacy loss between two worlds, from the views of many runs.
 
 An event is chosen on one half of the runs. On the other half, exact binomial bounds (Clopper and
-Pearson 1934) on the event's probabilities in both worlds prove a loss that the protocol has at
-least, except with the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
+Pearson 1934) on the event's probabilities in both worlds prove a lower bound of the protocol's
+loss, except with the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
 
 Views come from runs over messages, or are drawn by a system in one process with the same
 steps. The second kind is faster, so that many more runs prove a larger part of the loss.
@@ -238,7 +238,7 @@ def _best_event(
     bound: Callable[[_Counts, _Counts], Scores],
     held_out: int,
 ) -> tuple[float, Event]:
-    """Return the tail of a statistic that is expected to prove most, and what it would prove."""
+    """Return the tail of a statistic that is expected to prove the largest loss, and that loss."""
     best, found = -math.inf, Event(name, statistic, -math.inf, 0)
     for sign in (1.0, -1.0):
         signed = [sign * each for each in scores]

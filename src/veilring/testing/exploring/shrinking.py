@@ -139,7 +139,7 @@ class _Shrinker:
 
 
 def _worlds_among(subject: Subject, world: World) -> Iterator[World]:
-    """Yield the world with only the faults among these parties, and then other worlds of theirs."""
+    """Yield the world with only the faults among these parties, and then other worlds with them."""
     present = set(subject.parties)
     faults = tuple(fault for fault in world.faults if present.issuperset(fault.parties))
     redrawn = (draw_world(seed, subject.parties) for seed in range(_REDRAWN))
