@@ -471,7 +471,7 @@ class _Sum:
         return OpeningShares(digest=self.public.digest, shares=shares)
 
     def _seed_of(self, name: str) -> int:
-        """Return the seed of a party that is opened; none for a party without a decision."""
+        """Return the seed to open: of the self-mask if the party is in the sum, or of its key."""
         return OWN if name in self.members else PAIRS
 
     async def _pass_on(self, echoes: Mapping[str, Echo], agreed: bytes) -> None:

@@ -58,7 +58,7 @@ def test_no_row_is_charged_more_than_the_budget(
 
 
 def test_the_rules_divide_the_budget_of_small_examples_as_defined() -> None:
-    """A query's crowd is the largest clique with it, that of its component, or the whole batch.
+    """A query's crowd is its largest clique, the largest of its component, or the whole batch.
 
     The examples are three touching balls with a fourth apart, and three that share a place, with a
     tail of two.
@@ -76,8 +76,8 @@ def test_the_rules_divide_the_budget_of_small_examples_as_defined() -> None:
 def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
     """On lines, a plain float test misses more than one edge in eight; with slack, it misses none.
 
-    If an edge is missed, two queries get the whole budget each, and a row in both loses twice the
-    budget.
+    If an edge is missed, two queries each get the whole budget, and the loss of the batch exceeds
+    the budget by more than 20 %.
     """
     crafted = collinear(2000, 2, np.random.default_rng(0))
     broken = np.flatnonzero(broken_by_plain_test(crafted))

@@ -108,7 +108,7 @@ async def test_impossible_words_are_refused(at: int, made: str) -> None:
 async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, adding: str) -> None:
     """If a party is misled into continuing its search, every accusation includes the liar.
 
-    The misled party deals while others vote: a liar or the client has claimed to it that T is not
+    The misled party deals while others vote: a liar or the client has made it believe that T is not
     k.
     """
     liars = {liar: OtherWords(COMPARES + 1, "first")}

@@ -24,7 +24,7 @@ def found_without_noise(sessions: int) -> float:
 
 @pytest.mark.slow
 def test_success_grows_with_repetitions_and_colluders() -> None:
-    """Without noise, success is its closed form; noise never raises it, a colluder never lowers it.
+    """Noiseless success equals its closed form; noise never raises it, colluders never lower it.
 
     One colluder succeeds at least as often as a guess among five parties, and four sessions at
     least as often as one, within Hoeffding's bound for batches of queries (false alarm 1e-6).
