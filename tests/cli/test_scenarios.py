@@ -3,6 +3,7 @@
 import shlex
 import tomllib
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tests.cli.invoking import invoke
@@ -11,6 +12,19 @@ from veilring.config import describe_keys
 from veilring.errors import ScenarioError
 from veilring.protocols.registry import BUILT_IN, find_system, system_names
 from veilring.scenarios import make_scenario, scenario_names, scenario_text
+
+TERMS = """
+classes = ["benign", "malignant"]
+
+[[features]]
+name = "age"
+low = 0
+high = 120
+
+[protocol]
+name = "rank-search"
+k = 7
+"""
 
 
 class TestScenarios:
@@ -73,6 +87,17 @@ class TestSystems:
         key, _, value = setting.partition("=")
         assert str(getattr(system(), key)) == value
         assert command[:4] == ["run", "wine", "--protocol", name]
+
+    def test_shows_the_promise_and_the_cost_of_terms(self, tmp_path: Path) -> None:
+        """Both are those of the system with the parameters of the terms, for that many parties."""
+        path = tmp_path / "terms.toml"
+        path.write_text(TERMS, encoding="utf-8")
+        code, out, _ = invoke("systems", "--terms", path, "--parties", "4", "--queries", "30")
+        assert code == 0
+        system = find_system("rank-search").model_validate({"k": 7})
+        cost = system.forecast(parties=4, queries=30, features=1)
+        assert f"{system.promise(parties=4)}\n" in out
+        assert out.endswith(f"{cost}; for 30 queries among 4 parties\n")
 
     def test_an_unknown_name_is_wrong_input(self) -> None:
         """The error suggests the closest name."""

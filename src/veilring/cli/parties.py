@@ -166,7 +166,7 @@ def ask_command(
         terms    = "terms.toml"
         ask      = "ada"
 
-    All parties of the ring see the queries; the client sees only the labels. The answer is a CSV
+    All parties see the queries; the client sees only the labels. The answer is a CSV
     file with the one column `label`. Parties of a release see no query: the client receives the
     noisy totals and labels the rows locally. With `--model FILE` instead of QUERIES it saves the
     model, for `veilring classify`.

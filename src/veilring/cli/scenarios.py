@@ -1,13 +1,18 @@
 """`veilring scenarios` and `veilring systems`: lists that write no file."""
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as Grid
 
     from veilring.protocols.system import System
+
+_QUERIES: Final = 100
+"""The default number of queries of a forecast for a deployment: a usual file."""
 
 
 def scenarios(
@@ -43,6 +48,19 @@ def systems(
         str | None,
         typer.Argument(help="System to describe.", show_default=False),
     ] = None,
+    *,
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            "--terms", help="Terms of a deployment, whose guarantee and cost are shown instead."
+        ),
+    ] = None,
+    parties: Annotated[
+        int, typer.Option("--parties", min=1, help="Parties that hold rows, for --terms.")
+    ] = 3,
+    queries: Annotated[
+        int, typer.Option("--queries", min=1, help="Queries in one file, for --terms.")
+    ] = _QUERIES,
 ) -> None:
     """List the systems, or show the guarantee and the parameters of one.
 
@@ -53,11 +71,18 @@ def systems(
         veilring systems noisy-votes
 
         veilring run wine --protocol noisy-votes --set protocol.epsilon=2
+
+    To show what a deployment among three members will cost and reveal:
+
+        veilring systems --terms terms.toml --parties 3 --queries 30
     """
     from veilring.cli.console import make_console
     from veilring.protocols.registry import find_system
 
     console = make_console()
+    if terms is not None:
+        _print_deployment(console, terms, parties, queries)
+        return
     if name is None:
         console.print(_all_systems())
         return
@@ -68,6 +93,21 @@ def systems(
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     console.print(_grid(("parameter", "default", "allowed", "meaning"), _parameters(system)))
     console.print(f"\n    {example}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_deployment(console: "Console", path: Path, parties: int, queries: int) -> None:
+    from veilring.deployment.peers import PeerTerms
+
+    terms = PeerTerms.load(path, parties)
+    system = terms.protocol
+    cost = system.forecast_for(terms.facts(parties), queries)
+    lines = (
+        f"{system.title}. {system.summary}\n",
+        str(system.promise(parties=parties)),
+        f"cost          {cost}; for {queries:,} queries among {parties} parties",
+    )
+    for text in lines:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _all_systems() -> "Grid":

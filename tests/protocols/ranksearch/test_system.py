@@ -303,7 +303,7 @@ def test_the_promise_names_the_largest_coalition() -> None:
     promise = RankSearch().promise(parties=8)
     assert promise.epsilon is None
     assert promise.guarantee == "sums only, no ε"
-    assert promise.against == "any 6 of the 8 parties together"
+    assert promise.against == "any coalition of up to 6 of the 8 parties"
     assert "weighted" not in promise.note
     assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
 

@@ -145,7 +145,7 @@ class RankSearch(System):
         )
         return Promise(
             protects="each party's rows",
-            against=f"any {coalition} of the {parties} parties together",
+            against=f"any coalition of up to {coalition} of the {parties} parties",
             threat_model=f"semi-honest parties, of which up to {coalition} collude",
             adjacency="",
             epsilon=None,

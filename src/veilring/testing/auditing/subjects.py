@@ -37,7 +37,8 @@ class RoleClaims:
             inputs.
         public: The role's public arguments.
         least: The smallest number of parties that the role needs after others were lost.
-        strip: A function that computes more from the members' views.
+        strip: A function that computes more from the members' views and random draws; by default
+            it removes pairwise masks.
         notices_liars: Whether it claims that no malicious party changes a result unnoticed.
         title: The title of the page; by default the name of the role.
     """

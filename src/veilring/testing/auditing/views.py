@@ -23,6 +23,7 @@ from veilring.testing.auditing.losses import (
 from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
 from veilring.testing.hiding.audit import Audit as Views
 from veilring.testing.hiding.audit import compare_views
+from veilring.testing.hiding.features import Strip
 from veilring.testing.hiding.leaves import same_leaves
 from veilring.testing.hiding.stripping import strip_masks
 from veilring.testing.hiding.twosample import POWER
@@ -70,7 +71,7 @@ def check_comparison(
     )
     unbounded = "" if comparison.is_bounded else ", without a bound"
     promised = f"{_protected(promise)} Guarantee: {promise.measure}{unbounded}."
-    claim = _judge_views(views, name, promised, comparison.difference, one.coalition)
+    claim = _judge_views(views, name, promised, comparison.difference, one.coalition, strip_masks)
     if comparison.is_bounded or claim.verdict is Verdict.HOLDS:
         return [claim]
     told = views.verdict.classifier.advantage
@@ -113,7 +114,7 @@ def check_hidden(subject: RoleClaims, effort: Effort, seed: int) -> list[Claim]:
         **subject.public,
     )
     difference = "which of the two worlds was run"
-    return [_judge_views(views, "privacy", promised, difference, subject.coalition)]
+    return [_judge_views(views, "privacy", promised, difference, subject.coalition, subject.strip)]
 
 
 def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
@@ -236,10 +237,16 @@ def _evidence_of(kind: str, loss: Loss) -> tuple[str, ...]:
     )
 
 
-def _judge_views(
-    views: Views, name: str, promised: str, difference: str, coalition: tuple[str, ...]
+def _judge_views(  # noqa: PLR0917  (the promise, and what was compared)
+    views: Views,
+    name: str,
+    promised: str,
+    difference: str,
+    coalition: tuple[str, ...],
+    strip: Strip,
 ) -> Claim:
     differs, named = views.verdict.differs, views.verdict.differences
+    used = "to remove pairwise masks" if strip is strip_masks else "as `strip` does"
     found = named[0].coordinate if named else "a classifier's guess"
     return Claim(
         name,
@@ -250,8 +257,8 @@ def _judge_views(
         else f"In the view of {_names(coalition)}, no test reveals {difference}.",
         f"With a probability of {POWER:.0%}, the audit would find an advantage of"
         f" {views.least_advantage:.2f} that its classifier attains, or of"
-        f" {views.least_of_coordinate:.2f} that a single number of the view shows. It examines no"
-        " other view.",
+        f" {views.least_of_coordinate:.2f} that a single number of the view shows. It uses the"
+        f" random draws of {_names(coalition)} only {used}, and examines no other view.",
         tuple(str(views).splitlines()),
     )
 
