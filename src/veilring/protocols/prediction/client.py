@@ -99,8 +99,8 @@ async def label_queries(
     """
     if not 1 <= block <= rules.fitting or not len(queries):
         raise InputError.because(
-            f"a block of {block} does not fit {len(queries)} queries: at most "
-            f"{rules.fitting} are possible at once, and one is needed",
+            f"{len(queries)} queries cannot be sent in blocks of {block}: give at least one "
+            f"query, and a block of 1 to {rules.fitting}",
             field="block",
         )
     stream, labels = Stream(party, rules), []

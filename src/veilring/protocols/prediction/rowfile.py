@@ -236,9 +236,9 @@ class RowFile:
         self._mark = self._last_mark()
         if self.steps < finished:
             raise StoreFailed(
-                f"{self.path} is an older copy than the ledger beside it: {finished - self.steps} "
-                "changes of records are missing, and what was forgotten since is there again. Put "
-                f"back the newest copy. Without one, see `{REPAIR}`"
+                f"{self.path} is older than the ledger next to it: {finished - self.steps} changes "
+                "of records are missing, and records that were forgotten later are present again. "
+                f"Restore your newest copy. Without one, see `{REPAIR}`"
             )
         self._require_size()
         sound, damaged = self._survey()

@@ -101,7 +101,7 @@ def raises(*errors: type[BaseException]) -> Iterator[None]:
 async def take(endpoint: Endpoint, sender: str, frame: bytes) -> None:
     """Receive a frame, and fail the check unless it is this frame from this sender."""
     got_sender, got = await endpoint.receive()
-    require(got_sender == sender, f"a frame of {sender} came as one of {got_sender}")
+    require(got_sender == sender, f"a frame of {sender} was attributed to {got_sender}")
     require(got == frame, f"{len(frame)} bytes were sent, {len(got)} other bytes arrived")
 
 

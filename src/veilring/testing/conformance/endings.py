@@ -32,7 +32,7 @@ async def a_close_is_a_goodbye(alice: Endpoint, bob: Endpoint, carol: Endpoint) 
     """Peers of an endpoint that closes receive an orderly loss."""
     await alice.close()
     for peer in (bob, carol):
-        require(await take_loss(peer, orderly=True) == "alice", "another was lost")
+        require(await take_loss(peer, orderly=True) == "alice", "another peer was lost")
 
 
 @check
@@ -139,7 +139,7 @@ async def an_abort_is_a_crash(alice: Endpoint, bob: Endpoint, carol: Endpoint) -
     """Peers of an endpoint that aborts receive a loss without a goodbye."""
     alice.abort()
     for peer in (bob, carol):
-        require(await take_loss(peer, orderly=False) == "alice", "another was lost")
+        require(await take_loss(peer, orderly=False) == "alice", "another peer was lost")
 
 
 @check

@@ -78,7 +78,7 @@ async def a_received_frame_is_bytes(alice: Endpoint, bob: Endpoint) -> None:
     """A frame is received as immutable `bytes`."""
     await alice.send("bob", b"frame")
     _, frame = await bob.receive()
-    require(type(frame) is bytes, f"a frame came as {type(frame).__name__}")
+    require(type(frame) is bytes, f"a frame was received as {type(frame).__name__}")
 
 
 @check

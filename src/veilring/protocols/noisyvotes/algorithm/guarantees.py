@@ -29,10 +29,10 @@ Loss of a batch for any outcome
     h > 1 always; but h comes down to 1, as `g <= t + ln(1 / A)`.
 
 Shares that protect a row
-    A coalition knows its own shares, and of the others it learns the sum of each group that
-    `ring.algorithm.sums.leaked_groups` finds. A row is protected by the shares of its own group
-    alone. By `shares` all honest parties are one group. On a single ring two colluders with one
-    party between them leave it alone with its own share.
+    A coalition knows its own shares, and learns the sum of the others' shares in each group that
+    `ring.algorithm.sums.leaked_groups` finds. A row is protected only by the shares of its own
+    group. With `shares`, all honest parties form one group. On a single ring, a party between two
+    colluders is protected only by its own share.
 """
 
 from collections.abc import Collection, Sequence
@@ -142,11 +142,11 @@ def guarantee_in_ring(
 def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     """Return the number of honest shares of noise that protect each honest row, in the worst case.
 
-    By `shares` and by `masks` these are the shares of all honest parties. On cycles, too, as long
-    as the coalition is too small to cut the honest parties in two; otherwise only the victim's own,
-    because its neighbours may be the coalition. s edge-disjoint cycles of `walecki_cycles` need 2s
-    colluders to cut, a party's own neighbours, for every number of parties that was tried; here it
-    is computed.
+    With `shares` and `masks`, these are the shares of all honest parties. The same holds on cycles
+    if the coalition is too small to separate the honest parties; otherwise only the victim's own
+    share counts, because its neighbours may be the coalition. For every number of parties that was
+    tried, 2s colluders, the neighbours of one party, are needed to separate s edge-disjoint cycles
+    of `walecki_cycles`; this function computes the number.
 
     Args:
         parties: The number of parties, n.

@@ -162,7 +162,7 @@ def _annuli(
     conversion: ByAnnuli,
     work: int,
 ) -> Release:
-    """A row outside the largest candidate's ball is in no annulus: those balls are what overlap."""
+    """Return the counts of annuli; a row outside the largest candidate's ball is in none."""
     graph = overlap_graph(queries, np.full(len(queries), candidates[-1]))
     plan = allocate_budget(graph, near.epsilon_conversion, conversion.allocation, work=work)
 
@@ -178,10 +178,11 @@ def _candidates(conversion: ByAnnuli, k: int, rows: int, features: int) -> NDArr
 
 
 def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Return the candidate with as many before it as seem to contain fewer than k rows.
+    """Return a candidate by the number of candidates that seem to contain fewer than k rows.
 
-    Without noise it is the first that contains k. With noise the first that *seems* to would too
-    often be one of the many before it; here, noise moves the choice up as well as down.
+    Without noise, it is the first candidate that contains k rows. With noise, the first one that
+    *seems* to contain k rows would too often be too small; noise moves this choice up as well as
+    down.
     """
     fewer = np.count_nonzero(np.cumsum(annuli, axis=1) < k, axis=1)
     return np.asarray(candidates[np.minimum(fewer, len(candidates) - 1)])
@@ -245,7 +246,7 @@ def noisy_votes(
     radii: NDArray[np.float64] | None = None,
     missing: int = 0,
 ) -> VotesAnswer:
-    """Label a batch like the parties would, with the same steps.
+    """Label a batch as the parties would, with the same steps.
 
     The masks of the secure sum cancel in the total and are left out.
 
