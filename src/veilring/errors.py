@@ -163,7 +163,7 @@ class BudgetExhausted(VeilringError):
     def __str__(self) -> str:
         if self.asked is None:
             return f"the privacy budget of a {self.budget} is exhausted"
-        missing = f"{self.asked:.12g} {self.unit} asked, {self.left:.12g} left"
+        missing = f"{self.asked:.12g} {self.unit} requested, {self.left:.12g} left"
         return f"the privacy budget ({self.budget}) is exhausted: {missing}"
 
 

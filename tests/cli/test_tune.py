@@ -18,7 +18,7 @@ class TestTune:
         command = ("tune", "iris", "--protocol", "radius", "--epsilon", "4", *QUICK)
         code, out, err = invoke(*command)
         assert (code, err) == (0, "")
-        assert "on splits not used to choose" in out
+        assert "on splits not used for the choice" in out
         table = tomllib.loads(out[out.index("[protocol]") :])["protocol"]
         assert table["name"] == "radius"
         assert table["epsilon"] == 4.0

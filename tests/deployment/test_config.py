@@ -119,7 +119,7 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
             MEMBER.replace('"member"', '"oracle"'),
             "role is 'oracle'; allowed: member, ring-member, cl",
         ),
-        (MEMBER.replace('role = "member"', ""), "role is None; allowed"),
+        (MEMBER.replace('role = "member"', ""), "role: the key is missing; give one of member"),
         (MEMBER.replace('rows = "ada.csv"', ""), "rows: the key is missing"),
         (MEMBER.replace("rows", "row"), r"no such key; .*did you mean rows\?"),
         (CLIENT.replace('"ada"', "3"), "ask is 3; allowed: the name of a party"),

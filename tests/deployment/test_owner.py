@@ -68,7 +68,7 @@ def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -
     refused = deployed.ask(1)
     assert refused.exit_code == 1
     assert refused.stdout == ""
-    assert "the privacy budget (total) is exhausted: 1 epsilon asked, 0.5 left" in refused.stderr
+    assert "privacy budget (total) is exhausted: 1 epsilon requested, 0.5 left" in refused.stderr
 
     shown = CliRunner().invoke(app, ["ledger", "show", str(deployed.ledger), "--json"])
     assert json.loads(shown.stdout)["spent"] == 1.0  # read while it is served

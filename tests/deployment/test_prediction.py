@@ -112,7 +112,7 @@ def test_a_deployed_server_runs_from_its_files_to_the_end_of_its_stream(deploy: 
     queries.write_text("\n".join([lines[0], *lines[1:] * 4]) + "\n")
     refused = run("ask", folder / "client-1.toml", queries)
     assert refused.exit_code == 1
-    assert "the privacy budget (total) is exhausted: 88 queries asked, 78 left" in refused.output
+    assert "budget (total) is exhausted: 88 queries requested, 78 left" in refused.output
     shown = run("ledger", "show", served.state / "budgets.sqlite", "--json")
     assert json.loads(shown.stdout)["spent"] == 22.0  # read while it is served
 
@@ -148,8 +148,8 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     long = repeated(folder / "client-0.csv", 5, folder / "long.csv")
     refused = run("ask", config, long, "--out", out)
     assert refused.exit_code == 1
-    assert "the privacy budget (total) is exhausted: 110 queries asked, 100 left" in refused.output
-    assert "Nothing was asked or spent. Ask for at most 100 new rows" in refused.output
+    assert "budget (total) is exhausted: 110 queries requested, 100 left" in refused.output
+    assert "Nothing was sent or spent. Ask for at most 100 new rows" in refused.output
     assert spent(served) == 0.0
     assert not out.exists()
 
@@ -161,7 +161,7 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     refused = run("ask", config, long, "--out", out)
     assert refused.exit_code == 1
     assert "only the first 16 of 110 rows were labelled" in refused.output
-    assert "94 queries asked, 84 left" in refused.output
+    assert "94 queries requested, 84 left" in refused.output
     assert out.read_text() == first.stdout
     assert spent(served) == 16.0
 

@@ -82,7 +82,7 @@ def _show(totals: "Totals") -> None:
     from veilring.cli.console import make_console
 
     table = Table()
-    table.add_column("who", style="bold")
+    table.add_column("account", style="bold")
     for column in ("entries", f"{totals.unit} spent", "left"):
         table.add_column(column, justify="right", no_wrap=True)
     rest = inf if totals.budget is None else totals.budget - totals.spent

@@ -149,14 +149,14 @@ def _show(found: "Tuned") -> None:
     )
     table = Table("parameters", "accuracy")
     for each in found.tried[:_SHOWN]:
-        table.add_row(parameters_text(each.parameters) or "as they are", percent(each.mean))
+        table.add_row(parameters_text(each.parameters) or "unchanged", percent(each.mean))
     console = make_console()
     console.print(title, highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     said = (
-        f"{percent(found.accuracy.mean)} ({interval_text(found.accuracy)}) on splits not used to"
-        f" choose; {percent(found.before.mean)} ({interval_text(found.before)}) with the original"
-        " parameters."
+        f"{percent(found.accuracy.mean)} ({interval_text(found.accuracy)}) on splits not used for"
+        f" the choice; {percent(found.before.mean)} ({interval_text(found.before)}) with the"
+        " original parameters."
     )
     console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(found.toml, end="", highlight=False, markup=False, soft_wrap=True)

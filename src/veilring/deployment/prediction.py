@@ -395,7 +395,7 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     Raises:
         ScenarioError: If a file is invalid.
         InputError: If a row is invalid.
-        BudgetExhausted: If the stream has fewer queries left. Nothing was asked or spent.
+        BudgetExhausted: If the stream has fewer queries left. Nothing was sent or spent.
         Unfinished: If the stream is too short, but the first rows are paid for, now or earlier.
         HandshakeError: If the server cannot be reached.
         VeilringError: If the server failed to answer.
@@ -436,7 +436,7 @@ def _refusal(
         return None
     budget = "analyst" if rules.clients == "apart" else "total"
     error = BudgetExhausted(budget, asked, left, "queries")
-    error.add_note(f"Nothing was asked or spent. Ask for at most {left:,} new rows.")
+    error.add_note(f"Nothing was sent or spent. Ask for at most {left:,} new rows.")
     return error
 
 

@@ -203,7 +203,11 @@ def _role_of(path: Path) -> str:
         table = load_toml(path)
     except (OSError, ValueError) as error:
         raise ScenarioError("file", path, f"a file in TOML that can be read ({error})") from error
-    given = table.get("role")
+    if "role" not in table:
+        raise ScenarioError.because(
+            f"the key is missing; give one of {', '.join(ROLES)}", field="role"
+        )
+    given = table["role"]
     role = str(given)
     if role in _RENAMED_ROLES:
         raise ScenarioError.because(

@@ -96,7 +96,7 @@ def test_a_charge_beyond_a_budget_is_refused(
     fields = (error.budget, error.asked, error.left, error.unit)
     assert fields == (budget, amount, left, "epsilon")
     assert str(error) == str(caught.value)
-    assert f"{amount} epsilon asked, {left} left" in str(error)
+    assert f"{amount} epsilon requested, {left} left" in str(error)
     assert ledger.totals() == before
     assert ledger.find(analyst, "2", b"?") is None
 

@@ -108,7 +108,7 @@ class Owner:
         party.round(2)
         await party.send(analyst, answer)
         if answer.verdict == RequestVerdict.ANSWERED:
-            line = "%s labelled %d queries for %s; they cost epsilon %g, once"
+            line = "%s labelled %d queries for %s; the request is charged epsilon %g once"
             price = self._rules.price(request)
             _log.info(line, party.me, len(request.queries), analyst, price)
 
