@@ -40,7 +40,7 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     assert collector is not None
     early = collection.run("estimate", "collector.toml")
     assert early.poll() == 2
-    assert "0 of at least 1000 reports so far" in early.output
+    assert "0 of at least 1,000 reports so far" in early.output
     for number, options in ((0, ()), (1, ("--single",)), (0, ())):
         submitted = collection.submit(number, *options)
         assert submitted.wait(SECONDS) == 0, submitted.output
@@ -109,10 +109,13 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     collection.kill_all()
 
     terms = collection.folder / "terms.toml"
-    terms.write_text(terms.read_text().replace("[survey]", "[survey]\nminimum = 7"))
+    terms.write_text(
+        terms.read_text().replace("[survey]", "[survey]\ncloses = 2999-01-01T00:00:00Z")
+    )
     refused = collection.run("serve", "collector.toml")
     assert refused.poll() == 2
     assert "reports.sqlite is for the task" in refused.output
+    assert "restore the terms and the version of veilring" in refused.output.replace("\n", " ")
     for path in collection.folder.glob("reports.sqlite*"):
         path.rename(path.with_name(path.name.replace("reports", "first")))
     collection.serve()

@@ -152,6 +152,16 @@ def test_a_published_task_is_rebuilt_from_its_terms(tmp_path: Path, text: str) -
     assert again.task.survey == terms.task.survey
 
 
+def test_the_minimum_is_no_part_of_the_task(tmp_path: Path) -> None:
+    """A collector may change the minimum without a new task; clients do not see it."""
+    usual = SurveyTerms.load(written(tmp_path, TERMS)).task
+    text = TERMS.replace("[survey]", "[survey]\nminimum = 7")
+    terms = SurveyTerms.load(written(tmp_path, text))
+    assert terms.survey.minimum == 7
+    assert terms.task.encoded == usual.encoded
+    assert b"minimum" not in usual.encoded
+
+
 def _changed(encoded: bytes, change: str) -> bytes:
     content = json.loads(encoded)
     match change:
@@ -159,8 +169,8 @@ def _changed(encoded: bytes, change: str) -> bytes:
             content["numbers"]["questions"][0]["own"] += 1
         case "other terms":
             content["terms"]["survey"]["epsilon"] = 3.0
-        case "another minimum":
-            content["minimum"] += 1
+        case "a minimum":
+            content["terms"]["survey"]["minimum"] = 7
         case "a number more":
             content["numbers"]["salt"] = 1
         case "no terms":
@@ -175,7 +185,7 @@ def _changed(encoded: bytes, change: str) -> bytes:
     [
         "likelier to tell",
         "other terms",
-        "another minimum",
+        "a minimum",
         "a number more",
         "no terms",
         "no such oracle",

@@ -73,6 +73,7 @@ def _print_json(found: "Estimates") -> None:
         "reports": found.tally.clients,
         "members": dict(found.members),
         "without": list(found.without),
+        "below_minimum": found.is_below_minimum,
         "confidence": found.confidence,
         "estimates": [
             {name: _finite(value) for name, value in dataclasses.asdict(line).items()}
@@ -110,6 +111,11 @@ def _show_table(found: "Estimates") -> None:
         typer.echo(f"stored by member: {', '.join(counted)}")
     if found.without:
         typer.echo(f"left out: {', '.join(found.without)}")
+    if found.is_below_minimum:
+        typer.echo(
+            f"{found.tally.clients:,} reports are left, fewer than the minimum of"
+            f" {found.terms.survey.minimum:,}: use these estimates only to compare"
+        )
     rough = sum(line.rough for line in found.lines)
     if rough:
         typer.echo(
@@ -135,7 +141,8 @@ def estimate_command(
     """Estimate the answers from the stored reports of a collector, even while it collects.
 
     Run it where the collector's store can be reached; the collector itself does not have to be
-    running. With fewer reports than the `minimum` in the terms, the command estimates nothing.
+    running. With fewer reports than the `minimum` in the terms, the command estimates nothing;
+    you may change `minimum` at any time.
 
     Estimates are unbiased, so some may be slightly negative; each interval has the given confidence
     on its own, but the intervals do not hold jointly. For `discrete-bayes`, a line shows the share

@@ -127,6 +127,7 @@ class Server:
 
     Attributes:
         roster: The parties and the clients.
+        name: Its own name.
 
     Raises:
         ScenarioError: If its key or its roster cannot be read, or it is not a party of the roster.
@@ -134,7 +135,8 @@ class Server:
 
     def __init__(self, config: ServerConfig, log: Logger) -> None:
         self._identity, self.roster = load_credentials(config)
-        require_party(self.roster, "identity", self._identity.name)
+        self.name = self._identity.name
+        require_party(self.roster, "identity", self.name)
         self._listen, self._limits, self._log = config.listen, config.limits, log
 
     @asynccontextmanager
@@ -179,7 +181,7 @@ class Server:
         endpoint = await TlsEndpoint.start(
             self._identity, self.roster, listen=self._listen, timeout=None, terms=terms
         )
-        name, limits, log = self._identity.name, self._limits, self._log
+        name, limits, log = self.name, self._limits, self._log
         async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
             if others := [party for party in self.roster.parties if party != name]:
                 log.info("%s is waiting for %s", name, ", ".join(others))

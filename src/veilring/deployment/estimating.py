@@ -24,6 +24,7 @@ from veilring.deployment.survey import (
     open_configured_store,
     ranges_of,
 )
+from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.oracle import Consistency
 from veilring.protocols.ldp.algorithm.randomiser import INTERVAL_CONFIDENCE, SurveyEstimate
@@ -93,6 +94,11 @@ class Estimates:
     members: Mapping[str, int] = field(default_factory=dict)
     without: tuple[str, ...] = ()
 
+    @property
+    def is_below_minimum(self) -> bool:
+        """Whether fewer reports than the survey's minimum are left after members were left out."""
+        return self.tally.clients < self.terms.survey.minimum
+
 
 def estimate_stored(
     config: CollectorConfig,
@@ -103,6 +109,8 @@ def estimate_stored(
 ) -> Estimates:
     """Estimate from the stored reports of a collector, even while it collects.
 
+    The minimum applies to all stored reports: fewer may be left after members are left out.
+
     Args:
         config: The collector's configuration.
         confidence: The confidence of each interval on its own.
@@ -111,8 +119,8 @@ def estimate_stored(
 
     Raises:
         ScenarioError: If a file is invalid.
-        InputError: If there are fewer reports than the task's minimum, or a member to leave out has
-            sent none.
+        InputError: If there are fewer reports than the survey's minimum, a member to leave out has
+            sent none, or no reports are left.
         StoreFailed: If the store cannot be read, or its sums do not match its reports.
     """
     terms = SurveyTerms.load(Path(config.terms))
@@ -122,7 +130,10 @@ def estimate_stored(
         members = store.members()
     finally:
         store.close()
-    found = estimate_from(terms, tally, confidence=confidence)
+    _require_enough(terms, sum(members.values()) if without else tally.clients)
+    if not tally.clients:
+        raise InputError.because("no reports are left; leave out fewer members", field="without")
+    found = _estimate(terms, tally, confidence)
     return replace(found, members=members, without=tuple(without))
 
 
@@ -137,9 +148,22 @@ def estimate_from(
         confidence: The confidence of each interval on its own.
 
     Raises:
-        InputError: If there are fewer reports than the task's minimum.
+        InputError: If there are fewer reports than the survey's minimum.
     """
-    terms.task.require_enough(tally)
+    _require_enough(terms, tally.clients)
+    return _estimate(terms, tally, confidence)
+
+
+def _require_enough(terms: SurveyTerms, reports: int) -> None:
+    minimum = terms.survey.minimum
+    if reports < minimum:
+        raise InputError.because(
+            f"{reports:,} of at least {minimum:,} reports so far (`minimum` in the terms, which may"
+            " be changed at any time)"
+        )
+
+
+def _estimate(terms: SurveyTerms, tally: Tally, confidence: float) -> Estimates:
     found = evidence(terms.task.survey, tally, confidence=confidence)
     survey = terms.task.survey
     triples = zip(survey.questions, tally.sums, tally.counts, strict=True)
@@ -157,9 +181,10 @@ def save_model(found: Estimates, path: Path, *, consistency: str | None = None) 
             `LDPBayes`.
 
     Raises:
-        InputError: If the survey is not one of naive Bayes, the consistency is unknown, or the file
-            exists.
+        InputError: If the survey is not one of naive Bayes, the consistency is unknown, the file
+            exists, or fewer reports than the survey's minimum are left.
     """
+    _require_enough(found.terms, found.tally.clients)
     how = cast(Consistency, consistency or LDPBayes().consistency)  # `learn` checks it
     save_classifier(learn(found.terms.task.survey, found.tally, consistency=how), path)
 

@@ -36,7 +36,7 @@ from veilring.deployment.owner import LabellingSection, OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionSection, PredictionTerms
-from veilring.deployment.survey import SurveySection, SurveyTerms
+from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.deployment.votes import VotesSection, VotesTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
@@ -564,8 +564,13 @@ class SurveyExample(Example):
                 each.model_dump(exclude_defaults=True) for each in feature_terms(table.features)
             ]
         classes = () if self.kind in {"frequency", "means"} else features.classes
-        tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon)
-        return SurveyTerms.of(classes=classes, features=columns, **tables).checked()
+        minimum = min(self.reports, MINIMUM_REPORTS)
+        tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon, minimum=minimum)
+        terms = SurveyTerms.of(classes=classes, features=columns, **tables).checked()
+        if terms.survey.minimum > self.reports:
+            allowed = f"1 to {self.reports}, as reports"
+            raise InputError("--minimum", terms.survey.minimum, allowed)
+        return terms
 
 
 class PlacesExample(Example):

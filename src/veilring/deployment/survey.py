@@ -55,6 +55,7 @@ from veilring.transport.roster import Roster
 _log = logging.getLogger("veilring.collector")
 _HALF: Final = 0.5
 FREQUENCY_BINS: Final = 8
+MINIMUM_REPORTS: Final = 1000  # at ε = 1, the shares of four answers are then within about ±0.09
 _A_COUNT: Final = "a whole number of at least 0"
 _Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
 
@@ -69,7 +70,8 @@ class SurveySection(Section):
         approach: The mechanism for means.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
             default.
-        minimum: The number of reports that estimates need.
+        minimum: The number of reports that the collector's estimates need. It is not part of the
+            task, so it may be changed at any time.
         closes: The time after which no new report is accepted.
     """
 
@@ -80,7 +82,7 @@ class SurveySection(Section):
     oracle: OracleName = same_field(LDPBayes, "oracle")
     approach: Approach = same_field(LDPBayes, "approach")
     bins: int = same_field(LDPBayes, "bins")
-    minimum: int = Field(1000, ge=1, description="a whole number of at least 1")
+    minimum: int = Field(MINIMUM_REPORTS, ge=1, description="a whole number of at least 1")
     closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
     )
@@ -174,9 +176,9 @@ class SurveyTerms(Terms):
         """
         closes = self.survey.closes
         return Task(
-            terms=self.model_dump(mode="json"),
+            # `minimum` protects no client: each report is private however many there are.
+            terms=self.model_dump(mode="json", exclude={"survey": {"minimum"}}),
             survey=survey_of(self.survey, self.features, self.classes),
-            minimum=self.survey.minimum,
             closes=None if closes is None else closes.timestamp(),
         )
 
@@ -322,6 +324,8 @@ async def serve_collector(
     server = Server(config, _log)
     terms = SurveyTerms.load(Path(config.terms))
     quotas = _quotas(config, server.roster)
+    senders = [name for name in server.roster.names if name != server.name]
+    _warn_of_quotas(quotas, senders, terms.survey.minimum)
     store = open_configured_store(config, terms.task)
     async with Collector(store, time.time, quotas=quotas) as collector:
         _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
@@ -338,11 +342,21 @@ def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
                 f"{member!r} is not a member of the roster, which has {', '.join(roster.names)}",
                 field="reports_max_of",
             )
-    if config.reports_max is None:
+    return Quotas(config.reports_max, config.reports_max_of)
+
+
+def _warn_of_quotas(quotas: Quotas, senders: Sequence[str], minimum: int) -> None:
+    if quotas.each is None:
         _log.warning(
             "no reports_max is set: each member of the roster may send any number of reports"
         )
-    return Quotas(config.reports_max, config.reports_max_of)
+    most = sum(map(quotas.of, senders))
+    if most < minimum:
+        _log.warning(
+            "reports_max allows only %s reports of all members together, but estimates need %s; "
+            "raise reports_max, or lower `minimum` in the terms",
+            *(f"{most:,}", f"{minimum:,}"),
+        )
 
 
 def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:

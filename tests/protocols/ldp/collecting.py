@@ -21,7 +21,7 @@ from veilring.protocols.ldp.task import Task
 CLASSES, VALUES = 3, 5
 
 
-def make_task(*, epsilon: float = 1.0, minimum: int = 1, closes: float | None = None) -> Task:
+def make_task(*, epsilon: float = 1.0, closes: float | None = None) -> Task:
     """Return a task with three questions: of one byte, two bytes and two bytes."""
     oracles = (
         DirectEncoding(CLASSES, epsilon),
@@ -29,7 +29,7 @@ def make_task(*, epsilon: float = 1.0, minimum: int = 1, closes: float | None = 
         OptimisedUnary(CLASSES * VALUES, epsilon),
     )
     survey = DiscreteBayesSurvey((VALUES, VALUES), CLASSES, oracles)
-    return Task({"columns": ["a", "b"]}, survey, minimum, closes)
+    return Task({"columns": ["a", "b"]}, survey, closes)
 
 
 def people(count: int, rng: np.random.Generator) -> ClientPool:

@@ -80,7 +80,7 @@ def test_a_client_reports_to_a_task_once(tmp_path: Path) -> None:
 
 def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
     """A client that has spent its budget on any tasks can afford no more, even after a restart."""
-    tasks = [make_task(minimum=n + 1) for n in range(3)]
+    tasks = [make_task(closes=n + 1.0) for n in range(3)]
     spends = tasks[0].survey.exact_epsilon
     for round_, task in enumerate(tasks):
         with Outbox(tmp_path / "outbox") as outbox:

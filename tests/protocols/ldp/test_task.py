@@ -2,26 +2,22 @@
 
 import json
 
-import pytest
 from tests.protocols.ldp.collecting import make_task
 
-from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.task import Task
 
 
 def test_equal_tasks_have_one_hash_and_others_differ() -> None:
-    """Terms, exact numbers, minimum and closing time all count; the order of keys does not."""
+    """Terms, exact numbers and closing time all count; the order of keys does not."""
     task = make_task()
     again = Task(dict(reversed(list(task.terms.items()))), task.survey)
     assert make_task().digest == task.digest == again.digest
     others = [
         make_task(epsilon=1.0 + 1e-9),
-        make_task(minimum=2),
         make_task(closes=1.0),
         Task({"columns": ["a", "c"]}, task.survey),
     ]
-    assert len({task.digest, *(other.digest for other in others)}) == 5
+    assert len({task.digest, *(other.digest for other in others)}) == 4
 
 
 def test_a_task_publishes_the_exact_numbers_of_every_question() -> None:
@@ -39,12 +35,3 @@ def test_a_task_closes_at_its_time_and_not_before() -> None:
     assert not task.is_closed(99.999)
     assert task.is_closed(100.0)
     assert not make_task().is_closed(1e12)
-
-
-def test_too_few_reports_are_not_estimated() -> None:
-    """Too few reports give no estimate, and the error states the minimum."""
-    task = make_task(minimum=10)
-    with pytest.raises(InputError, match="0 of at least 10 reports so far"):
-        task.require_enough(Tally.empty(task.survey))
-    with pytest.raises(InputError, match="minimum is 0"):
-        make_task(minimum=0)

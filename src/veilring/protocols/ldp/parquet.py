@@ -147,7 +147,8 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
     is_ours = (pl.col("task") == pl.lit(task.digest)).fill_null(value=False)
     if not frame.select(is_ours.all()).item():
         raise InputError.because(
-            f"{piece.path} has reports for a task other than {task.digest.hex()[:16]}…",
+            f"{piece.path} has reports for a task other than {task.digest.hex()[:16]}…; use the "
+            "terms and the version of veilring with which they were collected",
             field="reports",
         )
     # a question that is not a number of any type does not exist

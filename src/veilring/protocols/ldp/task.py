@@ -11,44 +11,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.survey import Survey, Tally
+from veilring.protocols.ldp.algorithm.survey import Survey
 
-TASK_FORMAT: Final = 1
+TASK_FORMAT: Final = 2
 """The version of the encoding."""
 TASK_DIGEST_BYTES: Final = 32  # of SHA-256
 
 
-class TooFewReports(InputError):
-    """Raised if a task has fewer reports than its minimum, so that no estimates are available."""
-
-    def __str__(self) -> str:
-        return f"{self.value} of {self.allowed} reports so far (`minimum` in the terms)"
-
-
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A survey with its terms, its deadline and the minimum number of reports.
+    """A survey with its terms and its deadline: all that a client relies on.
 
     Attributes:
         terms: The original terms as plain data: columns, classes, epsilon, oracle.
         survey: The survey built from the terms.
-        minimum: The minimum number of reports for estimates.
         closes: The time after which no new report is accepted, in seconds since 1970 (UTC), or
             None.
-
-    Raises:
-        InputError: If the minimum is below 1.
     """
 
     terms: Mapping[str, Any]
     survey: Survey
-    minimum: int = 1
     closes: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.minimum < 1:
-            raise InputError("minimum", self.minimum, "at least 1")
 
     @cached_property
     def encoded(self) -> bytes:
@@ -57,7 +40,6 @@ class Task:
             "format": TASK_FORMAT,
             "terms": self.terms,
             "numbers": self.survey.public,
-            "minimum": self.minimum,
             "closes": self.closes,
         }
         text = json.dumps(
@@ -73,15 +55,6 @@ class Task:
     def is_closed(self, now: float) -> bool:
         """Return whether a time, in seconds since 1970 (UTC), is past the deadline."""
         return self.closes is not None and now >= self.closes
-
-    def require_enough(self, tally: Tally) -> None:
-        """Require the minimum number of reports for estimates.
-
-        Raises:
-            TooFewReports: If there are fewer than the minimum.
-        """
-        if tally.clients < self.minimum:
-            raise TooFewReports("reports", tally.clients, f"at least {self.minimum}")
 
 
 def _plain(value: object) -> object:

@@ -107,6 +107,17 @@ class Quotas:
 NO_QUOTAS: Final = Quotas()
 
 
+def for_another_task(store: object, found: bytes | None, task: Task) -> InputError:
+    """Return the error for a store that was not made for a task, with the digest found in it."""
+    made_for = f"{found.hex()[:16]}…" if found else "none"
+    return InputError.because(
+        f"{store} is for the task {made_for}, but this task is {task.digest.hex()[:16]}…; restore "
+        "the terms and the version of veilring with which the collection began, or use a new store "
+        "for a new collection",
+        field="store",
+    )
+
+
 class Store(ABC):
     """A database of reports to one task, used by one thread at a time.
 

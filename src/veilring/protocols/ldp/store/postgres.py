@@ -20,6 +20,7 @@ from veilring.protocols.ldp.store.base import (
     RunningSums,
     Store,
     StoredReports,
+    for_another_task,
     parse_matches,
     parse_reports,
     parse_sums,
@@ -126,10 +127,7 @@ class PostgresStore(Store):
                 )
         found = db.execute("SELECT digest FROM veilring.task").fetchone()
         if found is None or found[0] != self.task.digest:
-            made_for = found[0].hex()[:16] if found else "none"
-            own = self.task.digest.hex()[:16]
-            message = f"the database is for the task {made_for}…, but this task is {own}…"
-            raise InputError.because(message, field="store")
+            raise for_another_task("the database", found[0] if found else None, self.task)
 
     @override
     def close(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.errors import InputError, StoreFailed
+from veilring.errors import StoreFailed
 from veilring.privacy.statefile import (
     Format,
     StateFile,
@@ -31,6 +31,7 @@ from veilring.protocols.ldp.store.base import (
     StoredReports,
     as_store_failed,
     digest_reports,
+    for_another_task,
     parse_matches,
     parse_reports,
     parse_sums,
@@ -184,9 +185,7 @@ class SqliteStore(Store):
         """Reject a file with reports for another task."""
         found = db.execute("SELECT digest FROM task").fetchone()
         if found is not None and found[0] != self.task.digest:
-            made_for, own = found[0].hex()[:16], self.task.digest.hex()[:16]
-            message = f"{self._path} is for the task {made_for}…, but this task is {own}…"
-            raise InputError.because(message, field="store")
+            raise for_another_task(self._path, found[0], self.task)
 
     @override
     def close(self) -> None:

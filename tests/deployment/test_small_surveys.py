@@ -1,0 +1,146 @@
+"""Surveys of few clients: the minimum number of reports strands no operator."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.deployment.collection import Collection
+from tests.protocols.ldp.collecting import accepted, keep
+from typer.testing import CliRunner, Result
+
+from veilring.cli.app import app
+from veilring.deployment.roles import load_config_of
+from veilring.deployment.survey import (
+    MINIMUM_REPORTS,
+    CollectorConfig,
+    SurveyTerms,
+    open_configured_store,
+    serve_collector,
+)
+from veilring.protocols.ldp.roles import ClientPool
+
+SITES, EACH = ("site-a", "site-b", "site-c", "site-d"), 50
+CLIENTS = len(SITES) * EACH
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a collection with 50 stored reports of each of four sites."""
+    folder = Collection(tmp_path / "survey", reports=CLIENTS, survey_clients=4).folder
+    config = collector_of(folder)
+    task = SurveyTerms.load(Path(config.terms)).task
+    rng = np.random.default_rng(1)
+    store = open_configured_store(config, task)
+    for site in SITES:
+        pool = ClientPool(rng.uniform(0.0, 8.0, size=(EACH, 4)), rng.integers(3, size=EACH))
+        keep(store, accepted(task, list(pool.answer(task, rng))), member=site)
+    store.close()
+    return folder
+
+
+def collector_of(folder: Path) -> CollectorConfig:
+    """Read the configuration of a collection's collector."""
+    return load_config_of(folder / "collector.toml", CollectorConfig, "veilring serve")
+
+
+def set_minimum(folder: Path, minimum: int) -> None:
+    """Change the minimum in the terms of a collection."""
+    path = folder / "terms.toml"
+    lines = [each for each in path.read_text().splitlines() if not each.startswith("minimum")]
+    lines.insert(lines.index("[survey]") + 1, f"minimum = {minimum}")
+    path.write_text("\n".join([*lines, ""]))
+
+
+def run(*words: object) -> Result:
+    """Run a command of `veilring` in this process."""
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def test_a_lower_minimum_unlocks_the_stored_reports(folder: Path) -> None:
+    """After it was lowered, the same store is estimated, and exported files are added up."""
+    pytest.importorskip("polars", reason="polars is part of the extra `parquet`")
+    collector, terms = folder / "collector.toml", folder / "terms.toml"
+    set_minimum(folder, MINIMUM_REPORTS)
+    exported = run("export", collector, "--out", folder / "reports")
+    assert exported.exit_code == 0, exported.output
+    files = sorted((folder / "reports").glob("*.parquet"))
+    for command in (("estimate", collector), ("tally", terms, *files)):
+        early = run(*command)
+        assert early.exit_code == 2
+        assert "200 of at least 1,000 reports so far (`minimum` in the terms" in early.output
+    set_minimum(folder, CLIENTS)
+    for command in (("estimate", collector), ("tally", terms, *files)):
+        done = run(*command, "--json")
+        assert done.exit_code == 0, done.output
+        document = json.loads(done.stdout)
+        assert document["reports"] == CLIENTS
+        assert document["below_minimum"] is False
+
+
+def test_estimates_without_a_member_may_fall_below_the_minimum(folder: Path) -> None:
+    """They are marked, and no model is made of them; the minimum applies to all reports."""
+    collector, without = folder / "collector.toml", ("--without", "site-d")
+    shown = run("estimate", collector, *without)
+    assert shown.exit_code == 0, shown.output
+    assert "150 reports are left, fewer than the minimum of 200" in shown.output
+    document = json.loads(run("estimate", collector, *without, "--json").stdout)
+    assert (document["reports"], document["below_minimum"]) == (150, True)
+    assert "reports are left" not in run("estimate", collector).output
+    model = folder / "model.json"
+    refused = run("estimate", collector, *without, "--save", model)
+    assert refused.exit_code == 2
+    assert "150 of at least 200 reports" in refused.output
+    assert not model.exists()
+    nobody = run("estimate", collector, *(word for site in SITES for word in ("--without", site)))
+    assert nobody.exit_code == 2
+    assert "no reports are left; leave out fewer members" in nobody.output
+    set_minimum(folder, CLIENTS + 1)
+    early = run("estimate", collector, *without)
+    assert early.exit_code == 2
+    assert "200 of at least 201 reports so far" in early.output
+
+
+@pytest.mark.parametrize(
+    ("limits", "minimum", "warning"),
+    [
+        ("reports_max = 50", 200, ""),
+        ("reports_max = 50", 201, "only 200 reports of all members together, but estimates need"),
+        ("reports_max = 50\nreports_max_of = { survey-client-0 = 51 }", 201, ""),
+        ("", 10**9, "no reports_max is set"),
+        ("reports_max_of = { survey-client-0 = 1 }", 10**9, "no reports_max is set"),
+    ],
+)
+async def test_a_collector_warns_of_a_minimum_out_of_reach(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, limits: str, minimum: int, warning: str
+) -> None:
+    """It adds up the limits of all members except itself, and starts nevertheless."""
+    folder = Collection(tmp_path / "survey", reports=CLIENTS, survey_clients=4).folder
+    set_minimum(folder, minimum)
+    path = folder / "collector.toml"
+    path.write_text(f"{limits}\n{path.read_text()}")
+    ready = asyncio.Event()
+    with caplog.at_level(logging.WARNING, "veilring.collector"):
+        served = serve_collector(collector_of(folder), on_ready=lambda _: ready.set())
+        serving = asyncio.create_task(served)
+        await ready.wait()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+    assert len(caplog.messages) == bool(warning)
+    assert warning in caplog.text
+
+
+def test_a_trial_survey_can_reach_its_minimum(tmp_path: Path) -> None:
+    """Without a choice, it is at most the number of reports; one above it is refused."""
+    for reports, minimum in ((CLIENTS, CLIENTS), (5000, MINIMUM_REPORTS)):
+        folder = Collection(tmp_path / f"survey-{reports}", reports=reports).folder
+        assert SurveyTerms.load(folder / "terms.toml").survey.minimum == minimum
+    options = ("--reports", CLIENTS, "--out", tmp_path / "other", "--minimum")
+    refused = run("deploy", "survey", "iris", *options, CLIENTS + 1)
+    assert refused.exit_code == 2
+    assert "--minimum is 201; allowed: 1 to 200, as reports" in refused.output
+    assert not (tmp_path / "other").exists()
+    assert run("deploy", "survey", "iris", *options, 7).exit_code == 0
