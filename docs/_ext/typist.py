@@ -40,6 +40,7 @@ _LISTENS: Final = re.compile(r"(veilring (?:deploy|keys new) [a-z]+)(?![^\n;]*--
 # On standard error, and only if a command takes long: on a busy machine, any may.
 _PROGRESS: Final = re.compile(r"^[A-Z][a-z]+: [\d,]+ of [\d,]+\n", re.MULTILINE)
 _ERROR: Final = re.compile(r"^veilring: ", re.MULTILINE)
+_TABLE_LINE: Final = re.compile(r"^(?=[┏┃┡│├└])", re.MULTILINE)
 
 
 class Typist:
@@ -167,8 +168,8 @@ class Typist:
 
 
 def _squeezed(printed: str) -> str:
-    """Return an output with single blanks, because a page may break its lines elsewhere."""
-    return " ".join(printed.split())
+    """Return an output with single blanks: a page may break its text elsewhere, but no table."""
+    return " ".join(_TABLE_LINE.sub("↵", printed).split())
 
 
 def type_page(page: Path, folder: Path, *path: Path) -> None:

@@ -10,8 +10,7 @@ from numpy.random import Generator
 
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.masks import WordArray, agree_secrets
-from veilring.testing import assert_hides, measure_leakage
-from veilring.testing.auditing import RoleClaims
+from veilring.testing import RoleClaims, assert_hides, measure_leakage
 from veilring.testing.hiding import Played
 from veilring.transport import Message
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.masks import MaskedSums, agree_keys
-from veilring.testing.auditing import RoleClaims
+from veilring.testing import RoleClaims
 from veilring.testing.exploring import explore
 from veilring.transport import Message
 

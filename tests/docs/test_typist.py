@@ -22,6 +22,10 @@ def _type(text: str, folder: Path) -> None:
         ("\n```python\nimport nothing_of_that_name\n```\n", "line 2: .*ended with 1"),
         ("```console\n$ echo one\ntwo\n```\n", "and prints\none"),
         ("```console\n$ echo one; echo two\none\n```\n", "and prints\none\ntwo"),
+        (
+            "```console\n$ echo '│ 1 │'; echo '│ 2 │'\n│ 1 │ │ 2 │\n```\n",
+            "and prints\n│ 1 │\n│ 2 │",
+        ),
         ("```console\n$ true\nveilring: it failed\n```\n", "ended with 0"),
         ("<!-- in CI: 1 for 2 -->\n```sh\necho 3\n```\n", "there is no 2"),
         ("<!-- same: page.md -->\n```sh\necho > page.md\n```\n", "page.md is not what"),

@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 if TYPE_CHECKING:  # pytest imports a plugin in every test run of its user, so imports must be light
     from veilring.nodes.adversary import Adversary
     from veilring.nodes.run import Run
-    from veilring.testing.auditing import audit
+    from veilring.testing.auditing import RoleClaims, audit
     from veilring.testing.hiding import assert_hides, assert_simulatable, measure_leakage
 
 __all__ = (
     "ProtocolRunner",
+    "RoleClaims",
     "assert_cost",
     "assert_hides",
     "assert_simulatable",
@@ -133,10 +134,10 @@ def assert_cost(
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
     """Import audits on first use, because they need scikit-learn and SimPy."""
-    if name == "audit":
-        from veilring.testing.auditing import audit  # noqa: PLC0415  (the reason of this function)
+    if name in {"RoleClaims", "audit"}:
+        from veilring.testing import auditing  # noqa: PLC0415  (the reason of this function)
 
-        return audit
+        return getattr(auditing, name)
     if name in __all__:
         from veilring.testing import hiding  # noqa: PLC0415  (the reason of this function)
 

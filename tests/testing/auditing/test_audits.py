@@ -1,10 +1,12 @@
 """Audits: every claim has a verdict, true claims hold, and planted mistakes are contradicted."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.testing.auditing.planted import OPEN, Majority, QuietOwner
 
+from veilring.errors import InputError
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
 from veilring.testing.auditing import Audit, Verdict, audits
@@ -68,6 +70,24 @@ def test_a_role_is_audited_with_its_claims() -> None:
     found = audit(OPEN, quick=True)
     assert contradicted(found) == {"privacy"}
     assert found["malicious parties"].verdict is Verdict.NOT_CLAIMED
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"least": 4}, "least is 4; allowed: 2 to 3"),
+        ({"least": 1}, "least is 1; allowed: 2 to 3"),
+        (
+            {"public": {"masked": True, "hidden": True}},
+            "total cannot be called .* unexpected keyword .*'hidden'",
+        ),
+        ({"public": {}}, "total cannot be called .* missing .*'masked'"),
+    ],
+)
+def test_claims_that_no_run_could_satisfy_are_refused(wrong: dict[str, Any], expected: str) -> None:
+    """The error names the argument of the claims, before anything is run."""
+    with pytest.raises(InputError, match=expected):
+        replace(OPEN, **wrong)
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from inspect import signature
+from typing import Any, Final
 
 from numpy.random import Generator
 
@@ -19,7 +20,8 @@ from veilring.testing.hiding.leaves import find_leaves
 from veilring.testing.hiding.stripping import strip_masks
 from veilring.testing.hiding.worlds import Role, World
 
-_CLASSES = 2
+_CLASSES: Final = 2
+_PARTIES_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ class RoleClaims:
             it removes pairwise masks.
         notices_liars: Whether it claims that no malicious party changes a result unnoticed.
         title: The title of the page; by default the name of the role.
+
+    Raises:
+        InputError: If the role does not take the public arguments, or `least` is out of range.
     """
 
     role: Role
@@ -54,6 +59,18 @@ class RoleClaims:
     strip: Strip = strip_masks
     notices_liars: bool = False
     title: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse claims that no run could satisfy, before anything is run."""
+        if not _PARTIES_MIN <= self.least <= len(self.inputs):
+            raise InputError("least", self.least, f"{_PARTIES_MIN} to {len(self.inputs)}")
+        try:
+            signature(self.role).bind(Party, None, **self.public)
+        except TypeError as error:
+            raise InputError.because(
+                f"{self.name} cannot be called as {self.name}(party, own, **public): {error}",
+                field="public",
+            ) from None
 
     @property
     def name(self) -> str:
