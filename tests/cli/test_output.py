@@ -62,7 +62,7 @@ def test_all_figures_are_listed() -> None:
 def test_errors_from_faults_are_expected() -> None:
     """An exploration with faults that stop runs reports these errors as expected."""
     code, out, _ = invoke("explore", "--seeds", "2")
-    assert "seeds went wrong" in out.splitlines()[0]
+    assert "went wrong; runs: " in out.splitlines()[0]
     assert ("0 ended in named errors" in out) != ("named errors are expected" in out)
     assert code in {0, 1}  # two seeds may lack a class of faults
 

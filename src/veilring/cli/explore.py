@@ -202,8 +202,9 @@ def _require_reached(said: str, missing: tuple[str, ...]) -> None:
 def _show(campaign: "Campaign") -> None:
     runs = campaign.succeeded + campaign.failed
     typer.echo(
-        f"{campaign.seeds:,} seeds, {runs:,} runs: {campaign.succeeded:,} had a result, "
-        f"{campaign.failed:,} ended in named errors; {len(campaign.failures):,} seeds went wrong"
+        f"seeds: {campaign.seeds:,}, of which {len(campaign.failures):,} went wrong; "
+        f"runs: {runs:,}, of which {campaign.succeeded:,} had a result and "
+        f"{campaign.failed:,} a named error"
     )
     if campaign.failed:
         typer.echo("named errors are expected: a run that a fault stops must report an error")

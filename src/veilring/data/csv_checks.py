@@ -59,7 +59,7 @@ class TextColumn:
 
     @cached_property
     def is_number(self) -> NDArray[np.bool_]:
-        """Which cells are numbers, shape (rows,)."""
+        """Whether each cell is a number, shape (rows,)."""
         if self._all_numbers is not None:
             return np.ones(len(self), dtype=np.bool_)
         fits = _NUMBER.fullmatch

@@ -292,7 +292,7 @@ def _over_threshold(
 
 
 def best_tau_growth(low: str, high: str) -> Take:
-    """Take by how much the best τ of one curve is above that of another, split by split."""
+    """Take the excess of the best τ of one curve over that of another, split by split."""
 
     def take(measured: Measured) -> Evidence:
         taus, curves = np.array(measured.x), measured.of(ACCURACY)

@@ -78,7 +78,7 @@ class SystemAt:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Which of the held-out rows the baselines label correctly, shape (rows,) each.
+    """Whether the baselines label each held-out row correctly, shape (rows,) each.
 
     Attributes:
         pooled: Whether the pooled classifier is right.
