@@ -483,7 +483,7 @@ MISTAKES: Final = (
 
 def measure(*, quick: bool) -> list[Measurement]:
     """Plant each mistake, and measure how long it takes to find."""
-    print("| mistake | worlds | seconds | what the audit says |\n| --- | --- | --- | --- |")
+    print("| bug | worlds | seconds | finding |\n| --- | --- | --- | --- |")
     found = 0
     for each in MISTAKES:
         if each.quick or not quick:

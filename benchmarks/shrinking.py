@@ -119,9 +119,7 @@ def _run(path: Path) -> int:
 
 def measure(*, quick: bool) -> list[Measurement]:
     """Make a failing world of each mistake smaller, and play its file again."""
-    print(
-        "| mistake | seed | parties, faults, queries | smallest | worlds | seconds | fails again |"
-    )
+    print("| bug | seed | size before | size after | worlds played | seconds | replay fails |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     made = []
     for name in list(SHRUNK)[: QUICK if quick else None]:
