@@ -56,10 +56,11 @@ def systems(
         ),
     ] = None,
     parties: Annotated[
-        int, typer.Option("--parties", min=1, help="Parties that hold rows, for --terms.")
+        int,
+        typer.Option("--parties", min=1, help="Number of parties that hold rows, with --terms."),
     ] = 3,
     queries: Annotated[
-        int, typer.Option("--queries", min=1, help="Queries in one file, for --terms.")
+        int, typer.Option("--queries", min=1, help="Number of queries in one file, with --terms.")
     ] = _QUERIES,
 ) -> None:
     """List the systems, or show the guarantee and the parameters of one.
@@ -72,7 +73,7 @@ def systems(
 
         veilring run wine --protocol noisy-votes --set protocol.epsilon=2
 
-    To show what a deployment among three members will cost and reveal:
+    To show the guarantee and the cost of a deployment among three members:
 
         veilring systems --terms terms.toml --parties 3 --queries 30
     """
