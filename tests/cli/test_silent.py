@@ -21,7 +21,7 @@ def settings(first_round: int) -> list[str]:
 
 @pytest.mark.parametrize("limit", [(), LIMIT], ids=["no limit", "limit"])
 @pytest.mark.parametrize("first_round", [1, 8])
-def test_on_the_simulated_clock_it_is_named(
+def test_a_silent_party_in_the_simulation_is_named(
     first_round: int, limit: tuple[str, ...], tmp_path: Path
 ) -> None:
     """The error begins with its name, on the terminal, as JSON, in the folder and on the page."""
@@ -41,7 +41,7 @@ def test_on_the_simulated_clock_it_is_named(
 
 
 @pytest.mark.slow
-def test_among_processes_it_is_named() -> None:
+def test_a_silent_process_is_named() -> None:
     """At the timeout, the parties' answers about their waits identify the silent one."""
     command = ["run", "wine", "--runtime", "processes", "--seed", "1", *LIMIT, *settings(1)]
     code, out, err = invoke(*command, "--json")

@@ -342,7 +342,7 @@ def _require_refused_by_process(role: Role, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
-def test_a_damaged_store_gives_no_estimate_or_the_whole(tmp_path: Path, *, killed: bool) -> None:
+def test_a_damaged_store_never_gives_a_partial_estimate(tmp_path: Path, *, killed: bool) -> None:
     """Estimates never silently omit acknowledged reports."""
     folder, role, random = tmp_path / "deployed", ROLES["collector"], Random(2)
     (server,) = role.use(folder)

@@ -68,7 +68,7 @@ async def say_two(party: Party) -> list[str]:
     return [(await party.receive(Word, sender=before)).text for _ in range(2)]
 
 
-def test_by_default_it_is_honest(run_protocol: ProtocolRunner) -> None:
+def test_an_adversary_is_honest_by_default(run_protocol: ProtocolRunner) -> None:
     """Result, cost and transcript equal those of a run without an adversary."""
     honest = run_protocol(pass_on, NAMES, own=NAMES)
     run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Adversary()})

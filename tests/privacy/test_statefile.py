@@ -157,7 +157,7 @@ def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, 
             assert notes_in(file.connection) == NOTES
 
 
-def test_the_main_file_alone_is_whole_or_refused(tmp_path: Path) -> None:
+def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) -> None:
     """Moved without its log, the file opens only if it was closed properly."""
     for way in WAYS:
         path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"

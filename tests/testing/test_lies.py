@@ -96,8 +96,8 @@ def test_a_system_is_audited_with_its_own_adversaries() -> None:
     assert {"wrong-counts", "replayer"} <= {lie.adversary for lie in lies.rows}
 
 
-def test_a_run_that_fails_by_itself_is_not_audited() -> None:
-    """The effect of a lie could not be determined."""
+def test_a_run_that_fails_without_a_lie_is_not_audited() -> None:
+    """A run that fails without any lie is refused, because it cannot show the effect of one."""
 
     def wrong(_inputs: Mapping[str, int], _results: Mapping[str, int]) -> None:
         raise AssertionError("nothing is right")

@@ -33,7 +33,7 @@ def test_an_answer_is_given_for_its_price(ledger: Ledger) -> None:
     ]
 
 
-def test_tenths_fill_a_whole(tmp_path: Path) -> None:
+def test_ten_charges_of_a_tenth_fill_a_budget_of_one(tmp_path: Path) -> None:
     """Ten charges of 0.1 fit into a budget of 1, and not a millionth of a millionth more."""
     with open_ledger(tmp_path / "a", Budgets(total=1.0)) as ledger:
         for number in range(10):

@@ -39,7 +39,7 @@ def test_one_amount_may_stand_for_all() -> None:
         np.testing.assert_array_equal(ledger.records.remaining(), left)
 
 
-def test_if_one_record_cannot_pay_none_does() -> None:
+def test_if_one_record_cannot_pay_no_record_is_charged() -> None:
     """The error reveals only that some record cannot pay, even pickled; nothing is charged."""
     with open_ledger(None, Budgets(record=1.0, analyst=1.0)) as ledger:
         ledger.records.add("ab")

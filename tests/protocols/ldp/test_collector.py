@@ -106,7 +106,7 @@ async def test_one_bad_report_does_not_affect_its_batch(path: Path) -> None:
         assert setting.store.recount().clients == len(batch) - 1
 
 
-async def test_a_closed_collection_accepts_nothing_new_and_knows_the_old(path: Path) -> None:
+async def test_a_closed_collection_refuses_new_and_acknowledges_old_reports(path: Path) -> None:
     """After closing, a new report is too late, and an old one is still acknowledged."""
     task = make_task(closes=1000.0)
     async with collecting(path, task, now=999.0) as setting:

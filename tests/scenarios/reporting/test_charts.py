@@ -114,8 +114,8 @@ class TestCharts:
         for one, following in pairwise(columns):
             assert one.x + one.width < following.x <= 100 - following.width
 
-    def test_fractions_are_drawn_against_the_whole(self) -> None:
-        """A half is half as long as the chart is wide."""
+    def test_shares_are_drawn_relative_to_the_width(self) -> None:
+        """The bar of one half is half as long as the chart is wide."""
         (bar,) = share_chart([("half", 0.5)]).marks
         assert isinstance(bar, Bar)
         assert bar.parts[0].width == 50
