@@ -152,7 +152,7 @@ def test_a_published_task_is_rebuilt_from_its_terms(tmp_path: Path, text: str) -
     assert again.task.survey == terms.task.survey
 
 
-def test_the_minimum_is_no_part_of_the_task(tmp_path: Path) -> None:
+def test_the_minimum_is_not_part_of_the_task(tmp_path: Path) -> None:
     """A collector may change the minimum without a new task; clients do not see it."""
     usual = SurveyTerms.load(written(tmp_path, TERMS)).task
     text = TERMS.replace("[survey]", "[survey]\nminimum = 7")
