@@ -1,6 +1,7 @@
 """The report on a collection: its names, its units and its JSON form."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,21 @@ def test_json_contains_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture
     assert None not in ends["yes"]
     show_estimates(estimated(terms, question=0), json=False)
     assert "-inf to inf" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("members", "shown"),
+    [(20, ", p18 19, p19 20"), (21, "21 members, 231 in total, at most 21 by one (p20)")],
+)
+def test_many_members_are_summed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], members: int, shown: str
+) -> None:
+    """Up to 20 members are listed; more are shown by their number, their total and the most."""
+    found = estimated(terms_of(tmp_path, TERMS))
+    stored = {f"p{number}": number + 1 for number in range(members)}
+    show_estimates(replace(found, members=stored), json=False)
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if "by member" in each)
+    assert line.endswith(shown)
 
 
 def test_estimates_need_enough_reports(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """`veilring estimate`, `export`, `tally` and `oracles`: work with the reports of a survey."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,6 +12,8 @@ from veilring.cli.options import AsJson, DaskAddress, Workers
 if TYPE_CHECKING:
     from veilring.deployment.estimating import Estimates
     from veilring.deployment.survey import CollectorConfig
+
+_MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
 
 _ConfigPath = Annotated[
     Path, typer.Argument(help="Configuration file of the collector.", metavar="CONFIG")
@@ -107,8 +110,7 @@ def _show_table(found: "Estimates") -> None:
         table.add_row(*(line.of, line.value, line.within)[: len(names)], *numbers)
     make_console().print(table, markup=False)
     if found.members:
-        counted = (f"{name} {count:,}" for name, count in found.members.items())
-        typer.echo(f"stored by member: {', '.join(counted)}")
+        typer.echo(f"stored by member: {_describe_members(found.members)}")
     if found.without:
         typer.echo(f"left out: {', '.join(found.without)}")
     if found.is_below_minimum:
@@ -121,6 +123,16 @@ def _show_table(found: "Estimates") -> None:
         typer.echo(
             f"~ {rough:,} intervals are based on too few reports to reach their confidence level"
         )
+
+
+def _describe_members(members: Mapping[str, int]) -> str:
+    if len(members) > _MEMBERS_LISTED_MAX:
+        name = max(members, key=lambda member: members[member])
+        return (
+            f"{len(members):,} members, {sum(members.values()):,} in total, at most"
+            f" {members[name]:,} by one ({name})"
+        )
+    return ", ".join(f"{name} {count:,}" for name, count in members.items())
 
 
 def estimate_command(
