@@ -120,32 +120,49 @@ def _text(value: object) -> str:
 _SectionT = TypeVar("_SectionT", bound=Section)
 
 
-def read_toml(path: Path, model: type[_SectionT]) -> _SectionT:
+def read_toml(path: Path, model: type[_SectionT], key: str = "") -> _SectionT:
     """Read a TOML file and validate it as `model`.
+
+    Args:
+        path: The file.
+        model: The model.
+        key: As in `read_tables`.
 
     Raises:
         ScenarioError: If the file cannot be read, is not TOML, or a key is invalid; it names all
             invalid keys, their values and the allowed ones.
     """
-    tables = read_tables(path)
+    tables = read_tables(path, key)
     try:
         return model.model_validate(tables)
     except ValidationError as error:
         raise scenario_error(error, model) from None
 
 
-def read_tables(path: Path) -> dict[str, Any]:
+def read_tables(path: Path, key: str = "") -> dict[str, Any]:
     """Return the content of a TOML file.
 
+    Args:
+        path: The file.
+        key: The key or option that names the file, if there is one.
+
     Raises:
-        ScenarioError: If it cannot be read, or is not TOML.
+        ScenarioError: If it does not exist, cannot be read, or is not TOML.
     """
     try:
         return load_toml(path)
+    except FileNotFoundError as error:
+        raise missing_file(path, key) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
+        allowed = f"a file in UTF-8 that can be read ({error})"
+        raise ScenarioError(key or "file", path, allowed) from error
     except ValueError as error:
-        raise ScenarioError("file", path, f"a file in TOML ({error})") from error
+        raise ScenarioError(key or "file", path, f"a file in TOML ({error})") from error
+
+
+def missing_file(path: Path | str, key: str = "") -> ScenarioError:
+    """Return the error for a file that does not exist, with the key that names it, if any."""
+    return ScenarioError.because(f"there is no file {path}; check the path", field=key)
 
 
 def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import ask, load_config, serve
-from veilring.deployment.peers import ClientConfig, MemberConfig
+from veilring.deployment.config import load_credentials
+from veilring.deployment.peers import ClientConfig, MemberConfig, PeerTerms
 from veilring.deployment.survey import CollectorConfig
 from veilring.deployment.survey_client import SurveyClientConfig
 from veilring.errors import ScenarioError
@@ -130,6 +131,21 @@ def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str, message:
     """The error names the key, the value and the allowed values."""
     with pytest.raises(ScenarioError, match=message):
         load_config(write(tmp_path, text))
+
+
+def test_a_missing_file_is_named_with_its_key(tmp_path: Path) -> None:
+    """The error names the key of the configuration, or only the file if no key names it."""
+    config = load_config(write(tmp_path, CLIENT))
+    with pytest.raises(ScenarioError) as caught:
+        load_config(tmp_path / "term.toml")
+    assert str(caught.value) == f"there is no file {tmp_path / 'term.toml'}; check the path"
+    with pytest.raises(ScenarioError, match=r"^terms: there is no file .*/terms\.toml; check"):
+        PeerTerms.load(tmp_path / "terms.toml")
+    with pytest.raises(ScenarioError, match=r"^identity: there is no file .*/clerk\.key; check"):
+        load_credentials(config)
+    CliRunner().invoke(app, ["keys", "new", "clerk", "--client", "--out", str(tmp_path)])
+    with pytest.raises(ScenarioError, match=r"^roster: there is no file .*/roster\.toml; check"):
+        load_credentials(config)
 
 
 def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path) -> None:

@@ -87,11 +87,14 @@ def show_roster(
 
 
 def _load(path: Path) -> "Roster":
+    from veilring.config import missing_file
     from veilring.errors import InputError
     from veilring.transport.roster import Roster
 
     try:
         return Roster.load(path)
+    except FileNotFoundError as error:
+        raise missing_file(path, "roster") from error
     except OSError as error:
         raise InputError("roster", path, f"a file that can be read ({error})") from error
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError
 
-from veilring.config import Agreed, Section, read_toml, scenario_error
+from veilring.config import Agreed, Section, missing_file, read_toml, scenario_error
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
 from veilring.transport.identity import Identity, load_identity
@@ -39,7 +39,7 @@ class Terms(Agreed):
         Raises:
             ScenarioError: With all mistakes: the key, its value and the allowed values.
         """
-        return read_toml(path, cls).checked(parties)
+        return read_toml(path, cls, "terms").checked(parties)
 
     @classmethod
     def of(cls, **tables: Any) -> Self:
@@ -125,10 +125,14 @@ def load_credentials(config: Config) -> tuple[Identity, Roster]:
     """
     try:
         identity = load_identity(Path(config.identity))
+    except FileNotFoundError as error:
+        raise missing_file(config.identity, "identity") from error
     except (OSError, InputError) as error:
         raise ScenarioError("identity", config.identity, f"a key file ({error})") from error
     try:
         roster = Roster.load(Path(config.roster))
+    except FileNotFoundError as error:
+        raise missing_file(config.roster, "roster") from error
     except OSError as error:
         raise ScenarioError("roster", config.roster, f"a roster ({error})") from error
     return identity, roster

@@ -108,7 +108,7 @@ class PeerTerms(MemberTerms):
     @classmethod
     @override
     def load(cls, path: Path, parties: int | None = None) -> Self:
-        return read_toml(path, model_naming(cls, read_tables(path))).checked(parties)
+        return read_toml(path, model_naming(cls, read_tables(path, "terms"))).checked(parties)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -395,7 +395,7 @@ async def _fetch(client: Client, terms: MemberTerms, once: Once) -> Any:  # noqa
 
 
 def _terms_of(path: Path, parties: int) -> MemberTerms:
-    if "votes" in read_tables(path):
+    if "votes" in read_tables(path, "terms"):
         from veilring.deployment.votes import VotesTerms  # noqa: PLC0415  (one system of many)
 
         return VotesTerms.load(path, parties)

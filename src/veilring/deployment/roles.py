@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from veilring.config import load_toml, read_toml, require_key
+from veilring.config import read_tables, read_toml, require_key
 from veilring.deployment.config import RELATIVE, Columns, Config
 from veilring.errors import ScenarioError
 
@@ -199,10 +199,7 @@ def _imported(place: str) -> Any:  # noqa: ANN401  (a class or a function)
 
 
 def _role_of(path: Path) -> str:
-    try:
-        table = load_toml(path)
-    except (OSError, ValueError) as error:
-        raise ScenarioError("file", path, f"a file in TOML that can be read ({error})") from error
+    table = read_tables(path)
     if "role" not in table:
         raise ScenarioError.because(
             f"the key is missing; give one of {', '.join(ROLES)}", field="role"

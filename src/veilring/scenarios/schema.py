@@ -13,9 +13,9 @@ from pydantic import Field, ValidationError
 from veilring.config import (
     Section,
     did_you_mean,
-    load_toml,
     parse_toml,
     parse_value,
+    read_tables,
     require_key,
     require_key_that,
     scenario_error,
@@ -23,7 +23,6 @@ from veilring.config import (
 )
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
-from veilring.errors import ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.registry import (
     PROTOCOL_DEFAULT,
@@ -275,7 +274,7 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
     """
     if name_or_path.endswith(_SUFFIX):
         path = Path(name_or_path)
-        raw = _read(path)
+        raw = read_tables(path, "scenario")
         _resolve_paths(raw, path.parent)
     elif name_or_path.endswith(_TABLES):
         path, raw = Path(name_or_path), parse_toml(scenario_text(_FOR_TABLES))
@@ -332,16 +331,6 @@ def _check_parties(scenario: Scenario) -> None:
             "partition.sizes",
             f'sizes need partition.kind = "sizes"; it is "{scenario.partition.kind}"',
         )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return load_toml(path)
-    except (OSError, UnicodeDecodeError) as error:
-        allowed = f"the path of a file in UTF-8 that can be read ({error})"
-        raise ScenarioError("scenario", path, allowed) from error
-    except ValueError as error:
-        raise ScenarioError("scenario", path, f"a file in TOML ({error})") from error
 
 
 def _resolve_paths(raw: dict[str, Any], folder: Path) -> None:

@@ -8,14 +8,12 @@ from pydantic import Field, ValidationError
 
 from veilring.config import (
     Section,
-    load_toml,
     read_tables,
     require_key,
     scenario_error,
     unknown_key,
 )
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
-from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
 from veilring.protocols.registry import find_system, system_names
@@ -172,7 +170,7 @@ def _terms_settings(terms: str) -> dict[str, Setting]:
     if not terms:
         return {}
     known, found = _tunable(), dict[str, Setting]()
-    for table in read_tables(Path(terms)).values():
+    for table in read_tables(Path(terms), "terms").values():
         if isinstance(table, dict):
             found |= {name: value for name, value in table.items() if name in known}
     return found
@@ -202,15 +200,10 @@ def read_network(path: Path) -> dict[str, Any]:
     file.
 
     Raises:
-        InputError: If it cannot be read or is not TOML.
-        ScenarioError: If it names a runtime: batches are played in memory and in the simulation.
+        ScenarioError: If it cannot be read or is not TOML, or names a runtime: batches are played
+            in memory and in the simulation.
     """
-    try:
-        raw = load_toml(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("--network", path, f"a file in UTF-8 that can be read ({error})") from None
-    except ValueError as error:
-        raise InputError("--network", path, f"a file in TOML ({error})") from None
+    raw = read_tables(path, "--network")
     if set(raw) == {_TABLE} and isinstance(raw[_TABLE], dict):
         raw = raw[_TABLE]
     if _RUNTIME in raw:

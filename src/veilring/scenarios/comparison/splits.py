@@ -183,7 +183,7 @@ def _is_file(question: Question) -> bool:
 
 def _load(question: Question) -> tuple[Table, str]:
     """Return a table, scaled into [0, 1], and the origin of its ranges."""
-    agreed = read_tables(Path(question.terms)) if question.terms else {}
+    agreed = read_tables(Path(question.terms), "terms") if question.terms else {}
     if agreed.get("features") and _is_file(question):
         return _by_terms(Path(question.data), agreed), _GIVEN_BOUNDS
     try:
@@ -217,7 +217,7 @@ def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
         ScenarioError: If it cannot be read, or its columns are invalid.
     """
     try:
-        return _Columns(features=read_tables(path).get("features", ())).features
+        return _Columns(features=read_tables(path, "ranges").get("features", ())).features
     except ValidationError as error:
         raise scenario_error(error, _Columns) from None
 

@@ -298,7 +298,7 @@ def _agreed(kind: type[System], question: Question) -> dict[str, Any]:
     if not question.terms:
         return {}
     known = kind.model_fields.keys() - {"name"}
-    tables = read_tables(Path(question.terms)).values()
+    tables = read_tables(Path(question.terms), "terms").values()
     return {
         key: value
         for table in tables
