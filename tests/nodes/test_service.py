@@ -147,6 +147,35 @@ async def test_a_bug_in_one_session_does_not_end_the_service(
     assert "stumble for ada failed" in caplog.text
 
 
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_peer_that_leaves_with_its_answer_is_not_logged(
+    answers: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A goodbye before the server's role has ended is logged only if the answer is missing."""
+    has_left = asyncio.Event()
+
+    async def answer(party: Party, opener: str) -> None:
+        if answers:
+            await party.send(opener, Word(text="here"))
+            await has_left.wait()
+        else:
+            await party.receive(Word, sender=opener)
+
+    async def ask(party: Party) -> None:
+        if answers:
+            await party.receive(Word, sender="bob")
+
+    network, pair = MemoryNetwork(NAMES), Parties(["ada", "bob"])
+    ada, bob = (Node(network.endpoint(name), Streams(1)) for name in pair)
+    async with bob, Service(bob, {"answer": Offer(answer, TERMS, lambda _peer: True)}):
+        async with ada:
+            await ada.run(opening(ask, "answer", TERMS), bytes(16), pair)
+        await turns()
+        has_left.set()
+        await turns()
+    assert ("answer for ada failed: ada left" in caplog.text) != answers
+
+
 async def test_a_malformed_request_is_blamed_on_its_sender() -> None:
     """A malformed request opens nothing and ends nothing else."""
     pair = Parties(["ada", "bob"])

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from veilring.errors import ProtocolViolation, TransportError, VeilringError
+from veilring.errors import PeerLost, ProtocolViolation, TransportError, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import Abort, Open
@@ -111,12 +111,21 @@ class Service:
 
     async def _join(self, peer: str, session: bytes, request: Open) -> None:
         offer = self._offers[request.service]
+        has_answered = False
+
+        async def play(party: Party, opener: str) -> None:
+            nonlocal has_answered
+            await offer.play(party, opener)
+            has_answered = True
+
         self._open[peer] += 1
         try:
             parties = Parties(request.parties)
             seconds = ... if offer.seconds is None else offer.seconds
-            await self._node.run(offer.play, session, parties, peer, seconds=seconds)
+            await self._node.run(play, session, parties, peer, seconds=seconds)
         except VeilringError as error:
+            if has_answered and _has_left(peer, error):
+                return  # its goodbye arrived before our session ended
             line = "%s for %s failed: %s"
             what = f"{request.service}: {error}"
             self._lines.say(logging.WARNING, peer, what, line, request.service, peer, error)
@@ -163,6 +172,10 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _has_left(peer: str, error: VeilringError) -> bool:
+    return isinstance(error, PeerLost) and error.orderly and error.peer == peer
 
 
 def opening(
