@@ -254,7 +254,7 @@ def assert_hides(  # noqa: PLR0913  (two worlds, a coalition, the permitted info
         tells: Everything that the protocol may reveal to the coalition, as a function of all
             inputs.
         parties: The names of the parties, or their number; by default the number of inputs.
-        strip: A function that computes more from the members' views, such as words less the masks
+        strip: A function that computes more from the members' views, such as words minus the masks
             that the members know.
         only: Keyword arguments of one party's role, by its name.
         runs: The number of runs of both worlds together, a multiple of 4, at least `RUNS_MIN`.

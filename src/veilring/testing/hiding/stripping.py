@@ -17,7 +17,7 @@ from veilring.testing.hiding.worlds import MemberView
 
 
 def strip_masks(views: Mapping[str, MemberView]) -> dict[str, Words]:
-    """Return each honest party's masked words less the masks that it shares with members.
+    """Return each honest party's masked words minus the masks that it shares with members.
 
     Use it for roles that draw their key first, as `masked_sum` does: pass it to `assert_hides` as
     `strip`.

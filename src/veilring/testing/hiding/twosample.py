@@ -28,7 +28,7 @@ class Split(NamedTuple):
     p: float
     """A bound on the p-value."""
     advantage: float
-    """The share of the second sample in the set, less the share of the first."""
+    """The share of the second sample in the set, minus the share of the first."""
 
 
 def split_p(inside: float, of_second: float, runs: int) -> float:

@@ -24,7 +24,7 @@ The exact view of a semi-honest coalition
     The starter gains nothing from being the starter. If it is corrupt it knows the mask, but every
     difference that the mask would reveal is a difference of two messages that the coalition has
     seen. If it is honest and all its neighbours are corrupt, it is exposed as any other party is:
-    the total less the runs of the others is its input.
+    the total minus the runs of the others is its input.
 """
 
 import math

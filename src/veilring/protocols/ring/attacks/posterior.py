@@ -230,7 +230,7 @@ class _Seen:
     def _noise(
         self, turn: int, of: NDArray[np.int64], x: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the density of a round's noise if V[m] is x, less the factor m!."""
+        """Return the log-density of a round's noise if V[m] is x, without the term log(m!)."""
         above = self._above[turn, of, None]
         low = np.maximum(self._below[turn, of, None], x)
         width = np.maximum(self._delta, above - low)
