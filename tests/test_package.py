@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -161,6 +162,53 @@ def test_a_run_shows_itself() -> None:
         assert "ε = 2" in shown
         assert f"{run.cost.messages} messages" in shown
     assert repr(run).startswith(f"SystemRun('radius': {len(test)} labels, {run.accuracy:.1%} right")
+
+
+def _ages(folder: Path, pattern: str = "", by: str = "") -> vr.Table:
+    """Load a table of ages in which a pattern is replaced."""
+    lines = ["age,sex,label", *(f"{20 + n},{'fm'[n % 2]},{'xy'[n % 2]}" for n in range(10)), ""]
+    path = folder / "ages.csv"
+    path.write_text(re.sub(pattern, by, "\n".join(lines)))
+    return vr.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "by", "says"),
+    [
+        (
+            "20",
+            "19",
+            "the range of 'age' is 20 to 29 in the first part and 19 to 29 in part 3; load",
+        ),
+        ("age", "years", "a column is 'age' in the first part and 'years' in part 3; use parts of"),
+        ("m,y", "d,y", "among the values of 'sex', 'm' is only in the first part; use parts of"),
+        (",y", ",z", "among the classes, 'y' is only in the first part; use parts of one table"),
+        ("2", "two", "'age' has numbers in the first part and text in part 3; use parts of one"),
+        (",(sex|f|m),", ",", "the number of features is 3 in the first part and 1 in part 3; use"),
+    ],
+)
+def test_the_first_difference_between_schemas_is_named(
+    tmp_path: Path, pattern: str, by: str, says: str
+) -> None:
+    """The error names the column, both values and the remedy."""
+    same = _ages(tmp_path)
+    with pytest.raises(InputError) as refused:
+        vr.run(vr.RankSearch(k=3), [same, same, _ages(tmp_path, pattern, by)], same)
+    assert str(refused.value).startswith(f"the parts have different schemas: {says}")
+
+
+def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
+    """Tables with other extremes have one schema once they are loaded with public ranges."""
+    ranges, rows = tmp_path / "ranges.toml", tmp_path / "rows.csv"
+    ranges.write_text('[[features]]\nname = "age"\nlow = 0\nhigh = 100\n')
+    parts = list[vr.Table]()
+    for age in (17, 18, 19):
+        rows.write_text("age,label\n" + "".join(f"{age * n},{'xy'[n % 2]}\n" for n in range(5)))
+        parts.append(vr.load(str(rows), ranges=ranges))
+    assert parts[0].features.ranges == parts[2].features.ranges
+    assert len(vr.run(vr.RankSearch(k=3), parts, parts[0], seed=1).labels) == 5
+    with pytest.raises(InputError, match="'alcohol' has no range in the file"):
+        vr.load("wine", ranges=ranges)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 from tests.cli.invoking import invoke, python
 from typer.testing import CliRunner
 
@@ -43,6 +44,29 @@ class TestRun:
         _, out, _ = invoke("run", "wine", *QUICK, "--set", f"data.source={tmp_path / 'mine.csv'}")
         columns = "1 of numbers, 1 of categories (sex 2); label 'ward' (3 classes)"
         assert out.splitlines()[0] == f"mine.csv: columns: {columns}"
+
+    def test_ranges_replace_the_extremes_of_the_table(self, tmp_path: Path) -> None:
+        """A file with the extremes changes nothing, and one with wider ranges the scaled rows."""
+        table, ranges = tmp_path / "mine.csv", tmp_path / "ranges.toml"
+        rows = [f"{n % 7},{n % 5},{'xy'[n % 2]}" for n in range(40)]
+        table.write_text("\n".join(["a,b,label", *rows, ""]))
+
+        def transcript(*given: str | Path) -> str:
+            words = ("run", table, *QUICK, "--seed", "1", "--json", *given)
+            return str(json.loads(invoke(*words)[1])["transcript"])
+
+        def widen(factor: int) -> None:
+            ends = {"a": 6 * factor, "b": 4}
+            columns = [{"name": name, "low": 0, "high": high} for name, high in ends.items()]
+            ranges.write_text(tomli_w.dumps({"features": columns}))
+
+        widen(1)
+        assert transcript("--ranges", ranges) == transcript()
+        widen(1000)
+        assert transcript("--ranges", ranges) != transcript()
+        code, _, err = invoke("run", table, "--ranges", tmp_path / "none.toml")
+        assert code == 2
+        assert "data.ranges: there is no file" in err
 
     def test_json_is_the_whole_output(self) -> None:
         """A program can parse it, and equal seeds give equal transcripts."""

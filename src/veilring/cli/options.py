@@ -102,7 +102,11 @@ def protocol_settings(protocol: str | None) -> list[str]:
     return [] if protocol is None else [f"protocol.name={json.dumps(protocol)}"]
 
 
-def table_settings(label: str | None, separator: str) -> list[str]:
-    """Return the scenario keys set by `LabelColumn` and `CellSeparator`, as `Settings`."""
-    given = {"label": label, "separator": None if separator == "," else separator}
+def table_settings(label: str | None, separator: str, ranges: Path | None = None) -> list[str]:
+    """Return the scenario keys set by the options of a table, as `Settings`."""
+    given = {
+        "label": label,
+        "separator": None if separator == "," else separator,
+        "ranges": None if ranges is None else str(ranges),
+    }
     return [f"data.{key}={json.dumps(each)}" for key, each in given.items() if each is not None]

@@ -11,6 +11,7 @@ from veilring.cli.options import (
     CellSeparator,
     LabelColumn,
     ProtocolName,
+    RangesFile,
     ScenarioName,
     Settings,
     protocol_settings,
@@ -42,6 +43,7 @@ def run_command(
     ] = None,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
+    ranges: RangesFile = None,
     overrides: Settings = None,
     as_json: Annotated[
         bool,
@@ -75,6 +77,8 @@ def run_command(
 
         veilring run my.csv --set parties.count=5
 
+        veilring run my.csv --ranges terms.toml
+
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
         veilring run mine.toml --out runs/first && veilring report runs/first
@@ -86,7 +90,7 @@ def run_command(
         settings.append(f"network.runtime={json.dumps(runtime)}")
     if seed is not None:
         settings.append(f"run.seed={seed}")
-    settings += table_settings(label, separator)
+    settings += table_settings(label, separator, ranges)
     loaded = load_scenario(scenario, settings)
     if loaded.world is not None:
         _replay(loaded, out)

@@ -13,14 +13,15 @@ the configuration starts the party whatever its rows are.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from veilring.config import Section
+from veilring.config import Section, read_tables, scenario_error
 from veilring.data.csv import read_cells
 from veilring.data.csv_checks import cell_at
 from veilring.data.npz import NPZ
@@ -379,6 +380,53 @@ def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
             del columns[number]
         columns[each.first] = FeatureTerms(name=each.column, categories=each.values)
     return tuple(columns[number] for number in sorted(columns))
+
+
+class _Columns(Section):
+    """The columns of a file of ranges or of terms.
+
+    Attributes:
+        features: The columns.
+    """
+
+    features: FeatureList = Field(description=FEATURES_ALLOWED)
+
+
+def with_ranges(features: Features, path: Path) -> Features:
+    """Return a schema of features with the public ranges of a file; categories keep theirs.
+
+    Args:
+        features: The schema.
+        path: A TOML file with the columns under `features`, as in terms; other keys are ignored.
+
+    Raises:
+        InputError: If a numeric column has no range in the file, or a range is empty.
+        ScenarioError: If the file cannot be read, or its columns are invalid.
+    """
+    ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
+    by_name = {each.name: (each.low, each.high) for each in _read_columns(path)}
+    of_categories = {
+        number
+        for each in features.categories
+        for number in range(each.features.start, each.features.stop)
+    }
+    for number, name in enumerate(features.names):
+        if number in of_categories:
+            continue
+        if name not in by_name:
+            raise InputError.because(
+                f"the column {name!r} has no range in the file; give its minimum and maximum",
+                field="ranges",
+            )
+        ends[number] = by_name[name]
+    return replace(features, ranges=Ranges(*zip(*ends, strict=True)))
+
+
+def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
+    try:
+        return _Columns(features=read_tables(path, "ranges").get("features", ())).features
+    except ValidationError as error:
+        raise scenario_error(error, _Columns) from None
 
 
 def _features_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:

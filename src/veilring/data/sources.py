@@ -2,6 +2,7 @@
 
 import importlib.util
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from veilring.config import did_you_mean
 from veilring.data.csv import Separator, read_cells, read_csv
 from veilring.data.npz import NPZ, Vectors, read_npz
+from veilring.data.schema import with_ranges
 from veilring.data.table import Table, encode_columns, number_classes
 from veilring.errors import InputError
 from veilring.extras import require_extra
@@ -19,7 +21,13 @@ _OPENML: Final = "openml:"
 _CSV: Final = ".csv"
 
 
-def load(source: str, *, label: str | None = None, separator: Separator = ",") -> Table:
+def load(
+    source: str,
+    *,
+    label: str | None = None,
+    separator: Separator = ",",
+    ranges: str | Path | None = None,
+) -> Table:
     """Load a data set.
 
     Args:
@@ -28,11 +36,21 @@ def load(source: str, *, label: str | None = None, separator: Separator = ",") -
             `read_npz` takes, which ends in `.npz`.
         label: For a CSV file: the column with the class of each row; by default the last one.
         separator: For a CSV file: the separator between cells.
+        ranges: A TOML file with the public range of each column of numbers, under `features` as in
+            terms; by default the minimum and maximum of its rows.
 
     Raises:
-        InputError: If there is no such data set, it is not a table for classification, or `label`
-            or `separator` is given for another source than a CSV file.
+        InputError: If there is no such data set, it is not a table for classification, `label` or
+            `separator` is given for another source than a CSV file, or the file of ranges is
+            invalid or lacks a column.
     """
+    table = _load(source, label, separator)
+    if ranges is None:
+        return table
+    return replace(table, features=with_ranges(table.features, Path(ranges)))
+
+
+def _load(source: str, label: str | None, separator: Separator) -> Table:
     if source.lower().endswith(_CSV) and not source.startswith(_OPENML):
         return read_csv(Path(source), label=label, separator=separator)
     if label is not None or separator != ",":

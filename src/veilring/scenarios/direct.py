@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
+from veilring.data.schema import feature_terms
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster
@@ -36,6 +37,11 @@ Role: TypeAlias = Callable[..., Awaitable[R]]
 """A coroutine function over a `Party` and its own input."""
 
 _SIMULATED = "simulated"
+_ONE_TABLE = "use parts of one table, such as table.partition(8)"
+_SAME_RANGES = (
+    'load all parts with the same public ranges, vr.load(path, ranges="ranges.toml"), or '
+    + _ONE_TABLE
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -308,12 +314,47 @@ def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all p
     schemas = [part.features for part in parts if isinstance(part, Table)]
     if not schemas:
         return None
-    if len(schemas) != len(parts) or any(each != schemas[0] for each in schemas):
-        raise InputError.because(
-            "the parts have different schemas; use parts of one table, such as table.partition(8)",
-            field="parts",
-        )
+    if len(schemas) != len(parts):
+        raise _other_schemas("some are tables, others are scaled rows", "use only one of both")
+    for number, schema in enumerate(schemas[1:], start=2):
+        if schema != schemas[0]:
+            raise _other_schemas(*_difference(schemas[0], schema, f"part {number}"))
     return schemas[0]
+
+
+def _other_schemas(difference: str, remedy: str) -> InputError:
+    return InputError.because(
+        f"the parts have different schemas: {difference}; {remedy}", field="parts"
+    )
+
+
+def _difference(first: Features, other: Features, part: str) -> tuple[str, str]:
+    """Return the first difference between the schemas of two parts, and how to remove it."""
+    said = "{} in the first part and {} in " + part
+    for ours, theirs in zip(feature_terms(first), feature_terms(other), strict=False):
+        if ours.name != theirs.name:
+            return f"a column is {said.format(repr(ours.name), repr(theirs.name))}", _ONE_TABLE
+        if bool(ours.categories) != bool(theirs.categories):
+            kinds = ("text" if each.categories else "numbers" for each in (ours, theirs))
+            return f"{ours.name!r} has {said.format(*kinds)}", _ONE_TABLE
+        if ours.categories != theirs.categories:
+            differs = _only_in_one(ours.categories, theirs.categories, part)
+            return f"among the values of {ours.name!r}, {differs}", _ONE_TABLE
+        if ours != theirs:
+            ends = (f"{each.low:.12g} to {each.high:.12g}" for each in (ours, theirs))
+            return f"the range of {ours.name!r} is {said.format(*ends)}", _SAME_RANGES
+    if len(first) != len(other):
+        return f"the number of features is {said.format(len(first), len(other))}", _ONE_TABLE
+    return f"among the classes, {_only_in_one(first.classes, other.classes, part)}", _ONE_TABLE
+
+
+def _only_in_one(ours: Sequence[str], theirs: Sequence[str], part: str) -> str:
+    """Describe the first name that is in only one of two lists."""
+    for here, there, where in ((ours, theirs, "the first part"), (theirs, ours, part)):
+        for name in here:
+            if name not in there:
+                return f"{name!r} is only in {where}"
+    return "the order differs"
 
 
 def _rows(part: Table | Rows) -> Rows:

@@ -57,8 +57,8 @@ class Prepared:
 def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     """Load, split, scale and partition a scenario's data.
 
-    The features are scaled by the ranges of the whole table, held-out rows included, which count as
-    public.
+    The features are scaled by the given ranges, or by those of the whole table, held-out rows
+    included, which count as public.
 
     Args:
         scenario: The scenario.
@@ -143,11 +143,18 @@ def load_rows(data: DataSection) -> Table:
     """
     source = data.source
     try:
-        return load(source, label=data.label or None, separator=data.separator)
+        return load(
+            source,
+            label=data.label or None,
+            separator=data.separator,
+            ranges=data.ranges or None,
+        )
     except InputError as error:
-        if error.field in {"source", "label", "separator"}:
+        if error.field in {"source", "label", "separator", "ranges"}:
             raise ScenarioError.of(error, f"data.{error.field}") from error
-        raise ScenarioError.because(str(error), field="data.source") from error
+        of_ranges = isinstance(error, ScenarioError)  # the only file of keys
+        key = "data.ranges" if of_ranges else "data.source"
+        raise ScenarioError.because(str(error), field=key) from error
 
 
 def _deal(

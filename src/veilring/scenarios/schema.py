@@ -43,6 +43,9 @@ class DataSection(Section):
             relative to that file.
         label: For a CSV file: the column with the class of each row; the last one if empty.
         separator: For a CSV file: the separator between cells.
+        ranges: A TOML file with the public range of each column, under `features` as in terms; by
+            default the extremes of the table. In a scenario file, a relative path is relative to
+            that file.
         test_share: The share of the rows to hold out.
         queries: The maximum number of held-out rows to label.
     """
@@ -52,6 +55,7 @@ class DataSection(Section):
     )
     label: str = Field("", description="the header of a column, or nothing for the last one")
     separator: Separator = Field(",", description=SEPARATORS_ALLOWED)
+    ranges: str = Field("", description="a path to a .toml, or nothing")
     test_share: float = Field(TEST_SHARE, gt=0, lt=1, description="a number above 0 and below 1")
     queries: _Whole | Literal["all"] = Field(
         "all", description='a whole number of at least 1, or "all"'
@@ -238,7 +242,11 @@ _TABLES: Final = (".csv", ".npz")
 _FOR_TABLES: Final = "wine"  # the scenario whose settings are used for a table given by its path
 _LIBRARY: Final = resources.files("veilring.scenarios") / "library"
 # keys that may contain a path, with the suffixes of such a path
-_PATHS: Final = {("data", "source"): ".csv", ("network", "graph"): ".graphml"}
+_PATHS: Final = {
+    ("data", "source"): ".csv",
+    ("data", "ranges"): ".toml",
+    ("network", "graph"): ".graphml",
+}
 
 
 def scenario_names() -> tuple[str, ...]:

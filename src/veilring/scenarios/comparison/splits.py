@@ -1,19 +1,18 @@
 """The rows of a comparison: reading, scaling, and the splits shared by all systems."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from veilring.config import Section, read_tables, require_key, scenario_error
-from veilring.data.schema import FEATURES_ALLOWED, FeatureList, FeatureTerms, RowSchema
+from veilring.config import read_tables, require_key, scenario_error
+from veilring.data.schema import RowSchema
 from veilring.data.sources import load
 from veilring.data.table import (
     TEST_SHARE,
-    Features,
     Ranges,
     Rows,
     Table,
@@ -186,40 +185,24 @@ def _load(question: Question) -> tuple[Table, str]:
     agreed = read_tables(Path(question.terms), "terms") if question.terms else {}
     if agreed.get("features") and _is_file(question):
         return _by_terms(Path(question.data), agreed), _GIVEN_BOUNDS
+    is_embedded = bool(agreed.get("dimensions"))
+    ranges = None if is_embedded or not question.ranges else Path(question.ranges)
     try:
-        table = load(question.data, label=question.label or None, separator=question.separator)
+        table = load(
+            question.data,
+            label=question.label or None,
+            separator=question.separator,
+            ranges=ranges,
+        )
     except InputError as error:
         if error.field != "source":
             raise
         raise InputError.of(error, "data") from error
-    if agreed.get("dimensions"):
+    if is_embedded:
         return scale_to_unit(table, _about_origin(table, agreed)), _GIVEN_BOUNDS
-    if question.ranges:
-        given = _read_columns(Path(question.ranges))
-        return scale_to_unit(table, _given_ranges(table.features, given)), _GIVEN_BOUNDS
+    if ranges is not None:
+        return scale_to_unit(table), _GIVEN_BOUNDS
     return scale_to_unit(table), _OWN_BOUNDS if _is_file(question) else _BUILTIN_BOUNDS
-
-
-class _Columns(Section):
-    """The columns of a file of ranges or of terms.
-
-    Attributes:
-        features: The columns.
-    """
-
-    features: FeatureList = Field(description=FEATURES_ALLOWED)
-
-
-def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
-    """Return the columns of a file, ignoring all other keys.
-
-    Raises:
-        ScenarioError: If it cannot be read, or its columns are invalid.
-    """
-    try:
-        return _Columns(features=read_tables(path, "ranges").get("features", ())).features
-    except ValidationError as error:
-        raise scenario_error(error, _Columns) from None
 
 
 def _by_terms(path: Path, agreed: Mapping[str, Any]) -> Table:
@@ -245,31 +228,6 @@ def _about_origin(table: Table, agreed: Mapping[str, Any]) -> Ranges:
         )
     reach = float(np.abs(table.X - origin).max()) or 1.0
     return Ranges(tuple((origin - reach).tolist()), tuple((origin + reach).tolist()))
-
-
-def _given_ranges(features: Features, given: Sequence[FeatureTerms]) -> Ranges:
-    """Return the given ranges in the order of the features; categories keep theirs.
-
-    Raises:
-        InputError: If a numeric column has no range, or a range is empty.
-    """
-    ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
-    by_name = {each.name: (each.low, each.high) for each in given}
-    of_categories = {
-        number
-        for each in features.categories
-        for number in range(each.features.start, each.features.stop)
-    }
-    for number, name in enumerate(features.names):
-        if number in of_categories:
-            continue
-        if name not in by_name:
-            raise InputError.because(
-                f"the column {name!r} has no range in the file; give its minimum and maximum",
-                field="ranges",
-            )
-        ends[number] = by_name[name]
-    return Ranges(*zip(*ends, strict=True))
 
 
 def draw_splits(table: Table, question: Question) -> Iterator[DealtSplit]:
