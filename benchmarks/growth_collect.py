@@ -161,13 +161,13 @@ def study_collect(
     )
     return Study(
         "collect",
-        "A collector over the number of its clients, and the tally of its files",
+        "Cost of a collector, by number of clients, and of a tally of its files",
         (
             "naive Bayes of the wine table, epsilon = 1, reports in batches over TLS",
-            "pages: of the database that a group of reports writes, each falling on any of them",
-            f"cached: reports whose pages fit the {CACHE_BYTES_MAX >> 20} MiB of the cache",
-            f"files in {PIECES} pieces or more; the cluster is there already; the quickest counts",
-            "the sums of all pieces are those of one pass over the files, to the last count",
+            "pages: database pages written; each report of a group falls on a random page",
+            f"cached: reports whose pages fit into the cache of {CACHE_BYTES_MAX >> 20} MiB",
+            f"tallies by Dask: at least {PIECES} pieces, a running cluster; fastest of several",
+            "the pieces add up to exactly the counts of a single pass over the files",
         ),
         simulated=False,
         curves=tuple(curves),
@@ -184,18 +184,18 @@ def _findings(curves: Sequence[Curve], last: Collected) -> Iterator[str]:
     beyond = f"{_CLIENTS / last.reports:,.0f} times beyond what was measured"
     yield f"a task of {_CLIENTS:,} clients, by the models, {beyond}:"
     yield (
-        f"  at one collector {seconds(_CLIENTS) / _HOUR:.1f} hours, {disk(_CLIENTS) / 1000:.1f} GB "
-        f"on disk and {memory(_CLIENTS) / 1024:.2g} GiB of memory"
+        f"  with one collector: {seconds(_CLIENTS) / _HOUR:.1f} hours, "
+        f"{disk(_CLIENTS) / 1000:.1f} GB on disk and {memory(_CLIENTS) / 1024:.2g} GiB of memory"
     )
     yield (
-        f"  at each of {_COLLECTORS}: {seconds(share):.0f} s, {disk(share) / 1000:.2g} GB "
-        f"and {memory(share) / 1024:.2g} GiB"
+        f"  with {_COLLECTORS} collectors: {seconds(share):.0f} s, {disk(share) / 1000:.2g} GB on "
+        f"disk and {memory(share) / 1024:.2g} GiB of memory for each"
     )
     fixed = max((each.factors[0] for each in shared), default=0.0)
     merged = fixed + alone.factors[1] * _CLIENTS / _WORKERS
     yield (
-        f"  their tally {alone(_CLIENTS):.0f} s in one process, and {merged:.0f} s with {_WORKERS} "
-        f"workers that do not wait for each other"
+        f"  tallying all reports: {alone(_CLIENTS):.0f} s in one process, or {merged:.0f} s with "
+        f"{_WORKERS} workers that do not wait for each other"
     )
 
 

@@ -31,7 +31,7 @@ from veilring.scenarios.batches import Progress
 QUICK: Final = (1 << 12, 1 << 14, 1 << 15, 1 << 16)
 FULL: Final = (1 << 12, 1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 19)
 
-_SECONDS: Final = Panel("records", "seconds a query")
+_SECONDS: Final = Panel("records", "seconds per query")
 _MEMORY: Final = Panel("records", "MiB, peak of the process")
 _AT_ONCE: Final = 2_048  # records that are drawn and added at a time
 _LONE: Final = 9  # lone queries, the quickest of which counts
@@ -170,12 +170,12 @@ def study_records(
     curves.append(Curve.fitted("a server", _MEMORY, memory, LINE))
     return Study(
         "records",
-        "A prediction server over the number of its records",
+        "Time and memory of a prediction server, by number of records",
         (
             f"{table.features} features, {table.classes} classes, tau {table.tau:g}",
-            f"blocks of {table.rules.fitting} queries; a server charges its ledger on the disk",
-            "rows only: a predictor in memory, without a ledger; no budget is spent up meanwhile",
-            "on one core; the quickest of several",
+            f"blocks of {table.rules.fitting} queries; the server charges a ledger on disk",
+            "rows only: a predictor in memory, without a ledger; no record exhausts its budget",
+            "on one core; fastest of several runs",
         ),
         simulated=False,
         curves=tuple(curves),
@@ -187,7 +187,7 @@ def _findings(curves: Sequence[Curve], gib: float) -> Iterator[str]:
     block, lone, _, _, memory = (curve.fit for curve in curves)
     beyond = f"{_LARGE / curves[0].x[-1]:,.0f} times beyond what was measured"
     yield (
-        f"{_LARGE:,} records, by the models, {beyond}: {block(_LARGE):.3g} s a query in blocks, "
+        f"{_LARGE:,} records, by the models, {beyond}: {block(_LARGE):.3g} s per query in blocks, "
         f"{lone(_LARGE):.3g} s alone, {memory(_LARGE) / 1024:.3g} GiB"
     )
     base, each = memory.factors

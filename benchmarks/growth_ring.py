@@ -214,8 +214,8 @@ NESTED_MIN: Final = PARTIES_MIN**2
 PARTIES_MAX: Final = 10**9  # no federation has as many: beyond it a model is asked nothing
 
 _MODEL: Final = "times the longest chain"
-_SECONDS: Final = Panel("parties", "simulated seconds a batch")
-_BY_GROUPS: Final = Panel("groups", "simulated seconds a batch", is_closed=True)
+_SECONDS: Final = Panel("parties", "simulated seconds per batch")
+_BY_GROUPS: Final = Panel("groups", "simulated seconds per batch", is_closed=True)
 
 
 def best_groups(batch: Batch, parties: int) -> int:
@@ -298,7 +298,7 @@ def study_ring(
     curves.append(_by_groups(batch, _middle(parties)))
     setting = tuple(_setting(batch))
     findings = tuple(_findings(batch, curves[0].fit, curves[1].fit, within))
-    title = "A batch of PP-kNN over the number of parties"
+    title = "Cost of a batch of PP-kNN, by number of parties"
     return Study("ring", title, setting, simulated=True, curves=tuple(curves), findings=findings)
 
 
@@ -334,10 +334,10 @@ def _setting(batch: Batch) -> Iterator[str]:
     network, terms = batch.network, batch.parameters()
     nested = batch.parameters(PARTIES_MIN + batch.k)
     yield f"{batch.queries} queries of {batch.features} features, k = {batch.k}, seed {batch.seed}"
-    yield f"{terms.rounds} turns of PP-TopK in one ring, {nested.rounds} on each of two levels"
+    yield f"{terms.rounds} rounds of PP-TopK in one ring, {nested.rounds} on each of two levels"
     law = ", ".join(f"{name} {value}" for name, value in network.latency.items())
     bandwidth = network.bandwidth_bytes_per_second
-    limit = "no limit to bandwidth" if bandwidth is None else f"{bandwidth:,.0f} bytes/s a link"
+    limit = "no limit to bandwidth" if bandwidth is None else f"{bandwidth:,.0f} bytes/s per link"
     yield f"latency: {law}; {limit}; computing takes no time"
     yield "messages, bytes and rounds are equal to the closed forms at each point"
 

@@ -107,13 +107,13 @@ def study_serve(
         )
     return Study(
         "serve",
-        "Seconds of a batch over the queries that are asked at once",
+        "Seconds per batch, by number of queries asked at once",
         (
-            f"ring: {asked.parties} parties share the wine table, 6 turns, the ring is dealt",
-            f"owner: {_OWNER_ROWS:,} rows, {_PER_BALL} a ball, which overlap",
+            f"ring: {asked.parties} parties with the wine table; PP-TopK circles the ring 6 times",
+            f"owner: {_OWNER_ROWS:,} rows, {_PER_BALL} per ball; the balls overlap",
             f"prediction server: {_RECORDS_COUNT:,} records of {_RECORDS.features} features",
-            f"payers: those of the {_RECORDS.classes} classes that a request meets, charged once",
-            "owner and server: charges are on the disk, no network; the quickest of several",
+            f"payers: records charged once for a request, in some of {_RECORDS.classes} classes",
+            "owner and server: charges on disk, no network; fastest of several runs",
         ),
         simulated=False,
         curves=tuple(curves),

@@ -72,13 +72,14 @@ def print_last_total() -> None:
     ]
     colluders = Opened(everyone.found, everyone.asked, tuple(left)).thresholds
     missing = counts_of_missing(everyone, others)
-    print("wine, the last of 8 parties   known counts per query   interval of its nearest row")
+    known_of = "wine, what is known of one of 8 parties"
+    print(f"{known_of:<40} {'counts per query':>16} {'interval of its nearest distance':>33}")
     for known, how in (
-        (colluders, "all other parties collude"),
-        (missing, "same queries without it"),
+        (colluders, "if all other parties collude"),
+        (missing, "if the queries are repeated without it"),
     ):
         each = len(known) / len(test)
-        print(f"{how:<27}   {each:>22.1f}   {width(known, len(test)):>27.1%}")
+        print(f"{how:<40} {each:>16.1f} {width(known, len(test)):>33.1%}")
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ def table() -> None:
     cells = np.stack(np.meshgrid(along, along), axis=-1).reshape(-1, 2)
     blind = attack_queries(mechanisms(tree, 1.0)["response"][0], cells, RADIUS, runs=1, rng=rng)
     near = f"{blind.blind_within:.1%} within 700 m"
-    print(f"guess without an answer: error {blind.blind_error:.1f} km, {near}")
+    print(f"guess without any message: error {blind.blind_error:.1f} km, {near}")
     print("mechanism   epsilon  own bucket    once: error  within  ten times: error  within")
     for epsilon in EPSILONS:
         for name, (overheard, chance) in mechanisms(tree, epsilon).items():

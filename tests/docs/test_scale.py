@@ -25,7 +25,7 @@ def test_simulated_points_of_the_page_are_current(folder: str, batch: Batch) -> 
             groups = int(found.get((name, parties, "groups"), 0))
             run = simulate(batch, parties, groups)
             for what, value in (
-                ("simulated seconds a batch", run.seconds),
+                ("simulated seconds per batch", run.seconds),
                 ("messages", run.cost.messages),
                 ("bytes", run.cost.bytes),
             ):

@@ -103,7 +103,7 @@ def _deploy_peers(
     ] = FIRST_PORT,
     out: NewFolder,
 ) -> None:
-    """Write the files of a system whose parties all hold rows, such as the ring.
+    """Write a trial deployment of parties that all hold rows. `ring` and `peers` are the same.
 
     Each party gets the files that it would have on its own machine. Then start each party in its
     own terminal, and send queries:

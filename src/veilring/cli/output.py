@@ -51,7 +51,7 @@ def _accuracy(report: Report) -> list[_Line]:
 
 def _cost(report: Report) -> list[_Line]:
     cost = report.cost
-    went = "" if report.rounds is None else f"; {report.rounds} rounds of PP-TopK"
+    went = "" if report.rounds is None else f"; PP-TopK circles the ring {report.rounds} times"
     ring = "" if report.ring is None else f"; ring {report.ring}"
     lines = [
         (

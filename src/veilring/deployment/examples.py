@@ -272,7 +272,7 @@ def _only(table: Table, column: str) -> Table:
 
 
 class VotesExample(Example):
-    """Write the files that the parties of noisy votes and their client need on their own machines.
+    """Write a trial deployment of parties that add up noisy votes, and of their client.
 
     Then start each party in its own terminal, and send queries:
 
@@ -324,7 +324,7 @@ class VotesExample(Example):
 
 
 class OwnerExample(Example):
-    """Write the files that a data owner and its analysts need on their own machines.
+    """Write a trial deployment of a data owner and its analysts.
 
     Then start the owner, and query it from another terminal:
 
@@ -408,7 +408,7 @@ class OwnerExample(Example):
 
 
 class PredictionExample(Example):
-    """Write the files of a prediction server, its records administrator and its clients.
+    """Write a trial deployment of a prediction server, its records administrator and its clients.
 
     Then start the server, add records, and send queries:
 
@@ -483,7 +483,7 @@ def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTe
 
 
 class SurveyExample(Example):
-    """Write the files that a collector and its survey clients need on their own machines.
+    """Write a trial deployment of a collector and its survey clients.
 
     Then start the collector, submit reports, and estimate at any time:
 
@@ -574,7 +574,7 @@ class SurveyExample(Example):
 
 
 class PlacesExample(Example):
-    """Write the files that a server of places and its client need on their own machines.
+    """Write a trial deployment of a server of places and its client.
 
     Then start the server, and search near a place from another terminal:
 

@@ -55,7 +55,7 @@ class LabellingSection(Section):
     """The data owner's labelling: see `veilring.protocols.radius.rules.OwnerRules`.
 
     Attributes:
-        accounting: The payer of an answer: the batch as a whole, or each record separately.
+        accounting: The unit that pays for an answer: the table as a whole, or each row that votes.
         allocation: The rule that divides a batch's budget among its queries.
         mechanism: The mechanism that chooses a label.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features,

@@ -47,7 +47,8 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         ),
         "claim": Measure(
             "claim",
-            "of the values new to a receiver are the sender's own: a guess is right this often",
+            "of the values new to a receiver are the sender's own, so attributing them all to the"
+            " sender is right this often",
         ),
         "lop": Measure(
             "loss of privacy",
