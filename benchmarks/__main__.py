@@ -227,7 +227,7 @@ def ring(  # noqa: PLR0913  (each option is an argument)
     seed: _Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Simulate a batch of PP-kNN over the number of parties, in one ring and in rings of rings.
+    """Simulate a batch of PP-kNN among growing numbers of parties, in one ring and rings of rings.
 
     All is simulated: the same seed gives the same numbers on any machine. Sizes are numbers of
     parties, at least 9.
@@ -257,7 +257,7 @@ def serve(
     seed: _Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Measure seconds and queries a second, over how many queries are asked at once.
+    """Measure the time per batch and the queries per second, by number of queries asked at once.
 
     A ring in memory, over TLS and as processes; a data owner; a prediction server. The numbers are
     this machine's. Sizes are numbers of queries.
@@ -284,7 +284,7 @@ def collect(
     ] = None,
     out: _Out = None,
 ) -> None:
-    """Measure a collector over the number of reports, and the tally of files by workers.
+    """Measure a collector by number of reports, and workers that tally its files.
 
     The collector is `veilring serve` in a process of its own, to which others submit over TLS. That
     the sums of all pieces of the files are those of one pass is checked. The numbers are this
@@ -310,7 +310,7 @@ def records(
     seed: _Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Measure a prediction server over the number of its records: seconds a query, and memory.
+    """Measure the time per query and the memory of a prediction server, by number of records.
 
     Each size has a process of its own, whose linear algebra takes one core. The numbers are this
     machine's. Sizes are numbers of records.
@@ -386,7 +386,7 @@ def defaults(
     ] = None,
     seed: _Seed = 0,
 ) -> None:
-    """Measure what the rules behind `auto` are worth, beside what they replaced and constants.
+    """Compare the rules behind `auto` with the rules that they replaced and with constants.
 
     Tables that a rule was made on are marked with a star, and the others checked it. The best
     constant is chosen in hindsight for each table and ε: no rule can know it. The same seed prints
@@ -473,7 +473,7 @@ def advice(
 
 
 def _study(name: str, measure: Callable[[Progress | None], Study], out: Path | None) -> None:
-    """Measure, print, and keep what was measured if that is wanted."""
+    """Measure, print, and write the results to a folder if one is given."""
     files = None if out is None else study_files(name, out)  # refused before anything is measured
     with show_progress(quiet=False) as progress:
         try:

@@ -1,4 +1,4 @@
-"""Records of one prediction server: seconds a query and memory, as their number grows."""
+"""Time per query and memory of a prediction server, by number of records."""
 
 import tempfile
 import time

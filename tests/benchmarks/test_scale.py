@@ -36,11 +36,11 @@ def test_ring_prints_what_it_stores(tmp_path: Path) -> None:
     assert "simulated: the same seed gives the same numbers" in out
     with (folder / "scale-ring.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    seconds = [row for row in rows if row["y is"] == "simulated seconds a batch"]
+    seconds = [row for row in rows if row["y is"] == "simulated seconds per batch"]
     assert [row["x"] for row in seconds if row["curve"] == "one ring"] == ["9", "20"]
     assert all(abs(float(row["y"]) - float(row["model"])) < 1e-9 for row in seconds)
     assert (folder / "scale-ring.svg").read_text(encoding="utf-8").startswith("<?xml")
-    (factor,) = _models(folder, "ring")["one ring, simulated seconds a batch"]["factors"]
+    (factor,) = _models(folder, "ring")["one ring, simulated seconds per batch"]["factors"]
     assert abs(factor - 1) < 1e-9
     assert invoke(*RING)[1] == out
     code, out, err = invoke(*RING, "--out", folder)

@@ -20,7 +20,7 @@ TASK_DIGEST_BYTES: Final = 32  # of SHA-256
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A survey with its terms and its deadline: all that a client relies on.
+    """A survey with its terms and its deadline, on which a client relies.
 
     Attributes:
         terms: The original terms as plain data: columns, classes, epsilon, oracle.
