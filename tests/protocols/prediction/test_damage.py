@@ -97,7 +97,7 @@ def test_an_old_copy_of_one_file_is_refused(tmp_path: Path) -> None:
     new = tmp_path / "new"
     shutil.copytree(folder, new)
     put_back(old, folder, ROWS)
-    with pytest.raises(StoreFailed, match=r"rows\.bin is an older copy.*: 2 changes"):
+    with pytest.raises(StoreFailed, match=r"rows\.bin is older than the ledger.*: 2 changes"):
         open_state(RULES, folder)
     put_back(new, folder, ROWS)
     put_back(old, folder, BUDGETS)
@@ -121,7 +121,7 @@ def test_a_copy_from_within_a_finished_step_is_refused(
         state.add(table(5, seed=7))
     put_back(old, folder, ROWS)
     before = contents(folder)
-    with pytest.raises(StoreFailed, match=r"rows\.bin is an older copy.*: 1 changes"):
+    with pytest.raises(StoreFailed, match=r"rows\.bin is older than the ledger.*: 1 changes"):
         open_state(RULES, folder)
     assert contents(folder)[ROWS] == before[ROWS]
 

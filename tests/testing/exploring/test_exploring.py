@@ -282,4 +282,4 @@ def test_the_command_fails_if_a_class_of_fault_is_idle() -> None:
     assert "had an effect" in few.output
     one = CliRunner().invoke(app, ["explore", "--seed", "1"])
     assert one.exit_code == 0, one.output
-    assert "1 seeds" in one.output
+    assert "seeds: 1, of which 0 went wrong" in one.output
