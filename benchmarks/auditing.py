@@ -171,7 +171,7 @@ def noise_is_planned() -> tuple[int, str] | None:
     """
     votes = SUBJECTS["noisy votes"]
     world = World(votes.role, votes.own, Parties(PARTIES), PARTIES[:1], votes.public, votes.only)
-    told: Any = votes.tells(dict(zip(PARTIES, votes.own, strict=True)))
+    told: Any = votes.permitted(dict(zip(PARTIES, votes.own, strict=True)))
     runs = play_world(world, _NOISE_RUNS, Streams(0))
     answers: Iterator[Any] = (played.results[PARTIES[1]] for played in runs)
     noise = np.concatenate([answer.totals[0] - told for answer in answers])

@@ -23,7 +23,7 @@ from veilring.protocols.ring import FixedPoint, SumMethod, TopKParameters, secur
 from veilring.protocols.ring.roles import pp_topk
 from veilring.randomness import Streams
 from veilring.testing.hiding import Audit, World, assert_hides, play_world, strip_masks
-from veilring.testing.hiding.audit import Tells
+from veilring.testing.hiding.audit import Permitted
 from veilring.testing.hiding.features import Strip
 from veilring.testing.hiding.worlds import Role
 
@@ -55,7 +55,7 @@ class Subject:
     Attributes:
         role: The coroutine that each party plays.
         own: The inputs of ada, ben and cy; in the other world the last two are exchanged.
-        tells: Everything that the protocol may reveal.
+        permitted: Everything that the protocol may reveal.
         public: Keyword arguments of every party.
         only: Keyword arguments of one party.
         strip: Computes further values from the members' views.
@@ -63,7 +63,7 @@ class Subject:
 
     role: Role
     own: Sequence[Any]
-    tells: Tells
+    permitted: Permitted
     public: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     strip: Strip | None = None
@@ -80,7 +80,7 @@ class Subject:
             dict(zip(PARTIES, (ada, ben, cy), strict=True)),
             dict(zip(PARTIES, (ada, cy, ben), strict=True)),
             coalition=["ada"],
-            tells=self.tells,
+            permitted=self.permitted,
             strip=self.strip,
             only=self.only,
             runs=runs,

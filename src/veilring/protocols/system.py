@@ -61,7 +61,7 @@ class Play:
             result of a party that learns them.
         learners: The parties that learn the labels, the client first.
         public: The arguments of every party's role.
-        only: Additional arguments of single parties, by name.
+        only: Additional arguments of individual parties, by name.
         watch: The parties whose views the forecast needs.
     """
 

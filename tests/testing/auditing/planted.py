@@ -151,7 +151,7 @@ def is_total(inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
     assert all(found == sum(inputs.values()) for found in results.values())
 
 
-def tell_total(inputs: Mapping[str, Any]) -> object:
+def sum_of_inputs(inputs: Mapping[str, Any]) -> object:
     """Return everything that a sum may reveal."""
     return sum(inputs.values())
 
@@ -163,7 +163,7 @@ def _claims(*, masked: bool) -> RoleClaims:
         is_total,
         other_inputs={"ada": 1, "ben": 3, "cy": 2},
         coalition=("ada",),
-        tells=tell_total,
+        permitted=sum_of_inputs,
         public={"masked": masked},
         least=2,
     )

@@ -89,7 +89,8 @@ def test_the_stated_power_is_attained() -> None:
     assert found >= 30  # of 40 at 95 %: fewer with a probability below 1e-6
 
 
-@pytest.mark.parametrize("name", ["treewalk", pytest.param("ldp-bayes", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["treewalk", "ldp-bayes"])
 def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) -> None:
     """A quick audit contradicts a system with the noise of ε = 4 instead of 1."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)

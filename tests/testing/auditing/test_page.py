@@ -76,7 +76,7 @@ def test_a_folder_has_the_page_the_numbers_and_the_worlds(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
-def test_it_fits_a_screen_and_a_phone(tmp_path: Path) -> None:
+def test_the_page_fits_a_screen_and_a_phone(tmp_path: Path) -> None:
     """Promise and finding are side by side on a screen, stacked on a phone, and not cut off."""
     page = render_page(AUDIT).replace("</head>", _MEASURE)
     (tmp_path / "audit.html").write_text(page, encoding="utf-8")

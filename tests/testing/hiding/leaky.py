@@ -119,3 +119,9 @@ async def one_share(party: Party, own: Words) -> Words:
 def total(inputs: Mapping[str, Any]) -> Words:
     """Return the allowed leakage of a sum."""
     return np.asarray(sum(inputs.values()))
+
+
+async def veto(party: Party, own: bool) -> bool:
+    """Return whether any party objects: whether the total of random numbers is not zero."""
+    numbers = draw(party, 1) if own else np.zeros(1, np.uint64)
+    return bool((await honest_sum(party, numbers))[0])

@@ -42,7 +42,7 @@ def audit_topk(
         WORLD,
         OTHER if other is None else other,
         coalition=coalition,
-        tells=smallest,
+        permitted=smallest,
         runs=runs,
         ring=Ring(RING),
         parameters=parameters,

@@ -114,7 +114,7 @@ def test_holm_continues_while_it_can() -> None:
     assert reject_holm(np.array([0.5, 0.02, 0.03]), 0.05).tolist() == [False, False, False]
 
 
-def test_the_least_advantage_follows_the_normal_law() -> None:
+def test_the_least_advantage_follows_the_normal_distribution() -> None:
     """The least advantage is (4.9 + 1.65) / sqrt(100,000), or 0.021, with 100,000 held-out runs."""
     assert least_advantage(100_000) == pytest.approx(0.0207, abs=1e-4)
 

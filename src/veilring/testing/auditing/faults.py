@@ -11,7 +11,6 @@ from veilring.testing.auditing.findings import Claim, Verdict
 from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
 from veilring.testing.exploring import (
     Campaign,
-    RoleSubject,
     Subject,
     SystemSubject,
     explore_every_world,
@@ -63,11 +62,8 @@ def check_liars(subject: AuditedSystem | RoleClaims, _effort: Effort, seed: int)
 
 def _subject(subject: AuditedSystem | RoleClaims, settings: tuple[str, ...]) -> Subject:
     if isinstance(subject, RoleClaims):
-        return RoleSubject(
-            subject.role, subject.inputs, subject.invariant, subject.public, subject.least
-        )
-    scenario = load_scenario("faults", settings)
-    return SystemSubject(scenario.model_copy(update={"protocol": subject.system}), sums_share=0.0)
+        return subject.explored
+    return SystemSubject.of(subject.system, load_scenario("faults", settings))
 
 
 def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "") -> Claim:

@@ -125,7 +125,7 @@ def measure_loss(
         [*play_world(world, PILOT_RUNS, streams, f"pilot {number}")]
         for number, world in enumerate(worlds)
     ]
-    layout = Layout([*chain(*pilots)], strip)
+    layout = Layout([*chain(*pilots)], strip, with_draws=True)
     seen = layout.of_views(one.coalition)
     named = [str(each) for each, is_seen in zip(layout.coordinates, seen, strict=True) if is_seen]
     each = runs // 2
@@ -265,7 +265,7 @@ def _likelihoods(
     columns: Columns, labels: NDArray[np.int64], named: list[str]
 ) -> Iterator[tuple[str, Statistic]]:
     single, several = Likelihood(columns, labels, factors=1), Likelihood(columns, labels)
-    place = single.most_telling
+    place = single.most_informative
     yield "no number varies" if place is None else named[place], _ratio(single)
     yield "the likelihood of several numbers", _ratio(several)
 

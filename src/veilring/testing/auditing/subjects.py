@@ -14,7 +14,7 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.promise import Facts, Promise
 from veilring.protocols.system import Play, Setup, System
-from veilring.testing.exploring.subjects import Invariant
+from veilring.testing.exploring.subjects import Invariant, RoleSubject
 from veilring.testing.hiding.features import Strip
 from veilring.testing.hiding.leaves import find_leaves
 from veilring.testing.hiding.stripping import strip_masks
@@ -35,8 +35,8 @@ class RoleClaims:
             parties that took part and the results of those that have one, each by name.
         other_inputs: The inputs of a world that the coalition must not distinguish from the first.
         coalition: The members of the coalition.
-        tells: The information that the protocol may reveal to the coalition, as a function of all
-            inputs.
+        permitted: The information that the protocol may reveal to the coalition, as a function of
+            all inputs.
         public: The role's public arguments.
         least: The smallest number of parties that the role needs after others were lost.
         strip: A function that computes more from the members' views and random draws; by default
@@ -53,7 +53,7 @@ class RoleClaims:
     invariant: Invariant
     other_inputs: Mapping[str, object] | None = None
     coalition: tuple[str, ...] = ()
-    tells: Callable[[Mapping[str, Any]], object] | None = None
+    permitted: Callable[[Mapping[str, Any]], object] | None = None
     public: Mapping[str, Any] = field(default_factory=dict)
     least: int = 2
     strip: Strip = strip_masks
@@ -77,10 +77,15 @@ class RoleClaims:
         """The name of the role."""
         return str(getattr(self.role, "__name__", "role"))
 
+    @property
+    def explored(self) -> RoleSubject:
+        """The role as the subject of an exploration."""
+        return RoleSubject(self.role, self.inputs, self.invariant, self.public, self.least)
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The private input and the own arguments of a party."""
+    """The private input of a party, and the arguments that only this party takes."""
 
     own: object
     only: Mapping[str, object]

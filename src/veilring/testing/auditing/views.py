@@ -61,7 +61,7 @@ def check_comparison(
         one.inputs,
         other.inputs,
         coalition=one.coalition,
-        tells=_nothing_more,
+        permitted=_nothing_more,
         parties=one.parties,
         strip=strip_masks,
         runs=effort.runs,
@@ -91,14 +91,14 @@ def check_comparison(
 
 def check_hidden(subject: RoleClaims, effort: Effort, seed: int) -> list[Claim]:
     """Try to distinguish the two worlds of a role by their views."""
-    promised = f"The view of {_names(subject.coalition)} reveals no more than `tells`."
-    if subject.other_inputs is None or subject.tells is None:
+    promised = f"The view of {_names(subject.coalition)} reveals no more than `permitted`."
+    if subject.other_inputs is None or subject.permitted is None:
         return [
             Claim(
                 "privacy",
-                "The view of a coalition reveals no more than `tells`.",
+                "The view of a coalition reveals no more than `permitted`.",
                 Verdict.NOT_CLAIMED,
-                "The role has no second world; give `other_inputs`, `coalition` and `tells`.",
+                "The role has no second world; give `other_inputs`, `coalition` and `permitted`.",
             )
         ]
     views = compare_views(
@@ -106,7 +106,7 @@ def check_hidden(subject: RoleClaims, effort: Effort, seed: int) -> list[Claim]:
         subject.inputs,
         subject.other_inputs,
         coalition=subject.coalition,
-        tells=subject.tells,
+        permitted=subject.permitted,
         strip=subject.strip,
         runs=effort.runs,
         seed=seed,
@@ -230,7 +230,7 @@ def _power_of(loss: Loss, claimed: float) -> str:
 
 def _evidence_of(kind: str, loss: Loss) -> tuple[str, ...]:
     return (
-        f"{kind}: ε ≥ {loss.epsilon:.2f}, false alarms {loss.alarm:.1e}",
+        f"{kind}: ε ≥ {loss.epsilon:.2f}, false-alarm rate {loss.alarm:.1e}",
         f"{kind}: {loss.held_out:,} held-out runs of each world",
         f"{kind}: probability of the event in the two worlds {loss.likely:.3f}, {loss.rare:.3f}",
         f"{kind}: event chosen by {loss.event}",
@@ -246,7 +246,7 @@ def _judge_views(  # noqa: PLR0917  (the promise, and what was compared)
     strip: Strip,
 ) -> Claim:
     differs, named = views.verdict.differs, views.verdict.differences
-    used = "to remove pairwise masks" if strip is strip_masks else "as `strip` does"
+    used = "removes pairwise masks" if strip is strip_masks else "uses them as `strip` does"
     found = named[0].coordinate if named else "a classifier's guess"
     return Claim(
         name,
@@ -257,8 +257,9 @@ def _judge_views(  # noqa: PLR0917  (the promise, and what was compared)
         else f"In the view of {_names(coalition)}, no test reveals {difference}.",
         f"With a probability of {POWER:.0%}, the audit would find an advantage of"
         f" {views.least_advantage:.2f} that its classifier attains, or of"
-        f" {views.least_of_coordinate:.2f} that a single number of the view shows. It uses the"
-        f" random draws of {_names(coalition)} only {used}, and examines no other view.",
+        f" {views.least_of_coordinate:.2f} that a single number of the view shows. It subtracts"
+        f" the random draws of {_names(coalition)} from messages, totals and results, {used},"
+        " and examines no other view.",
         tuple(str(views).splitlines()),
     )
 

@@ -204,7 +204,7 @@ class Likelihood:
         self._laws = laws[:factors]
 
     @property
-    def most_telling(self) -> int | None:
+    def most_informative(self) -> int | None:
         """The index of the coordinate that reveals most; None if no coordinate varies."""
         return self._laws[0][1] if self._laws else None
 

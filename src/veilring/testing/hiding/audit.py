@@ -62,7 +62,7 @@ PILOT_RUNS: Final = 32
 _NAMED_MAX: Final = 5
 _TESTS_A_COORDINATE: Final = 2  # bins, and order
 
-Tells = Callable[[Mapping[str, object]], object]
+Permitted = Callable[[Mapping[str, object]], object]
 """Returns everything that the protocol may reveal to the coalition, given all inputs by name."""
 
 
@@ -148,7 +148,7 @@ class Audit:
     def __str__(self) -> str:
         verdict = self.verdict
         held = f"{self.held_out:,} held-out runs, {self.coordinates} coordinates"
-        lines = [f"{held}, false alarms {self.alarm:g}"]
+        lines = [f"{held}, false-alarm rate {self.alarm:g}"]
         learned = verdict.classifier
         lines.append(
             f"classifier ({verdict.attacker}): advantage {learned.advantage:.3f}, "
@@ -194,13 +194,13 @@ class Ideal:
     Attributes:
         inputs: The inputs of the members of the coalition.
         outputs: The results of the members in this run.
-        told: Everything that the protocol may reveal.
+        permitted: Everything that the protocol may reveal.
         rng: The source of the simulator's randomness.
     """
 
     inputs: Mapping[str, object]
     outputs: Mapping[str, object]
-    told: object
+    permitted: object
     rng: Generator
     _world: World = field(repr=False)
 
@@ -233,7 +233,7 @@ def assert_hides(  # noqa: PLR0913  (two worlds, a coalition, the permitted info
     other_inputs: Inputs,
     *,
     coalition: Sequence[str],
-    tells: Tells,
+    permitted: Permitted,
     parties: int | Sequence[str] | None = None,
     strip: Strip | None = None,
     only: Mapping[str, Mapping[str, object]] | None = None,
@@ -251,7 +251,7 @@ def assert_hides(  # noqa: PLR0913  (two worlds, a coalition, the permitted info
             run.
         other_inputs: Each party's private input in the other world, in the same form.
         coalition: The members of the coalition. They are semi-honest.
-        tells: Everything that the protocol may reveal to the coalition, as a function of all
+        permitted: Everything that the protocol may reveal to the coalition, as a function of all
             inputs.
         parties: The names of the parties, or their number; by default the number of inputs.
         strip: A function that computes more from the members' views, such as words minus the masks
@@ -267,7 +267,8 @@ def assert_hides(  # noqa: PLR0913  (two worlds, a coalition, the permitted info
 
     Raises:
         AssertionError: If the worlds are distinguished; it names the message and the field.
-        InputError: If the worlds may be distinguished: `tells` or the coalition's inputs differ.
+        InputError: If the worlds may be distinguished: `permitted` or the inputs of the coalition
+            differ.
         InternalError: If a control failed, so that the audit shows nothing.
         MissingExtra: If scikit-learn or SimPy is not installed.
     """
@@ -277,7 +278,7 @@ def assert_hides(  # noqa: PLR0913  (two worlds, a coalition, the permitted info
         inputs,
         other_inputs,
         coalition=coalition,
-        tells=tells,
+        permitted=permitted,
         parties=parties,
         strip=strip,
         only=only,
@@ -299,7 +300,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
     other_inputs: Inputs,
     *,
     coalition: Sequence[str],
-    tells: Tells,
+    permitted: Permitted,
     parties: int | Sequence[str] | None = None,
     strip: Strip | None = None,
     only: Mapping[str, Mapping[str, object]] | None = None,
@@ -325,7 +326,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
         World(role, given, names, tuple(coalition), public, only or {})
         for given in (inputs, other_inputs)
     ]
-    _refuse_different(worlds, tells, Streams(seed))
+    _refuse_different(worlds, permitted, Streams(seed))
     streams = Streams(seed)
 
     def play(world: int, number: int, name: str) -> Iterator[Played]:
@@ -340,7 +341,7 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
     inputs: Inputs,
     *,
     coalition: Sequence[str],
-    tells: Tells,
+    permitted: Permitted,
     parties: int | Sequence[str] | None = None,
     strip: Strip | None = None,
     only: Mapping[str, Mapping[str, object]] | None = None,
@@ -359,10 +360,10 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
     Args:
         role: The protocol.
         simulator: A function that makes the members' views from their inputs and outputs and
-            `tells`.
+            `permitted`.
         inputs: Each party's private input.
         coalition: The members of the coalition.
-        tells: Everything that the protocol may reveal to the coalition.
+        permitted: Everything that the protocol may reveal to the coalition.
         parties: The names of the parties, or their number.
         strip: A function that computes more from the members' views.
         only: Keyword arguments of one party's role, by its name.
@@ -380,7 +381,7 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
     def imagine(played: Played) -> Played:
         known = {name: played.inputs[name] for name in coalition}
         outputs = {name: played.results[name] for name in coalition}
-        views = simulator(Ideal(known, outputs, tells(played.inputs), made_up, world))
+        views = simulator(Ideal(known, outputs, permitted(played.inputs), made_up, world))
         return played._replace(views=views)
 
     def play(imagined: int, number: int, name: str) -> Iterator[Played]:
@@ -395,7 +396,7 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
     return audit
 
 
-def _refuse_different(worlds: Sequence[World], tells: Tells, streams: Streams) -> None:
+def _refuse_different(worlds: Sequence[World], permitted: Permitted, streams: Streams) -> None:
     """Refuse worlds that a coalition may distinguish."""
     one, other = (world.draw_inputs(streams.generator("inputs")) for world in worlds)
     for member in worlds[0].coalition:
@@ -405,10 +406,10 @@ def _refuse_different(worlds: Sequence[World], tells: Tells, streams: Streams) -
                 "those of other parties only",
                 field="other_inputs",
             )
-    if not same_leaves(tells(one), tells(other)):
+    if not same_leaves(permitted(one), permitted(other)):
         raise InputError.because(
-            "the protocol may reveal which world it is, as `tells` differs between them; choose "
-            "inputs for which it is equal",
+            "the protocol may reveal which world it is, as `permitted` differs between them; "
+            "choose inputs for which it is equal",
             field="other_inputs",
         )
 
@@ -427,7 +428,13 @@ def _compare(
     rng = Streams(seed).generator("audit")
     pilot = [list(play(world, PILOT_RUNS, "pilot")) for world in (0, 1)]
     with_sent = all(view.sent for played in pilot[1] for view in played.views.values())
-    layout = Layout([*chain(*pilot)], strip, with_sent=with_sent, with_times=not simulated)
+    layout = Layout(
+        [*chain(*pilot)],
+        strip,
+        with_sent=with_sent,
+        with_times=not simulated,
+        with_draws=not simulated,  # a simulator makes messages, not random draws
+    )
     columns = np.concatenate([layout.read(play(world, runs // 2, "world")) for world in (0, 1)])
     second = np.arange(runs) >= runs // 2
     names = layout.coordinates
@@ -451,8 +458,9 @@ def _compare(
 
 def _plant(columns: Columns, second: NDArray[np.bool_], strength: float, rng: Generator) -> Columns:
     """Return the columns with a planted leak of this advantage in one coordinate that varies."""
-    spread = np.nanmax(columns, axis=0) - np.nanmin(columns, axis=0)
-    at = int(np.nanargmax(spread > 0))
+    known = np.flatnonzero(~np.isnan(columns).all(axis=0))
+    spread = np.nanmax(columns[:, known], axis=0) - np.nanmin(columns[:, known], axis=0)
+    at = int(known[np.argmax(spread > 0)])
     planted = columns.copy()
     marked = second & (rng.random(len(second)) < strength)
     planted[marked, at] = 2 * np.nanmax(np.abs(columns[:, at])) + 1

@@ -15,12 +15,13 @@ The coordinates are:
 - for each array, its entries in ascending order; for real numbers, also which of them are new.
 
 Words are also compared after subtracting the previous message, after subtracting the coalition's
-messages to that party, after adding them up over all parties, and as stripped by the coalition.
+messages to that party, after adding them up over all parties, and as stripped by the coalition. On
+request, the members' random draws are subtracted from received messages, totals and results.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,9 +29,19 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.nodes.transcript import Seen
+from veilring.testing.hiding.draws import subtract_draws
 from veilring.testing.hiding.leaves import Leaf, find_leaves
 from veilring.testing.hiding.newness import columns_of_new
-from veilring.testing.hiding.places import Block, Columns, Coordinate, Mask, Place, Shape, Slot
+from veilring.testing.hiding.places import (
+    Block,
+    Columns,
+    Coordinate,
+    Mask,
+    Place,
+    Shape,
+    Slot,
+    add_blocks,
+)
 from veilring.testing.hiding.worlds import Arrival, MemberView, Played
 
 Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
@@ -43,7 +54,8 @@ READ_AT_ONCE: Final = 1_000
 """The number of runs whose views are held at once, in a few MB."""
 _MODULI: Final = (2, 16, 256)
 _MODULI_COMBINED: Final = (16,)
-# The messages of a channel that are added and subtracted in each way: masks are swapped, then used.
+# The messages of a channel that are combined in each way, and that draws are subtracted from: masks
+# are swapped, then used.
 _COMBINED_MAX: Final = 2
 _LOW_BITS: Final = 256
 _WORD_MAX: Final = (1 << 64) - 1
@@ -52,6 +64,9 @@ _KNOWN_MAX: Final = 128
 
 _INPUT: Final = "the input of "
 _RESULT: Final = "the result of "
+_STRIPPED: Final = "what the coalition can strip"
+_DRAW: Final = "random draws of "
+_TOTAL: Final = "the sum over "
 
 _Held = tuple[Slot, str, Block]
 """A message, one of its fields, and the numbers there."""
@@ -87,10 +102,10 @@ class _Parts(NamedTuple):
     counts: dict[str, float]
     """The number of messages of each channel."""
     others: dict[Place, Leaf]
-    """The inputs, the results, and the stripped values."""
+    """The inputs, the results, the stripped values, and the members' random draws."""
 
 
-def _take_apart(played: Played, strip: Strip | None) -> _Parts:
+def _take_apart(played: Played, strip: Strip | None, *, with_draws: bool) -> _Parts:
     slots, counts = {}, Counter[str]()
     for member, view in played.views.items():
         for sent, seen, arrivals in (
@@ -111,7 +126,10 @@ def _take_apart(played: Played, strip: Strip | None) -> _Parts:
     for party, result in played.results.items():
         others |= _of(_RESULT + party, result)
     if strip is not None:
-        others |= _of("what the coalition can strip", strip(played.views))
+        others |= _of(_STRIPPED, strip(played.views))
+    if with_draws:
+        for member, view in played.views.items():
+            others |= _of(_DRAW + member, dict(enumerate(view.drawn)))
     return _Parts(slots, dict(counts), others)
 
 
@@ -127,6 +145,7 @@ class Layout:
         strip: A function that computes more from the members' views.
         with_sent: Whether to examine the messages that members sent, too.
         with_times: Whether to examine the instant and the place of each message.
+        with_draws: Whether to subtract the members' random draws from what they know.
 
     Raises:
         InputError: If a view has more than `COORDINATES_MAX` coordinates.
@@ -139,8 +158,11 @@ class Layout:
         *,
         with_sent: bool = True,
         with_times: bool = True,
+        with_draws: bool = False,
     ) -> None:
-        self._strip, self._with_sent, self._with_times = strip, with_sent, with_times
+        self._strip, self._with_draws = strip, with_draws
+        self._with_sent, self._with_times = with_sent, with_times
+        self._members = tuple(pilot[0].views)
         parts = [self._take(played) for played in pilot]
         self._slots = _slots_of(parts)
         self._channels = sorted({channel for part in parts for channel in part.counts})
@@ -181,7 +203,7 @@ class Layout:
         return np.asarray(known | ~others)
 
     def _take(self, played: Played) -> _Parts:
-        parts = _take_apart(played, self._strip)
+        parts = _take_apart(played, self._strip, with_draws=self._with_draws)
         if self._with_sent:
             return parts
         slots = {key: seen for key, seen in parts.slots.items() if not key[1]}
@@ -213,11 +235,28 @@ class Layout:
         blocks = {
             place: _stack(leaves.get(place, none), shape) for place, shape in self._shapes.items()
         }
+        draws = {member: _pop_draws(blocks, member) for member in self._members}
         columns |= self._inside(blocks)
         columns |= dict(columns_of_new(blocks))
-        for place, block in _combine(blocks):
+        combined = dict(_combine(blocks))
+        targets = {
+            place: block
+            for place, block in (blocks | combined).items()
+            if self._may_contain_draws(place)
+        }
+        for place, block in chain(combined.items(), subtract_draws(targets, draws)):
             columns |= dict(_words_of(place, block, self._entries))
         return columns
+
+    def _may_contain_draws(self, place: Place) -> bool:
+        """Return whether members' draws are subtracted here: in what they receive or compute."""
+        if place.field.startswith("length of"):
+            return False
+        if place.slot is not None:
+            early = place.slot.number < _COMBINED_MAX
+            return early and not place.slot.sent and not place.is_combined
+        results = {_RESULT + member for member in self._members}
+        return place.message in {*results, _STRIPPED} or place.message.startswith(_TOTAL)
 
     def _inside(self, blocks: Mapping[Place, Block]) -> dict[Coordinate, Columns]:
         """Return the coordinates of each place, alone and relative to the coalition's knowledge."""
@@ -258,6 +297,12 @@ def _shapes_of(leaves: Mapping[Place, Sequence[Leaf | None]]) -> dict[Place, Sha
         entries = max(len(leaf.values) for leaf in known)
         shapes[place] = Shape(max(leaf.bits for leaf in known), entries)
     return shapes
+
+
+def _pop_draws(blocks: dict[Place, Block], member: str) -> list[Block]:
+    """Remove the draws of a member from the blocks, and return them in order."""
+    places = [place for place in blocks if place.message == _DRAW + member]
+    return [blocks.pop(place) for place in sorted(places, key=lambda place: int(place.field))]
 
 
 def _without_copies(columns: Mapping[Coordinate, Columns]) -> list[Coordinate]:
@@ -411,7 +456,7 @@ def _stripped(
                 for kind, blocks in sent.get((slot.peer, field, *key[1:]), {}).items():
                     where = f"{slot} minus all {kind} from the coalition to that party"
                     place = Place(where, field, slot, is_combined=True)
-                    yield place, _subtract(block, _add(blocks))
+                    yield place, block.minus(add_blocks(blocks))
 
 
 def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
@@ -421,7 +466,7 @@ def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
         key = (slot.sent, slot.peer, slot.kind)
         if not slot.sent and key in last:
             where = Place(f"{slot} minus the previous message", field, slot, is_combined=True)
-            yield where, _subtract(block, last[key])
+            yield where, block.minus(last[key])
         last[key] = block
 
 
@@ -441,10 +486,10 @@ def _swapped(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place,
                 first = "the first message" if until == 1 else f"the first {until} messages"
                 where = f"{slot}{earlier} minus {first} sent back"
                 place = Place(where, field, slot, is_combined=True)
-                yield place, _subtract(_add(taken), _add(given[:until]))
+                yield place, add_blocks(taken).minus(add_blocks(given[:until]))
             if at and given:
                 where = f"{slot} minus the first message sent back"
-                yield Place(where, field, slot, is_combined=True), _subtract(block, given[0])
+                yield Place(where, field, slot, is_combined=True), block.minus(given[0])
 
 
 def _totals(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, Block]]:
@@ -459,27 +504,8 @@ def _totals(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, 
     for (kind, field, number), row in rows.items():
         honest = [block for party, block in row.items() if party not in members]
         if len(honest) > 1:
-            name = f"the sum over honest parties of {kind} number {number + 1}"
-            yield Place(name, field, is_combined=True), _add(honest)
+            name = f"{_TOTAL}honest parties of {kind} number {number + 1}"
+            yield Place(name, field, is_combined=True), add_blocks(honest)
         if len(row) > len(honest) > 0:
-            name = f"the sum over all parties of {kind} number {number + 1}"
-            yield Place(name, field, is_combined=True), _add(list(row.values()))
-
-
-def _add(blocks: Sequence[Block]) -> Block:
-    first, *others = blocks
-    for other in others:
-        first = _merge(first, other, first.values + other.values)
-    return first
-
-
-def _subtract(one: Block, other: Block) -> Block:
-    return _merge(one, other, one.values - other.values)
-
-
-def _merge(one: Block, other: Block, values: NDArray[Any]) -> Block:
-    if one.bits > 0:
-        values &= np.uint64((1 << one.bits) - 1)
-    return Block(
-        one.bits, values, one.missing | other.missing, np.minimum(one.length, other.length)
-    )
+            name = f"{_TOTAL}all parties of {kind} number {number + 1}"
+            yield Place(name, field, is_combined=True), add_blocks(list(row.values()))

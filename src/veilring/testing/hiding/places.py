@@ -1,6 +1,8 @@
 """Places of numbers in a view, and their names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,3 +84,30 @@ class Block:
     def entries(self) -> int:
         """The number of entries."""
         return int(self.values.shape[1])
+
+    def is_like(self, other: "Block") -> bool:
+        """Return whether both are words, or both real, with the same number of entries."""
+        return self.entries == other.entries > 0 and (self.bits == 0) == (other.bits == 0)
+
+    def plus(self, other: "Block") -> "Block":
+        """Return the sums of the entries, as words of this block's size."""
+        return self._merged(other, self.values + other.values)
+
+    def minus(self, other: "Block") -> "Block":
+        """Return the differences of the entries, as words of this block's size."""
+        return self._merged(other, self.values - other.values)
+
+    def _merged(self, other: "Block", values: NDArray[Any]) -> "Block":
+        if self.bits > 0:
+            values &= np.uint64((1 << self.bits) - 1)
+        return Block(
+            self.bits,
+            values,
+            self.missing | other.missing,
+            np.minimum(self.length, other.length),
+        )
+
+
+def add_blocks(blocks: Sequence[Block]) -> Block:
+    """Return the sum of blocks of the same kind."""
+    return reduce(Block.plus, blocks)

@@ -19,6 +19,7 @@ from veilring.errors import InputError, ProtocolViolation, VeilringError
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.transcript import SETUP_ROUND, Seen, View
 from veilring.randomness import Streams
+from veilring.testing.hiding.draws import RecordingGenerator
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import Message, decode, encode
 
@@ -64,6 +65,11 @@ class MemberView(View):
     sent_at: list[Arrival] = field(default_factory=list)
     _coins: "Coins | None" = None
 
+    @property
+    def drawn(self) -> Sequence[object]:
+        """The first numbers and arrays that the member drew, up to `DRAWS_MAX`."""
+        return () if self._coins is None else self._coins.generator.drawn
+
     def coins(self) -> Generator:
         """Return the member's randomness of the run, from its beginning.
 
@@ -87,9 +93,14 @@ class Played(NamedTuple):
 
 
 class Coins:
-    """The randomness of one party in one run: a section of the party's stream."""
+    """The randomness of one party in one run: a section of the party's stream.
+
+    Attributes:
+        generator: The generator that the party uses.
+    """
 
     def __init__(self, generator: Generator) -> None:
+        self.generator = RecordingGenerator(generator.bit_generator)
         self._bits, self._state = generator.bit_generator, generator.bit_generator.state
 
     def again(self) -> Generator:
@@ -209,13 +220,13 @@ async def _play_once(
     network: dict[str, _DirectParty] = {}
     ticks = count()
     for name in world.parties:
-        view = None
+        view, rng = None, coins[name]
         if name in world.coalition:
+            kept = Coins(rng)
+            rng = kept.generator
             view = MemberView(name, own=inputs[name], session=session, parties=world.parties)
-            view._coins = Coins(coins[name])  # noqa: SLF001  (the view is made here)
-        network[name] = _DirectParty(
-            name, world.parties, session, coins[name], network, ticks, view
-        )
+            view._coins = kept  # noqa: SLF001  (the view is made here)
+        network[name] = _DirectParty(name, world.parties, session, rng, network, ticks, view)
     played = [
         world.role(party, inputs[name], **world.public, **world.only.get(name, {}))
         for name, party in network.items()
