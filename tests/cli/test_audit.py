@@ -42,7 +42,7 @@ def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
         (("no-such",), "treewalk, or module:NAME"),
         (("no.such:thing",), "cannot be imported"),
         (("shop/mine.py:CLAIMS",), "such as mine:CLAIMS"),
-        (("json:dumps",), "describe its claims with veilring.testing.auditing.RoleClaims"),
+        (("json:dumps",), "with veilring.testing.auditing.RoleClaims"),
         (("radius", "--set", "epsilon"), "KEY=VALUE"),
         (("radius", "--set", "epsilon=0"), "epsilon"),
         ((f"{PLANTED}:MASKED", "--set", "masked=false"), "leave out --set"),

@@ -1,19 +1,15 @@
 """`veilring audit`: a verdict for each claim of a system or of a role."""
 
 import json
-import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from veilring.cli.options import AsJson, RandomSeed, Workers
-from veilring.errors import InputError
 
 if TYPE_CHECKING:
-    from veilring.testing.auditing import Audit, RoleClaims
-    from veilring.testing.auditing.audits import Subject
+    from veilring.testing.auditing import Audit
 
 EXIT_CONTRADICTED: Final = 1
 
@@ -72,11 +68,12 @@ def audit_command(
         veilring audit my_module:MySystem --set epsilon=2 --json
     """
     from veilring.cli.console import show_progress
+    from veilring.cli.subjects import find_subject
     from veilring.protocols.claims import EXAMPLE_PARTIES
     from veilring.testing.auditing import audit
     from veilring.testing.auditing.page import require_fresh, write_audit
 
-    subject = _find(name, parameters or [])
+    subject = find_subject(name, parameters or [])
     if out is not None:
         require_fresh(out)
     with show_progress(quiet=as_json) as progress:
@@ -96,60 +93,6 @@ def audit_command(
         _show(found)
     if found.contradicted:
         raise typer.Exit(EXIT_CONTRADICTED)
-
-
-def _find(name: str, settings: list[str]) -> "Subject":
-    """Return the system or the claims that a name denotes, with the given parameters."""
-    from veilring.config import did_you_mean
-    from veilring.protocols.registry import find_system, system_names
-    from veilring.protocols.system import System
-    from veilring.testing.auditing import RoleClaims
-
-    names = system_names()
-    if ":" not in name and name not in names:
-        hint = did_you_mean(name, names)
-        raise InputError("name", name, f"{', '.join(names)}, or module:NAME{hint}")
-    found: Any = _import(name) if ":" in name else find_system(name)
-    if isinstance(found, type) and issubclass(found, System):
-        return found(**dict(map(_parameter, settings)))
-    if isinstance(found, System):
-        return found.replaced(**dict(map(_parameter, settings)))
-    if isinstance(found, RoleClaims):
-        return _without_settings(found, settings)
-    raise InputError.because(
-        f"{name} is neither a System nor a RoleClaims; to audit a role, describe its claims with"
-        " veilring.testing.auditing.RoleClaims",
-        field="name",
-    )
-
-
-def _without_settings(found: "RoleClaims", settings: list[str]) -> "RoleClaims":
-    if settings:
-        raise InputError.because("a role has no parameters; leave out --set", field="--set")
-    return found
-
-
-def _import(name: str) -> object:
-    """Return an object by its module and its name; modules are looked for here as well."""
-    module, _, attribute = name.partition(":")
-    if module.endswith(".py"):
-        raise InputError("name", name, f"module:NAME, such as {Path(module).stem}:{attribute}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError.because(f"{name} cannot be imported: {error}", field="name") from error
-
-
-def _parameter(setting: str) -> tuple[str, object]:
-    from veilring.config import parse_value
-
-    key, equals, value = setting.partition("=")
-    if not equals:
-        raise InputError("--set", setting, "KEY=VALUE, such as epsilon=2")
-    return key.strip(), parse_value(value)
 
 
 def _show(audit: "Audit") -> None:

@@ -1,21 +1,32 @@
 """`veilring explore`: many simulated worlds with faults, checked for wrong results and hangs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from veilring.cli.options import ProtocolName, Settings, Workers, protocol_settings
+from veilring.cli.subjects import find_subject, names_object, without_settings
+from veilring.errors import InputError
 
 if TYPE_CHECKING:
     from veilring.scenarios import Scenario
-    from veilring.testing.exploring import Campaign
+    from veilring.testing.exploring import Campaign, Subject
+
+DEFAULT: Final = "faults"
+"""The scenario without a name, and that of a system of the user's own."""
+_SMALLEST: Final = ("parties.count=3", "data.queries=1")
+_KEYS: Final = "protocol."
 
 
 def explore_command(
     scenario: Annotated[
-        str, typer.Argument(help="A built-in scenario, such as faults, or a path to a .toml file.")
-    ] = "faults",
+        str,
+        typer.Argument(
+            help="A built-in scenario, such as faults, a path to a .toml file, or module:NAME with"
+            " a system or a RoleClaims.",
+        ),
+    ] = DEFAULT,
     *,
     protocol: ProtocolName = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds.", min=1)] = 200,
@@ -78,6 +89,9 @@ def explore_command(
     The command fails if any check fails, if a class of fault never had an effect, or if a mark that
     some world should reach was never reached.
 
+    A system of your own, named as module:NAME, is explored in the scenario faults. For a role of
+    your own, give a RoleClaims; its smallest failing world is printed.
+
     For example:
 
         veilring explore --seeds 20000
@@ -85,19 +99,17 @@ def explore_command(
         veilring explore --seed 1234
 
         veilring explore --protocol rank-search --report worlds/first
+
+        veilring explore my_module:CLAIMS
     """
     from veilring.cli.console import show_progress
-    from veilring.scenarios import load_scenario
     from veilring.scenarios.reporting import open_folder
-    from veilring.testing.exploring import (
-        SystemSubject,
-        explore_every_world,
-        explore_stores,
-        explore_subject,
-    )
+    from veilring.testing.exploring import explore_every_world, explore_stores, explore_subject
     from veilring.testing.exploring.campaign import known_failures, remember_failures
     from veilring.testing.exploring.kept import STORES
 
+    if names_object(scenario):
+        _refuse_for_objects({"--protocol": protocol, "--shrink": shrink, "--report": report})
     if report is not None:
         open_folder(report, "--report")  # refused before anything is explored
     settings = [*protocol_settings(protocol), *(overrides or ())]
@@ -106,11 +118,10 @@ def explore_command(
         _judge(campaign)
         _require_reached("these classes of fault never struck", campaign.missing)
         return
+    subject = _find(scenario, settings, smallest=every)
     if every:
-        settings = ["parties.count=3", "data.queries=1", *settings]
-    subject = SystemSubject(load_scenario(scenario, settings))
-    if every:
-        _judge(explore_every_world(subject), shrink, report)
+        campaign = explore_every_world(subject)
+        _judge(campaign, shrink, report, always_shrink=names_object(scenario))
         return
     known = known_failures(failures) if failures is not None else []
     chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
@@ -126,7 +137,7 @@ def explore_command(
         remember_failures(failures, campaign.failures)
     given = "".join(f" --set {setting!r}" for setting in settings)
     replay = f"replay: veilring explore {scenario} --seed {{}}{given}"
-    _judge(campaign, shrink, report, advice=replay)
+    _judge(campaign, shrink, report, advice=replay, always_shrink=names_object(scenario))
     if seed is None:
         if not campaign.succeeded:
             typer.echo("\nno run had a result: something fails even without faults", err=True)
@@ -135,12 +146,40 @@ def explore_command(
         _require_reached("these marks were never reached", campaign.unreached)
 
 
+def _refuse_for_objects(options: dict[str, object]) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise InputError.because(
+                f"{option} needs a scenario; leave it out for a system or a role named as"
+                " module:NAME, whose smallest failing world is printed",
+                field=option,
+            )
+
+
+def _find(name: str, settings: list[str], *, smallest: bool) -> "Subject":
+    """Return the system of a scenario, or the user's own system or role."""
+    from veilring.scenarios import load_scenario
+    from veilring.testing.auditing import RoleClaims
+    from veilring.testing.exploring import SystemSubject
+
+    first = _SMALLEST if smallest else ()
+    if not names_object(name):
+        return SystemSubject(load_scenario(name, [*first, *settings]))
+    parameters = [each.removeprefix(_KEYS) for each in settings if each.startswith(_KEYS)]
+    others = [each for each in settings if not each.startswith(_KEYS)]
+    found = find_subject(name, parameters)
+    if isinstance(found, RoleClaims):
+        return without_settings(found, others).explored
+    return SystemSubject.of(found, load_scenario(DEFAULT, [*first, *others]))
+
+
 def _judge(
     campaign: "Campaign",
     shrink: Path | None = None,
     report: Path | None = None,
     *,
     advice: str = "",
+    always_shrink: bool = False,
 ) -> None:
     """Show the findings, and fail if anything went wrong."""
     _show(campaign)
@@ -152,7 +191,7 @@ def _judge(
         typer.echo(f"  {sentence}", err=True)
     if advice:
         typer.echo(advice.format(worst), err=True)
-    if shrink is not None or report is not None:
+    if always_shrink or shrink is not None or report is not None:
         _write_smallest(campaign, shrink, report)
     raise typer.Exit(1)
 
@@ -161,12 +200,14 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
     from veilring.testing.exploring import SystemSubject, to_scenario, to_toml
 
     smallest = campaign.smallest()
-    if smallest is None or not isinstance(smallest.subject, SystemSubject):
+    if smallest is None:
         typer.echo(
             "the replay did not fail: this seed does not always make the same world", err=True
         )
         return
     typer.echo(f"shrunk (after {smallest.plays} worlds): {smallest}", err=True)
+    if not isinstance(smallest.subject, SystemSubject):
+        return
     if scenario is not None:
         scenario.write_text(to_toml(smallest.subject, smallest.world), encoding="utf-8")
         typer.echo(f"play it: veilring run {scenario}", err=True)

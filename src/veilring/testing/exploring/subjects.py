@@ -20,7 +20,7 @@ from veilring.nodes.ring import PARTIES_MIN, draw_ring
 from veilring.nodes.trace import Journal
 from veilring.protocols.registry import BUILT_IN
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
-from veilring.protocols.system import Setup
+from veilring.protocols.system import Setup, System
 from veilring.randomness import Streams
 from veilring.reached import marks_below, marks_in, sometimes
 from veilring.scenarios.prepare import Prepared, prepare
@@ -141,6 +141,11 @@ class SystemSubject(Subject):
         # The world's seed decides the events; the division of rows is the same in all worlds.
         self.prepared = prepare(self.scenario, Streams(0))
         self.parties = self._setup.parties
+
+    @classmethod
+    def of(cls, system: System, scenario: Scenario) -> Self:
+        """Return a system alone, without sums, in a scenario that may name another one."""
+        return cls(scenario.model_copy(update={"protocol": system}), sums_share=0.0)
 
     @property
     def _setup(self) -> Setup:
