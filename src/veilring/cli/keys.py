@@ -1,5 +1,6 @@
 """`veilring keys`: a key for each party, and the roster that names them all."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,8 @@ import typer
 from veilring.cli.options import FIRST_PORT
 
 if TYPE_CHECKING:
-    from veilring.transport.roster import Roster
+    from veilring.transport.identity import Identity
+    from veilring.transport.roster import Member, Roster
 
 keys_app = typer.Typer(
     help="Make keys and rosters. Each party makes its own key and shares only the public part.",
@@ -19,15 +21,20 @@ keys_app = typer.Typer(
 
 @keys_app.command("new")
 def make_key(
-    name: Annotated[str, typer.Argument(help="Name of the party.", show_default=False)],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Name of each party.", metavar="NAME", show_default=False),
+    ],
     *,
     host: Annotated[
         str,
         typer.Option(help="Host name or address at which others reach the party; not for clients."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port on which the party listens.")] = FIRST_PORT,
+    port: Annotated[
+        int, typer.Option(help="Port of the first party; the others get the following ports.")
+    ] = FIRST_PORT,
     client: Annotated[
-        bool, typer.Option("--client", help="Make a client instead of a party.")
+        bool, typer.Option("--client", help="Make clients instead of parties.")
     ] = False,
     days: Annotated[int, typer.Option(help="Validity of the certificate, in days.")] = 365,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")] = Path(),
@@ -37,28 +44,68 @@ def make_key(
     Writes NAME.key, which must stay on its machine, and NAME.member.toml. Compare the printed
     fingerprint with the other parties over a separate channel, such as the telephone: every party
     trusts the keys in the roster.
-    """
-    from veilring.transport.identity import make_identity, save_identity
-    from veilring.transport.roster import Member, Roster
 
-    identity = make_identity(name, valid_days=days)
-    member = Member.of(identity, kind="client") if client else Member.of(identity, host, port)
+    Several names make several parties, to try a deployment on one machine. If a name is not
+    allowed or has files already, nothing is written.
+
+    For example:
+
+        veilring keys new ada --host ada.example
+
+        veilring keys new ada bob cyd --port 7311
+    """
+    from veilring.transport.identity import make_identity
+    from veilring.transport.roster import Member
+
+    _require_distinct(names)
+    identities = [make_identity(name, valid_days=days) for name in names]
+    members = [
+        Member.of(each, kind="client") if client else Member.of(each, host, port + place)
+        for place, each in enumerate(identities)
+    ]
     out.mkdir(parents=True, exist_ok=True)
-    key = save_identity(identity, out)
-    public = out / f"{name}.member.toml"
-    Roster((member,)).save(public)
-    typer.echo(f"{key}: the private key; keep it on this machine")
-    typer.echo(f"{public}: the public part; send it to the person who makes the roster")
-    typer.echo(f"fingerprint {member.fingerprint}")
+    for member, (key, public) in zip(members, _save(identities, members, out), strict=True):
+        typer.echo(f"{key}: the private key; keep it on this machine")
+        typer.echo(f"{public}: the public part; send it to the person who makes the roster")
+        typer.echo(f"fingerprint {member.fingerprint}")
+
+
+def _require_distinct(names: list[str]) -> None:
+    from veilring.errors import InputError
+
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError.because(f"{name} is given twice; name each party once", field="names")
+
+
+def _save(
+    identities: "list[Identity]", members: "list[Member]", folder: Path
+) -> list[tuple[Path, Path]]:
+    """Write the private and the public file of each party, or no file at all; return the paths."""
+    from veilring.errors import InputError
+    from veilring.transport.identity import save_identity
+    from veilring.transport.roster import Roster
+
+    saved = []
+    with ExitStack() as undo:
+        for identity, member in zip(identities, members, strict=True):
+            public = folder / f"{member.name}.member.toml"
+            if public.exists():
+                raise InputError("path", public, "a file that does not exist yet")
+            key = save_identity(identity, folder)
+            undo.callback(key.unlink)
+            undo.callback(public.unlink, missing_ok=True)
+            Roster((member,)).save(public)
+            saved.append((key, public))
+        undo.pop_all()
+    return saved
 
 
 @keys_app.command("roster")
 def make_roster(
     members: Annotated[
         list[Path],
-        typer.Argument(
-            help="Public parts (.member.toml) of all members.", metavar="MEMBER.TOML..."
-        ),
+        typer.Argument(help="Public parts (.member.toml) of all members.", metavar="MEMBER.TOML"),
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("roster.toml"),
