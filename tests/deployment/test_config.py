@@ -186,6 +186,46 @@ def test_keys_are_created_once_and_added_to_a_roster(tmp_path: Path) -> None:
     assert "PRIVATE" not in "".join(Path(part).read_text() for part in parts)
 
 
+def test_several_parties_are_made_in_one_command(tmp_path: Path) -> None:
+    """Each name gets its own key and, in this order, the next port."""
+    command = ["keys", "new", "ada", "bob", "cyd", "--port", "7400", "--out", str(tmp_path)]
+    made = CliRunner().invoke(app, command)
+    assert made.exit_code == 0, made.output
+    (ada,), (bob,), (cyd,) = (
+        Roster.load(tmp_path / f"{name}.member.toml").members for name in ("ada", "bob", "cyd")
+    )
+    assert (ada.port, bob.port, cyd.port) == (7400, 7401, 7402)
+    assert len({ada.fingerprint, bob.fingerprint, cyd.fingerprint}) == 3
+    assert made.output.count("fingerprint ") == 3
+    assert len(list(tmp_path.glob("*.key"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "existing", "said"),
+    [
+        (["ada", "b/b"], "", "b/b"),
+        (["ada", "bob", "ada"], "", "ada is given twice; name each party once"),
+        (["ada", "bob", "--port", "65535"], "", "port is 65536"),
+        (["ada", "bob"], "bob.key", "bob.key; allowed: a file that does not exist yet"),
+        (["ada", "bob"], "bob.member.toml", "bob.member.toml; allowed: a file that does not"),
+    ],
+)
+def test_a_refused_name_leaves_no_files(
+    arguments: list[str], existing: str, said: str, tmp_path: Path
+) -> None:
+    """If one name cannot be made, no file of any name is written, and existing files are kept."""
+    folder = tmp_path / "keys"
+    if existing:
+        folder.mkdir()
+        (folder / existing).write_text("mine")
+    made = CliRunner().invoke(app, ["keys", "new", *arguments, "--out", str(folder)])
+    assert made.exit_code == 2
+    assert said in made.output
+    left = {path.name: path.read_text() for path in folder.glob("*")}
+    assert left == ({existing: "mine"} if existing else {})
+    assert folder.exists() == bool(existing)
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     """An existing key, roster or deployment stays unchanged, and the exit code shows it."""
     cli = CliRunner()
@@ -242,7 +282,7 @@ def test_labels_never_overwrite_a_file(tmp_path: Path) -> None:
         (["--survey-clients", "0"], "--survey-clients is 0; allowed: 1 to"),
         (
             ["--kind", "frequency"],
-            "--column is required with --kind frequency and not allowed otherwise",
+            "--column is required with --kind frequency, unless the table has one column, and",
         ),
     ],
 )

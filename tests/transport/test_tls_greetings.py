@@ -18,10 +18,11 @@ from veilring.transport.tls import LOOPBACK
 
 
 async def test_wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides name both versions at once, without waiting for a timeout."""
+    """Both sides name both versions and the older side at once, without waiting for a timeout."""
     monkeypatch.setattr(connection, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
     reasons = await both_fail(Town(("alice", "bob")))
-    assert all("protocol version 2 meets version 1" in reason for reason in reasons)
+    assert all("protocol version 2 at " in reason for reason in reasons)
+    assert all(", which is older" in reason for reason in reasons)
 
 
 async def test_wrong_roster() -> None:
@@ -72,7 +73,10 @@ async def test_duplicate_identity() -> None:
 
 
 GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
-    "version": (lambda t: greeting(hello(t, version=9)), "version 9 meets version 1"),
+    "version": (
+        lambda t: greeting(hello(t, version=9)),
+        "protocol version 9 at carol, 1 at alice; update veilring at alice",
+    ),
     "roster": (lambda t: greeting(hello(t, roster=bytes(32))), "the rosters differ"),
     "name": (lambda t: greeting(hello(t, sender="alice")), "with the key of carol"),
     "receiver": (lambda t: greeting(hello(t, receiver="bob")), "at the address of"),

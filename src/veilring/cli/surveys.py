@@ -18,9 +18,7 @@ _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` list
 _ConfigPath = Annotated[
     Path, typer.Argument(help="Configuration file of the collector.", metavar="CONFIG")
 ]
-_Confidence = Annotated[
-    float, typer.Option(help="Confidence of each single interval, between 0 and 1.")
-]
+_Confidence = Annotated[float, typer.Option(help="Confidence of each interval, between 0 and 1.")]
 _SaveTo = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="JSON file to write the naive Bayes model to."),
@@ -99,7 +97,7 @@ def _show_table(found: "Estimates") -> None:
     epsilon = found.terms.task.survey.exact_epsilon
     title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
     table = Table(title=title, title_justify="left")
-    names = ("of", "value", "class") if found.terms.classes else ("of", "value")
+    names = ("column", "value", "class")[: 3 if found.terms.classes else 2]
     for name in names:
         table.add_column(name, overflow="fold")
     for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
@@ -223,7 +221,7 @@ def export_command(
 def tally_command(
     terms: Annotated[Path, typer.Argument(help="Terms of the collection.", metavar="TERMS")],
     reports: Annotated[
-        list[Path], typer.Argument(help="Files written by `veilring export`.", metavar="REPORTS...")
+        list[Path], typer.Argument(help="Files written by `veilring export`.", metavar="REPORTS")
     ],
     *,
     confidence: _Confidence = 0.95,

@@ -17,6 +17,7 @@ from veilring.data.csv_checks import (
     cell_at,
     notes_of,
     require_classes,
+    require_features,
     require_full,
     require_header,
     require_names,
@@ -48,7 +49,9 @@ _ROWS: Final = 1 << 12  # at a time: each row is a list, and each column one mor
 _SAVE: Final = "save it in UTF-8"
 
 
-def read_csv(path: Path, *, label: str | None = None, separator: Separator = ",") -> Table:
+def read_csv(
+    path: Path, *, label: str | None = None, separator: Separator = ",", needs_label: bool = True
+) -> Table:
     """Read a CSV file with a header, in UTF-8.
 
     A column contains numbers if each of its cells is a number; otherwise categories, which are
@@ -62,17 +65,22 @@ def read_csv(path: Path, *, label: str | None = None, separator: Separator = ","
         path: The file; a pipe is read once.
         label: The column with the class of each row; by default the last one.
         separator: The separator between cells.
+        needs_label: Whether to refuse a file of one column. If not, this column is a feature, and
+            all rows have one class with an empty name.
 
     Raises:
         InputError: If the file cannot be read, is not such a table, or has an empty cell; it names
             the file, and the column and the line (the header is line 1) if there is one.
     """
     columns = _read(path, separator, offered=True)
+    if label is None and not needs_label and len(columns) == 1:
+        return _without_label(path.name, columns[0])
     by_name = {column.name: column for column in columns}
     chosen = columns[-1].name if label is None else label
     if chosen not in by_name:
         raise InputError("label", chosen, f"a column of {path.name}: {', '.join(by_name)}")
     labels = by_name[chosen]
+    require_features(path.name, columns)
     features = {
         column.name: _typed(path.name, column) for column in columns if column is not labels
     }
@@ -80,6 +88,12 @@ def read_csv(path: Path, *, label: str | None = None, separator: Separator = ","
     table = encode_columns(path.name, features, np.array(labels.cells, np.str_))
     notes = notes_of(columns, labels, is_chosen=label is not None)
     return replace(table, label_name=chosen, notes=notes)
+
+
+def _without_label(file: str, column: TextColumn) -> Table:
+    features = {column.name: _typed(file, column)}
+    table = encode_columns(file, features, np.full(len(column), ""))
+    return replace(table, label_name="", notes=notes_of([column]))
 
 
 def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:

@@ -214,12 +214,23 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
         )
 
 
+def require_features(file: str, columns: Sequence[TextColumn]) -> None:
+    """Refuse a table with a label and no other column."""
+    if len(columns) == 1:
+        raise InputError.because(
+            f"{file} has no features: its only column, {columns[0].name!r}, is taken as the label;"
+            " add a column, or ask for this one in a survey with veilring deploy survey --kind"
+            " frequency or means",
+            field=file,
+        )
+
+
 def notes_of(
-    columns: Sequence[TextColumn], label: TextColumn, *, is_chosen: bool
+    columns: Sequence[TextColumn], label: TextColumn | None = None, *, is_chosen: bool = False
 ) -> tuple[str, ...]:
-    """Return a sentence for each possible mistake."""
-    notes = [] if is_chosen else list(_on_label(columns, label))
-    if label.different == 1:
+    """Return a sentence for each possible mistake; without a label, none is about the label."""
+    notes = [] if is_chosen or label is None else list(_on_label(columns, label))
+    if label is not None and label.different == 1:
         found = f"column {label.name!r}, the label, has one class"
         notes.append(f"{found}: nothing can be classified")
     for column in columns:

@@ -27,6 +27,7 @@ def load(
     label: str | None = None,
     separator: Separator = ",",
     ranges: str | Path | None = None,
+    needs_label: bool = True,
 ) -> Table:
     """Load a data set.
 
@@ -38,21 +39,22 @@ def load(
         separator: For a CSV file: the separator between cells.
         ranges: A TOML file with the public range of each column of numbers, under `features` as in
             terms; by default the minimum and maximum of its rows.
+        needs_label: For a CSV file: as in `read_csv`.
 
     Raises:
         InputError: If there is no such data set, it is not a table for classification, `label` or
             `separator` is given for another source than a CSV file, or the file of ranges is
             invalid or lacks a column.
     """
-    table = _load(source, label, separator)
+    table = _load(source, label, separator, needs_label=needs_label)
     if ranges is None:
         return table
     return replace(table, features=with_ranges(table.features, Path(ranges)))
 
 
-def _load(source: str, label: str | None, separator: Separator) -> Table:
+def _load(source: str, label: str | None, separator: Separator, *, needs_label: bool) -> Table:
     if source.lower().endswith(_CSV) and not source.startswith(_OPENML):
-        return read_csv(Path(source), label=label, separator=separator)
+        return read_csv(Path(source), label=label, separator=separator, needs_label=needs_label)
     if label is not None or separator != ",":
         field = "separator" if label is None else "label"
         raise InputError.because(

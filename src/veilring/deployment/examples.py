@@ -71,6 +71,7 @@ _BATCHES: Final = 2
 # 0.93 at 3.
 _VOTES_EPSILON: Final = 4.0
 _PREDICTION_EPSILON: Final = 3.0
+_WITHOUT_CLASSES: Final = frozenset({"frequency", "means"})  # kinds of survey
 _TAU_DECIMALS: Final = 2  # digits of a number meant to be read and changed
 # More queries than any example has: the length of a stream is declared, and cannot depend on them.
 _STREAM: Final = 500
@@ -150,6 +151,11 @@ class Example(Section, ABC):
     """The use of the seed, for the command's help; empty if the example needs no seed."""
     ports: ClassVar[str] = "Port of the server."
     """The parties that listen, for the command's help."""
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether a file needs a column besides the label."""
+        return True
 
     def write(
         self,
@@ -247,12 +253,17 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     return tuple(parties)
 
 
+def _columns(table: Table) -> list[str]:
+    """Return the names of all columns, the label last if there is one."""
+    features = [feature.name for feature in feature_terms(table.features)]
+    return [*features, table.label_name] if table.label_name else features
+
+
 def _only(table: Table, column: str) -> Table:
     """Return a table with one of its columns, which may be the label."""
-    kept = [feature.name for feature in feature_terms(table.features)]
-    if column not in {*kept, table.label_name}:
-        raise InputError("--column", column, f"a column: {', '.join([*kept, table.label_name])}")
-    if column not in kept:
+    if column not in _columns(table):
+        raise InputError("--column", column, f"a column: {', '.join(_columns(table))}")
+    if column == table.label_name:
         labels = np.array(table.features.classes)[table.y]
         return encode_columns(table.name, {column: labels}, labels)
     features, ranges = table.features, table.features.ranges
@@ -494,7 +505,7 @@ class SurveyExample(Example):
 
     Attributes:
         kind: frequency, means, discrete-bayes or gaussian-bayes.
-        column: For frequency: the column whose values to count.
+        column: For frequency: the column whose values to count; by default the only one.
         epsilon: The price of a client's report.
         reports: The number of reports, each of one client, whose row is drawn from the data set
             with replacement.
@@ -517,18 +528,18 @@ class SurveyExample(Example):
         """The names of the survey clients; each has the files `NAME.toml` and `NAME.csv`."""
         return _numbered("survey-client", self.survey_clients)
 
+    @property
+    @override
+    def needs_label(self) -> bool:
+        return self.kind not in _WITHOUT_CLASSES
+
     @override
     def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
         if not 1 <= self.survey_clients <= self.reports:
             raise InputError(
                 "--survey-clients", self.survey_clients, f"1 to {self.reports}, as reports"
             )
-        if (self.kind == "frequency") != (self.column is not None):
-            raise InputError.because(
-                "--column is required with --kind frequency and not allowed otherwise",
-                field="--column",
-            )
-        table = source if self.column is None else _only(source, self.column)
+        table = self._asked(source)
         terms = self._terms(table, to.settings)
         begin_folder(to.folder, terms, {COLLECTOR: to.port}, self.names)
         collector = {"role": "collector", "store": "reports.sqlite"}
@@ -542,7 +553,7 @@ class SurveyExample(Example):
                 ids=[f"client-{number}" for number in own.tolist()],
                 key=KEY,
                 labelled=bool(terms.classes),
-                encoded=self.column is None,  # one column is counted by its categories
+                encoded=self.kind != "frequency",  # one column is counted by its categories
             )
             survey_client = {"role": "survey-client", "collector": COLLECTOR, "key": KEY}
             outbox = f"{name}.outbox.sqlite"
@@ -553,17 +564,31 @@ class SurveyExample(Example):
             f"estimate {to.folder / COLLECTOR}.toml",
         )
 
+    def _asked(self, source: Table) -> Table:
+        """Return the columns that clients are asked for."""
+        if self.kind != "frequency" and self.column is None:
+            return source
+        columns = _columns(source)
+        column = columns[0] if self.column is None and len(columns) == 1 else self.column
+        if self.kind != "frequency" or column is None:
+            raise InputError.because(
+                "--column is required with --kind frequency, unless the table has one column, and"
+                " not allowed otherwise",
+                field="--column",
+            )
+        return _only(source, column)
+
     def _terms(self, table: Table, settings: TermsSettings) -> SurveyTerms:
         features, ranges = table.features, table.features.ranges
         columns = [
             {"name": name, "low": low, "high": high}
             for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
         ]
-        if self.column is not None:
+        if self.kind == "frequency":
             columns = [
                 each.model_dump(exclude_defaults=True) for each in feature_terms(table.features)
             ]
-        classes = () if self.kind in {"frequency", "means"} else features.classes
+        classes = () if self.kind in _WITHOUT_CLASSES else features.classes
         minimum = min(self.reports, MINIMUM_REPORTS)
         tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon, minimum=minimum)
         terms = SurveyTerms.of(classes=classes, features=columns, **tables).checked()

@@ -32,7 +32,7 @@ from veilring.data.schema import (
 from veilring.data.table import Ranges
 from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
 from veilring.deployment.connecting import Server
-from veilring.errors import InputError, ProtocolViolation, ScenarioError
+from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
@@ -49,7 +49,7 @@ from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
 from veilring.protocols.ldp.system import LDPBayes, OracleName
-from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.task import TASK_FORMAT, Task, format_terms, other_format
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.collector")
@@ -262,8 +262,15 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
         collector: The name of the collector.
 
     Raises:
+        HandshakeError: If the task has the format of another version of veilring.
         ProtocolViolation: If its terms do not give exactly the published numbers.
     """
+    if found := other_format(encoded):
+        raise HandshakeError(
+            collector,
+            f"its task has {found}, but this veilring reads format {TASK_FORMAT}; use the same"
+            f" version of veilring at {collector} and here",
+        )
     try:
         content = json.dumps(json.loads(encoded)["terms"])
         terms = SurveyTerms.model_validate_json(content).checked()
@@ -329,7 +336,7 @@ async def serve_collector(
     store = open_configured_store(config, terms.task)
     async with Collector(store, time.time, quotas=quotas) as collector:
         _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
-        async with server.listen(collector.offers()):
+        async with server.listen(collector.offers(), terms=format_terms()):
             if on_ready is not None:
                 on_ready(collector)
             await collector.failure()

@@ -29,7 +29,7 @@ from veilring.protocols.ldp.collector import SUBMIT, read_task
 from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict, Verdicts
 from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
 from veilring.protocols.ldp.roles import ClientPool, submit_reports
-from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.task import Task, format_terms
 from veilring.randomness import Streams
 
 # a collector that is restarting is back within seconds
@@ -74,6 +74,7 @@ class Sender:
         """Fetch the task, and derive it again from its terms.
 
         Raises:
+            HandshakeError: If the task has the format of another version of veilring.
             ProtocolViolation: If the task does not follow from its terms.
             VeilringError: If the task could not be fetched.
         """
@@ -245,13 +246,14 @@ async def submit_rows(
     Raises:
         ScenarioError: If a file is invalid.
         ProtocolViolation: If the collector's task does not follow from its terms.
-        HandshakeError: If the collector cannot be reached; finished reports are kept.
+        HandshakeError: If the collector cannot be reached, or its tasks have the format of another
+            version of veilring; finished reports are kept, and nothing is charged.
         VeilringError: If the collector refused, or could not be reached for long.
     """
     client = Client(config, "collector")
     report = progress or (lambda _doing, _done, _total: None)
     with _open_outbox(config) as outbox:
-        async with client.connect(seconds=COLLECTOR_CONNECT_SECONDS) as connection:
+        async with client.connect(format_terms(), seconds=COLLECTOR_CONNECT_SECONDS) as connection:
             sender = Sender(connection, config.collector)
             terms = await sender.read_task()
             _require_task(config, terms)

@@ -30,6 +30,8 @@ HANDSHAKE_SECONDS: Final = 5.0
 TERMS_CHARACTERS_MAX: Final = 1 << 14
 # A reason comes from the other side and ends in our log: it is a line, not a page.
 REASON_CHARACTERS_MAX: Final = 400
+FORMAT: Final = "format"
+"""The last word of a key of terms whose value is a number that grows with versions of veilring."""
 
 _KEYS_SHOWN: Final = 4  # differing terms named in one reason
 _VALUE_SHOWN: Final = 40  # characters of a key or a value there
@@ -123,7 +125,8 @@ def check_hello(
     """
     if hello.version != PROTOCOL_VERSION:
         return ConnectionRefusal(
-            f"protocol version {hello.version} meets version {PROTOCOL_VERSION}"
+            f"protocol version {hello.version} at {peer}, {PROTOCOL_VERSION} at {me}; "
+            f"{_update(hello.version, peer, PROTOCOL_VERSION, me)}"
         )
     if hello.roster != roster.hash:
         return ConnectionRefusal("the rosters differ: all members must hold the same one")
@@ -144,10 +147,22 @@ def _differences(theirs: str, peer: str, ours: str, me: str) -> str:
     keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
     said = [
         f"{key}: {there.get(key, 'nothing')} at {peer}, {here.get(key, 'nothing')} at {me}"
+        + _advice(key, there.get(key, ""), peer, here.get(key, ""), me)
         for key in keys[:_KEYS_SHOWN]
     ]
     more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
     return "; ".join(said) + more
+
+
+def _advice(key: str, theirs: str, peer: str, ours: str, me: str) -> str:
+    """Name the older side, if the key is a format and both sides have one."""
+    if not (key.endswith(FORMAT) and theirs.isdecimal() and ours.isdecimal()):
+        return ""
+    return f" ({_update(int(theirs), peer, int(ours), me)})"
+
+
+def _update(theirs: int, peer: str, ours: int, me: str) -> str:
+    return f"update veilring at {peer if theirs < ours else me}, which is older"
 
 
 def _keys(text: str) -> dict[str, str]:

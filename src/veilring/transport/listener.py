@@ -26,8 +26,8 @@ BACKLOG: Final = 1024
 HALF_OPEN_MAX: Final = 128
 # The same for one source address: half, so that no address keeps all others out.
 HALF_OPEN_PER_HOST_MAX: Final = HALF_OPEN_MAX // 2
-# Connections that have not sent enough to start. Each costs a descriptor; if there are more, the
-# one that has been silent longest is dropped, of the address that has the most.
+# Connections that have not sent enough to start. Each costs a descriptor; above the
+# limit, the address with the most of them loses the one that has been silent longest.
 WAITING_MAX: Final = 128
 # A handshake takes two round trips, or half a second on a slow line. One that takes much longer
 # continues only if nobody is waiting for its slot.

@@ -12,10 +12,32 @@ from functools import cached_property
 from typing import Any, Final
 
 from veilring.protocols.ldp.algorithm.survey import Survey
+from veilring.transport.handshake import FORMAT
 
 TASK_FORMAT: Final = 2
 """The version of the encoding."""
 TASK_DIGEST_BYTES: Final = 32  # of SHA-256
+
+
+def format_terms() -> dict[str, str]:
+    """Return the terms in the greetings of a collector and its clients: the format of tasks."""
+    return {f"task {FORMAT}": str(TASK_FORMAT)}
+
+
+def other_format(encoded: bytes) -> str:
+    """Compare the format of an encoded task with ours.
+
+    Returns:
+        The format and the version of veilring that wrote it, as in "format 1, from an older
+        veilring"; or nothing if the format is ours or missing.
+    """
+    try:
+        found = json.loads(encoded)["format"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    if type(found) is not int or found == TASK_FORMAT:
+        return ""
+    return f"format {found}, from {'an older' if found < TASK_FORMAT else 'a newer'} veilring"
 
 
 @dataclass(frozen=True, eq=False)

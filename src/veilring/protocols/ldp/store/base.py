@@ -7,6 +7,7 @@ Many rows are sent to a database in one blob: `statement_values` builds it for a
 `parse_matches`, `parse_sums` and `parse_reports` read the answers.
 """
 
+import hashlib
 import sqlite3
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -25,7 +26,7 @@ from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Verdicts
-from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.task import Task, other_format
 
 # The number of reports in one statement, whose values stay below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16
@@ -108,8 +109,14 @@ NO_QUOTAS: Final = Quotas()
 
 
 def for_another_task(store: object, found: bytes | None, task: Task) -> InputError:
-    """Return the error for a store that was not made for a task, with the digest found in it."""
-    made_for = f"{found.hex()[:16]}…" if found else "none"
+    """Return the error for a store that was not made for a task, with the task found in it."""
+    if found and (version := other_format(found)):
+        return InputError.because(
+            f"{store} holds reports to a task of {version}, which this veilring cannot continue; "
+            "continue the collection with that version, or use a new store for a new collection",
+            field="store",
+        )
+    made_for = f"{hashlib.sha256(found).hexdigest()[:16]}…" if found else "none"
     return InputError.because(
         f"{store} is for the task {made_for}, but this task is {task.digest.hex()[:16]}…; restore "
         "the terms and the version of veilring with which the collection began, or use a new store "

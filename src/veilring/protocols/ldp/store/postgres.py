@@ -125,9 +125,9 @@ class PostgresStore(Store):
                     "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
                     (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
                 )
-        found = db.execute("SELECT digest FROM veilring.task").fetchone()
+        found = db.execute("SELECT digest, body FROM veilring.task").fetchone()
         if found is None or found[0] != self.task.digest:
-            raise for_another_task("the database", found[0] if found else None, self.task)
+            raise for_another_task("the database", found[1] if found else None, self.task)
 
     @override
     def close(self) -> None:

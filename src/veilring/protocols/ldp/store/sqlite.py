@@ -183,9 +183,9 @@ class SqliteStore(Store):
 
     def _require_task(self, db: Connection) -> None:
         """Reject a file with reports for another task."""
-        found = db.execute("SELECT digest FROM task").fetchone()
+        found = db.execute("SELECT digest, body FROM task").fetchone()
         if found is not None and found[0] != self.task.digest:
-            raise for_another_task(self._path, found[0], self.task)
+            raise for_another_task(self._path, found[1], self.task)
 
     @override
     def close(self) -> None:
