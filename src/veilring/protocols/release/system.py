@@ -47,7 +47,7 @@ from veilring.protocols.release.roles import (
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
 ROWS_MAX: Final = 1_000_000_000
-"""A number of rows that no parties have together."""
+"""More rows than any group of parties holds in total."""
 _DELTA_MAX: Final = 0.01
 """Above this, the failure that delta allows would affect too many people."""
 # All queries of a client are labelled by one release: no batch is too large.
@@ -69,7 +69,7 @@ class Release(System):
         lost: The number of parties that may be lost during the release. Each party adds more noise
             to compensate; with 0, the loss of one party ends the release.
         statistic: The statistic to add up; `auto` chooses it by public numbers.
-        law: The law of noise that is not pure.
+        law: The distribution of the noise if `delta` is above 0; pure noise is discrete Laplace.
         rows: The declared total number of rows, which is public; 0 if it is known otherwise, as in
             an experiment.
         trusted: Whether one owner holds all rows and adds the noise alone.

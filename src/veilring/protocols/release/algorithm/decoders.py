@@ -6,6 +6,7 @@ each decoder is the textbook method: the nearest class mean, a linear discrimina
 one per cent of the mean eigenvalue, naive Bayes, the majority of a cell.
 """
 
+from collections.abc import Iterator
 from math import sqrt
 from typing import Final, NamedTuple
 
@@ -35,6 +36,9 @@ DECAYS: Final = tuple(tenths / 10 for tenths in range(11))
 LEAD: Final = 1.5
 # The minimum noise to assume, in rows: without any, an empty cell still has no leader.
 QUIET: Final = 0.01
+# Numbers that are spread over a grid at once: all decays of a small grid, and one of a large grid,
+# so that memory grows with the counts only.
+_SPREAD_MAX: Final = 2**16
 # Added to each count of a leaf, relative to the noise: twice or half of it is no better.
 LEAF_SMOOTHING: Final = 0.5
 
@@ -256,11 +260,7 @@ def decode_grid(
     side, columns = counts.shape[1], counts.ndim - 1
     shares = np.zeros((len(classes), side**columns))
     best = np.full(side**columns, -1.0)
-    apart = np.abs(np.subtract.outer(np.arange(side), np.arange(side)))
-    for decay in DECAYS:
-        weights = float(decay) ** apart
-        sums = _spread(counts, weights, 1).reshape(len(classes), -1)
-        squares = _spread(np.ones(counts.shape[1:]), weights**2, 0).ravel()
+    for sums, squares in _around_cells(counts):
         deviation = np.maximum(noise, QUIET) * np.sqrt(2 * squares)
         leads = _leads(sums) / deviation
         better = (best <= LEAD) & (leads > best)
@@ -270,13 +270,43 @@ def decode_grid(
     return GridClassifier(classes, columns, side, np.log(shares.T))
 
 
+def _around_cells(
+    counts: NDArray[np.float64],
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield, for each decay, the weighted counts around each cell and the sum of squared weights.
+
+    Their shapes are (classes, cells) and (cells,).
+    """
+    side = counts.shape[1]
+    apart = np.abs(np.subtract.outer(np.arange(side), np.arange(side)))
+    weights = np.stack([float(decay) ** apart for decay in DECAYS])
+    at_once = max(1, _SPREAD_MAX // counts.size)
+    for start in range(0, len(DECAYS), at_once):
+        some = weights[start : start + at_once]
+        sums = _spread(counts, some, 1).reshape(len(some), len(counts), -1)
+        squares = _spread(np.ones(counts.shape[1:]), some**2, 0).reshape(len(some), -1)
+        yield from zip(sums, squares, strict=True)
+
+
 def _spread(
     values: NDArray[np.float64], weights: NDArray[np.float64], first: int
 ) -> NDArray[np.float64]:
-    """Return the weighted sums around each cell; weights multiply along the grid's axes."""
-    for axis in range(first, values.ndim):
-        values = np.moveaxis(np.tensordot(weights, values, (1, axis)), 0, axis)
-    return values
+    """Return the weighted sums around each cell; weights multiply along the grid's axes.
+
+    Args:
+        values: Of any shape.
+        weights: Shape (decays, side, side).
+        first: The first of the grid's axes; all further ones belong to it.
+
+    Returns:
+        The shape of the values after an axis of decays.
+    """
+    sums = np.broadcast_to(values, (len(weights), *values.shape))
+    for axis in range(first + 1, sums.ndim):
+        moved = np.moveaxis(sums, axis, 1)
+        flat = moved.reshape(*moved.shape[:2], -1)
+        sums = np.moveaxis((weights @ flat).reshape(moved.shape), 1, axis)
+    return sums
 
 
 def _leads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
