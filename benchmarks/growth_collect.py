@@ -179,7 +179,7 @@ def _findings(curves: Sequence[Curve], last: Collected) -> Iterator[str]:
     seconds, memory, disk, alone, *shared = (curve.fit for curve in curves)
     best = max(x / y for x, y in zip(curves[0].x, curves[0].y, strict=True))
     yield f"one collector took up to {best:,.0f} reports/s"
-    yield f"a report has {last.wire_bytes / last.reports:.1f} bytes on the wire"
+    yield f"a report takes {last.wire_bytes / last.reports:.1f} bytes on the wire"
     share = _CLIENTS // _COLLECTORS
     beyond = f"{_CLIENTS / last.reports:,.0f} times beyond what was measured"
     yield f"a task of {_CLIENTS:,} clients, by the models, {beyond}:"

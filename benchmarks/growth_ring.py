@@ -219,7 +219,7 @@ _BY_GROUPS: Final = Panel("groups", "simulated seconds per batch", is_closed=Tru
 
 
 def best_groups(batch: Batch, parties: int) -> int:
-    """Return with how many groups a batch should be quickest: about the root of the parties.
+    """Return with how many groups a batch should be quickest: about the square root of the parties.
 
     Raises:
         InputError: If there are too few parties for rings of rings.
@@ -356,4 +356,4 @@ def _findings(batch: Batch, one: Fit, nested: Fit, within: float) -> Iterator[st
             groups = best_groups(batch, most)
             detail = f", in {groups:,} groups of up to {group_sizes(most, groups)[0]:,}"
         yield f"within {within:g} s, {name}: up to {most:,} parties by the model{detail}"
-    yield "the best number of groups is about the root of the number of parties"
+    yield "the best number of groups is about the square root of the number of parties"

@@ -112,7 +112,10 @@ def study_serve(
             f"ring: {asked.parties} parties with the wine table; PP-TopK circles the ring 6 times",
             f"owner: {_OWNER_ROWS:,} rows, {_PER_BALL} per ball; the balls overlap",
             f"prediction server: {_RECORDS_COUNT:,} records of {_RECORDS.features} features",
-            f"payers: records charged once for a request, in some of {_RECORDS.classes} classes",
+            (
+                "payers: expected number of records that pay, if each query has one of "
+                f"{_RECORDS.classes} classes at random"
+            ),
             "owner and server: charges on disk, no network; fastest of several runs",
         ),
         simulated=False,

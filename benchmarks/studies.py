@@ -260,11 +260,12 @@ def _tables(study: Study) -> Iterator[str]:
 
 
 def _quality(curve: Curve) -> str:
-    quality = f"R2 {curve.fit.r_squared:.4f}, off by at most {curve.fit.worst:.1%}"
+    quality = f"R2 {curve.fit.r_squared:.4f}, maximum error {curve.fit.worst:.1%}"
     if curve.fit.left_out is None:
         return f"{quality}; too few points to leave one out"
     return (
-        f"{quality}; fitted without the largest point, off by {_percent(curve.fit.left_out)} there"
+        f"{quality}; error at the largest point if fitted without it:"
+        f" {_percent(curve.fit.left_out)}"
     )
 
 

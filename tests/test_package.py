@@ -98,7 +98,7 @@ def test_a_run_equals_a_scenario_with_the_same_seed() -> None:
     assert run.transcript == vr.run_scenario(scenario, runtime="memory", seed=7).transcript
 
 
-def test_it_works_inside_a_running_loop() -> None:
+def test_run_works_inside_a_running_loop() -> None:
     """In a notebook `run` waits, and `run_async` lets the loop continue."""
     parts, test = _wine()
     expected = vr.run(vr.PrivateKNN(), parts, test, runtime="simulated", seed=1)

@@ -55,7 +55,7 @@ def token(key: bytes, item: int) -> int:
     return int.from_bytes(hashed.digest(), "big")
 
 
-def tells(inputs: Mapping[str, Any]) -> object:
+def sizes(inputs: Mapping[str, Any]) -> object:
     """Return everything that the counter may learn: three sizes."""
     ada, ben = set(inputs["ada"]), set(inputs["ben"])
     return len(ada), len(ben), len(ada & ben)
@@ -78,7 +78,7 @@ UNSORTED: Final = RoleClaims(
     is_size,
     other_inputs=OTHER_WORLD,
     coalition=(COUNTER,),
-    tells=tells,
+    permitted=sizes,
     public={"sort": False},
     least=3,
     title="intersection size, tokens in the order of the items",
@@ -107,7 +107,7 @@ def main() -> None:
         print(f"sort={sort}:")
         options: dict[str, Any] = {"coalition": [COUNTER], "runs": 1_000, "sort": sort}
         try:
-            audit = assert_hides(intersection_size, WORLD, OTHER_WORLD, tells=tells, **options)
+            audit = assert_hides(intersection_size, WORLD, OTHER_WORLD, permitted=sizes, **options)
         except AssertionError as error:
             print(error)
         else:
@@ -118,7 +118,10 @@ def main() -> None:
             intersection_size, draw, secret=has_least, parties=parties, **options
         )
         view, output = found.from_view.rate.value, found.from_output.rate.value
-        print(f"right guesses of the secret: {view:.1f}; from the output alone: {output:.1f}\n")
+        print(
+            f"success rate in guessing the secret: {view:.1f}, "
+            f"and from the output alone: {output:.1f}\n"
+        )
 
 
 if __name__ == "__main__":

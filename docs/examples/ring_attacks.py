@@ -65,7 +65,7 @@ def over_repetitions() -> None:
 
 def retries() -> None:
     """Print how often the owner is found after a session that failed and its retry."""
-    print("the first failed after round  owner found")
+    print("first session failed after round  owners found")
     for done in (1, 2, 3, 4):
         found = tracing_success(
             8,
@@ -77,7 +77,7 @@ def retries() -> None:
             rng=np.random.default_rng(1),
             failed_after=8 * done,
         )
-        print(f"{done:28}  {found[1]:11.3f}")
+        print(f"{done:32}  {found[1]:12.3f}")
 
 
 def main() -> None:

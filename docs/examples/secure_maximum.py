@@ -71,7 +71,7 @@ ONLY_THE_MAXIMUM: Final = RoleClaims(
     is_greatest,
     other_inputs={"ada": 3, "ben": 4, "cy": 4},
     coalition=("ada",),
-    tells=lambda inputs: max(inputs.values()),
+    permitted=lambda inputs: max(inputs.values()),
     public={"bits": FEW_BITS},
     least=3,
     title="secure maximum, which claims to reveal the maximum only",
@@ -79,9 +79,11 @@ ONLY_THE_MAXIMUM: Final = RoleClaims(
 THE_COUNTS_TOO: Final = replace(
     ONLY_THE_MAXIMUM,
     other_inputs={"ada": 3, "ben": 4, "cy": 1},
-    tells=count_candidates,
+    permitted=count_candidates,
     title="secure maximum, which states the counts that it reveals",
 )
+
+HASTY: Final = RoleClaims(hasty_maximum, {"ada": 3, "ben": 1, "cy": 4, "dee": 1}, is_greatest)
 
 
 def main() -> None:

@@ -21,12 +21,12 @@ UPPER = 13**0.5  # of distances between rows of 13 features
 def print_one_party() -> None:
     """Print how much a total reveals about a party's count, by the number of honest parties."""
     print(
-        "rows per party  honest parties  entropy (bits)  bits in total  bits in whether total >= k"
+        "rows per party  honest parties  entropy (bits)  in the total (bits)  in total >= k (bits)"
     )
     for rows in (0.5, 2.0, 5.0):
         for honest in (1, 2, 3, 7):
             leaked = leakage_of_one(honest, K, rows)
-            bits = f"{leaked.whole:>14.2f}  {leaked.by_total:>13.2f}  {leaked.by_reaching:>26.2f}"
+            bits = f"{leaked.whole:>14.2f}  {leaked.by_total:>19.2f}  {leaked.by_reaching:>20.2f}"
             print(f"{rows:>14g}  {honest:>14}  {bits}")
 
 

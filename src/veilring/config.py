@@ -24,7 +24,7 @@ from pydantic_core import PydanticUndefined
 
 from veilring.errors import InputError, ScenarioError
 
-# A scenario or a configuration has a few kilobytes; terms with a thousand columns, a hundred.
+# A scenario or a configuration is a few kilobytes long; terms with a thousand columns, a hundred.
 TOML_BYTES_MAX: Final = 1 << 20
 # The time of Python's parser grows with the square of the number of parts of a dotted key: a minute
 # for 50,000 parts in 100 kB. None of our keys has more than four.

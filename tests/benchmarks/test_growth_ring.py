@@ -46,7 +46,7 @@ def test_random_links_take_longer_reproducibly() -> None:
 
 
 def test_the_best_number_of_groups_is_the_quickest() -> None:
-    """Other numbers of groups have longer chains; the best is about the root of the parties."""
+    """Other numbers of groups have longer chains; the best is about the root of the number."""
     for parties in (9, 10, 26, 100, 301):
         found = best_groups(SMALL, parties)
         every = range(3, parties // 3 + 1)

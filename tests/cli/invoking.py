@@ -1,8 +1,10 @@
 """Command-line calls, as a user would make them."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
@@ -11,9 +13,13 @@ from veilring.cli.app import app
 
 
 def invoke(*arguments: str | Path) -> tuple[int, str, str]:
-    """Run a command; return its exit code, standard output and standard error."""
+    """Run a command; return its exit code, standard output and standard error.
+
+    Standard error has no progress, which only a command on a slow or busy machine would print.
+    """
     environment = {"COLUMNS": "100", "VEILRING_DEBUG": ""}
-    result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
+    with mock.patch("veilring.cli.console.PROGRESS_SECONDS", math.inf):
+        result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
     return result.exit_code, result.stdout, result.stderr
 
 

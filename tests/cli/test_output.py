@@ -121,6 +121,30 @@ def test_a_survey_counts_the_last_column(tmp_path: Path) -> None:
     assert rows[0] == "client,travel"
 
 
+@pytest.mark.parametrize("kind", ["frequency", "means"])
+def test_a_table_of_one_column_is_surveyed(tmp_path: Path, kind: str) -> None:
+    """The only column of a file needs no name and no label if the survey has no classes."""
+    source = tmp_path / "one.csv"
+    source.write_text("\n".join(["age", *(str(20 + row) for row in range(40))]))
+    words = ("deploy", "survey", source, "--kind", kind, "--out", tmp_path / "survey")
+    assert invoke(*words)[0] == 0
+    terms = tomllib.loads((tmp_path / "survey" / "terms.toml").read_text())
+    assert terms["features"] == [{"name": "age", "low": 20.0, "high": 59.0}]
+    rows = (tmp_path / "survey" / "survey-client-0.csv").read_text().splitlines()
+    assert rows[0] == "client,age"
+
+
+def test_a_classifier_needs_more_than_a_label(tmp_path: Path) -> None:
+    """A survey with classes refuses a file of one column, and names the kinds that take it."""
+    source = tmp_path / "one.csv"
+    source.write_text("travel\nbus\ncar\n")
+    code, _, err = invoke("deploy", "survey", source, "--out", tmp_path / "survey")
+    assert code == 2
+    assert "its only column, 'travel', is taken as the label" in err
+    assert "veilring deploy survey --kind frequency or means" in err
+    assert not (tmp_path / "survey").exists()
+
+
 def test_a_survey_of_categories_is_deployed(tmp_path: Path) -> None:
     """A column of categories is counted by its categories."""
     source = tmp_path / "my.csv"

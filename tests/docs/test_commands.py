@@ -40,6 +40,7 @@ BY_HAND: Final = (
     ("docs/how-to/audit.md", "the first command finds a leak, and ends with exit code 1"),
     ("docs/how-to/audit.md", "a part of a test of your own"),
     ("docs/how-to/explore.md", "a line of a role of your own"),
+    ("docs/how-to/explore.md", "the role is wrong, so that the command ends with exit code 1"),
     ("docs/how-to/lies.md", "a part of a test of your own"),
     (
         "docs/how-to/explore.md",

@@ -91,6 +91,14 @@ def test_every_link_leads_to_a_file_and_an_anchor(page: Path) -> None:
     assert _broken_links(page) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_included_file_is_linked(page: Path) -> None:
+    """A reader of the page's source, where an include shows nothing, finds the file by a link."""
+    text = page.read_text(encoding="utf-8")
+    included = re.findall(r"^```\{literalinclude\} (\S+)$", text, re.MULTILINE)
+    assert set(included) <= set(LINK.findall(FENCED.sub("", text)))
+
+
 def test_a_broken_link_is_detected(tmp_path: Path) -> None:
     """Links in sentences, over two lines, in tables and within the page are checked, not code."""
     page = tmp_path / "page.md"

@@ -21,7 +21,7 @@ QUERIES, TRUTH = three_classes(400, seed=2)
 
 @pytest.mark.parametrize("adding", ["all-to-all", "star"])
 @pytest.mark.parametrize("statistic", ["means", "lda", "grid"])
-def test_it_costs_the_same_as_real_parties(statistic: Any, adding: Any) -> None:
+def test_the_estimator_costs_the_same_as_real_parties(statistic: Any, adding: Any) -> None:
     """Messages, bytes and rounds equal those of parties with the same rows."""
     model: Any = ReleasedClassifier(4, statistic=statistic, sum=adding, ranges=RANGES)
     fitted = model.set_params(random_state=1).fit(ROWS, LABELS)
@@ -126,7 +126,7 @@ def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
         ReleasedClassifier().set_params(**wrong).fit(ROWS, LABELS)
 
 
-def test_it_is_the_classifier_of_its_system() -> None:
+def test_the_estimator_is_the_classifier_of_its_system() -> None:
     """`as_classifier` returns it with all parameters of the system."""
     model = as_classifier(
         vr.Release(epsilon=3.0, statistic="grid"), parties=5, ranges=RANGES, random_state=1

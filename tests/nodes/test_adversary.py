@@ -77,20 +77,20 @@ def test_an_adversary_is_honest_by_default(run_protocol: ProtocolRunner) -> None
     assert run.transcript == honest.transcript
 
 
-def test_it_chooses_its_input(run_protocol: ProtocolRunner) -> None:
+def test_an_adversary_chooses_its_input(run_protocol: ProtocolRunner) -> None:
     """The role receives the adversary's input, even in place of resident data."""
     run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Substitute("eve")})
     assert run.results == {"ada": "cy", "bob": "ada", "cy": "eve"}
 
 
-def test_it_alters_sent_messages(run_protocol: ProtocolRunner) -> None:
+def test_an_adversary_alters_sent_messages(run_protocol: ProtocolRunner) -> None:
     """The receiver gets the altered message, and the cost is that of the altered one."""
     run = run_protocol(pass_on, NAMES, own=NAMES, watch=["bob"], adversaries={"bob": Alter(shout)})
     assert run.results["cy"] == "BOB"
     assert [seen.message for seen in run.views["bob"].sent] == [Word(text="BOB")]
 
 
-def test_it_alters_received_messages(run_protocol: ProtocolRunner) -> None:
+def test_an_adversary_alters_received_messages(run_protocol: ProtocolRunner) -> None:
     """Only its own role is affected, and the message must have the expected type."""
     run = run_protocol(pass_on, NAMES, adversaries={"bob": Deaf()})
     assert run.results == {"ada": "cy", "bob": "ada said nothing", "cy": "bob"}
@@ -181,14 +181,14 @@ def test_a_delay_takes_time_and_nothing_else() -> None:
         Delay(-1)
 
 
-def test_it_reorders_messages(run_protocol: ProtocolRunner) -> None:
+def test_an_adversary_reorders_messages(run_protocol: ProtocolRunner) -> None:
     """The second of two messages arrives first."""
     run = run_protocol(say_two, NAMES, adversaries={"bob": Reorder()})
     assert run.results["cy"] == ["bob 2", "bob 1"]
     assert run.results["ada"] == ["cy 1", "cy 2"]
 
 
-def test_it_replays_messages_of_another_session(run_protocol: ProtocolRunner) -> None:
+def test_an_adversary_replays_messages_of_another_session(run_protocol: ProtocolRunner) -> None:
     """Old messages come in order, and a nonce of another session matches no commitment."""
     before = run_protocol(say_two, NAMES, watch=["ada"]).views["ada"]
     run = run_protocol(say_two, NAMES, adversaries={"bob": Replay(before.sent[:1])})

@@ -81,12 +81,12 @@ def invoked(site: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
     return run
 
 
-def test_it_is_small() -> None:
+def test_the_plugin_is_small() -> None:
     """The system with its parameters, forecast and guarantee takes less than 120 lines."""
     assert len((PROJECT / "private_mean.py").read_text().splitlines()) < 120
 
 
-def test_it_is_found_by_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_is_found_by_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is listed after the built-in systems; a broken package is reported."""
     assert "private-mean" not in vr.system_names()
     monkeypatch.syspath_prepend(site)
@@ -105,7 +105,7 @@ def test_it_is_found_by_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-def test_it_runs_equally_on_every_runtime(site: Path, invoked: Invoked) -> None:
+def test_the_plugin_runs_equally_on_every_runtime(site: Path, invoked: Invoked) -> None:
     """Transcripts and labels of `veilring run` are equal, at the forecast cost."""
     command = ("run", "wine", "--protocol", "private-mean", "--seed", "1", "--json", "--runtime")
     reports = [json.loads(_run(site, "veilring", *command, "processes"))]
@@ -117,7 +117,7 @@ def test_it_runs_equally_on_every_runtime(site: Path, invoked: Invoked) -> None:
         assert report["promise"]["threat_model"].startswith("semi-honest")
 
 
-def test_it_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> None:
+def test_the_plugin_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> None:
     """Its parameters form a grid, faults cause no wrong result, and a run folder becomes a page."""
     of_it = ("--protocol", "private-mean")
     out, alone = tmp_path / "sweep.parquet", ("--workers", "1")
@@ -133,7 +133,7 @@ def test_it_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_it_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
+def test_the_plugin_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
     """It has its own row, with its guarantee and the forecast cost."""
     options = ("--splits", "2", "--epsilon", "1", "--queries", "9", "--seed", "1", "--parties", "3")
     lines = json.loads(invoked("compare", "iris", *options, "--json"))["lines"]
@@ -141,7 +141,7 @@ def test_it_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
     assert (line["guarantee"], line["trust"]) == ("exact sums, no ε", "all 3")
 
 
-def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The labels of `vr.run` and of one process agree."""
     monkeypatch.syspath_prepend(site)
     system = vr.find_system("private-mean")(bits=20)
@@ -153,7 +153,9 @@ def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run.accuracy > 0.9
 
 
-def test_it_is_deployed_served_and_asked(site: Path, invoked: Invoked, tmp_path: Path) -> None:
+def test_the_plugin_is_deployed_served_and_asked(
+    site: Path, invoked: Invoked, tmp_path: Path
+) -> None:
     """Three members over TLS give a client the labels of a run, and name a lost member."""
     folder, port = tmp_path / "deployed", str(reserve_ports(3))
     data = ("wine", "--protocol", "private-mean", "--set", "parties.count=3")
@@ -213,7 +215,7 @@ class _WithServer(vr.PrivateKNN):
         return None
 
 
-def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parameters are constructor arguments; it can be searched, cloned, pickled and run."""
     monkeypatch.syspath_prepend(site)
     system = vr.find_system("private-mean")

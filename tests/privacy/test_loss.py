@@ -113,7 +113,7 @@ def test_an_outcome_of_only_one_input_costs_everything() -> None:
     assert loss((Fraction(0), Fraction(1)), (Fraction(0), Fraction(1))) == 0.0
 
 
-def test_an_invalid_pair_of_laws_is_refused() -> None:
+def test_an_invalid_pair_of_distributions_is_refused() -> None:
     """Laws of different lengths, negative entries and a p below its q are refused."""
     with pytest.raises(InputError, match="length"):
         loss((Fraction(1),), (Fraction(1, 2), Fraction(1, 2)))

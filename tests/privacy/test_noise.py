@@ -42,7 +42,7 @@ def counted(draws: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 @pytest.mark.parametrize("name", LAWS)
-def test_noise_follows_its_law(
+def test_noise_follows_its_distribution(
     name: str, scale: float | Fraction, generator: Callable[[], np.random.Generator]
 ) -> None:
     """200,000 draws pass a G-test against the closed form, with either generator."""
@@ -85,7 +85,7 @@ def test_gaussian_proposals_are_judged_as_exact_numbers_judge_them(
     assert np.array_equal(quick, discrete_gaussian(sigma, (200, 3), seeded("judged")))
 
 
-def test_doubtful_draws_follow_the_law_too() -> None:
+def test_doubtful_draws_follow_the_distribution_too() -> None:
     """At a scale of 2**40, where many draws need more than 53 bits, coarse bins pass a G-test."""
     drawn = geometric(2.0**40, 6000, seeded("far")) >> 38
     bins = np.exp(-np.arange(41) / 4)
@@ -143,7 +143,7 @@ def test_coins_of_an_exponent_are_frequent_enough(gamma: Fraction) -> None:
 
 
 @given(st.floats(0.05, 50))
-def test_variances_are_those_of_the_laws(scale: float) -> None:
+def test_variances_are_those_of_the_distributions(scale: float) -> None:
     """The closed forms are the second moments of the probabilities."""
     k = np.arange(-3000, 3001)
     laplace = np.sum(k**2 * discrete_laplace_pmf(k, scale))

@@ -12,7 +12,7 @@ DRAWS = 200_000
 ALARM = 1e-6
 
 
-def test_it_has_its_law_on_a_coarse_grid() -> None:
+def test_planar_noise_has_its_distribution_on_a_coarse_grid() -> None:
     """Draws at scale 1.5 pass a chi-square test against e^(-|v| / scale) at each grid point.
 
     The false-alarm rate is 1e-6; the seed is fixed.
@@ -31,7 +31,7 @@ def test_it_has_its_law_on_a_coarse_grid() -> None:
     assert statistic < chi2.isf(ALARM, df=len(pooled) - 1)
 
 
-def test_on_a_fine_grid_it_is_the_planar_law() -> None:
+def test_on_a_fine_grid_it_is_the_planar_distribution() -> None:
     """At a scale of a million steps, lengths follow Gamma(2, scale) and angles are uniform.
 
     Each Kolmogorov-Smirnov test has a false-alarm rate of 5e-7; the seed is fixed.

@@ -38,7 +38,7 @@ def test_probabilities_are_scipys(variance: float) -> None:
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 @pytest.mark.parametrize("mean", MEANS, ids=str)
-def test_poisson_draws_follow_their_law(
+def test_poisson_draws_follow_their_distribution(
     mean: float | Fraction, generator: Callable[[], np.random.Generator]
 ) -> None:
     """200,000 draws pass a G-test against SciPy's probabilities, with either generator."""
@@ -50,7 +50,7 @@ def test_poisson_draws_follow_their_law(
 
 
 @pytest.mark.parametrize("mean", [2.0**20, SKELLAM_VARIANCE_MAX / 2])
-def test_wide_poisson_draws_follow_their_law(mean: float) -> None:
+def test_wide_poisson_draws_follow_their_distribution(mean: float) -> None:
     """Draws of large means pass a G-test in bins of half a standard deviation."""
     edges = np.floor(mean + math.sqrt(mean) * np.arange(-4, 4.25, 0.5))
     counts, _ = np.histogram(poisson(mean, 50_000, seeded("wide")), edges + 0.5)

@@ -44,7 +44,7 @@ def test_probabilities_are_scipys(exponent: float, scale: float) -> None:
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 @pytest.mark.parametrize(("exponent", "scale"), LAWS, ids=str)
-def test_draws_follow_their_law(
+def test_draws_follow_their_distribution(
     exponent: float | Fraction,
     scale: float | Fraction,
     generator: Callable[[], np.random.Generator],
@@ -81,7 +81,7 @@ def test_drawn_shares_add_up_to_discrete_laplace_noise() -> None:
 
 @pytest.mark.parametrize("exponent", [0.1, Fraction(1, 2), 1, Fraction(5, 3), 4])
 @pytest.mark.parametrize("scale", [0.3, 6])
-def test_differences_have_the_law_of_the_convolution(
+def test_differences_have_the_distribution_of_the_convolution(
     exponent: float | Fraction, scale: float
 ) -> None:
     """The difference's probabilities are NumPy's convolution, and the discrete Laplace's for 1."""

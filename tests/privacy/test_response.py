@@ -29,7 +29,7 @@ def test_each_report_has_exactly_its_weight(
 
 
 @given(st.floats(0.001, 40), st.integers(2, 2**20))
-def test_a_law_spends_at_most_its_budget(epsilon: float, domain: int) -> None:
+def test_a_distribution_spends_at_most_its_budget(epsilon: float, domain: int) -> None:
     """The exact loss is at most epsilon, and close to it with 63 bits."""
     law = ResponseLaw.spending(epsilon, domain)
     assert Fraction(law.own, law.other) <= exp_floor(epsilon)
@@ -49,7 +49,7 @@ def test_the_loss_of_any_two_values_is_the_one_reported(domain: int, epsilon: fl
 
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
-def test_reports_follow_their_law(generator: Callable[[], np.random.Generator]) -> None:
+def test_reports_follow_their_distribution(generator: Callable[[], np.random.Generator]) -> None:
     """Reports of two values, in a two-dimensional array, pass a G-test against their laws."""
     law = ResponseLaw.spending(1.3, 12)
     values = np.tile(np.array([0, 7], dtype=np.uint8), (100_000, 1))
@@ -66,7 +66,7 @@ def test_two_values_are_warners_coin() -> None:
     assert float(law.p) == pytest.approx(0.75, rel=1e-15)
 
 
-def test_an_invalid_law_is_refused() -> None:
+def test_an_invalid_distribution_is_refused() -> None:
     """Domains of one value, weights that favour lies, totals beyond 63 bits, and bad budgets."""
     for fields in ((1, 1, 1), (3, 1, 2), (3, 1, 0), (3, 2**63, 1)):
         with pytest.raises(InputError, match=r"domain|other"):

@@ -92,7 +92,7 @@ def test_permute_and_flip_is_never_worse() -> None:
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("monotone", [False, True])
-def test_choices_follow_their_law(
+def test_choices_follow_their_distribution(
     name: str, generator: Callable[[], np.random.Generator], *, monotone: bool
 ) -> None:
     """150,000 choices in one call, of two budgets, pass a G-test against each law."""

@@ -34,7 +34,7 @@ def test_each_outcome_has_exactly_its_words(division: list[int], first: int) -> 
     assert np.bincount(drawn - first, minlength=len(division)).tolist() == division
 
 
-def test_each_input_draws_from_its_own_law() -> None:
+def test_each_input_draws_from_its_own_distribution() -> None:
     """Draws for inputs in any order and shape pass a G-test against each input's law."""
     laws = clamped_laplace((-8, 0, 8), 16, 100)
     inputs = np.arange(600_000).reshape(2, -1) % 3

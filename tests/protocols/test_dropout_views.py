@@ -312,17 +312,17 @@ MIXED = {
 class TestLies:
     """A coordinator that names different sets to parties, and echoes accordingly."""
 
-    def test_it_never_gets_both_seeds_of_a_party(self) -> None:
+    def test_a_coalition_never_gets_both_seeds_of_a_party(self) -> None:
         """If 2t > n + c, a coalition never gets both seeds of a party, for any requests."""
         assert Quorum(5, 1, 1).withstands_lies
         assert not two_sets(tolerated=1, lost=1)
 
-    def test_it_gets_both_seeds_with_an_insufficient_quorum(self) -> None:
+    def test_a_coalition_gets_both_seeds_with_an_insufficient_quorum(self) -> None:
         """With two losses tolerated, the condition fails by one, and so do the masks."""
         assert not Quorum(5, 1, 2).withstands_lies
         assert two_sets(tolerated=1, lost=2)
 
-    def test_it_opens_no_smaller_set(self) -> None:
+    def test_a_coalition_opens_no_smaller_set(self) -> None:
         """Of seven parties two lie and two may be lost: no party discloses anything."""
         assert Quorum(7, 2, 2).withstands_lies
         assert not lied_to(7, 2, 2, MIXED, "party-0", "party-1")

@@ -251,7 +251,7 @@ class TestQuorum:
         assert (quorum.threshold, quorum.withstands_lies) == (6, True)
 
     @pytest.mark.parametrize("parties", range(3, 9))
-    def test_it_is_refused_exactly_if_there_is_no_threshold(self, parties: int) -> None:
+    def test_a_quorum_is_refused_exactly_if_there_is_no_threshold(self, parties: int) -> None:
         """A quorum exists if some threshold does, and withstands lies if a large one does."""
         for tolerated in range(parties + 1):
             for lost in range(parties + 1):

@@ -44,7 +44,7 @@ class TestSharing:
     """Any t shares give a seed, and t - 1 shares reveal nothing about it."""
 
     @pytest.mark.parametrize("threshold", [1, 2, 3, 4])
-    def test_fewer_shares_have_the_same_law_for_each_seed(self, threshold: int) -> None:
+    def test_fewer_shares_have_the_same_distribution_for_each_seed(self, threshold: int) -> None:
         """Over all polynomials of five elements, t - 1 of four parties' shares are uniform."""
         for few in combinations(range(4), threshold - 1):
             for seed in range(5):

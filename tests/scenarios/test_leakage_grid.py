@@ -47,7 +47,7 @@ def test_for_the_smallest_value_it_is_the_harmonic_number() -> None:
     assert exposure_without_noise(30, 100, 1, 2) == pytest.approx(harmonic / 60, rel=1e-13)
 
 
-@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("k", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_estimates_match_the_closed_forms(k: int) -> None:
     """Without noise the estimate is the closed form, and with it below the bound (alarm 1e-6).
 

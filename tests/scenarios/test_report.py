@@ -75,7 +75,7 @@ class TestReport:
         most = np.bincount(prepared.pooled.y).argmax()
         assert report.majority_accuracy == np.mean(prepared.held_out.y == most)
 
-    def test_it_is_json(self) -> None:
+    def test_a_report_is_json(self) -> None:
         """The whole report survives a round trip, with the keys that programs use."""
         report = json.loads(json.dumps(wine_report("memory").as_json(), allow_nan=False))
         expected = {

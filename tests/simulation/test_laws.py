@@ -33,7 +33,7 @@ def fixed() -> Generator:
     ],
     ids=lambda parameter: repr(parameter) if isinstance(parameter, DelayLaw) else "",
 )
-def test_draws_follow_the_law(law: DelayLaw, reference: stats.rv_continuous) -> None:
+def test_draws_follow_the_distribution(law: DelayLaw, reference: stats.rv_continuous) -> None:
     """Draws pass a Kolmogorov-Smirnov test against SciPy's law and have its mean."""
     draw = law.sampler(fixed)
     draws = [draw() for _ in range(DRAWS)]

@@ -43,7 +43,7 @@ def arrivals(
 
 
 @given(SENDS)
-def test_constant_law_has_a_closed_form(sends: list[tuple[float, int]]) -> None:
+def test_constant_distribution_has_a_closed_form(sends: list[tuple[float, int]]) -> None:
     """With constant latency each arrival is the end of its departure plus latency, to the bit."""
     expected, clock, free = [], 0.0, -math.inf
     for index, (pause, size) in enumerate(sends):

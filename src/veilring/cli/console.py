@@ -73,13 +73,15 @@ def _lines(clock: Callable[[], float]) -> _Progress:
     return tell
 
 
-def load_noting(source: str, label: str | None = None, separator: Separator = ",") -> Table:
+def load_noting(
+    source: str, label: str | None = None, separator: Separator = ",", *, needs_label: bool = True
+) -> Table:
     """Load a data set, and print notes on possible mistakes in it on standard error.
 
     Raises:
         InputError: As raised by `load`.
     """
-    table = load(source, label=label or None, separator=separator)
+    table = load(source, label=label or None, separator=separator, needs_label=needs_label)
     for note in table.notes:
         typer.echo(f"{table.name}: {note}", err=True)
     return table

@@ -161,12 +161,14 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
     def command(**given: Any) -> None:
         settings = _settings_of(example, given)
         source: Any = Path(given["source"])
+        made = example(**{name: given[name] for name in own})
         if reads_table:
             from veilring.cli.console import load_noting
 
-            source = load_noting(given["source"], given["label"], given["separator"])
+            source = load_noting(
+                given["source"], given["label"], given["separator"], needs_label=made.needs_label
+            )
         out, port, seed = given["out"], given["port"], given.get("seed", 0)
-        made = example(**{name: given[name] for name in own})
         for line in made.write(source, out, seed=seed, port=port, settings=settings):
             typer.echo(f"veilring {line}")
 

@@ -31,10 +31,10 @@ def show_ledger(
 ) -> None:
     """Print the spent and the remaining budget, of each analyst and in total.
 
-    An analyst's remaining budget is never more than the total. Each entry is one answer, except
-    that a question of a places client has three: its price, its messages and its answer.
+    An analyst's remaining budget is never more than the total. Each entry is one answer. A
+    query of a places client has three entries: its charge, its messages and its answer.
 
-    You can run this while the server is writing the ledger. The spending of single records is
+    You can run this while the server is writing the ledger. The spending of individual records is
     secret and never shown.
 
     For example:

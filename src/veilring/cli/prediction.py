@@ -57,7 +57,7 @@ def add_command(
 def forget_command(
     config: _ConfigPath,
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of the records.", metavar="[ID]...")
+        list[str] | None, typer.Argument(help="Ids of the records.", metavar="ID")
     ] = None,
     *,
     source: Annotated[
@@ -99,7 +99,8 @@ def repair_command(
     lose_budgets: Annotated[
         bool,
         typer.Option(
-            "--lose-budgets", help="Accept the loss of charges, which records can then spend again."
+            "--lose-budgets",
+            help="Accept the loss of charges; records can then spend these amounts again.",
         ),
     ] = False,
 ) -> None:

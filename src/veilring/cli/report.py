@@ -118,7 +118,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="Figures, such as ring/figure-2; see --list.",
-            metavar="FIGURE...",
+            metavar="FIGURE",
             show_default=False,
         ),
     ] = None,

@@ -149,7 +149,7 @@ class NoisyVotesClassifier(SystemClassifier):
     queries, and must fit into a message.
 
     Each party knows its own noise share, and a coalition knows those of its members. With
-    `tolerated` at 0, the shares of the others alone are less than `epsilon` needs, and `privacy_`
+    `tolerated` at 0, the noise shares of the others are not enough for `epsilon`, and `privacy_`
     shows the larger loss.
 
     Attributes:

@@ -119,7 +119,7 @@ class Cluster:
                 import it, so it must be defined at the top level of a module, or of the script,
                 before its first cluster.
             own: Each party's private input for this run, instead of its resident data.
-            only: Additional arguments of single parties, by name.
+            only: Additional arguments of individual parties, by name.
             watch: The parties whose views to return: everything that an adversary there would see.
             among: The parties that take part, in any order; all by default.
             seconds: The time limit of the run; by default the runtime's.

@@ -491,9 +491,9 @@ def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rd
         delta: The target, in (0, 1).
         accountant: `"rdp"`: (alpha, alpha B)-Renyi DP for all alpha, converted as by Balle et al.
             2020 (the accounting of Individual Kernelized Nearest Neighbor; filters: Feldman and
-            Zrnic 2021). `"gdp"`: exact Gaussian DP with mu = sqrt(2 B), which is larger and needs
-            that every charged release is exactly Gaussian: neither subsampled nor discrete (fully
-            adaptive filters: Smith and Thakurta 2022; individual ones: Koskela et al. 2023).
+            Zrnic 2021). `"gdp"`: exact Gaussian DP with mu = sqrt(2 B), which is larger and
+            requires every charged release to be exactly Gaussian: neither subsampled nor discrete
+            (fully adaptive filters: Smith and Thakurta 2022; individual ones: Koskela et al. 2023).
 
     Raises:
         InputError: If epsilon or delta is outside its range.
@@ -528,7 +528,7 @@ def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) 
 
 
 def find_least(holds: Callable[[float], bool]) -> float:
-    """Return the smallest positive number from which on the condition holds.
+    """Return the smallest positive number at and above which the condition holds.
 
     The result fulfils the condition; the float before it does not.
 

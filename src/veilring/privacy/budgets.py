@@ -22,7 +22,7 @@ UNITS: Final = 10**12
 million."""
 # Sums of two amounts must fit into 64 bits, and an epsilon this large protects nobody.
 AMOUNT_MAX: Final = 10**6
-# An answer contains the labels or counts of one batch; larger ones belong into a file of their own.
+# An answer contains the labels or counts of one batch; larger answers belong in a separate file.
 ANSWER_BYTES_MAX: Final = 1 << 20
 # Characters of a key or an analyst's name: both come from outside and stay in the file permanently.
 KEY_SIZE: Final = 256

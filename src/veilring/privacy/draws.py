@@ -221,7 +221,7 @@ def coins(
         bounds: A function that returns bounds of the probability of the entry with this flat index,
             computed to this number of decimal digits. More digits bring them together.
         rng: Source of the coins.
-        slack: The distance from which on floats decide, for all or each. A larger one changes only
+        slack: The distance above which floats decide, for all or each. A larger one changes only
             the speed.
     """
     draws = rng.random(chances.shape)
@@ -246,7 +246,7 @@ def bernoulli_exp(
             most 2**-46.
         exact: A function that returns the exact gamma of the entry with this flat index.
         rng: Source of the coins.
-        slack: The distance from which on floats decide. A larger one changes only the speed.
+        slack: The distance above which floats decide. A larger one changes only the speed.
     """
 
     def bounds(index: int, digits: int) -> FractionBounds:
@@ -304,7 +304,7 @@ def geometric(
             as an exact fraction.
         shape: The shape of the result.
         rng: Source of the draws.
-        slack: The relative distance from which on floats decide. A larger one changes only the
+        slack: The relative distance above which floats decide. A larger one changes only the
             speed.
 
     Raises:

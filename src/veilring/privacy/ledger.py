@@ -156,7 +156,7 @@ class Ledger:
     either on disk or not, and reopening the ledger shows which.
 
     Attributes:
-        records: The filters of single records.
+        records: The filters of individual records.
     """
 
     def __init__(self, store: StateFile, limits: Limits, key: bytes) -> None:

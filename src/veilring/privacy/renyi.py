@@ -70,8 +70,8 @@ class RenyiDP:
     ) -> Self:
         """Return the guarantee of Gaussian noise on a Poisson sample (Mironov et al. 2019).
 
-        Neighbours differ by one row added or removed, and each row is in the sample by an
-        independent coin. Section 3.3 covers no other way to sample, such as drawing a fixed
+        Neighbours differ by one row added or removed, and each row is included in the
+        sample independently. Section 3.3 covers no other way to sample, such as drawing a fixed
         number of rows.
 
         Args:

@@ -6,8 +6,8 @@ sum of the remaining shares, and each account here is for that sum: further shar
 post-processing.
 
 Discrete Gaussian shares
-    Their sum is near a discrete Gaussian, and is none. With m shares of parameter sigma in D
-    coordinates it is `epsilon**2 / 2`-concentrated, for a shift of L2 norm S, with
+    Their sum is close to a discrete Gaussian, but not exactly one. With m shares of parameter sigma
+    in D coordinates it is `epsilon**2 / 2`-concentrated, for a shift of L2 norm S, with
 
         epsilon = min(sqrt(S**2 / (m sigma**2) + tau D / 2), S / (sqrt(m) sigma) + tau sqrt(D)),
         tau = 10 * sum over j = 1 ... m - 1 of e**(-2 pi**2 sigma**2 j / (j + 1))

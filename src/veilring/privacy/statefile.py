@@ -75,7 +75,7 @@ class Format:
             checked by its user, many rows at once.
         loss: The consequence of losing the file, as a clause that begins with a noun.
         page_bytes: The size of SQLite's pages.
-        log_bytes_max: The size from which on the log is moved into the file.
+        log_bytes_max: The size above which the log is moved into the file.
     """
 
     name: str

@@ -16,7 +16,7 @@ from veilring.privacy.accounting import STEPS_MAX, BoundedRange, PureSteps
 
 @pytest.mark.parametrize("bound", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize("count", [1, 2, 17, pytest.param(100, marks=pytest.mark.slow)])
-def test_it_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
+def test_the_loss_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
     """Delta is between the optimistic and the pessimistic bounds of dp-accounting."""
     noise = 2 / (1 + math.exp(bound))  # its responses answer at random with this probability
     high, low = (
@@ -32,7 +32,7 @@ def test_it_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
-def test_it_agrees_with_enumeration(count: int) -> None:
+def test_the_loss_agrees_with_enumeration(count: int) -> None:
     """Delta is the sum over all response rows of P's excess over e^epsilon times Q."""
     bound, epsilon = 0.7, 0.9
     truth = math.exp(bound) / (1 + math.exp(bound))
@@ -101,7 +101,7 @@ def test_without_delta_losses_add_up() -> None:
 
 
 @given(st.floats(0.05, 6), st.integers(1, 200))
-def test_it_is_never_above_bounded_range(epsilon: float, count: int) -> None:
+def test_the_loss_is_never_above_bounded_range(epsilon: float, count: int) -> None:
     """Binary steps at epsilon / 2 each cost at most the bounded-range bound at epsilon."""
     known = BoundedRange.step(epsilon).repeat(count).epsilon(1e-6)
     assert PureSteps(epsilon / 2, count).epsilon(1e-6) <= known * (1 + 1e-9)

@@ -79,7 +79,7 @@ def test_unary_encoding_is_guessed_at_the_exact_rate() -> None:
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_no_guess_beats_the_bound_of_a_law(kind: type[MeanLaw]) -> None:
+def test_no_guess_beats_the_bound_of_a_distribution(kind: type[MeanLaw]) -> None:
     """The best guess of one of five numbers is right at most as ε allows, and beats chance.
 
     Its success rate is the mean over codes of the greatest likelihood.
@@ -166,7 +166,7 @@ def test_a_lower_bound_is_rarely_too_high() -> None:
     assert max(bounds) == 0.0
 
 
-def test_disjoint_laws_are_distinguished_as_far_as_a_sample_allows() -> None:
+def test_disjoint_distributions_are_distinguished_as_far_as_a_sample_allows() -> None:
     """With n scores each, the bound is the logarithm of two Clopper-Pearson ends."""
     n = 500
     found = epsilon_at_least(np.ones(2 * n), np.zeros(2 * n), alarm=1e-6)

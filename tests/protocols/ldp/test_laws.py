@@ -91,7 +91,7 @@ def test_a_lie_has_at_most_the_stated_influence(
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
-def test_the_second_moment_matches_the_law(law: MeanLaw) -> None:
+def test_the_second_moment_matches_the_distribution(law: MeanLaw) -> None:
     """It equals the enumerated one at each point, and no variance exceeds the worst one."""
     squares = table(law) @ values(law) ** 2
     said = [law.second_moment(point / law.levels) for point in points(law)]
@@ -118,7 +118,7 @@ def test_worst_variances_are_the_published_ones(
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
-def test_codes_are_drawn_from_the_law(law: MeanLaw) -> None:
+def test_codes_are_drawn_from_the_distribution(law: MeanLaw) -> None:
     """At both ends and in the middle, draws pass a G-test over ranges of codes."""
     codes = np.arange(law.codes)
     for grid in (-law.levels, 0, law.levels):
@@ -179,7 +179,7 @@ def test_the_least_epsilon_allows_estimates(kind: type[MeanLaw]) -> None:
         kind(below)
 
 
-def test_the_plain_law_adds_no_noise() -> None:
+def test_the_plain_distribution_adds_no_noise() -> None:
     """The plain law keeps 36 bits of a number, and claims no privacy."""
     law = PlainLaw()
     numbers = np.linspace(-1, 1, 101)

@@ -61,7 +61,7 @@ TESTS = sum(min(oracle.domain, 6) for oracle in sampled()) + 32
 
 
 @pytest.mark.parametrize("oracle", sampled(), ids=words)
-def test_reports_are_drawn_from_the_published_law(oracle: FrequencyOracle) -> None:
+def test_reports_are_drawn_from_the_published_distribution(oracle: FrequencyOracle) -> None:
     """For each value the reports pass a G-test, and no impossible report occurs."""
     for value in range(min(oracle.domain, 6)):
         law = law_of(oracle, value)
@@ -83,7 +83,7 @@ def test_a_hashed_report_spends_as_its_bucket(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 5])
-def test_hashed_reports_are_drawn_from_the_published_law(value: int) -> None:
+def test_hashed_reports_are_drawn_from_the_published_distribution(value: int) -> None:
     """The value's hash and the reported bucket have the exact joint law; seeds are uniform."""
     oracle = LocalHashing(6, 1.0)
     public = {name: int(number) for name, number in oracle.public.items() if name != "oracle"}
@@ -124,7 +124,7 @@ def test_summed_noise_spends_at_most_its_epsilon(epsilon: float) -> None:
     assert oracle.exact_epsilon <= math.log(up * down) * (1 + 1e-9)
 
 
-def test_summed_noise_is_drawn_from_its_law() -> None:
+def test_summed_noise_is_drawn_from_its_distribution() -> None:
     """Both kinds of coordinates pass a G-test over their grid, and are independent."""
     oracle = SummedHistogram(2, 1.0)
     reports = oracle.perturb(np.full(4 * CLIENTS, 1), seeded("summed"))

@@ -67,7 +67,7 @@ def test_as_published_an_even_number_of_features_is_not_private() -> None:
 
 
 @pytest.mark.parametrize("features", [3, 4])
-def test_reports_are_drawn_from_the_published_law(features: int) -> None:
+def test_reports_are_drawn_from_the_published_distribution(features: int) -> None:
     """The reports of a corner have the published law, by a G-test over all sign vectors."""
     mechanism = SignVector(1.0, features)
     v = (1, -1, 1, 1)[:features]

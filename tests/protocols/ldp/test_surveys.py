@@ -74,7 +74,7 @@ def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float
 
 
 @pytest.mark.parametrize("name", ["de", "oue"])
-def test_answers_are_drawn_from_the_law(name: str) -> None:
+def test_answers_are_drawn_from_the_distribution(name: str) -> None:
     """Questions and reports jointly pass a G-test."""
     survey = small(name, 1.0)
     law = law_of_answer(survey, (1, 2), 1)

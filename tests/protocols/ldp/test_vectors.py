@@ -115,7 +115,7 @@ def test_an_invalid_epsilon_is_shown_as_given(approach: Approach, epsilon: float
 @pytest.mark.parametrize(
     "means", [EachFeature(OneBit(0.5), 2, 2), SampledFeature(OneBit(1.0), 2, 2)], ids=words
 )
-def test_reports_are_drawn_from_the_product_of_the_laws(means: Means) -> None:
+def test_reports_are_drawn_from_the_product_of_the_distributions(means: Means) -> None:
     """All bits and the index have the joint law used for the loss."""
     row = np.array([1.0, -1.0, 1.0])
     reports = means.perturb(np.tile(row, (CLIENTS, 1)), seeded("joint", means.name))
@@ -232,7 +232,7 @@ def test_an_invalid_number_is_refused_for_any_draw() -> None:
 
 
 @pytest.mark.parametrize("law", [Piecewise(1.0), Hybrid(1.0)], ids=lambda law: law.name)
-def test_a_law_that_cannot_hide_a_class_is_refused(law: Piecewise | Hybrid) -> None:
+def test_a_distribution_that_cannot_hide_a_class_is_refused(law: Piecewise | Hybrid) -> None:
     """A law that cannot hide a class is refused, because two one-hot entries would cost double."""
     with pytest.raises(InputError) as caught:
         EachFeature(law, 2, classes=2)

@@ -61,7 +61,7 @@ def test_a_run_has_the_forecast_cost_on_every_runtime(
     assert there.spent.times == 1
 
 
-def test_it_is_found_by_name_with_defaults() -> None:
+def test_the_system_is_found_by_name_with_defaults() -> None:
     """No parameter is required."""
     assert find_system("noisy-votes") is NoisyVotes
     assert NoisyVotes().epsilon == 1.0

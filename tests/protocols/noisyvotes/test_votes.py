@@ -68,7 +68,7 @@ def test_with_all_shares_the_noise_is_the_owners() -> None:
         assert follows(seen, law, tests=2 * len(QUERIES))
 
 
-def test_with_all_shares_labels_have_the_owners_law() -> None:
+def test_with_all_shares_labels_have_the_owners_distribution() -> None:
     """Labels are drawn from the law of the trusted owner's `laplace` mechanism."""
     rows = rows_of_one_feature()
     release = voting(TWO)

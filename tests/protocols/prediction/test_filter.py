@@ -116,7 +116,7 @@ def test_the_label_is_noise_without_neighbours() -> None:
     assert ((counts >= low) & (counts <= high)).all()
 
 
-def test_the_label_has_the_law_of_the_paper() -> None:
+def test_the_label_has_the_distribution_of_the_paper() -> None:
     """With two classes it is a probit of the vote difference, averaged over the noisy K."""
     parameters = FilterParameters(classes=2, queries=600, budget=2.0, sigma2=0.8)
     kappa = np.r_[np.full(30, 0.9), np.full(25, 0.8)]

@@ -149,7 +149,7 @@ def test_membership_inference_stays_within_its_bound() -> None:
     assert membership_advantage(*guesses) - error <= bound
 
 
-def test_the_bound_of_the_advantage_is_that_of_two_normal_laws() -> None:
+def test_the_bound_of_the_advantage_is_that_of_two_normal_distributions() -> None:
     """It is their total variation distance."""
     for mu in (0.0, 0.3, 2.0):
         exact = stats.norm.cdf(mu / 2) - stats.norm.cdf(-mu / 2)

@@ -156,7 +156,7 @@ def counts_of(voting: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.stack([voting[:, ::2].sum(axis=1), voting[:, 1::2].sum(axis=1)], axis=1)
 
 
-def test_votes_are_drawn_from_their_law() -> None:
+def test_votes_are_drawn_from_their_distribution() -> None:
     """Each label's frequency in 200,000 draws is within Hoeffding's bound of its probability.
 
     Three mechanisms with three labels give nine tests with false-alarm rates of 1e-7 each.

@@ -54,7 +54,7 @@ def kth(tables: list[Rows], k: int) -> NDArray[np.float64]:
 class TestOpened:
     """The record of a search in this process."""
 
-    def test_it_equals_the_messages_of_a_star(self) -> None:
+    def test_a_record_equals_the_messages_of_a_star(self) -> None:
         """Step by step, the totals of the record are those sent by the adder."""
         rng = np.random.default_rng(2)
         tables = [Rows(rng.random((20, 2)), np.zeros(20, np.int64)) for _ in range(3)]
@@ -131,7 +131,7 @@ class TestMeasures:
 class TestLeakageOfOne:
     """The information in a total about one of its parties."""
 
-    def test_it_equals_that_of_the_joint_law(self) -> None:
+    def test_the_leakage_equals_that_of_the_joint_distribution(self) -> None:
         """For two parties and k = 1, the law of counts 0, 1 and 2 or more is explicit."""
         law = [poisson.pmf(0, 1.5), poisson.pmf(1, 1.5), poisson.sf(1, 1.5)]
         joint = {(a, a + b): 0.0 for a in range(3) for b in range(3)}

@@ -196,7 +196,7 @@ EVERY = list(itertools.product(WORLDS, range(PARTIES)))
 
 
 @pytest.mark.parametrize("p", [5, 7])
-def test_a_step_has_the_simulators_law(p: int) -> None:
+def test_a_step_has_the_simulators_distribution(p: int) -> None:
     """Given the output, the words of T < k and of T = k have exactly the simulator's law."""
     for counts, coalition in EVERY:
         assert all(compared_law(counts, coalition, p, seed) for seed in range(3))
@@ -319,7 +319,7 @@ VOTES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coalition", range(PARTIES))
-def test_a_label_has_the_simulators_law(coalition: int) -> None:
+def test_a_label_has_the_simulators_distribution(coalition: int) -> None:
     """Given the label, all opened words have exactly the simulator's law."""
     assert all(label_law(votes, coalition) for votes in VOTES)
     assert len({int(votes.sum(axis=0).argmax()) for votes in VOTES}) == 2

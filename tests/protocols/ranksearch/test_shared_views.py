@@ -195,7 +195,7 @@ def least_chance(kind: type[Dealer]) -> tuple[float, int]:
     return min(chances), len(chances)
 
 
-def test_a_search_at_full_size_has_the_simulators_law() -> None:
+def test_a_search_at_full_size_has_the_simulators_distribution() -> None:
     """With five parties and k = 5, opened values and words are uniform (false alarm 1e-6)."""
     least, taken = least_chance(Dealer)
     assert least > FALSE_ALARM / taken
@@ -228,7 +228,7 @@ def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("most", [5, 100], ids=["one-hots", "bits"])
-def test_labels_at_full_size_have_the_simulators_law(most: int) -> None:
+def test_labels_at_full_size_have_the_simulators_distribution(most: int) -> None:
     """The words of a labelling are uniform at each honest party (false alarm 1e-6)."""
     least, taken = least_chance_of_labels(most, Dealer)
     assert least > FALSE_ALARM / taken

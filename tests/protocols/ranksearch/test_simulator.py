@@ -265,7 +265,7 @@ def tiny_worlds(*, words_seen: bool = False) -> Iterator[Tiny]:
 class TestTinyWords:
     """Enumeration of all streams."""
 
-    def test_views_have_the_law_of_the_simulator(self) -> None:
+    def test_views_have_the_distribution_of_the_simulator(self) -> None:
         """Laws are equal as fractions, for every coalition of up to n - 2, with any adder."""
         for tiny in tiny_worlds():
             assert law_of_views(tiny) == law_of_simulation(tiny), tiny

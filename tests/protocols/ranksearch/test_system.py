@@ -275,7 +275,7 @@ def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
             assert costs["all-to-all"].rounds <= 17
 
 
-def test_it_is_found_by_name_with_defaults() -> None:
+def test_the_system_is_found_by_name_with_defaults() -> None:
     """No parameter is required."""
     assert find_system("rank-search") is RankSearch
     assert RankSearch().k == 5

@@ -282,7 +282,7 @@ def test_shares_that_are_too_small_for_their_account_are_refused() -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("epsilon", [0.01, 0.25, 1.0, 50.0])
-def test_scales_are_the_largest_that_the_law_supports(law: Law, epsilon: float) -> None:
+def test_scales_are_the_largest_that_the_distribution_supports(law: Law, epsilon: float) -> None:
     """The proposed scale works, and four times that scale is impossible or refused."""
     bound, most = Fraction(7, 5), 2**45
     norm: Norm = "l1" if law == "laplace" else "l2"

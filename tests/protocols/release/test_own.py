@@ -89,7 +89,9 @@ def rows_of(count: int, seed: int = 1) -> vr.Table:
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.slow
-def test_it_is_released_on_every_runtime_at_the_forecast_cost(norm: Any, trusted: bool) -> None:
+def test_an_own_statistic_is_released_on_every_runtime_at_the_forecast_cost(
+    norm: Any, trusted: bool
+) -> None:
     """Labels, model, transcript and cost equal those of the simulation."""
     system, table, test = ReleaseMoved(norm=norm, trusted=trusted), rows_of(400), rows_of(200, 2)
     runs = [

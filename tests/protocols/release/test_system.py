@@ -410,7 +410,9 @@ class TestOwnStatistic:
         labels = (places[:, 0] >= 0.5).astype(np.int64)
         return [Rows(places[n::3], labels[n::3]) for n in range(3)]
 
-    def test_it_is_released_like_built_in_ones(self, run_protocol: ProtocolRunner) -> None:
+    def test_an_own_statistic_is_released_like_built_in_ones(
+        self, run_protocol: ProtocolRunner
+    ) -> None:
         """It labels queries at its forecast, and is pure because it has an L1 bound."""
         system = ReleaseHalves()
         parameters = system.bind(self.FEATURES, 3, 300)

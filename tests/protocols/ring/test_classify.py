@@ -59,7 +59,7 @@ async def test_without_noise_it_equals_the_networked_answer(weights: Weights) ->
     np.testing.assert_array_equal(found.nearest, run.result.nearest)
 
 
-async def test_with_noise_it_follows_the_law_of_networked_parties() -> None:
+async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> None:
     """Over all orders of the ring, radius and label have one law (false alarm 1e-6).
 
     Networked parties answer one query 400 times in each of the six orders of three parties.

@@ -144,7 +144,7 @@ class TestRole:
         assert run.transcript[:16] == "331937a2af96ac28"
 
     @pytest.mark.parametrize("weights", ["uniform", "distance"])
-    async def test_it_answers_like_one_ring(self, weights: Weights) -> None:
+    async def test_a_ring_of_rings_answers_like_one_ring(self, weights: Weights) -> None:
         """Result and totals equal those of PP-kNN in one ring, to the last bit."""
         rng = np.random.default_rng(2)
         own, queries = dealt(13, rng), rng.random((20, 3))

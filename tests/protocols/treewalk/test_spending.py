@@ -38,7 +38,9 @@ def test_the_papers_formula_is_at_most_the_sum_of_the_steps() -> None:
 
 
 @given(st.floats(0.01, 10), VARIANTS, st.sampled_from([0.0, 1e-9, 1e-6, 1e-3]))
-def test_it_is_the_least_of_all_bounds(epsilon: float, variant: Variant, delta: float) -> None:
+def test_a_walks_charge_is_the_least_of_all_bounds(
+    epsilon: float, variant: Variant, delta: float
+) -> None:
     """Neither the sum of all steps nor bounded range is less than a walk's charge."""
     spent = spending(Comparison(epsilon), variant, 17, delta)
     assert spent.steps == variant.compositions(17)

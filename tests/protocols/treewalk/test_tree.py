@@ -34,7 +34,7 @@ def _recursive(
 
 
 @given(_POINTS)
-def test_it_is_the_tree_of_the_recursion(points: Points) -> None:
+def test_the_tree_is_the_tree_of_the_recursion(points: Points) -> None:
     """Each node has the same point as in the plain recursive form of Algorithm 10."""
     tree, found = build_tree(points, "least-right"), dict[int, Points]()
     _recursive(points, list(range(len(points))), 0, found, 1)

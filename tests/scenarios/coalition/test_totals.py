@@ -76,7 +76,7 @@ def test_a_report_with_findings_survives_json_and_is_drawn(tmp_path: Path) -> No
     told = {row[0]: row[1:] for row in page.tables["coalition-table"]}
     assert list(told) == ["coalition", "totals read", "counts exposed", "owners named"]
     assert told["counts exposed"][0].startswith("0 of ")
-    assert "the view reveals no more" in told["owners named"][1]
+    assert "the view does not help" in told["owners named"][1]
 
 
 def test_a_coalition_is_refused_if_counts_stay_shared() -> None:

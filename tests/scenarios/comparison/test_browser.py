@@ -33,7 +33,7 @@ _MEASURE = """(() => {
 
 @pytest.mark.slow
 @needs_browser
-def test_it_is_legible_on_a_screen_and_on_a_phone(
+def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     comparison: SystemComparison, browser: Browser, tmp_path: Path
 ) -> None:
     """Nothing is cut off or overlaps, text is large enough, and all pictures are drawn."""

@@ -160,6 +160,7 @@ class TestStepping:
         opened.click("#play")
         assert opened.evaluate("document.querySelector('#play').ariaLabel") == "Play"
 
+    @pytest.mark.slow
     def test_each_step_shows_its_state(self, opened: Browser, story: Story) -> None:
         """Messages in flight, party states and active faults are those of the story."""
         opened.evaluate("document.querySelector('#player').focus()")

@@ -140,8 +140,8 @@ class NoisyVotes(System):
         notes = ["The number of rows is public."] * self._counts_publicly
         if protecting_shares(parties, self._together, public.sum) < parties - self.tolerated:
             notes.append(
-                "The noise unknown to such a coalition is less than `epsilon` needs: its privacy"
-                " loss is larger."
+                "Such a coalition knows too many of the noise shares for `epsilon` to hold against"
+                " it: its privacy loss is larger."
             )
         return Promise(
             protects="each party's rows",

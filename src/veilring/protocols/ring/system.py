@@ -47,8 +47,8 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         ),
         "claim": Measure(
             "claim",
-            "of the values new to a receiver are the sender's own, so attributing them all to the"
-            " sender is right this often",
+            "of the values new to a receiver are the sender's own: how often it is right to"
+            " attribute them to the sender",
         ),
         "lop": Measure(
             "loss of privacy",

@@ -198,7 +198,7 @@ def render_page(comparison: SystemComparison) -> str:
 
 
 def render_picture(comparison: SystemComparison) -> str:
-    """Return the chart of accuracy over ε as SVG."""
+    """Return the chart of accuracy against ε as SVG."""
     return (
         make_environment(__package__)
         .get_template("picture.svg.j2")
@@ -269,7 +269,7 @@ def write_comparison(comparison: SystemComparison, out: Path) -> None:
 
 
 def write_picture(comparison: SystemComparison, plot: Path) -> None:
-    """Write only the chart of accuracy over ε.
+    """Write only the chart of accuracy against ε.
 
     Raises:
         InputError: If it cannot be written.

@@ -73,8 +73,8 @@ class Question(Section):
             default the extremes of the table are used.
         terms: A file of terms, which defines the schema; its tunable parameters are used as
             settings unless given.
-        hindsight: Whether to search the best parameters in hindsight, to measure the loss from the
-            rules.
+        hindsight: Whether to search for the best parameters in hindsight, to measure the loss
+            from the rules.
         seed: The random seed.
     """
 

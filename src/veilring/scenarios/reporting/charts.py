@@ -236,7 +236,7 @@ class _Scale(NamedTuple):
 
 
 def accuracy_chart(lines: Sequence[AccuracyLine], epsilons: Sequence[float]) -> AccuracyChart:
-    """Chart accuracy over ε: systems with an ε as points, the others as horizontal lines.
+    """Chart accuracy against ε: systems with an ε as points, the others as horizontal lines.
 
     Args:
         lines: The accuracy of each system, at each ε that was played.

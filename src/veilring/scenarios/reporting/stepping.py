@@ -18,7 +18,7 @@ from veilring.simulation.faults import FaultClass
 
 # Some 150 bytes of the page each; nobody steps through more by hand.
 MESSAGES_MAX: Final = 2000
-# More lanes fit no screen, and a page of that many rows shows nothing at a glance.
+# More lanes do not fit on a screen, and a page of that many rows shows nothing at a glance.
 PARTIES_MAX: Final = 64
 
 _FAULT: Final = "fault"

@@ -226,7 +226,9 @@ def _totals(found: TotalsFindings) -> Iterable[SummaryLine]:
     yield SummaryLine("totals read", _of(found.right, found.totals), meaning)
     meaning = "of these sums are the count of a single party"
     yield SummaryLine("counts exposed", _of(found.alone, found.totals), meaning)
-    meaning = "owners of nearest rows outside it that a guess names; the view reveals no more"
+    meaning = (
+        "expected to be right when it guesses the owners of nearest rows; the view does not help"
+    )
     guessed = f"{_expected(found.guessed)} of {found.nearest:,}"
     yield SummaryLine("owners named", guessed, meaning)
 
@@ -251,10 +253,10 @@ def _distances(found: Findings) -> Iterable[SummaryLine]:
         simple = simple.plus(victim.simple)
         optimal = optimal.plus(victim.optimal or Attack())
     tried = all(victim.optimal is not None for victim in found.victims)
-    meaning = "correct, if it attributes all new values in a neighbour's message to that neighbour"
-    yield SummaryLine("claims right", attack(simple), meaning)
-    meaning = "correct, if it attributes only values that are more likely the neighbour's than not"
-    yield SummaryLine("likely claims right", attack(optimal if tried else None), meaning)
+    meaning = "if it attributes every new value in a neighbour's message to that neighbour"
+    yield SummaryLine("correct claims", attack(simple), meaning)
+    meaning = "if it attributes only values that are more likely the neighbour's than not"
+    yield SummaryLine("correct likely claims", attack(optimal if tried else None), meaning)
     best = optimal if tried else simple
     held = sum(victim.distances for victim in found.victims)
     meaning = f"of its neighbours' distances, found by {'the likely' if tried else 'all'} claims"

@@ -41,7 +41,7 @@ async def test_a_party_that_removes_entries_is_among_those_named(
     assert all(is_among(liar, error) for error in found)
 
 
-def test_it_is_detected_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+def test_a_lie_is_detected_on_every_runtime(run_protocol: ProtocolRunner) -> None:
     """The adversary is sent to its process, and the accusation returns."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(

@@ -30,7 +30,7 @@ def test_without_evidence_the_integral_is_the_constant(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("i", "rows"), [(1, 5), (3, 5), (5, 5), (4, 80), (40, 400)])
-def test_the_probability_of_a_small_value_follows_a_beta_law(i: int, rows: int) -> None:
+def test_the_probability_of_a_small_value_follows_a_beta_distribution(i: int, rows: int) -> None:
     """P(V[i] < t) equals that of Beta(i, N-i+1), down to 1e-12."""
     for t in (0.01, 0.1, 0.6):
         grid = QuadratureGrid(np.array([[t]]), i, rows)
