@@ -181,8 +181,8 @@ def _findings(curves: Sequence[Curve], last: Collected) -> Iterator[str]:
     yield f"one collector took up to {best:,.0f} reports/s"
     yield f"a report takes {last.wire_bytes / last.reports:.1f} bytes on the wire"
     share = _CLIENTS // _COLLECTORS
-    beyond = f"{_CLIENTS / last.reports:,.0f} times beyond what was measured"
-    yield f"a task of {_CLIENTS:,} clients, by the models, {beyond}:"
+    beyond = f"{_CLIENTS / last.reports:,.0f} times the largest measurement"
+    yield f"the models, extrapolated to {_CLIENTS:,} clients, {beyond}, predict:"
     yield (
         f"  with one collector: {seconds(_CLIENTS) / _HOUR:.1f} hours, "
         f"{disk(_CLIENTS) / 1000:.1f} GB on disk and {memory(_CLIENTS) / 1024:.2g} GiB of memory"

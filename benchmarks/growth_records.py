@@ -185,12 +185,12 @@ def study_records(
 
 def _findings(curves: Sequence[Curve], gib: float) -> Iterator[str]:
     block, lone, _, _, memory = (curve.fit for curve in curves)
-    beyond = f"{_LARGE / curves[0].x[-1]:,.0f} times beyond what was measured"
+    beyond = f"{_LARGE / curves[0].x[-1]:,.0f} times the largest measurement"
     yield (
-        f"{_LARGE:,} records, by the models, {beyond}: {block(_LARGE):.3g} s per query in blocks, "
+        f"extrapolated to {_LARGE:,} records, {beyond}: {block(_LARGE):.3g} s per query in blocks, "
         f"{lone(_LARGE):.3g} s alone, {memory(_LARGE) / 1024:.3g} GiB"
     )
     base, each = memory.factors
     if each > 0:
         most = int((gib * 1024 - base) / each)
-        yield f"{gib:g} GiB hold {most:,} records, by the model"
+        yield f"{most:,} records fit in {gib:g} GiB, according to the model"

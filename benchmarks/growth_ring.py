@@ -355,5 +355,5 @@ def _findings(batch: Batch, one: Fit, nested: Fit, within: float) -> Iterator[st
         if name != "one ring":
             groups = best_groups(batch, most)
             detail = f", in {groups:,} groups of up to {group_sizes(most, groups)[0]:,}"
-        yield f"within {within:g} s, {name}: up to {most:,} parties by the model{detail}"
+        yield f"within {within:g} s, {name}: up to {most:,} parties, according to the model{detail}"
     yield "the best number of groups is about the square root of the number of parties"

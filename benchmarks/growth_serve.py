@@ -126,7 +126,7 @@ def study_serve(
 
 def _finding(curve: Curve) -> str:
     best = max(curve.beside["queries/s"])
-    lone = f"{curve.fit(1) * 1000:.3g} ms for a lone query by the model"
+    lone = f"{curve.fit(1) * 1000:.3g} ms for a single query (model)"
     return f"{curve.name}: {lone}; {best:,.0f} queries/s at best, measured"
 
 

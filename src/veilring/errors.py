@@ -182,11 +182,11 @@ class AskedBefore(VeilringError):
         super().__init__(queries, differing)
 
     def __str__(self) -> str:
-        many = "one of the queries was" if self.queries == 1 else f"{self.queries:,} queries were"
+        many = "one query was" if self.queries == 1 else f"{self.queries:,} queries were"
         return (
-            f"{many} asked before with other parties, and the totals would differ by the rows of"
-            f" {_listed(self.differing)}; ask the same parties again, ask something else, or set"
-            " protocol.again = true if that difference may be known"
+            f"{many} already asked of a different set of parties, and comparing the totals would"
+            f" reveal the rows of {_listed(self.differing)}; ask the same parties, ask different"
+            " queries, or set protocol.again = true to accept this leak"
         )
 
 
@@ -388,8 +388,8 @@ _MEANS: Final = {
     "SessionTimeout": "it did not finish in time, and nobody can be blamed; the log of {by} shows"
     " which party was waiting for which",
     "EarlyFramesDropped": "{by} had no room for messages that arrived before it joined; ask again",
-    "AskedBefore": "{by} was asked the same before with other parties, and the difference would"
-    " reveal the rows of some of them; its log names these parties",
+    "AskedBefore": "{by} already answered these queries with a different set of parties, and"
+    " comparing the totals would reveal the rows of some of them; the log of {by} names them",
     "StoreFailed": "{by} cannot use its disk or database; its operator must fix this",
     "InternalError": "{by} had an error that is not its peers' fault; its log has the details",
 }
@@ -438,7 +438,7 @@ class Deadlock(VeilringError):
         super().__init__(waits, culprit, verdict)
 
     def __str__(self) -> str:
-        waits = "every party is waiting and no message is under way: " + "; ".join(self.waits)
+        waits = "every party is waiting and no message is in flight: " + "; ".join(self.waits)
         return f"{self.verdict}; {waits}" if self.verdict else waits
 
 

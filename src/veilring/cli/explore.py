@@ -86,8 +86,8 @@ def explore_command(
     run ends soon after the faults stop, no task is left over, and the same seed makes the same
     world.
 
-    The command fails if any check fails, if a class of fault never had an effect, or if a mark that
-    some world should reach was never reached.
+    The command fails if any check fails, if a class of fault never had an effect, or if a situation
+    that is marked with `sometimes` never occurred.
 
     A system of your own, named as module:NAME, is explored in the scenario faults. For a role of
     your own, give a RoleClaims; its smallest failing world is printed.
@@ -143,7 +143,7 @@ def explore_command(
             typer.echo("\nno run had a result: something fails even without faults", err=True)
             raise typer.Exit(1)
         _require_reached("these classes of fault never had an effect", campaign.missing)
-        _require_reached("these marks were never reached", campaign.unreached)
+        _require_reached("these situations never occurred", campaign.unreached)
 
 
 def _refuse_for_objects(options: dict[str, object]) -> None:
@@ -186,7 +186,7 @@ def _judge(
     if not campaign.failures:
         return
     worst, wrong = next(iter(campaign.failures.items()))
-    typer.echo(f"\nseed {worst} went wrong:", err=True)
+    typer.echo(f"\nseed {worst} failed:", err=True)
     for sentence in wrong:
         typer.echo(f"  {sentence}", err=True)
     if advice:
@@ -205,12 +205,12 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
             "the replay did not fail: this seed does not always make the same world", err=True
         )
         return
-    typer.echo(f"shrunk (after {smallest.plays} worlds): {smallest}", err=True)
+    typer.echo(f"smallest failing world (after {smallest.plays} runs): {smallest}", err=True)
     if not isinstance(smallest.subject, SystemSubject):
         return
     if scenario is not None:
         scenario.write_text(to_toml(smallest.subject, smallest.world), encoding="utf-8")
-        typer.echo(f"play it: veilring run {scenario}", err=True)
+        typer.echo(f"run it: veilring run {scenario}", err=True)
     if report is not None:
         page = _write_page(to_scenario(smallest.subject, smallest.world), report)
         typer.echo(f"step through it: {page}", err=True)

@@ -72,7 +72,8 @@ def _cost(report: Report) -> list[_Line]:
         ),
     ]
     equal = cost == report.forecast
-    meaning = "rounds, messages and bytes match the closed forms"
+    match = "match" if equal else "do not all match"
+    meaning = f"rounds, messages and bytes {match} the closed forms"
     lines.append(("forecast", "equal" if equal else "differs", meaning))
     if report.simulated_seconds is not None:
         seconds = f"{report.simulated_seconds:.3f} s"

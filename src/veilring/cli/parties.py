@@ -327,7 +327,7 @@ def _say(done: "Submitted") -> None:
     typer.echo(f"{done.kept:,} reports are stored and counted")
     for verdict, number in done.verdicts.items():
         if verdict is not None and not verdict.is_kept:
-            typer.echo(f"{number:,} were refused: {REASONS[verdict]}")
+            typer.echo(f"{number:,} reports refused: {REASONS[verdict]}")
     if done.refused:
         typer.echo(
             f"{done.refused:,} rows were not reported: the budgets of their clients are exhausted"

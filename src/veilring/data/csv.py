@@ -171,7 +171,7 @@ def _require_separator(file: str, names: Sequence[str], separator: str, *, offer
     for other, (word, option) in _SEPARATORS.items():
         if other != separator and other in names[0]:
             chosen = _SEPARATORS[separator][0]
-            choose = f"; run, compare and deploy take --separator {option}" if offered else ""
+            choose = f"; use --separator {option} with run, compare or deploy" if offered else ""
             raise InputError.because(
                 f"{file}, line 1: the cells are separated by {word}, not by {chosen}{choose}",
                 field=f"{file}, line 1",

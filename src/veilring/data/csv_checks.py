@@ -200,7 +200,7 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
     most = max(CLASSES_SURE, rows // 2)
     if are_numbers:
         most = max(CLASSES_SURE, min(CLASSES_MAX, rows // ROWS_A_CLASS))
-    allowed = f"with {rows} rows, a label may have at most {most} classes, whole numbers or words"
+    allowed = f"with {rows} rows, a label may have at most {most} classes (whole numbers or words)"
     if not is_chosen:
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers and not (column.numbers % 1 == 0).all():

@@ -30,8 +30,9 @@ from veilring.privacy.files import open_private
 
 NPZ: Final = ".npz"
 
-# A label has two bytes on the wire; more different labels would number rows rather than classes.
+# A label has two bytes on the wire; more distinct labels would number rows rather than classes.
 _CLASSES_MAX: Final = 1 << 16
+_LABELS: Final = "`y` must have one whole number for each row of `X`"
 _ARRAYS: Final = ("X", "y", "class_names", "ids")
 # DEFLATE shrinks nothing below 1/1032 (zlib's technical details), so the size of the file bounds
 # the memory. NumPy writes no other compression.
@@ -83,9 +84,9 @@ def read_npz(path: Path) -> Table:
     """
     held = read_vectors(path, "source")
     if held.labels is None:
-        raise _unfit("source", path, "y of whole numbers, one for each row of X")
+        raise _unfit("source", path, _LABELS)
     if not len(held.labels):
-        raise _unfit("source", path, "at least one row")
+        raise _unfit("source", path, "`X` must have at least one row")
     names = held.class_names
     if names is None:
         names = tuple(map(str, range(int(held.labels.max()) + 1)))
@@ -111,9 +112,9 @@ def read_vectors(path: Path, field: str) -> Vectors:
     arrays = _read(path, field)
     features, labels = arrays.get("X"), arrays.get("y")
     if features is None or not is_table(features) or features.dtype.kind not in "biuf":
-        raise _unfit(field, path, "X of numbers, of shape (rows, features)")
+        raise _unfit(field, path, "`X` must be an array of numbers of shape (rows, features)")
     if not features.shape[1]:
-        raise _unfit(field, path, "at least one feature")
+        raise _unfit(field, path, "`X` must have at least one column")
     if features.dtype.kind != "f":
         features = features.astype(np.float64)
     if labels is not None:
@@ -123,10 +124,14 @@ def read_vectors(path: Path, field: str) -> Vectors:
     if names is not None:
         count = 0 if labels is None else int(labels.max(initial=-1)) + 1
         if len(names) < count or len(set(names)) < len(names):
-            raise _unfit(field, path, f"different class_names, one for each of {count} classes")
+            raise _unfit(
+                field,
+                path,
+                f"`class_names` must have a distinct name for each of the {count} classes",
+            )
     ids = _texts(field, path, arrays, "ids")
     if ids is not None and len(ids) != len(features):
-        raise _unfit(field, path, "ids, one for each row of X")
+        raise _unfit(field, path, "`ids` must have one entry for each row of `X`")
     return Vectors(features, labels, names, ids)
 
 
@@ -191,9 +196,9 @@ def _require_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) 
 
 def _require_labels(field: str, path: Path, labels: NDArray[Any], rows: int) -> None:
     if labels.shape != (rows,) or labels.dtype.kind not in "iu":
-        raise _unfit(field, path, "y of whole numbers, one for each row of X")
+        raise _unfit(field, path, _LABELS)
     if labels.size and not 0 <= labels.min() <= labels.max() < _CLASSES_MAX:
-        raise _unfit(field, path, f"labels from 0 and below {_CLASSES_MAX:,}")
+        raise _unfit(field, path, f"`y` must contain class numbers from 0 to {_CLASSES_MAX - 1:,}")
 
 
 def _texts(
@@ -204,9 +209,9 @@ def _texts(
     if given is None:
         return None
     if given.ndim != 1 or given.dtype.kind not in "Uiu":
-        raise _unfit(field, path, f"{name} as a one-dimensional array of texts")
+        raise _unfit(field, path, f"`{name}` must be a one-dimensional array of texts")
     return tuple(map(str, given.tolist()))
 
 
-def _unfit(field: str, path: Path, allowed: str) -> InputError:
-    return InputError(field, path, f"a file with {allowed}")
+def _unfit(field: str, path: Path, requirement: str) -> InputError:
+    return InputError.because(f"{path}: {requirement}", field=field)

@@ -35,8 +35,8 @@ _HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             "The terms of {culprit} differ from those of {by}.",
         ),
         "NotOffered": (
-            "It does not offer this, or not to you: see its configuration.",
-            "{culprit} does not offer this, or not to {by}.",
+            "It does not provide this service, or you may not use it: see its configuration.",
+            "{culprit} does not provide this service, or {by} may not use it.",
         ),
     }
 )

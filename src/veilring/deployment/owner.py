@@ -251,8 +251,8 @@ def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
         )
     elif count and not same:
         raise ScenarioError.because(
-            "the earlier rows are not all in their old places, with new ones only at the end;"
-            " restore their order, or set `amend` if they were corrected",
+            "existing rows were changed, moved or removed; restore them and append new rows at the"
+            " end, or set `amend` if they were corrected",
             field="rows",
         )
     ledger.keep("rows", f"{len(rows)} {_fingerprint(ledger, rows, len(rows))}")

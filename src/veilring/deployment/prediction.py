@@ -136,16 +136,17 @@ class PredictionTerms(Schema):
         if bool(self.features) == bool(self.dimensions):
             raise ScenarioError.because("give either dimensions or features", field="dimensions")
         if self.origin and (self.features or len(self.origin) != self.dimensions):
-            allowed = "one for each dimension, and requires dimensions"
             raise ScenarioError.because(
-                f"the origin has {len(self.origin)} numbers; it needs {allowed}", field="origin"
+                f"the origin has {len(self.origin)} numbers; give one for each dimension, and set"
+                " `dimensions`",
+                field="origin",
             )
         if self.origin_price and not self.origin:
             raise ScenarioError.because(
                 "a price needs an origin; leave it out, or give the origin", field="origin_price"
             )
         super().checked(parties)
-        keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (by which sigma1)"}
+        keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (which determines sigma1)"}
         with as_scenario_errors(keys, "prediction"):
             _ = self.rules  # which checks its arguments
         require_key_that(

@@ -312,7 +312,10 @@ def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int)
     """Return each client's name in the outbox, ignoring blanks around a key."""
     if config.key == ROW_NUMBER:
         if ROW_NUMBER in cells:
-            raise ScenarioError("key", ROW_NUMBER, f"a column of {path.name} with another name")
+            raise ScenarioError.because(
+                f"{path.name} has a column named {ROW_NUMBER!r}; rename it, or choose another key",
+                field="key",
+            )
         return [str(row) for row in range(1, count + 1)]
     if config.key not in cells:
         allowed = f"a column of {path.name} ({', '.join(cells)}), or {ROW_NUMBER!r}"

@@ -405,7 +405,7 @@ class EarlyFrames:
         peer.add(session, frame, now)
         if peer.frame_count > EARLY_FRAMES_MAX or peer.byte_count > EARLY_BYTES_MAX:
             self.forget(sender)
-            raise ProtocolViolation(sender, "fills sessions that are not open")
+            raise ProtocolViolation(sender, "sent too much for sessions that are not open")
         if self._total() > EARLY_TOTAL_BYTES_MAX:
             self._make_room(now - EARLY_SECONDS)
 

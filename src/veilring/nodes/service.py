@@ -34,7 +34,7 @@ EXCESS_WAITING_MAX: Final = 256
 
 # the only reason for which a refused client repeats its request, as it should
 _TOO_MANY: Final = "TooManySessions"
-_DOES_NOT_READ: Final = "does not read the reason of its refusals"
+_DOES_NOT_READ: Final = "did not read the reasons for the refusals"
 
 _R = TypeVar("_R")
 

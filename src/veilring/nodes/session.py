@@ -197,7 +197,7 @@ class Session(Party):
         self._check()
         message, frame = inbox.take()
         if not isinstance(message, message_type):
-            expected = f"sent {message.kind} where {message_type.kind} was due"
+            expected = f"sent {message.kind} where {message_type.kind} was expected"
             raise self.fail(ProtocolViolation(sender, expected))
         self._observe(Event(False, self._me, sender, self._round, message, frame))
         return message

@@ -61,7 +61,7 @@ _FORMAT: Final = Format(
     version=2,
     schema=_SCHEMA,
     sealed=("settings", "analysts", "answers", "records", "blocks", "journal"),
-    loss="all charges are forgotten, and every budget is whole again",
+    loss="charges are forgotten, and their budget can be spent again",
 )
 _KEY_BYTES: Final = 32
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own

@@ -203,9 +203,9 @@ class StateFile:
         state = _state_of(self._connection)
         if (state.id, state.transactions) != (self._state.id, self._state.transactions):
             raise StoreFailed(
-                f"{self._witness.path}: another process has written it since this one opened it, "
-                f"although this one holds {self._witness.beside.name}. Nothing more is written "
-                "here. Find and stop one of the two, and never remove a lock file by hand"
+                f"another process has written to {self._witness.path} although this process holds "
+                f"the lock {self._witness.beside.name}. This process will write nothing more. Stop "
+                "one of the two, and do not remove the lock of a file that is in use"
             )
 
     def _keep_state(self) -> None:
@@ -378,8 +378,8 @@ def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, 
         raise StoreFailed(
             f"{path} is not complete: its last {transactions - state.transactions} transactions "
             f"are missing. It is an older copy, or its log {_log(path).name} was damaged or "
-            f"removed. Restore your newest files. To go on without them, remove "
-            f"{lock_path(path).name}: for the missing transactions, {kind.loss}"
+            f"removed. Restore your newest files. To continue without these transactions, remove "
+            f"{lock_path(path).name}; their loss means that {kind.loss}"
         )
 
 

@@ -163,8 +163,8 @@ def primary_code(error: sqlite3.Error) -> int:
 def _damaged_witness(path: Path) -> StoreFailed:
     beside = lock_path(path)
     return StoreFailed(
-        f"{beside} is damaged. It shows whether {path.name} is the file that was written here "
-        f"last, and complete. If you are sure that it is, remove {beside.name} and start again"
+        f"{beside} is damaged, so that nothing shows whether {path.name} is complete and the "
+        f"latest version. If you are sure that it is, remove {beside.name} and start again"
     )
 
 

@@ -314,8 +314,12 @@ class _Sum:
         self._began = asyncio.get_running_loop().time()
         missing = () if self.star else await self._take_vectors(named)
         if not self.star:
-            sometimes("a party lacks the words of one that is in", bool(missing))
-            sometimes("a party that was sent no set learns it from others", named is None)
+            sometimes(
+                "a party did not receive the masked words of a party in the sum", bool(missing)
+            )
+            sometimes(
+                "a party learned the set from parties other than the coordinator", named is None
+            )
         own = _NOTHING if named is None else digest_of(named.members, *named.vectors)
         echoes = await self._echo(own, missing)
         agreed = self._agreed(own, echoes)
@@ -326,7 +330,7 @@ class _Sum:
             return await self._totals()
         totals = self._open(told)
         without = len(self.members) < len(self.party.parties)
-        sometimes("a sum stands without a party, whose masks are opened", without)
+        sometimes("a sum completed without a party, whose masks were removed", without)
         if self.star:
             await self._send_totals(totals)
         return totals
@@ -358,7 +362,7 @@ class _Sum:
         self._vectors |= await self._gather(party.peers, self._receive_vector, steps=1)
         self._take_members([name for name in party.parties if name in self._vectors])
         if len(self.members) < self.threshold:
-            sometimes("too few parties are in")
+            sometimes("too few parties took part in the sum")
             raise self._too_few(len(self.members))
         hashes = () if self.star else [_hash_words(self._vectors[name]) for name in self.members]
         bits = _bits(party.parties, self.members)
@@ -673,7 +677,7 @@ def surviving_rounds(*, star: bool) -> int:
 
 
 class Losses(NamedTuple):
-    """The numbers of lost parties, by the step before whose first message they are lost.
+    """The number of parties lost at each step, before they send its first message.
 
     The others learn of a loss before their next step, but only after they have sent the current
     one's messages.

@@ -135,7 +135,7 @@ async def receive_bound(
     if message.digest != public.digest:
         party.accuse(public.accusation(party, sender))
     if not isinstance(message, message_type):
-        reason = f"sent {message.kind} where {message_type.kind} was due"
+        reason = f"sent {message.kind} where {message_type.kind} was expected"
         raise ProtocolViolation(sender, reason)
     return message
 

@@ -127,9 +127,9 @@ class OnceMember:
             self.once.read(kept)
         except InputError as error:
             raise InputError.because(
-                "the ledger has the release of these terms, but this version of veilring plans it"
-                " differently; serve it with the version that made it, or agree on terms with"
-                " another table `protocol`, whose release is charged separately",
+                "the ledger has the release of these terms, but it does not fit the plan of this"
+                " version of veilring; serve it with the version that made it, or agree on terms"
+                " with another table `protocol`, whose release is charged separately",
                 field="ledger",
             ) from error
 

@@ -13,11 +13,12 @@ from veilring.protocols.ring.leakage import proportion_interval
 CONFIDENCE: Final = 0.95
 _SPLITS_MIN: Final = 2
 INTERVAL: Final = (
-    "the mean over the splits with a 95% interval of Student's law. Its variance is s² (1/J + q/n),"
-    " for J splits with q queries and n training rows (the corrected resampled t of Nadeau and"
-    " Bengio, 2003). Splits of one table share most of their rows, so that without the second term"
-    " intervals would be too narrow. If the splits happen to agree, the interval reaches as far as"
-    " the exact (Clopper-Pearson) interval of the same number of independent queries."
+    "the mean over the splits with a 95% interval of Student's t distribution. Its variance is s²"
+    " (1/J + q/n), for J splits with q queries and n training rows (the corrected resampled t of "
+    "Nadeau and Bengio, 2003). Splits of one table share most of their rows, so that without the "
+    "second term intervals would be too narrow. If the splits happen to agree, the interval "
+    "reaches as far as the exact (Clopper-Pearson) interval of the same number of independent "
+    "queries."
 )
 """A description of the intervals."""
 

@@ -126,11 +126,11 @@ class NetworkSection(Section):
     )
     latency: dict[str, Any] = Field(
         {"law": "constant", "seconds": 0.0},
-        description='a law, such as { law = "constant", seconds = 0.02 }',
+        description='a distribution, such as { law = "constant", seconds = 0.02 }',
     )
     jitter: dict[str, Any] = Field(
         {"law": "constant", "seconds": 0.0},
-        description='a law, such as { law = "exponential", mean_seconds = 0.002 }',
+        description='a distribution, such as { law = "exponential", mean_seconds = 0.002 }',
     )
     bandwidth_bytes_per_second: float | None = Field(
         None, gt=0, description="a number above 0; leave it out for no limit"

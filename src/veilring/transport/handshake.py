@@ -95,7 +95,7 @@ def read_greeting(frame: bytes) -> Hello | Welcome | Refuse:
     """
     session, message = decode(frame)
     if session != _NO_SESSION or not isinstance(message, Hello | Welcome | Refuse):
-        raise FrameError(f"{message.kind} where a greeting was due")
+        raise FrameError(f"{message.kind} where a greeting was expected")
     return message
 
 

@@ -185,7 +185,7 @@ def load_identity(path: Path) -> Identity:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise InputError.because(
-                f"{path} has the mode {mode:o}; its owner alone may read it: run `chmod "
+                f"{path} has the mode {mode:o}, which lets other users access it; run `chmod "
                 f"{KEY_FILE_MODE:o}` on it",
                 field="path",
             )

@@ -75,8 +75,11 @@ class Member:
                 f"the certificate of {self.name} is for {name!a}", field="certificate"
             )
         if fingerprint_of(certificate) != self.fingerprint:
-            allowed = f"that of the certificate, {fingerprint_of(certificate)}"
-            raise InputError("fingerprint", self.fingerprint, allowed)
+            raise InputError.because(
+                f"the fingerprint of {self.name} is {self.fingerprint}, but that of its certificate"
+                f" is {fingerprint_of(certificate)}; correct the roster",
+                field="fingerprint",
+            )
 
     def _check_address(self) -> None:
         if self.kind == "client":

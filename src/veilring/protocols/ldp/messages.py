@@ -91,17 +91,15 @@ class ReportVerdict(IntEnum):
 
 REASONS: Final = MappingProxyType(
     {
-        ReportVerdict.COUNTED: "it is stored and counted",
-        ReportVerdict.KNOWN: "it was stored before and is counted once",
-        ReportVerdict.MALFORMED: "its question does not exist, or it is too short for it",
-        ReportVerdict.OVERSIZED: "it is too long for a report, or too many arrived at once",
-        ReportVerdict.OUT_OF_DOMAIN: "no client could have made it",
-        ReportVerdict.REUSED_ID: "another report has its id",
-        ReportVerdict.OTHER_TASK: "it was made for another task",
-        ReportVerdict.CLOSED: "the collection is closed",
-        ReportVerdict.OVER_QUOTA: (
-            "the collector accepts no more reports from this client (see reports_max)"
-        ),
+        ReportVerdict.COUNTED: "stored and counted",
+        ReportVerdict.KNOWN: "stored before, and counted once",
+        ReportVerdict.MALFORMED: "unknown question, or too short for its question",
+        ReportVerdict.OVERSIZED: "too long, or in too large a batch",
+        ReportVerdict.OUT_OF_DOMAIN: "impossible values, which no client could have drawn",
+        ReportVerdict.REUSED_ID: "id already used by another report",
+        ReportVerdict.OTHER_TASK: "made for another task",
+        ReportVerdict.CLOSED: "collection closed",
+        ReportVerdict.OVER_QUOTA: "no more reports accepted from this client (see reports_max)",
     }
 )
 """The meaning of each verdict, in words."""

@@ -96,7 +96,8 @@ def _shapes(
             known = rows if near.rows is None else near.rows
             if known is None:
                 raise InputError.because(
-                    "the grid is cut for a public number of rows; give `rows`", field="rows"
+                    "the number of cells depends on a public number of rows; give `rows`",
+                    field="rows",
                 )
             side = grid_side(known, parameters.features, near.epsilon_conversion)
             yield 1, side**parameters.features

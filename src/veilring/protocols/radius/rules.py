@@ -148,7 +148,7 @@ class OwnerRules:
         require(good, "epsilon", request.epsilon, allowed)
         if request.k:
             require_that(
-                self.conversion is not None, "k", "this owner converts no k; ask with radii"
+                self.conversion is not None, "k", "this owner does not accept k; send radii instead"
             )
             require(request.k <= _K_MAX, "k", request.k, f"1 to {_K_MAX:,}")
         shape = (0,) if request.k else (count,)
@@ -195,7 +195,7 @@ class OwnerRules:
         require_that(
             batch,
             "conversion",
-            "rows with budgets of their own allow no conversion of k; ask with radii",
+            "an owner whose rows have budgets of their own cannot accept k; leave `conversion` out",
         )
         if isinstance(self.conversion, ByGrid):
             coarse = self.features <= GRID_FEATURES_MAX

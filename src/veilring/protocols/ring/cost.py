@@ -46,8 +46,8 @@ def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:
 def sum_cost(parties: int, runs: int, entries: int, method: SumMethod) -> Forecast:
     """Forecast a secure sum of arrays of shape (runs, entries).
 
-    `ring` takes `n` messages and `n - 1` for the result, `cycles` s times the first, `shares` `2n(n
-    - 1)`, and `masks` `n(n - 1)` plus the same number in set-up.
+    `ring` takes `n` messages and `n - 1` for the result, `cycles` takes `s * n` and `n - 1`,
+    `shares` takes `2n(n - 1)`, and `masks` takes `n(n - 1)` plus the same number in set-up.
     """
     words = np.zeros((runs, entries), dtype=np.uint64)
     if method.name == "masks":

@@ -323,7 +323,7 @@ async def _receive_vector(  # noqa: PLR0917  (which vector, and its bounds)
     message = await party.receive(TopKVector, sender=sender, due=first_round + hop - 1)
     due = (hop - 1) // len(ring) + 1
     if message.round != due:
-        raise ProtocolViolation(sender, f"sent round {message.round} where {due} was due")
+        raise ProtocolViolation(sender, f"sent round {message.round} where {due} was expected")
     check_values(message.values, sender, parameters, hop, runs)
     return message.values
 
@@ -462,7 +462,7 @@ async def receive_part(
     sender = cycle.predecessor(party.me)
     part = await party.receive(SumPart, sender=sender, due=due)
     if part.cycle != number:
-        raise ProtocolViolation(sender, f"sent cycle {part.cycle} where {number} was due")
+        raise ProtocolViolation(sender, f"sent cycle {part.cycle} where {number} was expected")
     check_shape(part.values, sender, shape)
     return part.values
 

@@ -239,10 +239,10 @@ def _why(line: Line, private: Sequence[Line], pooled: Line) -> str:
         leaking = [
             each.name for each in private if each.leakage and _worst(each.leakage) >= LEAK_MAX
         ]
-        leaks = f"{leaking[0]} leaks too much, and " if leaking else ""
+        leaks = f" {leaking[0]} leaks too much." if leaking else ""
         return (
-            f"{line.label}, if there is a party whom all trust with their rows: {leaks}without"
-            f" such a party no line is close, whereas this one has {beside}."
+            f"{line.label}, if all parties trust one party with their rows: it has {beside}, and no"
+            f" system without such a party comes as close.{leaks}"
         )
     if line.leakage is not None:
         return (

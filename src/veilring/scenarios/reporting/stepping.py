@@ -22,12 +22,12 @@ MESSAGES_MAX: Final = 2000
 PARTIES_MAX: Final = 64
 
 _FAULT: Final = "fault"
-# What holds while a fault does: of the parties that it strikes, in the order of `Fault.parties`.
+# The effect of a fault; the numbers stand for the parties that it strikes, as in `Fault.parties`.
 _SAID: Final[Mapping[FaultClass, str]] = {
     "stall": "no message from {0} to {1} gets through",
     "delay": "messages from {0} to {1} take longer",
-    "jitter": "messages from {0} to {1} take longer, by amounts that change",
-    "squeeze": "the link from {0} to {1} carries fewer bytes a second",
+    "jitter": "messages from {0} to {1} are delayed by varying amounts",
+    "squeeze": "the link from {0} to {1} carries fewer bytes per second",
     "halves": "{all} cannot reach the other parties",
     "isolation": "{0} cannot reach any other party",
     "one-way": "no message that {0} sends gets through",
@@ -62,7 +62,7 @@ class Step(NamedTuple):
     """`start`, `sent`, `received`, `lost`, `fault`, `over`, `mark` or `end`."""
     text: str
     parties: tuple[int, ...] = ()
-    """The positions of the parties that it happened to; of a message its sender and receiver."""
+    """The positions of the parties concerned; for a message, its sender and its receiver."""
     message: int | None = None
     """The position of the message in `Story.flights`."""
 
@@ -90,7 +90,7 @@ class Spell(NamedTuple):
     parties: tuple[int, ...]
     first: int
     last: int | None
-    """`None` if it is never over."""
+    """`None` if it lasts until the end."""
 
 
 class Moment(NamedTuple):
@@ -98,13 +98,13 @@ class Moment(NamedTuple):
 
     step: int
     state: str
-    """`running`, `done`, or the trouble that it is in."""
+    """`running`, `done`, or the name of its problem."""
     round: int
-    """The latest round that it has sent a message in or received one of, in its session."""
+    """The latest round of the messages that it has sent or received, in its session."""
     received: int | None = None
     """The message that it received last."""
     awaited: int | None = None
-    """The message that it receives next, if it does nothing else before."""
+    """The message that it is waiting for, if that is its next event."""
     waits: tuple[str, ...] = ()
     """Messages that it waited for when its role ended, if it receives none of them."""
 
@@ -207,7 +207,7 @@ class _Event(NamedTuple):
     order: int
     what: str
     place: int
-    """Of its message, spell or mark."""
+    """The position of the message, fault or mark concerned."""
 
 
 # Within an instant: what is over; what strikes; what comes from before; what is sent, and arrives

@@ -224,11 +224,9 @@ def _totals(found: TotalsFindings) -> Iterable[SummaryLine]:
     )
     meaning = f"exact sums of the counts of {whose} that it computed, one per threshold"
     yield SummaryLine("totals read", _of(found.right, found.totals), meaning)
-    meaning = "of these sums are the count of a single party"
+    meaning = "totals read that are the count of a single party"
     yield SummaryLine("counts exposed", _of(found.alone, found.totals), meaning)
-    meaning = (
-        "expected to be right when it guesses the owners of nearest rows; the view does not help"
-    )
+    meaning = "owners of nearest rows that a guess is expected to hit; the view does not help"
     guessed = f"{_expected(found.guessed)} of {found.nearest:,}"
     yield SummaryLine("owners named", guessed, meaning)
 
@@ -277,7 +275,7 @@ def _owners(named: Named, *, retried: bool) -> Iterable[SummaryLine]:
         yield SummaryLine(
             "with failed attempts", again, "as above, if it also uses views of the failed attempts"
         )
-        hidden = f"distances recur, so they are real; {named.recurred_hidden:,} are in no result"
+        hidden = f"distances seen again, hence real; {named.recurred_hidden:,} are in no result"
         yield SummaryLine("recurred", f"{named.recurred:,}", hidden)
 
 

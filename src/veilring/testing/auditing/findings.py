@@ -18,7 +18,7 @@ class Verdict(StrEnum):
     NOT_CLAIMED = "not claimed"
     """The promise does not cover it; the evidence shows what happens."""
     NOT_TESTED = "not tested"
-    """The runs that should test it did not; the finding gives the reason."""
+    """The audit did not test it; the finding gives the reason."""
     BY_ARGUMENT = "by argument"
     """No run can test it; the finding names the proof or the test that supports it."""
 

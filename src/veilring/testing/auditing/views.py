@@ -222,9 +222,9 @@ def _power_of(loss: Loss, claimed: float) -> str:
     return (
         f"With a probability of {POWER:.0%}, the audit would find a loss of ε ="
         f" {loss.least_violation(claimed):.1f} or more that a single event shows, as in randomised"
-        f" response, and any event with a probability of at least {loss.rarest(claimed):.1%} that"
-        " cannot occur in the other world. It examines no other view, and may miss a loss that is"
-        " spread over many numbers or shown only by rarer events."
+        " response. It would also find any event that cannot occur in the other world, if its"
+        f" probability is at least {loss.rarest(claimed):.1%}. It examines no other view, and may"
+        " miss a loss that is spread over many numbers or shown only by rarer events."
     )
 
 

@@ -95,7 +95,7 @@ def raises(*errors: type[BaseException]) -> Iterator[None]:
         yield
     except errors:
         return
-    raise AssertionError(f"nothing was raised where {errors[0].__name__} was due")
+    raise AssertionError(f"nothing was raised where {errors[0].__name__} was expected")
 
 
 async def take(endpoint: Endpoint, sender: str, frame: bytes) -> None:
@@ -112,7 +112,7 @@ async def take_loss(endpoint: Endpoint, *, orderly: bool) -> str:
     except PeerLost as loss:
         require(loss.orderly is orderly, f"orderly is {loss.orderly}, not {orderly}")
         return loss.peer
-    raise AssertionError(f"{len(frame)} bytes of {sender} arrived where a loss was due")
+    raise AssertionError(f"{len(frame)} bytes of {sender} arrived where a loss was expected")
 
 
 def numbered(number: int, size: int = _NUMBER_BYTES) -> bytes:

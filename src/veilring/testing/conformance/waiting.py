@@ -26,7 +26,7 @@ async def _drain(endpoint: Endpoint, sender: str, sent: int, last: int) -> None:
     if number_of(frame) == sent:  # the cancelled send may have been sent whole
         require(frame == numbered(sent, STALL_FRAME_BYTES), "a cancelled send arrived in part")
         frame = (await endpoint.receive())[1]
-    require(frame == numbered(last), f"{last} was due, {number_of(frame)} arrived")
+    require(frame == numbered(last), f"expected {last}, received {number_of(frame)}")
 
 
 async def _wait_for(alice: Endpoint, count: int = 1) -> tuple[int, list[asyncio.Task[None]]]:

@@ -97,7 +97,8 @@ class Campaign:
             raise AssertionError(f"none of {self.failed} runs in {self.seeds} seeds has a result")
         if self.unreached:
             raise AssertionError(
-                f"these marks were never reached in {self.seeds} seeds: {'; '.join(self.unreached)}"
+                f"these situations never occurred in {self.seeds} seeds: "
+                f"{'; '.join(self.unreached)}"
             )
 
 
@@ -133,7 +134,10 @@ def explore(
     if not isinstance(inputs, Mapping):
         inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
     if len(inputs) < max(2, least):
-        raise InputError("inputs", len(inputs), f"the inputs of at least {max(2, least)} parties")
+        raise InputError.because(
+            f"give the inputs of at least {max(2, least)} parties, not {len(inputs)}",
+            field="inputs",
+        )
     subject = RoleSubject(role, inputs, invariant, public or {}, least)
     return explore_subject(
         subject, range(seeds) if isinstance(seeds, int) else seeds, workers=workers

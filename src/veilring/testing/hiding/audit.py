@@ -31,6 +31,7 @@ from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import same_leaves
 from veilring.testing.hiding.places import Columns, Coordinate
 from veilring.testing.hiding.twosample import (
+    POWER,
     Split,
     choose_bins,
     cut_bins,
@@ -159,8 +160,9 @@ class Audit:
             lines.append(f"and {len(verdict.differences) - _NAMED_MAX} more")
         if not verdict.differs:
             lines.append(
-                f"an advantage of {self.least_advantage:.3f} of the classifier, or of "
-                f"{self.least_of_coordinate:.3f} of a coordinate, would have been found with 95 %"
+                f"with a probability of {POWER:.0%}, the audit would have found an advantage of "
+                f"{self.least_advantage:.3f} of the classifier, or {self.least_of_coordinate:.3f} "
+                "of one coordinate"
             )
         return "\n".join(lines)
 

@@ -342,7 +342,7 @@ class _DirectParty(Party):
             await waiting
         message, arrival = self._unread[sender].popleft()
         if not isinstance(message, message_type):
-            expected = f"sent {message.kind} where {message_type.kind} was due"
+            expected = f"sent {message.kind} where {message_type.kind} was expected"
             raise ProtocolViolation(sender, expected)
         if self._view is not None:
             self._view.received.append(Seen(self._round, sender, message))

@@ -227,7 +227,7 @@ def noise_share(
         enough,
         "epsilons",
         f"each of the epsilons must be at least 1/{POLYA_SCALE_MAX}; ask fewer queries, or "
-        "for more",
+        "use a larger epsilon",
     )
     shares = np.empty((len(epsilons), entries), dtype=np.int64)
     for epsilon in np.unique(epsilons):

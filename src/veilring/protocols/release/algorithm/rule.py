@@ -348,7 +348,7 @@ def _made(
             return RandomTrees(features, Trees.draw(features, public), plan.norm, SCALE_MAX)
         case "own":
             raise InputError.because(
-                "a custom statistic is not made by a plan; give it to `ReleaseParameters`",
+                "a plan cannot build a custom statistic; pass it to `ReleaseParameters`",
                 field="statistic",
             )
 
