@@ -45,14 +45,10 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         "exposure": Measure(
             "exposure", "of the messages contain a distance from the sender's own rows"
         ),
-        "claim": Measure(
-            "claim",
-            "of the values new to a receiver are the sender's own: how often it is right to"
-            " attribute them to the sender",
-        ),
+        "claim": Measure("claim", "of the values new to a receiver are the sender's own"),
         "lop": Measure(
             "loss of privacy",
-            "how much better that guess is than one from the public result alone",
+            "how much this exceeds the success of a guess from the result alone",
         ),
         "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
     }
