@@ -57,7 +57,7 @@ async def hear(
     """Receive words and check their shape; pydantic has checked everything else."""
     words = (await party.receive(kind, sender=sender)).words
     if words.shape != shape:
-        raise ProtocolViolation(sender, f"sent {words.shape} where {shape} was due")
+        raise ProtocolViolation(sender, f"sent {words.shape} where {shape} was expected")
     return words
 
 

@@ -160,7 +160,7 @@ def test_rows_keep_their_names_and_positions(
     serve(*rows[:50])
     serve(*rows[:52])
     for moved in ([rows[60], *rows[:52]], rows[:50], [rows[1], rows[0], *rows[2:52]]):
-        with pytest.raises(ScenarioError, match="earlier rows are not all in their old places"):
+        with pytest.raises(ScenarioError, match="existing rows were changed, moved or removed"):
             serve(*moved)
     with pytest.raises(ScenarioError, match="rows have been identified by their places"):
         serve(*rows[:52], config='key = "label"\n')

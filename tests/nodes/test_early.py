@@ -39,7 +39,7 @@ def test_a_peer_that_sends_too_much_is_named_and_forgotten(frame: bytes, most: i
     early.keep("bob", FIRST, b"of bob")
     for _ in range(most):
         early.keep("ada", FIRST, frame)
-    with pytest.raises(ProtocolViolation, match="fills sessions") as caught:
+    with pytest.raises(ProtocolViolation, match="sent too much for sessions") as caught:
         early.keep("ada", FIRST, frame)
     assert caught.value.culprit == "ada"
     assert list(early.take(FIRST)) == [("bob", b"of bob")]

@@ -311,7 +311,7 @@ async def test_a_ledger_with_a_release_of_another_plan_is_refused() -> None:
         await ask(served, "ada")
         member = deployed.members["ada"]
         _, other = membership_of(SYSTEM.model_copy(update={"epsilon": 1.0}))
-        with pytest.raises(InputError, match="plans it differently"):
+        with pytest.raises(InputError, match="does not fit the plan"):
             OnceMember(member.member, other, member.till, CONTENT)
 
 

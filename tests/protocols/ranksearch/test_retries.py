@@ -170,9 +170,9 @@ def test_a_party_lost_later_is_omitted_only_if_allowed() -> None:
     with pytest.raises(RunFailed) as caught:
         _retried(0.35, again=False)
     assert str(caught.value) == (
-        "party-0: 12 queries were asked before with other parties, and the totals would differ by"
-        " the rows of party-3; ask the same parties again, ask something else, or set"
-        " protocol.again = true if that difference may be known (2 more parties failed with it)"
+        "party-0: 12 queries were already asked of a different set of parties, and comparing the"
+        " totals would reveal the rows of party-3; ask the same parties, ask different queries, or"
+        " set protocol.again = true to accept this leak (2 more parties failed with it)"
     )
     assert caught.value.__notes__ == [
         "Attempt 1 failed: party-0: party-3 was lost: its connection broke without a goodbye."

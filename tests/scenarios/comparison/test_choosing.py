@@ -95,7 +95,7 @@ class TestThen:
         """The limit of one half applies to the upper end of the estimate's interval."""
         choice = _chosen(line("ring", 0.95, leak=leak), self.FAR, self.OWNED)
         assert (choice.system, choice.epsilon) == ("owner", 1.0)
-        assert "whom all trust" in choice.says
+        assert "if all parties trust one party" in choice.says
 
     def test_is_none_if_nothing_is_close(self) -> None:
         """The report states the gain of giving up privacy."""

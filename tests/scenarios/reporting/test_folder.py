@@ -56,7 +56,7 @@ def test_a_failed_run_is_named_with_its_parties(crashed: Path) -> None:
     [
         (
             Deadlock(("a waits for b",)),
-            "every party is waiting and no message is under way: a waits for b",
+            "every party is waiting and no message is in flight: a waits for b",
         ),
         (RunFailed({"a": ValueError("row 7 is (1, 2)")}), "a: ValueError"),
     ],

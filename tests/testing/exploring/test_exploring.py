@@ -147,7 +147,7 @@ def _under(*faults: Fault, parties: int = 4) -> Cluster:
 
 def test_a_run_is_retried_without_the_lost_party() -> None:
     """The retry has only the others, and the failed attempt's messages are counted."""
-    crash = Fault("crash", 1.05, 20.0, ("party-2",))  # its messages are under way
+    crash = Fault("crash", 1.05, 20.0, ("party-2",))  # its messages are in flight
 
     async def main() -> None:
         async with _under(crash) as cluster:

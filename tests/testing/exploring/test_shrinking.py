@@ -87,8 +87,8 @@ def test_the_command_minimises_and_run_fails_again(
     monkeypatch.setattr(roles, "decide_labels", lambda *given: 2 - decide_labels(*given))
     explored = CliRunner().invoke(app, ["explore", "--seeds", "3", "--shrink", str(file)])
     assert explored.exit_code == 1
-    assert "shrunk (after" in explored.output
-    assert f"play it: veilring run {file}" in explored.output
+    assert "smallest failing world (after" in explored.output
+    assert f"run it: veilring run {file}" in explored.output
     scenario = load_scenario(str(file))
     assert len(scenario.parties.all) == 3
     assert len(scenario.faults) <= 2
