@@ -34,7 +34,7 @@ def settings() -> list[Setting]:
 def single_sessions() -> None:
     """Print the accuracy and the gain of the simple and the optimal attack."""
     print(" n  victim  k   P0    d  r  coalition         new   accuracy          gain")
-    print(f"{'':46}a run  simple  optimal   simple  optimal")
+    print(f"{'':44}per run  simple  optimal   simple  optimal")
     rows = attack_table(settings(), trials=150, simulated=800, rng=np.random.default_rng(1))
     for row in rows:
         setting, public = row.setting, row.setting.parameters

@@ -412,7 +412,7 @@ def test_two_owners_on_one_ledger_never_both_charge(tmp_path: Path) -> None:
             app, ["ask", str(folder / "analyst-1.toml"), str(folder / "analyst-1.csv")]
         )
         assert refused.exit_code == 1
-        assert "another process has written it" in first.log.read_text()
+        assert "another process has written to" in first.log.read_text()
         ask(other, "analyst-1")
         after = read_totals(ledger)
         assert after.answers == before.answers + 2

@@ -265,7 +265,7 @@ def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> N
         ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless labelling"),
         ("analyst-0", "radius = 0.2", "radius = 0.2\nk = 5", "give either radius or k"),
         ("analyst-0", "radius = 0.2", "", "give either radius or k"),
-        ("analyst-0", "radius = 0.2", "k = 5", "ask with radii"),
+        ("analyst-0", "radius = 0.2", "k = 5", "send radii"),
         ("analyst-0", "radius = 0.2", "radius = 2.5", "radii must be from"),
         ("analyst-0", "epsilon = 1.0", "epsilon = 1.5", "epsilon is 1.5"),
         ("analyst-0", 'ask = "owner"', 'ask = "ann"', "ask is 'ann'"),

@@ -285,7 +285,7 @@ def test_only_administrators_change_records_and_only_one_server_has_them(deploy:
     refused = run("records", "add", config, served.folder / "records.csv")
     assert refused.exit_code == 1
     assert "NotOffered" in refused.output
-    assert "or not to you" in refused.output
+    assert "or you may not use it" in refused.output
     with pytest.raises(ScenarioError, match="is locked"):
         asyncio.run(serve(load_config(served.folder / "server.toml")))
 
@@ -411,7 +411,7 @@ def test_the_price_of_a_released_mean_is_that_of_the_terms() -> None:
     [
         ({"ids": ["a", "b"]}, "ids"),
         ({"ids": ["a", "b", "b"]}, "an id occurs twice"),
-        ({"y": [0, 1, 2]}, "each of 3 classes"),
+        ({"y": [0, 1, 2]}, "each of the 3 classes"),
         ({"class_names": ["sport", "art"]}, "row 2 is 'art'; allowed: one of sport, trade"),
         ({"X": np.zeros((3, 3))}, "to have a direction"),
         ({"X": np.ones((3, 4))}, r"\(rows, 3\)"),

@@ -202,7 +202,7 @@ def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
     path.with_name("notebook.lock").unlink()
     with closing(open_state_file(path, FORMAT)) as second:
         write(second, "b", b"of the second")
-        with pytest.raises(StoreFailed, match="another process has written it"):
+        with pytest.raises(StoreFailed, match="another process has written to"):
             write(first, "a", b"of the first again")
         assert notes_in(second.connection) == {"a": b"of the first", "b": b"of the second"}
 

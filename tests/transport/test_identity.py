@@ -96,7 +96,7 @@ def test_a_key_accessible_to_others_is_refused(mode: int, tmp_path: Path) -> Non
     """A key file with any permission for group or others is not loaded."""
     path = save_identity(make_identity("alice"), tmp_path)
     path.chmod(mode)
-    with pytest.raises(InputError, match=f"mode {mode:o}; .*chmod 600"):
+    with pytest.raises(InputError, match=f"mode {mode:o}, .*chmod 600"):
         load_identity(path)
 
 

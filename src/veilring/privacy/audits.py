@@ -1,6 +1,6 @@
-"""Audits of a mechanism by its answers: lower bounds of its privacy loss, and membership attacks.
+"""Audits of a mechanism by its answers: lower bounds on its privacy loss, and membership attacks.
 
-An audit runs a mechanism on two neighbouring data sets and proves a lower bound of its privacy loss
+An audit runs a mechanism on two neighbouring data sets and proves a lower bound on its privacy loss
 from the runs, whatever it claims. Every probability has exact binomial bounds (Clopper and Pearson
 1934) that hold jointly except with the false-alarm rate.
 
@@ -26,7 +26,7 @@ ALARM: Final = 1e-6
 def audited_epsilon(
     one: NDArray[np.int64], other: NDArray[np.int64], alarm: float = ALARM
 ) -> float:
-    """Return a proven lower bound of the mechanism's epsilon, at least 0.
+    """Return a proven lower bound on the mechanism's epsilon, at least 0.
 
     The probability of each event on one data set is at most `e^epsilon` times that on the other.
     The events may be any partition of the answers that does not depend on these runs.
@@ -49,7 +49,7 @@ def audited_epsilon_of_scores(
     delta: float,
     alarm: float = ALARM,
 ) -> float:
-    """Return a proven lower bound of the mechanism's epsilon at this delta, at least 0.
+    """Return a proven lower bound on the mechanism's epsilon at this delta, at least 0.
 
     A test infers that the record is present if the score of a run reaches a threshold.
 
@@ -71,7 +71,7 @@ def audited_epsilon_of_scores(
 def audited_mu(
     present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float = ALARM
 ) -> float:
-    """Return a proven lower bound of the mechanism's mu of Gaussian DP, at least 0.
+    """Return a proven lower bound on the mechanism's mu of Gaussian DP, at least 0.
 
     A test that says yes with probabilities p and q is as good as one that distinguishes N(0, 1)
     from N(mu, 1), where mu is the difference of their quantiles (Nasr et al. 2023). The arguments

@@ -218,7 +218,7 @@ def coins(
 
     Args:
         chances: The probabilities, in any shape, each off by less than `slack`.
-        bounds: A function that returns bounds of the probability of the entry with this flat index,
+        bounds: A function that returns bounds on the probability of the entry with this flat index,
             computed to this number of decimal digits. More digits bring them together.
         rng: Source of the coins.
         slack: The distance above which floats decide, for all or each. A larger one changes only

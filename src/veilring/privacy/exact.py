@@ -1,4 +1,4 @@
-"""Exact probabilities, bounds of logarithms, and the privacy loss of finite laws.
+"""Exact probabilities, bounds on logarithms, and the privacy loss of finite laws.
 
 A probability such as `1 / (e**epsilon + 1)` is not a binary fraction, so no finite number of coins
 gives it. The mechanisms use a nearby probability that is one (`Dyadic`), publish that exact number,

@@ -150,7 +150,7 @@ class PoissonLaw:
         return chances, np.where(x < -self.middle, 0.0, _CONSTANT + 2 * np.abs(x) * growth)
 
     def bounds(self, x: int, digits: int) -> FractionBounds:
-        """Return bounds of the probability of accepting x, computed in units of 10**-digits."""
+        """Return bounds on the probability of accepting x, computed in units of 10**-digits."""
         if x < -self.middle:
             return Fraction(0), Fraction(0)
         unit, mean = 10**digits, self.mean

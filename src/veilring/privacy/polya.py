@@ -195,13 +195,13 @@ def _found(number: UniformBits, a: Fraction, scale: Fraction) -> int | None:
 
 
 def _ratio(scale: Fraction, digits: int) -> tuple[int, int]:
-    """Return bounds of q in units of 10**-digits."""
+    """Return bounds on q in units of 10**-digits."""
     low, high = exp_bounds(-1 / scale, digits)
     return math.floor(low * 10**digits), math.ceil(high * 10**digits)
 
 
 def _first(a: Fraction, q_low: int, q_high: int, unit: int) -> FractionBounds:
-    """Return bounds of `(1 - q)**a`."""
+    """Return bounds on `(1 - q)**a`."""
     digits = len(str(unit))
     low = log_bounds(Fraction(unit - q_high, unit), digits)[0]
     high = log_bounds(Fraction(unit - q_low, unit), digits)[1]

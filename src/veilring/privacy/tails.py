@@ -3,7 +3,7 @@
 An honest report leaves the ranges of `binomial_range` and `laplace_sum_max` with probability below
 2^-64 on either side, by Chernoff's bound. Without them a collector would also accept reports that
 no honest client draws in the lifetime of the universe, each of which outweighs many clients.
-`proportion_bounds` is the opposite direction: exact bounds of a probability from the number of
+`proportion_bounds` is the opposite direction: exact bounds on a probability from the number of
 occurrences.
 """
 
@@ -92,7 +92,7 @@ class ProportionBounds(NamedTuple):
 
 
 def proportion_bounds(counts: NDArray[np.int64], runs: int, alarm: float) -> ProportionBounds:
-    """Return a lower and an upper bound of each event's probability (Clopper and Pearson 1934).
+    """Return a lower and an upper bound on each event's probability (Clopper and Pearson 1934).
 
     Args:
         counts: The number of occurrences of each event, from 0 to `runs`, of any shape.

@@ -123,7 +123,7 @@ def words(randomiser: object) -> str:
 def test_no_mechanism_leaks_more_than_it_claims(
     randomiser: LocalRandomiser, pair: NDArray[np.float64]
 ) -> None:
-    """The lower bound of epsilon from its own reports is above 0 and at most the claim.
+    """The lower bound on epsilon from its own reports is above 0 and at most the claim.
 
     The joint false-alarm rate over all sound mechanisms is one in a million.
     """

@@ -51,7 +51,7 @@ def memory() -> SearchedRows:
 def test_other_parties_are_refused(memory: SearchedRows, others: tuple[str, ...]) -> None:
     """A retry with other parties is refused, and the error names the parties that differ."""
     memory.remember(QUERIES[:2], FOUR)
-    with pytest.raises(AskedBefore, match="2 queries were asked before") as caught:
+    with pytest.raises(AskedBefore, match="2 queries were already asked") as caught:
         memory.refuse(QUERIES, Parties(others))
     assert caught.value.differing == tuple(sorted(set(NAMES) ^ set(others)))
     assert all(name in str(caught.value) for name in caught.value.differing)
@@ -68,7 +68,7 @@ def test_the_same_parties_may_repeat(memory: SearchedRows) -> None:
 def test_zeros_of_both_signs_are_one_query(memory: SearchedRows) -> None:
     """They have equal distances, and therefore equal totals."""
     memory.remember(np.zeros((1, 3)), FOUR)
-    with pytest.raises(AskedBefore, match="one of the queries was asked before"):
+    with pytest.raises(AskedBefore, match="one query was already asked"):
         memory.refuse(-np.zeros((1, 3)), THREE)
 
 

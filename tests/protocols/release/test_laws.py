@@ -349,7 +349,7 @@ def _plan(**changed: Any) -> None:
         ({"delta": 0.0}, "delta is 0.0"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"law": "laplace"}, "delta is 1e-05; allowed: 0, because Laplace noise is pure"),
-        ({"law": "laplace", "delta": 0.0}, "pure noise needs a bound of the L1 norm"),
+        ({"law": "laplace", "delta": 0.0}, "pure noise needs a bound on the L1 norm"),
         ({"sums": []}, "each of 0 sums needs a part of the budget"),
         ({"weights": (Fraction(1, 2),)}, "the parts must be above 0 and add up to 1"),
         ({"weights": (Fraction(3, 2), Fraction(-1, 2))}, "each of 1 sums"),

@@ -1,11 +1,11 @@
-"""Attacks on clients' reports, compared with the bounds of their privacy loss.
+"""Attacks on clients' reports, compared with the bounds on their privacy loss.
 
 `attack_oracle`, `attack_law`
     The best guess of a client's value from one report, and a bound on its success. With a uniform
     prior over d values, no guess from a report of loss epsilon is right with probability above
     `e^epsilon / (e^epsilon + d - 1)`: each other value is at least `e^-epsilon` times as likely.
 `loss_of`, `epsilon_at_least`
-    A lower bound of epsilon, from reports alone. Two clients with different values report many
+    A lower bound on epsilon, from reports alone. Two clients with different values report many
     times. On one half of the reports an adversary searches for the event that best distinguishes
     the two; on the other half its probabilities are bounded. If the bound exceeds the claimed
     epsilon, the mechanism is broken, or the sample was one in a million.
@@ -137,7 +137,7 @@ def loss_of(
     *,
     alarm: float = ALARM,
 ) -> float:
-    """Return a lower bound of a randomiser's epsilon, measured by running it.
+    """Return a lower bound on a randomiser's epsilon, measured by running it.
 
     Args:
         randomiser: The randomiser to examine.
@@ -184,10 +184,10 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
 def epsilon_at_least(
     first: NDArray[np.float64], second: NDArray[np.float64], *, alarm: float = ALARM
 ) -> float:
-    """Return a lower bound of two laws' loss, wrong with probability at most `alarm`.
+    """Return a lower bound on two laws' loss, wrong with probability at most `alarm`.
 
     Events are scores above or below a threshold. The best event on the first halves is evaluated on
-    the second halves, with Clopper-Pearson bounds of both probabilities.
+    the second halves, with Clopper-Pearson bounds on both probabilities.
 
     Args:
         first: Independent scores under one value, at least 4.

@@ -1,7 +1,7 @@
 """Labels of a predictor with and without one record, for audits and membership attacks.
 
 An adversary knows the mechanism and can run the server itself. `veilring.privacy.audits` converts
-such labels into lower bounds of the privacy loss, and into guesses of the record's presence.
+such labels into lower bounds on the privacy loss, and into guesses of the record's presence.
 """
 
 from collections.abc import Callable

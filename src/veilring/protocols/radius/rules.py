@@ -161,7 +161,7 @@ class OwnerRules:
         require_that(inside, "radii", f"radii must be from 0 to {self.radius_max:.6g}")
 
     def price(self, request: LabelRequest) -> float:
-        """Return the cost of a request to its analyst, an upper bound of its cost to any row."""
+        """Return the cost of a request to its analyst, an upper bound on its cost to any row."""
         return request.epsilon * (len(request.queries) if self.accounting == "record" else 1)
 
     def within(self, epsilon: float) -> RNParameters:

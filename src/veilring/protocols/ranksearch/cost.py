@@ -68,7 +68,7 @@ def found_cost(
 
 
 class _Searched(NamedTuple):
-    """The inputs to the cost of a batch: the steps of its search, and bounds of the votes."""
+    """The inputs to the cost of a batch: the steps of its search, and bounds on the votes."""
 
     tied: NDArray[np.bool_]
     steps: Sequence[int]

@@ -109,7 +109,7 @@ class SearchParameters:
 
     @property
     def upper(self) -> float:
-        """The bound of a distance: none in the unit cube exceeds the root of its dimension."""
+        """The bound on a distance: none in the unit cube exceeds the root of its dimension."""
         return math.sqrt(self.features)
 
     @property

@@ -175,7 +175,7 @@ async def find_labels(
         rounds: The rounds of the session.
         party: This participant.
         votes: The party's votes, each of weight 1.
-        most: A public bound of all parties' votes on each query, shape (Q,), at least 1; queries
+        most: A public bound on all parties' votes on each query, shape (Q,), at least 1; queries
             with one bound are labelled together, one bound after another.
 
     Raises:

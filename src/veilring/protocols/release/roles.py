@@ -71,7 +71,7 @@ def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> No
 
     Raises:
         InputError: If the rows have other features or a class that is not public, the plan is for
-            another number of parties, or a row exceeds the bound of a custom statistic.
+            another number of parties, or a row exceeds the bound on a custom statistic.
     """
     check_rows(rows, len(parameters.features), len(parameters.features.classes))
     planned = parameters.plan.trust.parties

@@ -1,7 +1,7 @@
-"""Lower bounds of the privacy loss between two worlds, from the views of many runs.
+"""Lower bounds on the privacy loss between two worlds, from the views of many runs.
 
 An event is chosen on one half of the runs. On the other half, exact binomial bounds (Clopper and
-Pearson 1934) on the event's probabilities in both worlds prove a lower bound of the protocol's
+Pearson 1934) on the event's probabilities in both worlds prove a lower bound on the protocol's
 loss, except with the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
 
 Views come from runs over messages, or are drawn by a system in one process with the same
@@ -28,7 +28,7 @@ from veilring.testing.hiding.twosample import POWER
 from veilring.testing.hiding.worlds import World, play_world
 
 _BOUNDS: Final = 2
-"""A lower bound of one probability and an upper bound of the other share the false alarms."""
+"""A lower bound on one probability and an upper bound on the other share the false alarms."""
 _THRESHOLDS: Final = 400
 """Quantiles of a score that may bound an event: more would hardly improve the bound."""
 _RIDGE: Final = 1e-6

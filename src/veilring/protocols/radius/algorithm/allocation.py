@@ -7,7 +7,7 @@ has `omega(i) >= |S|`, and so::
 
     sum of epsilon / omega(i) over S  <=  |S| * epsilon / |S|  =  epsilon
 
-Any upper bound of omega preserves this, for each query separately; a lower bound does not. A clique
+Any upper bound on omega preserves this, for each query separately; a lower bound does not. A clique
 lies within one connected component, so the argument also covers components.
 
 Largest cliques are found by branch and bound over bitsets. A set of vertices is one integer, bit v
@@ -43,7 +43,7 @@ class Allocation:
     """The ε of each query of a batch, which is public: it depends on the queries alone.
 
     Attributes:
-        crowds: The divisors of the budget, shape (Q,): for each ball an upper bound of the number
+        crowds: The divisors of the budget, shape (Q,): for each ball an upper bound on the number
             of queries that a row in it can affect.
         epsilons: The share of each query, shape (Q,), rounded down, so that the shares of any
             clique add up to at most the budget in exact arithmetic.
@@ -103,10 +103,10 @@ def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CliqueBounds:
-    """Upper bounds of the largest clique that contains each vertex.
+    """Upper bounds on the largest clique that contains each vertex.
 
     Attributes:
-        sizes: The size of the largest clique that contains the vertex, or an upper bound of it,
+        sizes: The size of the largest clique that contains the vertex, or an upper bound on it,
             shape (V,); at least 1.
         exact: Whether the bound is known to be the exact size, shape (V,).
     """
@@ -143,7 +143,7 @@ def largest_cliques(graph: NDArray[np.bool_], *, work: int = WORK_MAX) -> Clique
 
 
 class _Search:
-    """The bounds of all vertices, from below by cliques found and from above by colours."""
+    """The bounds on all vertices, from below by cliques found and from above by colours."""
 
     def __init__(self, graph: NDArray[np.bool_], work: int) -> None:
         self.near = _bitsets(graph)

@@ -54,7 +54,7 @@ _TABLES: Final = 8  # caches of values that depend only on public parameters
 
 
 def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """Return a bound of the votes on each query, shape (Q,), with at most three different values.
+    """Return a bound on the votes on each query, shape (Q,), with at most three different values.
 
     Queries with one bound are labelled together, so few different bounds need few rounds.
 
@@ -93,7 +93,7 @@ def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[NDA
     Args:
         dealer: The party, with the scheme of `label_scheme`.
         votes: Its own votes, shape (Q, classes).
-        most: A bound of the total of all parties' votes for a query, at least 1.
+        most: A bound on the total of all parties' votes for a query, at least 1.
 
     Returns:
         Shape (Q,): the labels; `NO_LABEL` if honest votes cannot have the opened values.

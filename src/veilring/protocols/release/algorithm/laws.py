@@ -371,7 +371,7 @@ def _parts(epsilon: float, weights: Sequence[Fraction]) -> list[Fraction]:
 
 
 def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
-    require_that(row.norm == "l1", "law", "pure noise needs a bound of the L1 norm of a row")
+    require_that(row.norm == "l1", "law", "pure noise needs a bound on the L1 norm of a row")
     spread = row.most / epsilon
     require_that(
         spread <= POLYA_SCALE_MAX,

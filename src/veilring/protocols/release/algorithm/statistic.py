@@ -6,7 +6,7 @@ scale and truncated toward zero. A float vector of norm 1 may be slightly longer
 therefore checked in whole numbers, and a longer vector is shortened until it is within the bound.
 The bound thus includes rounding.
 
-Neighbouring data sets differ by the presence of one row: the bound of one row is the sensitivity of
+Neighbouring data sets differ by the presence of one row: the bound on one row is the sensitivity of
 the sum. Replacing a row costs twice that.
 """
 
@@ -55,7 +55,7 @@ class Bound:
 
     @classmethod
     def scaled(cls, norm: Norm, scale: int, value: float | Fraction) -> Self:
-        """Return the bound of real vectors after scaling and truncation, at least 1.
+        """Return the bound on real vectors after scaling and truncation, at least 1.
 
         Args:
             norm: The norm of the real vectors.
@@ -126,7 +126,7 @@ class Statistic(ABC, Generic[Decoded_co]):
     @property
     @abstractmethod
     def bound(self) -> Bound:
-        """The bound of a row's contribution, which depends only on public values."""
+        """The bound on a row's contribution, which depends only on public values."""
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -206,7 +206,7 @@ class Statistic(ABC, Generic[Decoded_co]):
             )
         if not self.bound.holds(values):
             raise InputError.because(
-                f"a row exceeds the stated {self.bound.norm.upper()} bound of the statistic; "
+                f"a row exceeds the stated {self.bound.norm.upper()} bound on the statistic; "
                 "shorten the result of `entries`, or state a larger bound",
                 field="statistic",
             )
@@ -234,7 +234,7 @@ def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[n
     Args:
         vectors: Shape (rows, entries), finite.
         scale: The number of steps in 1.
-        bound: The bound of the result, which is exact.
+        bound: The bound on the result, which is exact.
     """
     # Far beyond the bound a square could overflow; only the direction matters there.
     reach = bound.value / scale
@@ -253,7 +253,7 @@ def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
 
     Args:
         vectors: Shape (rows, entries), no entry much beyond the bound's own value.
-        bound: The bound of the result.
+        bound: The bound on the result.
     """
     measures = bound.measure(vectors)
     beyond = np.flatnonzero(measures > bound.most)

@@ -190,7 +190,7 @@ def could_be_totals(
         own: The votes of one party as the secure sum rounds them, the same shape.
         result: The public result of PP-TopK, shape (Q, k), rows ascending.
         weights: The weight of a row's vote.
-        upper: The public bound of all values.
+        upper: The public bound on all values.
     """
     possible = (totals >= own).all(axis=1)
     if weights == "uniform":
