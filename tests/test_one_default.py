@@ -138,6 +138,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_everything_derived_from_a_model_has_its_default(tmp_path: Path) -> None:
     """This covers the command line, a run, the estimator, the system's page and a terms file."""
     made = subprocess.run(

@@ -33,6 +33,7 @@ def _compare(*options: str | Path) -> dict[str, Any]:
 class TestCompare:
     """`veilring compare`."""
 
+    @pytest.mark.slow
     def test_prints_a_line_per_system_and_a_recommendation(self) -> None:
         """It prints the table, the sentences, omitted lines, and the effect of the seed on ε."""
         code, out, err = invoke("compare", "iris", *QUICK)

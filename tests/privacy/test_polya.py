@@ -31,6 +31,7 @@ LAWS: tuple[tuple[float | Fraction, float | Fraction], ...] = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.floats(1e-3, 4), st.floats(0.02, 500))
 def test_probabilities_are_scipys(exponent: float, scale: float) -> None:

@@ -145,6 +145,7 @@ class TestLines:
         assert "not rows" in left.why
 
 
+@pytest.mark.slow
 class TestCosts:
     """Closed forms, written independently."""
 
@@ -183,7 +184,6 @@ class TestCosts:
             assert line.cost.rounds == 1
             assert PARTIES <= line.cost.messages <= PARTIES * (FEATURES + 1)
 
-    @pytest.mark.slow
     def test_match_the_times_of_the_network(self) -> None:
         """With one latency on all links, a run takes its rounds plus its set-up steps."""
         asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
@@ -197,7 +197,6 @@ class TestCosts:
                 waits = line.cost.rounds + before
                 assert line.cost.simulated_seconds == pytest.approx(0.05 * waits)
 
-    @pytest.mark.slow
     def test_must_be_forecast(self, question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
         """A run whose cost exceeds its closed form ends the comparison."""
         play = OwnerSetup.play
@@ -278,6 +277,7 @@ class TestRules:
             assert 2**0.5 < public_radius(features, 100, categories=True) < 2
         assert public_radius(200, 100, categories=True) == public_radius(200, 100)
 
+    @pytest.mark.slow
     def test_are_reported_with_their_numbers(self, comparison: SystemComparison) -> None:
         """The report has the radius, τ and the other rules."""
         said = " ".join(rule for _, rule in comparison.rules)
