@@ -177,9 +177,9 @@ def noise_is_planned() -> tuple[int, str] | None:
     noise = np.concatenate([answer.totals[0] - told for answer in answers])
     exponent = len(PARTIES) * VOTES.exponent(len(PARTIES))
     reach = np.arange(-_NOISE_REACH, _NOISE_REACH + 1)
-    law = polya_difference_pmf(reach, exponent, 1 / VOTES.epsilon_vote).cumsum()
+    cdf = polya_difference_pmf(reach, exponent, 1 / VOTES.epsilon_vote).cumsum()
     found = np.searchsorted(np.sort(noise), reach, side="right") / len(noise)
-    distance = float(np.abs(found - law).max())
+    distance = float(np.abs(found - cdf).max())
     if distance <= math.sqrt(math.log(2 / ALARM) / (2 * len(noise))):
         return None
     return _NOISE_RUNS, f"the distribution of the noise differs from the plan by {distance:.2f}"

@@ -28,7 +28,7 @@ from veilring.scenarios.network import make_topology
 from veilring.scenarios.schema import NetworkSection
 
 WAN: Final = NetworkSection(
-    latency={"law": "constant", "seconds": 0.05}, bandwidth_bytes_per_second=12.5e6
+    latency={"distribution": "constant", "seconds": 0.05}, bandwidth_bytes_per_second=12.5e6
 )
 """Twenty messages a second one after the other, and 100 Mbit/s a link."""
 
@@ -67,8 +67,8 @@ def make_network(
         return load_network(path)
     bytes_a_second = WAN.bandwidth_bytes_per_second if bandwidth is None else bandwidth
     require_key(bytes_a_second is None or bytes_a_second > 0, "--bandwidth", bandwidth, "above 0")
-    law = WAN.latency if latency is None else {"law": "constant", "seconds": latency}
-    return NetworkSection(latency=law, bandwidth_bytes_per_second=bytes_a_second)
+    table = WAN.latency if latency is None else {"distribution": "constant", "seconds": latency}
+    return NetworkSection(latency=table, bandwidth_bytes_per_second=bytes_a_second)
 
 
 def load_network(path: Path) -> NetworkSection:
@@ -100,7 +100,7 @@ class Batch:
         seed: The seed of the order, the rows, the parties' secrets and the links' draws.
 
     Raises:
-        ScenarioError: If some parties have no link: the model has one law for all links.
+        ScenarioError: If some parties have no link: the model has one distribution for all links.
     """
 
     queries: int = 100
@@ -335,10 +335,13 @@ def _setting(batch: Batch) -> Iterator[str]:
     nested = batch.parameters(PARTIES_MIN + batch.k)
     yield f"{batch.queries} queries of {batch.features} features, k = {batch.k}, seed {batch.seed}"
     yield f"{terms.rounds} rounds of PP-TopK in one ring, {nested.rounds} on each of two levels"
-    law = ", ".join(f"{name} {value}" for name, value in network.latency.items())
+    delay = ", ".join(
+        str(value) if name == "distribution" else f"{name} {value}"
+        for name, value in network.latency.items()
+    )
     bandwidth = network.bandwidth_bytes_per_second
     limit = "no limit to bandwidth" if bandwidth is None else f"{bandwidth:,.0f} bytes/s per link"
-    yield f"latency: {law}; {limit}; computing takes no time"
+    yield f"latency: {delay}; {limit}; computing takes no time"
     yield "messages, bytes and rounds are equal to the closed forms at each point"
 
 

@@ -121,7 +121,7 @@ def _revealed_totals(inputs: Mapping[str, Any]) -> object:
 
 
 def _revealed_votes(inputs: Mapping[str, Any]) -> object:
-    """Return the votes within the radius, on which the law of the noisy total depends alone."""
+    """Return the votes within the radius; the noisy total's distribution depends on them alone."""
     votes = [own.labels[np.abs(own.features - _QUERY[0]).ravel() <= 0.2] for own in inputs.values()]
     return np.bincount(np.concatenate(votes), minlength=2)
 

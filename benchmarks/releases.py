@@ -16,7 +16,7 @@ import numpy as np
 from veilring.data.sources import load
 from veilring.data.table import Rows, Table, TrainTestSplit, scale_to_unit, split
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.laws import Trust
+from veilring.protocols.release.algorithm.noise import Trust
 from veilring.protocols.release.algorithm.rule import plan_release
 from veilring.protocols.release.algorithm.steps import ReleaseParameters, simulate_release
 

@@ -8,7 +8,11 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios, timed
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law, bucket_points, respond
+from veilring.protocols.treewalk.algorithm.one_message import (
+    bucket_distribution,
+    bucket_points,
+    respond,
+)
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Distance, Utility, walk
 from veilring.randomness import Streams
@@ -38,11 +42,11 @@ def _measured(dimensions: int, points: int, repetitions: int) -> list[Measuremen
     tree, plain = build_tree(placed), cKDTree(placed)
     coins = Streams(1).generator("coins")
     search = timed(lambda: plain.query(queries))
-    law = bucket_law(tree.depth, SPLITS, 6.0)
+    distribution = bucket_distribution(tree.depth, SPLITS, 6.0)
     where = f"{points:,} points, {dimensions}-d"
 
     def responded() -> object:
-        return bucket_points(tree, SPLITS, respond(tree.splits, queries, law, coins))
+        return bucket_points(tree, SPLITS, respond(tree.splits, queries, distribution, coins))
 
     def walked(utility: Utility) -> Timed:
         return timed(lambda: walk(tree, queries, utility, BASIC, coins))

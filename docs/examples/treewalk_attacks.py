@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_law
+from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant
 from veilring.protocols.treewalk.leakage import (
@@ -26,10 +26,10 @@ EPSILONS = (1.0, 2.0, 4.0, 8.0)
 
 def mechanisms(tree: Tree, epsilon: float) -> dict[str, tuple[Overheard, float | None]]:
     """Return the server's view of each mechanism, and how often the right bucket is found."""
-    law, early = bucket_law(tree.depth, SPLITS, epsilon), Variant("early", SPLITS)
+    distribution, early = bucket_distribution(tree.depth, SPLITS, epsilon), Variant("early", SPLITS)
     walks = {"walk E5": early, "walk basic": BASIC}
     found: dict[str, tuple[Overheard, float | None]] = {
-        "response": (overheard_response(tree, law), float(law.p))
+        "response": (overheard_response(tree, distribution), float(distribution.p))
     }
     for name, variant in walks.items():
         each = epsilon / variant.compositions(tree.depth)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from veilring.protocols.treewalk import Blur, Comparison, Variant, build_tree
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law
+from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.leakage import overheard_blur, overheard_response, overheard_walk
 from veilring.randomness import Streams
-from veilring.scenarios.law_charts import CELLS, beliefs_after, draw_beliefs
+from veilring.scenarios.distribution_charts import CELLS, beliefs_after, draw_beliefs
 
 SPLITS = 5  # buckets of 32 places
 SHARE = 0.01  # of the map
@@ -24,7 +24,7 @@ def show(paths: list[Path]) -> None:
     far = (-1e3, -1e3), (1e3, 1e3)
     queries = {
         f"response, epsilon {epsilon:g}": overheard_response(
-            tree, bucket_law(tree.depth, SPLITS, epsilon)
+            tree, bucket_distribution(tree.depth, SPLITS, epsilon)
         )
         for epsilon in (2.0, 6.0, 12.0)
     }

@@ -19,7 +19,7 @@ def main() -> None:
                         f"protocol.rounds={turns}",
                         f"protocol.sum={method}",
                         f"protocol.cycles={cycles}",
-                        f"network.latency={{ law = 'constant', seconds = {LATENCY} }}",
+                        f"network.latency={{ distribution = 'constant', seconds = {LATENCY} }}",
                         "run.leakage_trials=0",
                     ],
                 )

@@ -20,7 +20,9 @@ from veilring.errors import InputError, ScenarioError
 from veilring.scenarios.schema import NetworkSection
 
 SMALL = Batch(queries=4, features=3, k=2)
-JITTERY = NetworkSection(latency={"law": "lognormal", "median_seconds": 0.04, "sigma": 0.5})
+JITTERY = NetworkSection(
+    latency={"distribution": "lognormal", "median_seconds": 0.04, "sigma": 0.5}
+)
 
 
 def test_with_equal_links_the_model_is_exact() -> None:
@@ -82,8 +84,8 @@ def test_invalid_sizes_are_refused(parties: tuple[int, ...]) -> None:
 def test_links_come_from_a_file_or_from_two_numbers(tmp_path: Path) -> None:
     """A file contains a scenario's table and nothing else; numbers given as well are refused."""
     path = tmp_path / "wan.toml"
-    path.write_text('[network]\nlatency = { law = "constant", seconds = 0.02 }\n')
-    assert load_network(path).latency == {"law": "constant", "seconds": 0.02}
+    path.write_text('[network]\nlatency = { distribution = "constant", seconds = 0.02 }\n')
+    assert load_network(path).latency == {"distribution": "constant", "seconds": 0.02}
     assert make_network(None, latency=None, bandwidth=None) == WAN
     made = make_network(None, latency=0.1, bandwidth=2.0)
     assert made.latency["seconds"] == 0.1

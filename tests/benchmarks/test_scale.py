@@ -54,7 +54,9 @@ def test_ring_takes_links_from_a_file(tmp_path: Path) -> None:
     found = []
     for seconds in (0.1, 0.2):
         path, folder = tmp_path / f"{seconds}.toml", tmp_path / str(seconds)
-        path.write_text(f"[network]\nlatency = {{ law = 'constant', seconds = {seconds} }}\n")
+        path.write_text(
+            f"[network]\nlatency = {{ distribution = 'constant', seconds = {seconds} }}\n"
+        )
         assert invoke(*RING, "--network", path, "--out", folder)[0] == 0
         with (folder / "scale-ring.csv").open(newline="") as file:
             found.append(float(next(csv.DictReader(file))["y"]))

@@ -63,7 +63,7 @@ class TestCompare:
     def test_takes_a_network_from_a_file(self, tmp_path: Path) -> None:
         """Batch times follow the latency of the network's links."""
         path = tmp_path / "wan.toml"
-        path.write_text('latency = { law = "constant", seconds = 0.5 }\n')
+        path.write_text('latency = { distribution = "constant", seconds = 0.5 }\n')
         plain = _compare("--network", path)
         owner = next(line for line in plain["lines"] if line["system"] == "radius")
         assert owner["cost"]["simulated_seconds"] == pytest.approx(1.0)

@@ -74,8 +74,8 @@ class TestPartition:
         labels = np.repeat(np.arange(classes), 2)
         dealt = partition(labels, parties, default_rng(1), kind="dirichlet", alpha=alpha)
         met = sum(len(rows) - len(np.unique(labels[rows])) for rows in dealt)
-        law = stats.binom(classes, (alpha + 1) / (parties * alpha + 1))
-        assert law.ppf(5e-7) <= met <= law.ppf(1 - 5e-7)
+        distribution = stats.binom(classes, (alpha + 1) / (parties * alpha + 1))
+        assert distribution.ppf(5e-7) <= met <= distribution.ppf(1 - 5e-7)
 
     @pytest.mark.parametrize(
         ("arguments", "named"),

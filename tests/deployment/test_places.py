@@ -204,7 +204,7 @@ def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: 
 
 @pytest.mark.parametrize("by", ["response", "walk"])
 def test_the_chance_of_the_own_bucket_is_that_of_the_distribution(by: str, folder: Path) -> None:
-    """For 200 places in buckets of 4 it equals the law's, and rises with epsilon."""
+    """For 200 places in buckets of 4 it equals the distribution's, and rises with epsilon."""
     client = load_config(folder / "client.toml")
     assert isinstance(client, PlacesClientConfig)
     config = client.model_copy(update={"by": by, "splits": 2})

@@ -154,7 +154,7 @@ def test_reports_are_sent_in_another_order_than_the_file(collection: Collection)
     order = [int(client.removeprefix("client-")) for client, *_ in collection.outboxes()]
     assert sorted(order) == list(range(CLIENTS))
     # Five questions: an order by question and then by row descends four times at the most. A random
-    # one of 120 descends 20 times or fewer with probability below 1e-9 (Eulerian law).
+    # one of 120 descends 20 times or fewer with probability below 1e-9 (Eulerian distribution).
     assert (np.diff(order) < 0).sum() > 20
 
 

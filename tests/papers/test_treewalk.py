@@ -21,11 +21,11 @@ from veilring.papers.treewalk import (
     load_points,
 )
 from veilring.papers.treewalk_figures import EQUAL, PRINTED, RAW, SPENT, TOP, TREEWALK_FIGURES
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law
+from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams
-from veilring.scenarios.law_charts import CELLS, beliefs_after, draw_beliefs
+from veilring.scenarios.distribution_charts import CELLS, beliefs_after, draw_beliefs
 
 pytestmark = pytest.mark.slow
 
@@ -172,8 +172,8 @@ def test_a_map_shows_the_servers_posterior(tmp_path: Path) -> None:
     rng = Streams(7).generator("map")
     points = rng.random((300, 2))
     tree = build_tree(points)
-    law = bucket_law(tree.depth, 5, 3.0)
-    asked = {"response": overheard_response(tree, law)}
+    distribution = bucket_distribution(tree.depth, 5, 3.0)
+    asked = {"response": overheard_response(tree, distribution)}
     beliefs = beliefs_after(asked, points, np.array([0.3, 0.6]), rng)
     shares = beliefs.shares["response"]
     assert shares.shape == (CELLS**2,)

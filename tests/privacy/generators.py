@@ -1,4 +1,4 @@
-"""Both generators for mechanisms, and the test that compares draws with a law."""
+"""Both generators for mechanisms, and the test that compares draws with a distribution."""
 
 import math
 from collections.abc import Callable
@@ -68,18 +68,18 @@ GENERATORS: dict[str, Callable[[], np.random.Generator]] = {
 }
 
 
-def follows(counts: NDArray[np.integer], law: NDArray[np.float64], tests: int = 1) -> bool:
-    """Return whether counts agree with a law, by a G-test that merges small bins.
+def follows(counts: NDArray[np.integer], pmf: NDArray[np.float64], tests: int = 1) -> bool:
+    """Return whether counts agree with a distribution, by a G-test that merges small bins.
 
     Args:
         counts: The number of times that each outcome was drawn.
-        law: The probability of each outcome.
+        pmf: The probability of each outcome.
         tests: The number of such tests that share the false-alarm rate.
     """
-    expected = np.asarray(law, dtype=np.float64) * counts.sum()
+    expected = np.asarray(pmf, dtype=np.float64) * counts.sum()
     large = expected >= LEAST_EXPECTED
     observed = np.append(counts[large], counts[~large].sum())
-    wanted = np.append(expected[large], expected[~large].sum() + counts.sum() * (1 - sum(law)))
+    wanted = np.append(expected[large], expected[~large].sum() + counts.sum() * (1 - sum(pmf)))
     if wanted[-1] < LEAST_EXPECTED:  # too little to stand alone
         smallest = int(wanted[:-1].argmin())
         observed[smallest] += observed[-1]

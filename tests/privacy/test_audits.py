@@ -29,8 +29,10 @@ def counts(p: float) -> np.ndarray:
 def test_randomised_response_reaches_the_advantage_bound(epsilon: float) -> None:
     """A coin of `e^epsilon / (1 + e^epsilon)` has the greatest advantage that epsilon-DP allows."""
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
-    law = np.array([[p, 1 - p]])
-    assert exact_advantage(law, law[:, ::-1]) == pytest.approx(advantage_bound(epsilon), rel=1e-12)
+    distribution = np.array([[p, 1 - p]])
+    assert exact_advantage(distribution, distribution[:, ::-1]) == pytest.approx(
+        advantage_bound(epsilon), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])

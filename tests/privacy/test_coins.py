@@ -52,8 +52,8 @@ def test_rare_heads_are_everywhere() -> None:
     for p in (Dyadic(3, 11), Dyadic(2**9 + 1, 20)):
         packed = packed_bernoulli(p, 1, 64 * 2**15, seeded("everywhere", p.bits))
         heads = np.unpackbits(packed).reshape(16, -1).sum(axis=1)
-        law = np.full(16, 1 / 16)
-        assert follows(heads, law, tests=2)
+        pmf = np.full(16, 1 / 16)
+        assert follows(heads, pmf, tests=2)
 
 
 def test_neighbouring_packed_coins_are_independent() -> None:

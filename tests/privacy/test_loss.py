@@ -1,4 +1,4 @@
-"""Losses of finite laws: closed forms, and rounding only in the safe direction."""
+"""Losses of finite distributions: closed forms, and rounding only in the safe direction."""
 
 import math
 from decimal import Decimal, localcontext
@@ -90,12 +90,12 @@ def test_optimised_unary_encoding_keeps_its_budget(epsilon: float, bits: int) ->
 
 @given(st.integers(1, 2**16 - 1), st.integers(1, 2**16 - 1))
 def test_a_unary_encoding_loses_what_its_two_bits_lose(a: int, b: int) -> None:
-    """The loss of two bits, as a law on four outcomes, equals the closed form."""
+    """The loss of two bits, as a distribution on four outcomes, equals the closed form."""
     assume(a >= b)
     p, q = Fraction(a, 2**16), Fraction(b, 2**16)
-    law = [own * other for own in (p, 1 - p) for other in (q, 1 - q)]
+    distribution = [own * other for own in (p, 1 - p) for other in (q, 1 - q)]
     swapped = [own * other for own in (q, 1 - q) for other in (p, 1 - p)]
-    assert unary_epsilon(p, q) == loss(law, swapped)
+    assert unary_epsilon(p, q) == loss(distribution, swapped)
 
 
 def test_randomised_response_has_its_textbook_loss() -> None:
@@ -114,7 +114,7 @@ def test_an_outcome_of_only_one_input_costs_everything() -> None:
 
 
 def test_an_invalid_pair_of_distributions_is_refused() -> None:
-    """Laws of different lengths, negative entries and a p below its q are refused."""
+    """Distributions of different lengths, negative entries and a p below its q are refused."""
     with pytest.raises(InputError, match="length"):
         loss((Fraction(1),), (Fraction(1, 2), Fraction(1, 2)))
     with pytest.raises(InputError, match="negative"):

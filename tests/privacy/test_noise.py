@@ -1,4 +1,4 @@
-"""Discrete Laplace and Gaussian noise: their laws, exact paths and exact losses."""
+"""Discrete Laplace and Gaussian noise: their distributions, exact paths and exact losses."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from veilring.privacy.noise import (
 
 DRAWS = 200_000
 SCALES = (0.2, Fraction(1, 3), 1, 7.3, 40)
-LAWS = {
+DISTRIBUTIONS = {
     "Laplace": (discrete_laplace, discrete_laplace_pmf),
     "Gaussian": (discrete_gaussian, discrete_gaussian_pmf),
 }
@@ -41,29 +41,29 @@ def counted(draws: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 @pytest.mark.parametrize("scale", SCALES, ids=str)
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_noise_follows_its_distribution(
     name: str, scale: float | Fraction, generator: Callable[[], np.random.Generator]
 ) -> None:
     """200,000 draws pass a G-test against the closed form, with either generator."""
-    draw, pmf = LAWS[name]
+    draw, pmf = DISTRIBUTIONS[name]
     reach = math.ceil(40 * scale) + 10
     draws = draw(scale, DRAWS, generator())
-    law = pmf(np.arange(-reach, reach + 1), scale)
-    assert sum(law) == pytest.approx(1, abs=1e-12)
+    distribution = pmf(np.arange(-reach, reach + 1), scale)
+    assert sum(distribution) == pytest.approx(1, abs=1e-12)
     assert np.abs(draws).max() <= reach
-    assert follows(counted(draws, reach), law, tests=20)
+    assert follows(counted(draws, reach), distribution, tests=20)
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_each_draw_can_have_its_own_scale(name: str) -> None:
-    """An array of scales gives each column the law of its scale."""
-    draw, pmf = LAWS[name]
+    """An array of scales gives each column the distribution of its scale."""
+    draw, pmf = DISTRIBUTIONS[name]
     scales = np.array([0.5, 3.0, 11.0])
     draws = draw(scales, (60_000, 3), seeded("columns", name))
     for column, scale in enumerate(scales):
-        law = pmf(np.arange(-500, 501), float(scale))
-        assert follows(counted(draws[:, column], 500), law, tests=6)
+        distribution = pmf(np.arange(-500, 501), float(scale))
+        assert follows(counted(draws[:, column], 500), distribution, tests=6)
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.7, 5, Fraction(1000, 7), 2.0**20])
@@ -169,10 +169,10 @@ def test_laplace_noise_loses_no_more_than_it_claims(scale: float, shift: int) ->
 def test_gaussian_noise_loses_no_more_than_it_claims(
     sigma: float, order: float, shift: int
 ) -> None:
-    """The Rényi divergence of shifted laws, summed, is at most order * shift² / (2 sigma²)."""
+    """The Rényi divergence of shifted noise, summed, is at most order * shift² / (2 sigma²)."""
     k = np.arange(-1500, 1501)
     tilted = (order * k**2 - (order - 1) * (k - shift) ** 2) / (2 * sigma**2)
-    # Only the difference of exponents matters: the laws have the same sum.
+    # Only the difference of exponents matters: the distributions have the same sum.
     least = tilted.min()
     centred = math.log(np.exp(least - tilted).sum()) - least
     mass = math.log(np.exp(-(k**2) / (2 * sigma**2)).sum())
@@ -184,7 +184,7 @@ def test_gaussian_noise_loses_no_more_than_it_claims(
 @pytest.mark.parametrize("scale", [0, -1.0, math.inf, math.nan, 2.0**41, 2.0**-21])
 def test_scales_out_of_range_are_refused(scale: float) -> None:
     """Scales outside [2**-20, 2**40] are refused, alone or in an array."""
-    for draw, _ in LAWS.values():
+    for draw, _ in DISTRIBUTIONS.values():
         with pytest.raises(InputError, match=r"scale|sigma"):
             draw(scale, 3, seeded())
         with pytest.raises(InputError, match=r"scale|sigma"):

@@ -1,4 +1,4 @@
-"""Poisson and Skellam noise: their laws, exact paths and sums of shares."""
+"""Poisson and Skellam noise: their distributions, exact paths and sums of shares."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from veilring.errors import InputError
 from veilring.privacy.poisson import (
     SKELLAM_VARIANCE_MAX,
     SKELLAM_VARIANCE_MIN,
-    PoissonLaw,
+    PoissonDistribution,
     poisson,
     skellam,
     skellam_pmf,
@@ -28,12 +28,12 @@ MEANS = (1, Fraction(7, 3), 4.5, 19, 300.7)
 @settings(max_examples=15)
 @given(st.floats(SKELLAM_VARIANCE_MIN, 5000))
 def test_probabilities_are_scipys(variance: float) -> None:
-    """The law is SciPy's, sums to 1, and has the stated variance."""
+    """The distribution is SciPy's, sums to 1, and has the stated variance."""
     k = np.arange(-math.ceil(12 * math.sqrt(variance)) - 60, 1)
-    law = skellam_pmf(k, variance)
-    assert law == pytest.approx(stats.skellam.pmf(k, variance / 2, variance / 2), abs=1e-12)
-    assert 2 * law.sum() - law[-1] == pytest.approx(1, abs=1e-12)
-    assert 2 * np.sum(k**2 * law) == pytest.approx(variance, rel=1e-9)
+    pmf = skellam_pmf(k, variance)
+    assert pmf == pytest.approx(stats.skellam.pmf(k, variance / 2, variance / 2), abs=1e-12)
+    assert 2 * pmf.sum() - pmf[-1] == pytest.approx(1, abs=1e-12)
+    assert 2 * np.sum(k**2 * pmf) == pytest.approx(variance, rel=1e-9)
 
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
@@ -43,10 +43,10 @@ def test_poisson_draws_follow_their_distribution(
 ) -> None:
     """200,000 draws pass a G-test against SciPy's probabilities, with either generator."""
     drawn = poisson(mean, DRAWS, generator())
-    law = stats.poisson.pmf(np.arange(1000), float(mean))
+    pmf = stats.poisson.pmf(np.arange(1000), float(mean))
     counts = np.bincount(drawn, minlength=1000)
     assert len(counts) == 1000
-    assert follows(counts, law, tests=10)
+    assert follows(counts, pmf, tests=10)
 
 
 @pytest.mark.parametrize("mean", [2.0**20, SKELLAM_VARIANCE_MAX / 2])
@@ -54,16 +54,16 @@ def test_wide_poisson_draws_follow_their_distribution(mean: float) -> None:
     """Draws of large means pass a G-test in bins of half a standard deviation."""
     edges = np.floor(mean + math.sqrt(mean) * np.arange(-4, 4.25, 0.5))
     counts, _ = np.histogram(poisson(mean, 50_000, seeded("wide")), edges + 0.5)
-    law = np.diff(stats.poisson.cdf(edges, mean))
-    assert follows(counts, law, tests=2)
+    pmf = np.diff(stats.poisson.cdf(edges, mean))
+    assert follows(counts, pmf, tests=2)
 
 
 @pytest.mark.parametrize("parties", [1, 2, 5])
 def test_shares_of_skellam_noise_add_up_exactly(parties: int) -> None:
-    """Sums of drawn shares pass a G-test against Skellam's law with the sum of their variances."""
+    """Sums of shares pass a G-test against Skellam noise with the sum of their variances."""
     shares = skellam(Fraction(20, parties), (parties, 60_000), seeded("sums", parties))
-    law = skellam_pmf(np.arange(-100, 101), 20)
-    assert follows(np.bincount(shares.sum(axis=0) + 100, minlength=201), law, tests=3)
+    pmf = skellam_pmf(np.arange(-100, 101), 20)
+    assert follows(np.bincount(shares.sum(axis=0) + 100, minlength=201), pmf, tests=3)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,14 @@ def test_floats_decide_as_exact_numbers_do(mean: float | Fraction, draws: int) -
 @pytest.mark.parametrize("mean", [1, 1.5, Fraction(16, 3), 15.9, 100, 2.0**20, 2.0**32])
 def test_floats_are_as_exact_as_assumed(mean: float | Fraction) -> None:
     """A float's probability is closer to the exact bounds than the margin for floats."""
-    law = PoissonLaw.of(Fraction(mean))
-    step = max(1, law.scale // 40)
-    x = np.arange(-4 * law.scale, 4 * law.scale + 1, step)[:: 1 + (law.scale > 10_000) * 40]
-    chances, doubts = law.chances(x)
+    distribution = PoissonDistribution.of(Fraction(mean))
+    step = max(1, distribution.scale // 40)
+    x = np.arange(-4 * distribution.scale, 4 * distribution.scale + 1, step)[
+        :: 1 + (distribution.scale > 10_000) * 40
+    ]
+    chances, doubts = distribution.chances(x)
     for place, chance, doubt in zip(x.tolist(), chances.tolist(), doubts.tolist(), strict=True):
-        low, high = law.bounds(place, 50)
+        low, high = distribution.bounds(place, 50)
         assert high - low < Fraction(1, 10**30)
         assert abs(Fraction(chance) - low) <= Fraction(doubt) / 2**46
 
@@ -93,12 +95,12 @@ def test_floats_are_as_exact_as_assumed(mean: float | Fraction) -> None:
 @given(st.floats(1, 400))
 def test_no_proposal_is_ever_too_rare(mean: float) -> None:
     """No number is accepted with a probability above 1, and the likeliest with nearly 1."""
-    law = PoissonLaw.of(Fraction(mean))
-    reach = 4 * law.scale + 20
-    chances = [law.bounds(x, 40)[1] for x in range(-reach, reach + 1)]
+    distribution = PoissonDistribution.of(Fraction(mean))
+    reach = 4 * distribution.scale + 20
+    chances = [distribution.bounds(x, 40)[1] for x in range(-reach, reach + 1)]
     assert 1 - 1e-5 < max(chances) < 1
     assert min(chances) >= 0
-    assert law.bounds(-law.middle - 1, 40)[1] == 0
+    assert distribution.bounds(-distribution.middle - 1, 40)[1] == 0
 
 
 @pytest.mark.parametrize("variance", [1.9, 0, -3.0, math.nan, math.inf, SKELLAM_VARIANCE_MAX * 2])

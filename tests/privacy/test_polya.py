@@ -1,4 +1,4 @@
-"""Pólya noise: its law, exact path and sums of shares."""
+"""Pólya noise: its distribution, exact path and sums of shares."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from veilring.privacy.polya import (
     polya_pmf,
 )
 
-LAWS: tuple[tuple[float | Fraction, float | Fraction], ...] = (
+DISTRIBUTIONS: tuple[tuple[float | Fraction, float | Fraction], ...] = (
     (Fraction(1, 1000), 40),
     (Fraction(1, 3), Fraction(7, 3)),
     (0.5, 300),
@@ -35,7 +35,7 @@ LAWS: tuple[tuple[float | Fraction, float | Fraction], ...] = (
 @settings(max_examples=30)
 @given(st.floats(1e-3, 4), st.floats(0.02, 500))
 def test_probabilities_are_scipys(exponent: float, scale: float) -> None:
-    """The law is SciPy's negative binomial law."""
+    """The distribution is SciPy's negative binomial distribution."""
     k = np.arange(int(20 * scale) + 5)
     known = stats.nbinom.pmf(k, exponent, -math.expm1(-1 / scale))
     seen = known > 1e-200
@@ -44,7 +44,7 @@ def test_probabilities_are_scipys(exponent: float, scale: float) -> None:
 
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
-@pytest.mark.parametrize(("exponent", "scale"), LAWS, ids=str)
+@pytest.mark.parametrize(("exponent", "scale"), DISTRIBUTIONS, ids=str)
 def test_draws_follow_their_distribution(
     exponent: float | Fraction,
     scale: float | Fraction,
@@ -52,16 +52,16 @@ def test_draws_follow_their_distribution(
 ) -> None:
     """200,000 draws pass a G-test against the probabilities, with either generator."""
     drawn = polya(exponent, scale, 200_000, generator())
-    law = polya_pmf(np.arange(math.ceil(60 * scale)), exponent, scale)
-    counts = np.bincount(drawn, minlength=len(law))
-    assert len(counts) == len(law)
-    assert follows(counts, law, tests=10)
+    pmf = polya_pmf(np.arange(math.ceil(60 * scale)), exponent, scale)
+    counts = np.bincount(drawn, minlength=len(pmf))
+    assert len(counts) == len(pmf)
+    assert follows(counts, pmf, tests=10)
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 7])
 @pytest.mark.parametrize("scale", [0.4, 3, 11.5])
 def test_shares_add_up_to_discrete_laplace_noise(shares: int, scale: float) -> None:
-    """Differences with exponent 1 / m, m of them convolved, have the discrete Laplace law."""
+    """Differences with exponent 1 / m, m of them convolved, are discrete Laplace noise."""
     reach = math.ceil(40 * scale)
     one = polya_difference_pmf(np.arange(-reach, reach + 1), Fraction(1, shares), scale)
     total = one
@@ -73,11 +73,11 @@ def test_shares_add_up_to_discrete_laplace_noise(shares: int, scale: float) -> N
 
 
 def test_drawn_shares_add_up_to_discrete_laplace_noise() -> None:
-    """Sums of drawn shares of five parties pass a G-test against the discrete Laplace law."""
+    """Sums of five parties' shares pass a G-test against the discrete Laplace distribution."""
     rng, fifth = seeded("shares"), Fraction(1, 5)
     total = polya_difference(fifth, 2.5, (5, 100_000), rng).sum(axis=0)
-    law = discrete_laplace_pmf(np.arange(-200, 201), 2.5)
-    assert follows(np.bincount(total + 200, minlength=401), law)
+    pmf = discrete_laplace_pmf(np.arange(-200, 201), 2.5)
+    assert follows(np.bincount(total + 200, minlength=401), pmf)
 
 
 @pytest.mark.parametrize("exponent", [0.1, Fraction(1, 2), 1, Fraction(5, 3), 4])
@@ -87,10 +87,10 @@ def test_differences_have_the_distribution_of_the_convolution(
 ) -> None:
     """The difference's probabilities are NumPy's convolution, and the discrete Laplace's for 1."""
     reach = math.ceil(80 * scale)
-    law = polya_pmf(np.arange(reach), exponent, scale)
+    pmf = polya_pmf(np.arange(reach), exponent, scale)
     apart = np.arange(-reach + 1, reach)
     found = polya_difference_pmf(apart, exponent, scale)
-    assert found == pytest.approx(np.convolve(law, law[::-1]), abs=1e-14)
+    assert found == pytest.approx(np.convolve(pmf, pmf[::-1]), abs=1e-14)
     if exponent == 1:
         assert found == pytest.approx(discrete_laplace_pmf(apart, scale), rel=1e-12)
 

@@ -19,11 +19,11 @@ def test_bounds_are_the_ends_of_exact_intervals(runs: int, alarm: float) -> None
 
 
 def test_a_bound_misses_at_most_at_its_rate() -> None:
-    """Summed over the exact binomial law, each bound misses at most at the alarm rate."""
+    """Summed over the exact binomial distribution, each bound misses at most at the alarm rate."""
     runs, alarm = 50, 0.05
     counts = np.arange(runs + 1)
     low, high = proportion_bounds(counts, runs, alarm)
     for p in np.linspace(0.01, 0.99, 99):
-        law = stats.binom.pmf(counts, runs, p)
-        assert law[low > p].sum() <= alarm
-        assert law[high < p].sum() <= alarm
+        pmf = stats.binom.pmf(counts, runs, p)
+        assert pmf[low > p].sum() <= alarm
+        assert pmf[high < p].sum() <= alarm

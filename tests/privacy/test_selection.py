@@ -1,4 +1,4 @@
-"""Selection by score: laws from enumerated coins and orders, and exact privacy losses."""
+"""Selection by score: distributions from enumerated coins and orders, and exact privacy losses."""
 
 import math
 from collections.abc import Callable
@@ -24,29 +24,29 @@ from veilring.privacy.selection import (
 )
 
 Draw = Callable[..., NDArray[np.int64]]
-Law = Callable[..., NDArray[np.float64]]
-MECHANISMS: dict[str, tuple[Draw, Law]] = {
+Distribution = Callable[..., NDArray[np.float64]]
+MECHANISMS: dict[str, tuple[Draw, Distribution]] = {
     "exponential": (exponential_mechanism, exponential_probabilities),
     "permute and flip": (permute_and_flip, permute_and_flip_probabilities),
 }
-# One more count multiplies a candidate's probability by this: exact laws cannot use exp.
+# One more count multiplies a candidate's probability by this: exact distributions cannot use exp.
 BASE = Fraction(3, 2)
 
 
 def flipped(scores: tuple[int, ...]) -> list[Fraction]:
-    """Return the law of permute-and-flip as defined by McKenna and Sheldon, order by order."""
+    """Return permute-and-flip's distribution by McKenna and Sheldon's definition."""
     p = [BASE ** (score - max(scores)) for score in scores]
-    law = [Fraction(0)] * len(p)
+    distribution = [Fraction(0)] * len(p)
     for order in permutations(range(len(p))):
         reached = Fraction(1, math.factorial(len(p)))
         for candidate in order:
-            law[candidate] += reached * p[candidate]
+            distribution[candidate] += reached * p[candidate]
             reached *= 1 - p[candidate]
-    return law
+    return distribution
 
 
 def weighted(scores: tuple[int, ...]) -> list[Fraction]:
-    """Return the law of the exponential mechanism."""
+    """Return the distribution of the exponential mechanism."""
     weights = [BASE**score for score in scores]
     return [weight / sum(weights) for weight in weights]
 
@@ -57,11 +57,11 @@ EXACT = {"exponential": weighted, "permute and flip": flipped}
 @pytest.mark.parametrize("name", MECHANISMS)
 @given(scores=st.lists(st.integers(-9, 9), min_size=1, max_size=6))
 def test_probabilities_are_those_of_the_definition(name: str, scores: list[int]) -> None:
-    """Closed forms agree with laws summed as fractions, coin by coin."""
+    """Closed forms agree with distributions summed as fractions, coin by coin."""
     epsilon = 2 * math.log(BASE)
     exact = np.array([[float(p) for p in EXACT[name](tuple(scores))]])
-    law = MECHANISMS[name][1](np.array([scores]), epsilon)
-    np.testing.assert_allclose(law, exact, rtol=1e-12)
+    distribution = MECHANISMS[name][1](np.array([scores]), epsilon)
+    np.testing.assert_allclose(distribution, exact, rtol=1e-12)
     half = MECHANISMS[name][1](np.array([scores]), epsilon / 2, monotone=True)
     np.testing.assert_allclose(half, exact, rtol=1e-12)
     tripled = MECHANISMS[name][1](3 * np.array([scores]), epsilon, sensitivity=3)
@@ -72,19 +72,21 @@ def test_probabilities_are_those_of_the_definition(name: str, scores: list[int])
 def test_choosing_loses_no_more_than_it_claims(name: str) -> None:
     """One step of any scores costs epsilon, or half of it if all scores move the same way."""
     for scores in product(range(4), repeat=3):
-        law = EXACT[name](scores)
+        distribution = EXACT[name](scores)
         for step in product((-1, 0, 1), repeat=3):
             other = EXACT[name](tuple(map(sum, zip(scores, step, strict=True))))
             claim = BASE if min(step) >= 0 or max(step) <= 0 else BASE**2
-            assert all(p <= claim * q and q <= claim * p for p, q in zip(law, other, strict=True))
+            assert all(
+                p <= claim * q and q <= claim * p for p, q in zip(distribution, other, strict=True)
+            )
 
 
 def test_permute_and_flip_is_never_worse() -> None:
     """Its expected score is at least that of the exponential mechanism, for all small scores."""
     for scores in product(range(4), repeat=3):
         better, worse = (
-            sum(p * score for p, score in zip(law(scores), scores, strict=True))
-            for law in (flipped, weighted)
+            sum(p * score for p, score in zip(distribution(scores), scores, strict=True))
+            for distribution in (flipped, weighted)
         )
         assert better >= worse
 
@@ -95,13 +97,13 @@ def test_permute_and_flip_is_never_worse() -> None:
 def test_choices_follow_their_distribution(
     name: str, generator: Callable[[], np.random.Generator], *, monotone: bool
 ) -> None:
-    """150,000 choices in one call, of two budgets, pass a G-test against each law."""
-    draw, law = MECHANISMS[name]
+    """150,000 choices in one call, of two budgets, pass a G-test against each distribution."""
+    draw, distribution = MECHANISMS[name]
     scores = np.tile([5, 9, 9, 2, 8, 0, 7], (150_000, 1))
     epsilon = np.where(np.arange(len(scores)) % 3 == 0, 0.2, 0.9)
     chosen = draw(scores, epsilon, generator(), monotone=monotone)
     for budget in (0.2, 0.9):
-        expected = law(scores[:1], budget, monotone=monotone)[0]
+        expected = distribution(scores[:1], budget, monotone=monotone)[0]
         counts = np.bincount(chosen[epsilon == budget], minlength=7)
         assert follows(counts, expected, tests=16)
 
@@ -116,9 +118,9 @@ def test_permute_and_flip_is_the_highest_score_with_exponential_noise() -> None:
 
 def test_eighty_rows_against_twenty() -> None:
     """Counts of 80 and 20 at epsilon 0.01 choose the first with probability 0.574."""
-    law = exponential_probabilities(np.array([[80, 20]]), 0.01)
-    assert law[0, 0] == pytest.approx(1 / (1 + math.exp(-0.3)), rel=1e-14)
-    assert round(law[0, 0], 3) == 0.574
+    distribution = exponential_probabilities(np.array([[80, 20]]), 0.01)
+    assert distribution[0, 0] == pytest.approx(1 / (1 + math.exp(-0.3)), rel=1e-14)
+    assert round(distribution[0, 0], 3) == 0.574
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -148,10 +150,10 @@ def test_a_number_next_to_a_boundary_is_decided_correctly(bits: int) -> None:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_hopeless_candidates_do_no_harm(name: str) -> None:
     """Scores at the maximum distance choose the best; a single candidate is always chosen."""
-    draw, law = MECHANISMS[name]
+    draw, distribution = MECHANISMS[name]
     scores = np.array([[2**52, -(2**52)]] * 50)
     assert not draw(scores, 5.0, seeded()).any()
-    assert law(scores, 5.0)[0].tolist() == [1.0, 0.0]
+    assert distribution(scores, 5.0)[0].tolist() == [1.0, 0.0]
     assert not draw(scores[:, :1], 5.0, seeded()).any()
     assert draw(np.zeros((0, 3), dtype=np.int64), 1.0, seeded()).shape == (0,)
 
@@ -179,8 +181,12 @@ def test_invalid_parameters_are_refused(
         MECHANISMS[name][0](scores, epsilon, seeded(), sensitivity=sensitivity)
 
 
-@pytest.mark.parametrize("law", [law for _, law in MECHANISMS.values()], ids=MECHANISMS)
-def test_narrow_scores_are_as_far_apart_as_wide_ones(law: Law) -> None:
-    """8-bit scores with larger differences have the law of the same scores in 64 bits."""
+@pytest.mark.parametrize(
+    "distribution", [distribution for _, distribution in MECHANISMS.values()], ids=MECHANISMS
+)
+def test_narrow_scores_are_as_far_apart_as_wide_ones(distribution: Distribution) -> None:
+    """8-bit scores with larger differences have the distribution of the same scores in 64 bits."""
     scores = np.array([[100, -100, 0]], dtype=np.int8)
-    np.testing.assert_array_equal(law(scores, 0.01), law(scores.astype(np.int64), 0.01))
+    np.testing.assert_array_equal(
+        distribution(scores, 0.01), distribution(scores.astype(np.int64), 0.01)
+    )

@@ -1,4 +1,4 @@
-"""The privacy loss of sums of noise shares: accounts compared with exact convolved laws."""
+"""The privacy loss of sums of noise shares: accounts compared with exact convolutions."""
 
 import math
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ DELTA = 1e-5
 
 @lru_cache
 def gaussian_sum(sigma: float, shares: int) -> NDArray[np.float64]:
-    """Return the law of a sum of discrete Gaussian shares, convolved, with 0 in the middle.
+    """Return the distribution of a sum of discrete Gaussian shares, with 0 in the middle.
 
     All terms are positive, so even the smallest probability has 12 correct digits.
     """
@@ -44,15 +44,15 @@ def gaussian_sum(sigma: float, shares: int) -> NDArray[np.float64]:
     return np.asarray(total)
 
 
-def near(law: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
-    """Return the middle of a law."""
-    middle = len(law) // 2
-    return law[max(0, middle - reach) : middle + reach + 1]
+def near(distribution: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
+    """Return the middle of a distribution."""
+    middle = len(distribution) // 2
+    return distribution[max(0, middle - reach) : middle + reach + 1]
 
 
-def divergence(law: NDArray[np.float64], shift: tuple[int, ...], order: float) -> float:
-    """Return the Rényi divergence of independent coordinates of a law from their shift."""
-    logs = np.log(np.maximum(law, 1e-300))
+def divergence(distribution: NDArray[np.float64], shift: tuple[int, ...], order: float) -> float:
+    """Return the Rényi divergence of independent coordinates of a distribution from their shift."""
+    logs = np.log(np.maximum(distribution, 1e-300))
     exponents = np.zeros(())
     for step in shift:
         one, other = logs[step:], logs[: len(logs) - step]
@@ -60,11 +60,13 @@ def divergence(law: NDArray[np.float64], shift: tuple[int, ...], order: float) -
     return float(logsumexp(exponents) / (order - 1))
 
 
-def hockey_stick(law: NDArray[np.float64], shift: tuple[int, ...], epsilon: float) -> float:
-    """Return the true delta of independent coordinates of a law and their shift."""
+def hockey_stick(
+    distribution: NDArray[np.float64], shift: tuple[int, ...], epsilon: float
+) -> float:
+    """Return the true delta of independent coordinates of a distribution and their shift."""
     one, other = np.ones(()), np.ones(())
     for step in shift:
-        padded = np.pad(law, step)
+        padded = np.pad(distribution, step)
         one = np.multiply.outer(one, padded)
         other = np.multiply.outer(other, np.roll(padded, step))
     return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
@@ -76,13 +78,13 @@ def hockey_stick(law: NDArray[np.float64], shift: tuple[int, ...], epsilon: floa
 def test_the_account_of_gaussian_shares_is_exact_to_a_millionth(
     shares: int, sigma: float, shift: tuple[int, ...]
 ) -> None:
-    """At each order the claim is at least the divergence of the convolved law, and close to it."""
+    """At each order the claim is at least the divergence of the convolution, and close to it."""
     claim = gaussian_shares(sigma, shares, math.hypot(*shift), len(shift))
-    law, plane = gaussian_sum(sigma, shares), len(shift) > 1
+    distribution, plane = gaussian_sum(sigma, shares), len(shift) > 1
     for order in ORDERS[: 3 if plane else None]:
-        found = divergence(near(law, 140) if plane else law, shift, order)
+        found = divergence(near(distribution, 140) if plane else distribution, shift, order)
         assert found == pytest.approx(order * claim.rho, rel=1e-6)
-        # Logarithms of a law that is right to 12 digits.
+        # Logarithms of a distribution that is right to 12 digits.
         assert found <= order * claim.rho * (1 + 1e-9)
 
 
@@ -94,9 +96,9 @@ def test_the_true_delta_is_below_the_one_that_is_claimed(
     """The hockey-stick divergence of the sum is at most that of the account."""
     sigma, length = 10.0, math.hypot(*shift)
     claim = gaussian_shares(sigma, shares, length, len(shift))
-    law = gaussian_sum(sigma, shares)
+    distribution = gaussian_sum(sigma, shares)
     for epsilon in (0.3, claim.epsilon(DELTA)):
-        found = hockey_stick(near(law, 160), shift, epsilon)
+        found = hockey_stick(near(distribution, 160), shift, epsilon)
         ideal = GaussianDP.of_gaussian(sigma * math.sqrt(shares), length).delta(epsilon)
         assert found <= claim.delta(epsilon)
         assert found == pytest.approx(ideal, rel=0.2)
@@ -108,15 +110,15 @@ def test_the_true_delta_is_below_the_one_that_is_claimed(
 def test_small_shares_are_accounted_for_too(shares: int, sigma: float, shift: int) -> None:
     """Even for a sum far from a discrete Gaussian, the divergence stays below the claim."""
     claim = gaussian_shares(sigma, shares, shift, 1)
-    law = gaussian_sum(sigma, shares)
+    distribution = gaussian_sum(sigma, shares)
     for order in (1.5, 2.0, 3.0):
-        assert divergence(law, (shift,), order) <= order * claim.rho
+        assert divergence(distribution, (shift,), order) <= order * claim.rho
 
 
 def test_an_account_without_tau_is_caught() -> None:
     """A sum of small shares has a larger loss than discrete Gaussian noise of equal variance."""
-    law, ideal = gaussian_sum(0.5, 2), 1 / (2 * 2 * 0.5**2)
-    assert divergence(law, (1,), 1.5) > 1.5 * ideal * 1.0001
+    distribution, ideal = gaussian_sum(0.5, 2), 1 / (2 * 2 * 0.5**2)
+    assert divergence(distribution, (1,), 1.5) > 1.5 * ideal * 1.0001
     assert gaussian_shares(0.5, 2, 1, 1).rho > ideal * 1.1
 
 
@@ -132,7 +134,7 @@ def test_the_account_is_that_of_dp_accounting_for_one_gaussian(dimensions: int) 
 
 
 def log_skellam(variance: float, reach: int) -> NDArray[np.float64]:
-    """Return the logarithms of Skellam's law from 0 to `reach`, by the ratios of its neighbours.
+    """Return Skellam's log-probabilities from 0 to `reach`, by the ratios of neighbours.
 
     `I_{k + 1} / I_k` is a continued fraction, all terms of which are above 0.
     """

@@ -13,7 +13,7 @@ from tests.privacy.generators import cryptographic, follows, scripted, seeded
 from veilring.errors import InputError
 from veilring.privacy.exact import exp_floor
 from veilring.privacy.noise import discrete_laplace_pmf
-from veilring.privacy.tables import TableLaws, clamped_laplace
+from veilring.privacy.tables import TableDistributions, clamped_laplace
 
 WHOLE = 2**64
 
@@ -28,24 +28,24 @@ def divisions(draw: st.DrawFn) -> list[int]:
 @given(divisions(), st.integers(-5, 5))
 def test_each_outcome_has_exactly_its_words(division: list[int], first: int) -> None:
     """For equally spaced words, each outcome occurs exactly as often as its weight says."""
-    laws = TableLaws(first, [[part * 2**52 for part in division]])
+    distributions = TableDistributions(first, [[part * 2**52 for part in division]])
     words = np.arange(4096, dtype=np.uint64) << np.uint64(52)
-    drawn = laws.sample(np.zeros(4096, dtype=np.int8), scripted(words))
+    drawn = distributions.sample(np.zeros(4096, dtype=np.int8), scripted(words))
     assert np.bincount(drawn - first, minlength=len(division)).tolist() == division
 
 
 def test_each_input_draws_from_its_own_distribution() -> None:
-    """Draws for inputs in any order and shape pass a G-test against each input's law."""
-    laws = clamped_laplace((-8, 0, 8), 16, 100)
+    """Draws for inputs in any order and shape pass a G-test against each input's distribution."""
+    distributions = clamped_laplace((-8, 0, 8), 16, 100)
     inputs = np.arange(600_000).reshape(2, -1) % 3
     for number, rng in enumerate((seeded("tables"), cryptographic())):
-        drawn = laws.sample(inputs, rng)
+        drawn = distributions.sample(inputs, rng)
         assert drawn.shape == inputs.shape
         for i in range(3):
-            law = np.array([float(p) for p in laws.probabilities(i)])
-            assert follows(np.bincount(drawn[inputs == i] + 100, minlength=201), law, tests=6), (
-                number
-            )
+            distribution = np.array([float(p) for p in distributions.probabilities(i)])
+            assert follows(
+                np.bincount(drawn[inputs == i] + 100, minlength=201), distribution, tests=6
+            ), number
 
 
 CASES = [
@@ -63,13 +63,13 @@ def test_clamped_noise_loses_no_more_than_it_claims(
     inputs: tuple[int, ...], scale: float | Fraction, bound: int
 ) -> None:
     """No ratio of the weights of two inputs exceeds e**(|u - v| / scale), in integers."""
-    laws = clamped_laplace(inputs, scale, bound)
+    distributions = clamped_laplace(inputs, scale, bound)
     for i, j in combinations(range(len(inputs)), 2):
         claim = (inputs[j] - inputs[i]) / Fraction(scale)
         limit = exp_floor(claim)
-        for a, b in zip(laws.weights[i], laws.weights[j], strict=True):
+        for a, b in zip(distributions.weights[i], distributions.weights[j], strict=True):
             assert max(a, b) * limit.denominator <= min(a, b) * limit.numerator
-        assert (1 - 1e-3) * float(claim) <= laws.loss(i, j) <= float(claim)
+        assert (1 - 1e-3) * float(claim) <= distributions.loss(i, j) <= float(claim)
 
 
 @pytest.mark.parametrize(("inputs", "scale", "bound"), CASES, ids=str)
@@ -77,25 +77,27 @@ def test_clamped_noise_is_clamped_laplace_noise(
     inputs: tuple[int, ...], scale: float | Fraction, bound: int
 ) -> None:
     """Each probability equals that of clamped noise of the same scale, to a thousandth."""
-    laws = clamped_laplace(inputs, scale, bound)
+    distributions = clamped_laplace(inputs, scale, bound)
     reach = 60 * math.ceil(scale) + 2 * bound
     k = np.arange(-reach, reach + 1)
     for i, value in enumerate(inputs):
         outcomes = np.clip(k + value, -bound, bound) + bound
-        law = np.bincount(outcomes, weights=discrete_laplace_pmf(k, scale))
-        ours = np.array([float(p) for p in laws.probabilities(i)])
+        distribution = np.bincount(outcomes, weights=discrete_laplace_pmf(k, scale))
+        ours = np.array([float(p) for p in distributions.probabilities(i)])
         far = 1 + np.abs(np.arange(-bound, bound + 1) - value) / float(scale)
-        assert (np.abs(ours - law) <= 1e-3 * far * law).all()
+        assert (np.abs(ours - distribution) <= 1e-3 * far * distribution).all()
 
 
 def test_moments_and_losses_are_exact() -> None:
     """Outcomes of 1/4 and 3/4 have mean 3/4, variance 3/16, and a loss of ln 3 when mirrored."""
     quarter = WHOLE // 4
-    laws = TableLaws(0, [[quarter, 3 * quarter], [3 * quarter, quarter], [0, WHOLE]])
-    assert laws.mean(0) == Fraction(3, 4)
-    assert laws.variance(0) == Fraction(3, 16)
-    assert laws.loss(0, 1) == pytest.approx(math.log(3), rel=1e-15)
-    assert laws.loss(0, 2) == laws.epsilon == math.inf
+    distributions = TableDistributions(
+        0, [[quarter, 3 * quarter], [3 * quarter, quarter], [0, WHOLE]]
+    )
+    assert distributions.mean(0) == Fraction(3, 4)
+    assert distributions.variance(0) == Fraction(3, 16)
+    assert distributions.loss(0, 1) == pytest.approx(math.log(3), rel=1e-15)
+    assert distributions.loss(0, 2) == distributions.epsilon == math.inf
 
 
 def test_invalid_tables_are_refused() -> None:
@@ -112,6 +114,6 @@ def test_invalid_tables_are_refused() -> None:
     false = [[], [[]], [[WHOLE], [1, WHOLE - 1]], [[WHOLE + 1, -1]], [[WHOLE - 1]]]
     for weights in false:
         with pytest.raises(InputError, match="weights"):
-            TableLaws(0, weights)
+            TableDistributions(0, weights)
     with pytest.raises(InputError, match="inputs"):
-        TableLaws(0, [[WHOLE]]).sample(np.array([1]), seeded())
+        TableDistributions(0, [[WHOLE]]).sample(np.array([1]), seeded())

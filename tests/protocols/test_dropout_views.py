@@ -161,8 +161,8 @@ def keys_made(world: World, *spies: str) -> set[bytes]:
     return keys
 
 
-def law(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
-    """Return the law of the spy's view for given values, over all masks unknown to it.
+def distribution(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
+    """Return the distribution of the spy's view for given values, over all masks unknown to it.
 
     A view consists of all words sent to the spy, and the masks of all keys that it can derive.
     """
@@ -185,35 +185,35 @@ def law(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
     return found
 
 
-def laws_are_equal(*values: tuple[int, ...]) -> bool:
-    """Return whether the spy's view has the same law for all of these values."""
-    first, *others = map(law, values)
+def distributions_are_equal(*values: tuple[int, ...]) -> bool:
+    """Return whether the spy's view has the same distribution for all of these values."""
+    first, *others = map(distribution, values)
     return all(other == first for other in others)
 
 
-class TestLaws:
+class TestDistributions:
     """Four parties, one of them the spy, and one lost after the spy has its words."""
 
     def test_a_view_depends_only_on_the_sum_of_the_included_parties(self) -> None:
         """It depends neither on single words nor on the lost party's words, exactly."""
-        assert laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1))
+        assert distributions_are_equal((0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1))
 
     def test_a_view_depends_on_that_sum(self) -> None:
-        """Otherwise this test could not distinguish laws."""
-        assert not laws_are_equal((0, 0, 0, 0), (1, 0, 0, 0))
+        """Otherwise this test could not distinguish distributions."""
+        assert not distributions_are_equal((0, 0, 0, 0), (1, 0, 0, 0))
 
     def test_without_a_self_mask_late_words_would_be_revealed(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The lost party's pairwise masks are opened, and no other mask hides its words."""
         monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
-        assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
+        assert not distributions_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
 
     def test_with_both_seeds_words_would_be_revealed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With both seeds known, the words of the lost and of each included party would show."""
         monkeypatch.setattr(f"{SUM}._own_shares", tell_both)
-        assert not laws_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
-        assert not laws_are_equal((0, 0, 0, 0), (1, 0, 1, 0))
+        assert not distributions_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
+        assert not distributions_are_equal((0, 0, 0, 0), (1, 0, 1, 0))
 
 
 def tell_both(one: Any) -> OpeningShares:

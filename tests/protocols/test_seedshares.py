@@ -48,11 +48,11 @@ class TestSharing:
         """Over all polynomials of five elements, t - 1 of four parties' shares are uniform."""
         for few in combinations(range(4), threshold - 1):
             for seed in range(5):
-                laws = Counter(
+                distributions = Counter(
                     tuple(share_seed(seed, threshold, 4, Chosen(drawn), prime=5)[i] for i in few)
                     for drawn in product(range(5), repeat=threshold - 1)
                 )
-                assert laws == Counter(product(range(5), repeat=threshold - 1))
+                assert distributions == Counter(product(range(5), repeat=threshold - 1))
 
     @given(
         seeds=st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=3),

@@ -22,7 +22,7 @@ SETTINGS = (
     "protocol.rounds=3",
     "run.leakage_trials=0",
     "network.runtime=simulated",
-    'network.latency={law="constant", seconds=0.1}',
+    'network.latency={distribution="constant", seconds=0.1}',
     "network.bandwidth_bytes_per_second=1e6",
 )
 WHILE = "start_seconds = 0.35, end_seconds = 1.35"  # a batch of 3 rounds takes 2.5 s
@@ -232,7 +232,7 @@ def test_a_failed_attempt_is_charged_too() -> None:
         "parties.count=5",
         "data.queries=4",
         "network.runtime=simulated",
-        'network.latency={law="constant", seconds=0.1}',
+        'network.latency={distribution="constant", seconds=0.1}',
         "run.retries=1",
     )
     calm = run_scenario(load_scenario("wine", [*settings]), seed=3)

@@ -59,7 +59,7 @@ class TestLoading:
         assert scenario.protocol == PrivateKNN(P0=0.5)
         assert scenario.network.bandwidth_bytes_per_second == 1e6
         assert scenario.network.latency == {
-            "law": "lognormal",
+            "distribution": "lognormal",
             "median_seconds": 0.5,
             "sigma": 0.25,
         }

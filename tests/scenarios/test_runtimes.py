@@ -73,7 +73,7 @@ class TestRuntimes:
             "protocol.batch=20",
             "run.leakage_trials=200",
             f"network.graph={graph}",
-            'network.latency={law="constant", seconds=0.01}',
+            'network.latency={distribution="constant", seconds=0.01}',
         ]
         report = run_scenario(load_scenario("wine", overrides), runtime="simulated", seed=11)
         assert untimed(report) == untimed(wine_report("memory"))

@@ -416,9 +416,9 @@ def partition(
     """Return each party's rows as ascending positions; a party may have none.
 
     `iid` shuffles all rows and gives each party the same number, up to one row. `dirichlet` divides
-    each class separately, by proportions drawn from a symmetric Dirichlet law (Hsu, Qi and Brown,
-    "Measuring the effects of non-identical data distribution", 2019): the smaller `alpha`, the
-    fewer parties hold most of a class. `by-label` also gives equal numbers, but of rows in the
+    each class separately, by proportions drawn from a symmetric Dirichlet distribution (Hsu, Qi and
+    Brown, "Measuring the effects of non-identical data distribution", 2019): the smaller `alpha`,
+    the fewer parties hold most of a class. `by-label` also gives equal numbers, but of rows in the
     order of their labels, so a party has as few classes as possible. `sizes` shuffles all rows and
     gives the requested numbers.
 

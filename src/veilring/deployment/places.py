@@ -25,7 +25,7 @@ from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.privacy.tables import EPSILON_MAX
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law
+from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places, depth_of
 from veilring.protocols.treewalk.algorithm.walks import WALK_SPLITS_MAX, Comparison, Variant
 from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
@@ -422,12 +422,12 @@ def chance_of(config: PlacesClientConfig, epsilon: float) -> Chance:
     """
     asking = _Asking(config, PlacesTerms.load(Path(config.terms)), epsilon)
     depth = depth_of(asking.places.places)
-    law = bucket_law(depth, config.splits, epsilon)
+    distribution = bucket_distribution(depth, config.splits, epsilon)
     if config.by == "response":
-        return Chance(float(law.p), law.domain)
+        return Chance(float(distribution.p), distribution.domain)
     variant = Variant("early", config.splits)
     slip = 1 / (1 + exp(asking.utility(variant).epsilon / 2))
-    return Chance(own_probability(variant, depth, slip), law.domain)
+    return Chance(own_probability(variant, depth, slip), distribution.domain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from veilring.data.csv import read_cells
 from veilring.errors import InputError
 from veilring.privacy.tables import EPSILON_MAX as RESPONSE_MAX
-from veilring.privacy.tables import ResponseLaw
+from veilring.privacy.tables import ResponseDistribution
 from veilring.protocols.treewalk.algorithm.one_message import Blur, blur, bucket_points, respond
 from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
 from veilring.protocols.treewalk.algorithm.walks import (
@@ -309,9 +309,11 @@ def _walked(ground: _Ground, way: SearchWay, utility: Utility, rng: Generator) -
 
 def _responded(ground: _Ground, way: SearchWay, epsilon: float, rng: Generator) -> FoundShares:
     tree, splits = ground.places.tree, way.variant.splits
-    law = ResponseLaw.spending(min(epsilon, RESPONSE_MAX), 1 << (tree.depth - splits))
+    distribution = ResponseDistribution.spending(
+        min(epsilon, RESPONSE_MAX), 1 << (tree.depth - splits)
+    )
     return _judged(
-        ground, bucket_points(tree, splits, respond(tree.splits, ground.queries, law, rng))
+        ground, bucket_points(tree, splits, respond(tree.splits, ground.queries, distribution, rng))
     )
 
 

@@ -34,7 +34,7 @@ _NEAR: Final = 700.0
 _UP: Final = 1 + 2.0**-50
 # Below it, `epsilon**2 / 8`, which is an upper bound (Hoeffding's lemma), agrees to 9 digits.
 _SMALL: Final = 1e-4
-# The part of a law below e**-_FAR of its peak is left out of sums, but counted in full.
+# The part of a distribution below e**-_FAR of its peak is left out of sums, but counted in full.
 _FAR: Final = 64.0
 _ULP: Final = 2.0**-52
 
@@ -293,8 +293,8 @@ class PureSteps:
         """Return numbers of lies from 0 to `top`, and the log probability of each.
 
         Numbers omitted on either side are less likely than the nearest included one by `_FAR`. The
-        law of the lies is log-concave: s lies from its peak m the logarithm has fallen by at least
-        s**2 / (2 (m + s)).
+        distribution of the lies is log-concave: s lies from its peak m the logarithm has fallen by
+        at least s**2 / (2 (m + s)).
 
         Returns:
             The numbers, the logarithms, and the maximum error of these.

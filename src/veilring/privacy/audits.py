@@ -104,8 +104,8 @@ def guess_membership(
 
     Args:
         labels: The labels of the batch asked in each run, shape (runs, queries).
-        present: The law of each query's label with the record, shape (queries, classes).
-        absent: The law of each query's label without the record.
+        present: The distribution of each query's label with the record, shape (queries, classes).
+        absent: The distribution of each query's label without the record.
     """
     ratios = np.log(present) - np.log(absent)
     return np.asarray(ratios[np.arange(labels.shape[1]), labels].sum(axis=1) > 0)
@@ -125,14 +125,14 @@ def exact_advantage(present: NDArray[np.float64], absent: NDArray[np.float64]) -
     """Return the greatest advantage of any test: half the sum of differences over all answers.
 
     Args:
-        present: The law of each query's label with the record, shape (queries, classes);
+        present: The distribution of each query's label with the record, shape (queries, classes);
             `classes ** queries` answers are enumerated.
-        absent: The law of each query's label without the record.
+        absent: The distribution of each query's label without the record.
     """
     queries, classes = present.shape
     answers = np.array(list(product(range(classes), repeat=queries)))
     places = np.arange(queries)
-    one, other = (law[places, answers].prod(axis=1) for law in (present, absent))
+    one, other = (distribution[places, answers].prod(axis=1) for distribution in (present, absent))
     return float(np.abs(one - other).sum() / 2)
 
 

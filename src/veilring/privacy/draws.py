@@ -7,12 +7,12 @@ the second. A million reports of a thousand coins take under a second, whatever 
 `coins`, `bernoulli_exp` and `geometric` draw against real thresholds. A uniform real number is an
 endless sequence of random bits. Whether it is below `e**-gamma` is decided by its first 53 bits and
 a float, unless the two are closer than the float's error: one case in 2**43. That case is computed
-with more and more digits, against more and more bits, until it is decided. The law is therefore
-exact, at the price of one exponential per draw.
+with more and more digits, against more and more bits, until it is decided. The distribution is
+therefore exact, at the price of one exponential per draw.
 
-Canonne, Kamath and Steinke (2020, Algorithm 1) reach the same law by sequences of rational coins;
-here it costs a tenth. It relies on NumPy's `exp` and `log` having a relative error of less than
-2**-48, sixteen times the unit in the last place.
+Canonne, Kamath and Steinke (2020, Algorithm 1) reach the same distribution by sequences of rational
+coins; here it costs a tenth. It relies on NumPy's `exp` and `log` having a relative error of less
+than 2**-48, sixteen times the unit in the last place.
 """
 
 import math

@@ -1,11 +1,11 @@
-"""Exact probabilities, bounds on logarithms, and the privacy loss of finite laws.
+"""Exact probabilities, bounds on logarithms, and the privacy loss of finite distributions.
 
 A probability such as `1 / (e**epsilon + 1)` is not a binary fraction, so no finite number of coins
 gives it. The mechanisms use a nearby probability that is one (`Dyadic`), publish that exact number,
 and account for *its* privacy loss.
 
-The loss of a pair of laws is the maximum `|ln(a / b)|` over all outcomes: the `epsilon` of pure
-differential privacy for this pair of inputs. It is computed from fractions and rounded up to a
+The loss of a pair of distributions is the maximum `|ln(a / b)|` over all outcomes: the `epsilon` of
+pure differential privacy for this pair of inputs. It is computed from fractions and rounded up to a
 float, so the reported value is never below the truth.
 """
 
@@ -131,14 +131,14 @@ def loss(a: Sequence[Probability], b: Sequence[Probability]) -> float:
     """Return the maximum `|ln(a[i] / b[i])|` over all i with a probability above 0.
 
     Args:
-        a: The law of the outcomes for one input. Weights with a common total work as well.
-        b: The law of the same outcomes for another.
+        a: The distribution of the outcomes for one input. Weights with a common total work as well.
+        b: The distribution of the same outcomes for another.
 
     Returns:
         Rounded up; infinite if one input has an outcome that the other lacks.
 
     Raises:
-        InputError: If the laws have different lengths or a negative entry.
+        InputError: If the distributions have different lengths or a negative entry.
     """
     require_that(
         len(a) == len(b), "b", f"a and b must have the same length; they have {len(a)} and {len(b)}"

@@ -12,16 +12,16 @@ quotient may be slightly too small.
 
 **Discrete Gaussian** (Canonne, Kamath and Steinke, NeurIPS 2020): `P[k]` is proportional to
 `e**(-k**2 / (2 sigma**2))`. A shift of the input by a vector v of whole numbers has a Rényi
-divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, like the continuous law (their
-Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian differential privacy:
-account for it by Rényi orders.
+divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, like the continuous
+distribution (their Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian
+differential privacy: account for it by Rényi orders.
 
 **Planar Laplace** is for geo-indistinguishability. On the points of a square grid, `P[v]` is
 proportional to `e**(-|v| / scale)`, where `|v|` is the Euclidean length. The probabilities for two
 inputs at a distance of s steps differ by a factor of at most `e**(s / scale)`, because all inputs
 have the same normalising constant. With steps that are small compared with the scale it is the
-planar Laplace law of Andrés et al. (CCS 2013), without the leak of float noise and without its
-special cases.
+planar Laplace distribution of Andrés et al. (CCS 2013), without the leak of float noise and without
+its special cases.
 """
 
 import math
@@ -72,7 +72,7 @@ def discrete_laplace_pmf(k: ArrayLike, scale: float | Fraction) -> NDArray[np.fl
 
 
 def discrete_laplace_variance(scale: float | Fraction) -> float:
-    """Return the variance, slightly below that of the Laplace law, which is `2 * scale**2`.
+    """Return the variance, slightly below that of Laplace noise, which is `2 * scale**2`.
 
     Raises:
         InputError: If `scale` is outside its range.
@@ -164,7 +164,7 @@ def _gaussian_mass(sigma: float) -> float:
 
 # A length to this many digits decides all but one draw in 10**30, for which any decision will do.
 _PLANAR_DIGITS: Final = 60
-# proposals must be wider than the target law
+# proposals must be wider than the target distribution
 ROOT_OF_TWO: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
 """The square root of 2, rounded up by less than 2**-64."""
 
@@ -199,7 +199,7 @@ def planar_laplace(
 def _keep_planar(
     proposals: NDArray[np.int64], scale: Fraction, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Accept each proposal with the ratio of the target law to the proposal's."""
+    """Accept each proposal with the ratio of the target distribution to the proposal's."""
     along = np.abs(proposals).sum(axis=1) / float(ROOT_OF_TWO)
     # Equal coordinates make the difference zero, which floats may miss on either side.
     surplus = np.maximum(np.hypot(*proposals.T.astype(np.float64)) - along, 0.0)

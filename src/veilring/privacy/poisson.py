@@ -1,4 +1,4 @@
-"""Poisson and Skellam noise: whole numbers whose laws add up exactly.
+"""Poisson and Skellam noise: whole numbers whose distributions add up exactly.
 
 A **Poisson** number of mean m is k with probability `e**-m m**k / k!`. Means add up. A **Skellam**
 number is the difference of two of them with mean v / 2 each, so its variance is v and variances add
@@ -91,25 +91,25 @@ def poisson(
     """
     low, high = SKELLAM_VARIANCE_MIN // 2, SKELLAM_VARIANCE_MAX // 2
     require(low <= mean <= high, "mean", mean, f"from {low} to {high:,}")
-    law = PoissonLaw.of(Fraction(mean))
+    distribution = PoissonDistribution.of(Fraction(mean))
 
     def proposals(missing: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        x = discrete_laplace(law.scale, missing.size, rng)
-        chances, doubts = law.chances(x)
+        x = discrete_laplace(distribution.scale, missing.size, rng)
+        chances, doubts = distribution.chances(x)
         return x, coins(
             chances,
-            lambda index, digits: law.bounds(int(x[index]), digits),
+            lambda index, digits: distribution.bounds(int(x[index]), digits),
             rng,
             slack=doubts * slack,
         )
 
     drawn = propose(int(np.prod(shape)), proposals)
-    return (drawn + law.middle).reshape(shape)
+    return (drawn + distribution.middle).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
-class PoissonLaw:
-    """A Poisson law relative to its middle: x is the distance of a number from the middle.
+class PoissonDistribution:
+    """A Poisson distribution relative to its middle: x is the distance of a number from the middle.
 
     Attributes:
         mean: The exact mean.
@@ -125,7 +125,7 @@ class PoissonLaw:
 
     @classmethod
     def of(cls, mean: Fraction) -> Self:
-        """Return the law of a mean of at least 1."""
+        """Return the distribution of a mean of at least 1."""
         middle, scale = math.floor(mean), math.isqrt(math.floor(mean)) + 1
         flat = cls(mean, middle, scale, Fraction(0))
         # Away from the middle the surprise grows by more and more per step, and by 1 / scale here.

@@ -1,6 +1,6 @@
 """Pólya noise: shares that parties draw independently and that add up to discrete Laplace noise.
 
-The law, also called negative binomial, has an exponent a and `q = e**(-1 / scale)`:
+The distribution, also called negative binomial, has an exponent a and `q = e**(-1 / scale)`:
 
     P[k] = (a (a + 1) ... (a + k - 1) / k!) (1 - q)**a q**k
 
@@ -107,14 +107,14 @@ def polya_pmf(
     """
     a, s = require_positive("exponent", exponent), require_scale("scale", scale)
     numbers = np.asarray(k, dtype=np.int64)
-    law = _polya_law(a, s, int(numbers.max(initial=0)) + 1)
-    return np.where(numbers < 0, 0.0, law[np.maximum(numbers, 0)])
+    pmf = _pmf_table(a, s, int(numbers.max(initial=0)) + 1)
+    return np.where(numbers < 0, 0.0, pmf[np.maximum(numbers, 0)])
 
 
 def polya_difference_pmf(
     k: ArrayLike, exponent: float | Fraction, scale: float | Fraction
 ) -> NDArray[np.float64]:
-    """Return the law of `polya_difference`: discrete Laplace if the exponent is 1.
+    """Return the distribution of `polya_difference`: discrete Laplace if the exponent is 1.
 
     It is the sum of `P[j] P[j + |k|]` over all j, so that even small probabilities have small
     relative errors.
@@ -129,14 +129,14 @@ def polya_difference_pmf(
     """
     a, s = require_positive("exponent", exponent), require_scale("scale", scale)
     apart, back = np.unique(np.abs(np.asarray(k, dtype=np.int64)), return_inverse=True)
-    # exponents above 1 have the bulk of their law further out
+    # exponents above 1 have the bulk of their distribution further out
     terms = math.ceil((_REACH + 4 * a) * s) + 2
-    law = _polya_law(a, s, terms + int(apart.max(initial=0)))
-    sums = np.array([law[:terms] @ law[gap : gap + terms] for gap in apart.tolist()])
+    pmf = _pmf_table(a, s, terms + int(apart.max(initial=0)))
+    sums = np.array([pmf[:terms] @ pmf[gap : gap + terms] for gap in apart.tolist()])
     return sums[back].reshape(np.shape(k))
 
 
-def _polya_law(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
+def _pmf_table(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
     """Return the probabilities of the first `terms` whole numbers."""
     k = np.arange(1, terms)
     factors = np.cumprod(np.concatenate([[1.0], (k - 1 + float(a)) / k]))
@@ -147,8 +147,8 @@ def _polya_law(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
 @lru_cache(maxsize=32)
 def _polya_tail(a: Fraction, scale: Fraction) -> NDArray[np.float64]:
     """Return the probabilities of at least ..., 2, 1: ascending, for searching."""
-    law = _polya_law(a, scale, math.ceil(_REACH * scale) + 2)
-    return np.cumsum(law[:0:-1])
+    pmf = _pmf_table(a, scale, math.ceil(_REACH * scale) + 2)
+    return np.cumsum(pmf[:0:-1])
 
 
 def _doubtful(

@@ -1,9 +1,10 @@
 """Choosing a candidate by its score: the exponential mechanism, and permute-and-flip.
 
 Scores are whole numbers, budgets are exact fractions of floats, and both mechanisms draw from
-exactly the law that they claim. Permute-and-flip is never worse at the same budget: each
+exactly the distribution that they claim. Permute-and-flip is never worse at the same budget: each
 candidate's expected error is at most that of the exponential mechanism (McKenna and Sheldon,
-NeurIPS 2020), and its law is that of the highest score plus exponential noise (Ding et al., 2021).
+NeurIPS 2020), and its distribution is that of the highest score plus exponential noise
+(Ding et al., 2021).
 
 With sensitivity D, scores enter as `epsilon * score / (2 D)`. If a change of the data moves all
 scores in one direction, as adding a row does to counts, they are *monotone*, and the factor 2 is

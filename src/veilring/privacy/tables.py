@@ -1,8 +1,8 @@
-"""Finite laws with exact weights: tables, clamped Laplace noise and randomised response.
+"""Finite distributions with exact weights: tables, clamped Laplace noise and randomised response.
 
-`TableLaws` draws by Walker's alias method in Vose's version (IEEE TSE 17, 1991), using only whole
-numbers: each column of the table has `2**(64 - m)` of the `2**64` words, shared by at most two
-outcomes. The high bits of a word choose the column, the low bits the outcome.
+`TableDistributions` draws by Walker's alias method in Vose's version (IEEE TSE 17, 1991), using
+only whole numbers: each column of the table has `2**(64 - m)` of the `2**64` words, shared by at
+most two outcomes. The high bits of a word choose the column, the low bits the outcome.
 
 `clamped_laplace` is Laplace noise on a public grid, clamped to a public range, for reports by the
 million. The output is a whole number from `-bound` to `bound`; the noise outside is invisible, so
@@ -10,9 +10,9 @@ clamping costs no privacy. Weights are rounded to 64 bits, and the noise is made
 less than a thousandth, usually by a millionth of that) so that no ratio exceeds its claim. That is
 checked in whole numbers when the tables are built.
 
-`ResponseLaw` is k-ary randomised response, also called generalised randomised response or direct
-encoding (Kairouz, Oh and Viswanath, 2014; Wang et al., USENIX Security 2017). The true value is
-reported with `p = a / N`, each of the other `d - 1` values with `q = b / N`, where
+`ResponseDistribution` is k-ary randomised response, also called generalised randomised response or
+direct encoding (Kairouz, Oh and Viswanath, 2014; Wang et al., USENIX Security 2017). The true value
+is reported with `p = a / N`, each of the other `d - 1` values with `q = b / N`, where
 `N = a + (d - 1) b`; the loss is exactly `ln(a / b)`.
 """
 
@@ -51,8 +51,8 @@ EPSILON_MAX: Final = 40.0
 values."""
 
 
-class TableLaws:
-    """Laws on the same whole numbers, one for each input.
+class TableDistributions:
+    """Distributions on the same whole numbers, one for each input.
 
     Args:
         first: The smallest outcome; the others follow one by one.
@@ -61,12 +61,12 @@ class TableLaws:
 
     Attributes:
         first: As given.
-        weights: As given; the law of input i gives outcome `first + j` the probability
+        weights: As given; the distribution of input i gives outcome `first + j` the probability
             `weights[i][j] / 2**64`, exactly.
 
     Raises:
-        InputError: If there are no laws or no outcomes, more than 65,536 outcomes, or wrong
-            weights.
+        InputError: If there are no distributions or no outcomes, more than 65,536 outcomes, or
+            wrong weights.
     """
 
     def __init__(self, first: int, weights: Sequence[Sequence[int]]) -> None:
@@ -101,7 +101,7 @@ class TableLaws:
         """Draw an outcome for each input.
 
         Args:
-            inputs: The index of the law for each draw, of any shape.
+            inputs: The index of the distribution for each draw, of any shape.
             rng: The source of the draws: one word per outcome.
 
         Returns:
@@ -129,7 +129,7 @@ class TableLaws:
         return np.where(own, columns, self._aliases.reshape(-1)[cells]) + self.first
 
     def probabilities(self, i: int) -> tuple[Fraction, ...]:
-        """Return the exact law of input `i`, from the least outcome to the greatest."""
+        """Return the exact distribution of input `i`, from the least outcome to the greatest."""
         return tuple(Fraction(weight, 1 << WEIGHT_BITS) for weight in self.weights[i])
 
     def mean(self, i: int) -> Fraction:
@@ -184,11 +184,14 @@ def _alias(weights: Sequence[int], column_bits: int) -> tuple[list[int], list[in
     return thresholds, aliases
 
 
-def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) -> TableLaws:
-    """Return the laws of `clip(input + discrete Laplace noise, -bound, bound)`, approximately.
+def clamped_laplace(
+    inputs: Sequence[int], scale: float | Fraction, bound: int
+) -> TableDistributions:
+    """Approximate `clip(input + discrete Laplace noise, -bound, bound)` by tables.
 
     The loss of any two inputs u and v is at most `|u - v| / scale`, exactly: the claim of the
-    Laplace mechanism. The laws are those of a scale that is larger by less than a thousandth.
+    Laplace mechanism. The distributions are those of a scale that is larger by less than a
+    thousandth.
 
     Args:
         inputs: The possible inputs in steps of the grid, ascending, from `-bound` to `bound`.
@@ -211,36 +214,36 @@ def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) 
     require(least >= _LEAST_WEIGHT, "bound", bound, fine)
     waste = (4 / least + _FLOAT_ERROR) / min(steps, default=1)
     while waste <= _MOST_WASTE * rate:
-        laws = TableLaws(-bound, _whole(_ideal(inputs, rate - waste, bound)))
-        if _holds(laws, steps, exact):
-            return laws
+        distributions = TableDistributions(-bound, _whole(_ideal(inputs, rate - waste, bound)))
+        if _holds(distributions, steps, exact):
+            return distributions
         waste *= 2
     raise InputError("scale", scale, fine)
 
 
 def _ideal(inputs: Sequence[int], rate: float, bound: int) -> NDArray[np.float64]:
-    """Return the law of each input (rows) in units of `2**-64`, clamped but not yet rounded."""
+    """Return each input's distribution (rows) in units of `2**-64`, clamped but not yet rounded."""
     outcomes = np.arange(-bound, bound + 1)
-    law = np.exp(-rate * np.abs(outcomes - np.array(inputs)[:, None]))
-    law[:, 1:-1] *= np.tanh(rate / 2)
+    weights = np.exp(-rate * np.abs(outcomes - np.array(inputs)[:, None]))
+    weights[:, 1:-1] *= np.tanh(rate / 2)
     # the mass on the ends or beyond: a geometric sum
-    law[:, [0, -1]] /= 1 + np.exp(-rate)
-    return np.asarray(np.ldexp(law, WEIGHT_BITS))
+    weights[:, [0, -1]] /= 1 + np.exp(-rate)
+    return np.asarray(np.ldexp(weights, WEIGHT_BITS))
 
 
-def _whole(laws: NDArray[np.float64]) -> list[list[int]]:
+def _whole(ideal: NDArray[np.float64]) -> list[list[int]]:
     """Round weights; the most likely outcome absorbs the remainder to `2**64`."""
     rows = []
-    for law in laws:
-        row = [int(weight) for weight in np.rint(law)]
-        row[int(law.argmax())] += (1 << WEIGHT_BITS) - sum(row)
+    for weights in ideal:
+        row = [int(weight) for weight in np.rint(weights)]
+        row[int(weights.argmax())] += (1 << WEIGHT_BITS) - sum(row)
         rows.append(row)
     return rows
 
 
-def _holds(laws: TableLaws, steps: Sequence[int], scale: Fraction) -> bool:
+def _holds(distributions: TableDistributions, steps: Sequence[int], scale: Fraction) -> bool:
     """Return whether all neighbouring inputs satisfy the claim, which implies it for all pairs."""
-    ratios = [greatest_ratio(*rows) for rows in pairwise(laws.weights)]
+    ratios = [greatest_ratio(*rows) for rows in pairwise(distributions.weights)]
     return all(
         ratio is not None and Fraction(log_ceil(ratio)) <= step / scale
         for ratio, step in zip(ratios, steps, strict=True)
@@ -248,7 +251,7 @@ def _holds(laws: TableLaws, steps: Sequence[int], scale: Fraction) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseLaw:
+class ResponseDistribution:
     """The exact probabilities of reporting a value as itself or as another.
 
     Attributes:
@@ -271,7 +274,7 @@ class ResponseLaw:
 
     @classmethod
     def spending(cls, epsilon: float | Fraction, domain: int) -> Self:
-        """Return the law with the largest loss of at most `epsilon` that 63 bits can represent.
+        """Return the distribution with the largest loss up to `epsilon` that 63 bits can represent.
 
         Args:
             epsilon: Above 0, at most `EPSILON_MAX`.
@@ -311,13 +314,13 @@ class ResponseLaw:
 
 
 def randomised_response(
-    values: NDArray[np.integer], law: ResponseLaw, rng: np.random.Generator
+    values: NDArray[np.integer], distribution: ResponseDistribution, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Report each value as itself or as another, with exactly the law's probabilities.
+    """Report each value as itself or as another, with exactly the distribution's probabilities.
 
     Args:
-        values: Whole numbers from 0 to `law.domain - 1`, of any shape.
-        law: The probabilities.
+        values: Whole numbers from 0 to `distribution.domain - 1`, of any shape.
+        distribution: The probabilities.
         rng: The source of the draws, one per value.
 
     Returns:
@@ -326,10 +329,10 @@ def randomised_response(
     Raises:
         InputError: If a value is outside the domain.
     """
-    inside = values.size == 0 or bool(values.min() >= 0 and values.max() < law.domain)
-    require_that(inside, "values", f"values must be from 0 to {law.domain - 1}")
-    draws = rng.integers(0, law.total, values.shape)
+    inside = values.size == 0 or bool(values.min() >= 0 and values.max() < distribution.domain)
+    require_that(inside, "values", f"values must be from 0 to {distribution.domain - 1}")
+    draws = rng.integers(0, distribution.total, values.shape)
     # The draws from `own` on are divided among the others, in their order.
-    others = (draws - law.own) // law.other
+    others = (draws - distribution.own) // distribution.other
     others += others >= values
-    return np.where(draws < law.own, values, others).astype(np.int64)
+    return np.where(draws < distribution.own, values, others).astype(np.int64)

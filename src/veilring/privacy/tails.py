@@ -23,7 +23,7 @@ _STEPS: Final = 1024  # parts of the mean of a sum: rounding up costs a thousand
 
 
 def binomial_range(trials: int, chance: float) -> tuple[int, int]:
-    """Return the minimum and the maximum count that a binomial law ever gives.
+    """Return the minimum and the maximum count that a binomial distribution ever gives.
 
     `P[count >= k]` is at most `e**(-n D(k/n, q))` for `k` above the mean `n q`, with the relative
     entropy `D` of two coins (Hoeffding 1963, Theorem 1), and `P[count <= k]` below it.
@@ -46,9 +46,10 @@ def binomial_range(trials: int, chance: float) -> tuple[int, int]:
 def laplace_sum_max(scale: float | Fraction, count: int) -> int:
     """Return the maximum sum of absolute values of discrete Laplace noise that ever occurs.
 
-    An absolute value is at most an exponential number of the same scale plus 1, in law, since
-    `2 q**k / (1 + q)` is at most `q**(k - 1)` for `q = e**(-1 / scale)`. The sum of `n` exponential
-    numbers of scale 1 is above `n x` with probability `e**(-n (x - 1 - ln(x)))` at most.
+    An absolute value is at most an exponential number of the same scale plus 1, in distribution,
+    since `2 q**k / (1 + q)` is at most `q**(k - 1)` for `q = e**(-1 / scale)`. The sum of `n`
+    exponential numbers of scale 1 is above `n x` with probability `e**(-n (x - 1 - ln(x)))` at
+    most.
 
     Args:
         scale: The scale of the noise, above 0.

@@ -21,12 +21,12 @@ from veilring.simulation import (
     Uniform,
 )
 from veilring.simulation.faults import Fault, draw_faults
-from veilring.simulation.links import DelayLaw
+from veilring.simulation.links import DelayDistribution
 
 with name_missing_extras():
     import networkx as nx
 
-_LAWS: Final[Mapping[str, type[DelayLaw]]] = {
+_DISTRIBUTIONS: Final[Mapping[str, type[DelayDistribution]]] = {
     "constant": Constant,
     "uniform": Uniform,
     "normal": Normal,
@@ -50,7 +50,7 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
     taken from the scenario.
 
     Raises:
-        ScenarioError: If a law or the graph is invalid, or a party cannot be reached.
+        ScenarioError: If a distribution or the graph is invalid, or a party cannot be reached.
     """
     model = make_links(network)
     with as_scenario_errors({"graph": "network.graph"}, "network.graph"):
@@ -63,12 +63,12 @@ def make_links(network: NetworkSection) -> LinkModel:
     """Return the properties of all links for which the graph sets none.
 
     Raises:
-        ScenarioError: If a law is invalid.
+        ScenarioError: If a distribution is invalid.
     """
     limit = network.bandwidth_bytes_per_second
     return LinkModel(
-        make_kind("network.latency", "law", network.latency, _LAWS),
-        make_kind("network.jitter", "law", network.jitter, _LAWS),
+        make_kind("network.latency", "distribution", network.latency, _DISTRIBUTIONS),
+        make_kind("network.jitter", "distribution", network.jitter, _DISTRIBUTIONS),
         *(() if limit is None else (limit,)),
     )
 
@@ -77,15 +77,15 @@ def links_table(links: LinkModel) -> dict[str, object]:
     """Return the keys of `network` from which `make_links` makes these links."""
     limit = links.bandwidth_bytes_per_second
     return {
-        "latency": _law_table(links.latency),
-        "jitter": _law_table(links.jitter),
+        "latency": _distribution_table(links.latency),
+        "jitter": _distribution_table(links.jitter),
         "bandwidth_bytes_per_second": None if limit == math.inf else limit,
     }
 
 
-def _law_table(law: DelayLaw) -> dict[str, object]:
-    name = next(name for name, made in _LAWS.items() if type(law) is made)
-    return {"law": name, **asdict(law)}  # type: ignore[call-overload]  # each is a dataclass
+def _distribution_table(distribution: DelayDistribution) -> dict[str, object]:
+    name = next(name for name, made in _DISTRIBUTIONS.items() if type(distribution) is made)
+    return {"distribution": name, **asdict(distribution)}  # type: ignore[call-overload]  # each is a dataclass
 
 
 def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":

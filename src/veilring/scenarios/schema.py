@@ -114,8 +114,9 @@ class NetworkSection(Section):
 
     Attributes:
         runtime: `processes` and `tls` use real sockets; `memory` and `simulated` do not.
-        latency: A law of durations, such as `{ law = "constant", seconds = 0.02 }`.
-        jitter: A law of durations that are added to the latency.
+        latency: A distribution of durations, such as
+            `{ distribution = "constant", seconds = 0.02 }`.
+        jitter: A distribution of durations that are added to the latency.
         bandwidth_bytes_per_second: The bandwidth of each link in each direction; by default
             unlimited.
         graph: The pairs of parties with a link; messages between others are forwarded.
@@ -125,12 +126,14 @@ class NetworkSection(Section):
         "processes", description="memory, tls, processes or simulated"
     )
     latency: dict[str, Any] = Field(
-        {"law": "constant", "seconds": 0.0},
-        description='a distribution, such as { law = "constant", seconds = 0.02 }',
+        {"distribution": "constant", "seconds": 0.0},
+        description='a distribution, such as { distribution = "constant", seconds = 0.02 }',
     )
     jitter: dict[str, Any] = Field(
-        {"law": "constant", "seconds": 0.0},
-        description='a distribution, such as { law = "exponential", mean_seconds = 0.002 }',
+        {"distribution": "constant", "seconds": 0.0},
+        description=(
+            'a distribution, such as { distribution = "exponential", mean_seconds = 0.002 }'
+        ),
     )
     bandwidth_bytes_per_second: float | None = Field(
         None, gt=0, description="a number above 0; leave it out for no limit"

@@ -5,7 +5,7 @@ from veilring.extras import name_missing_extras
 with name_missing_extras():
     from veilring.simulation.links import (
         Constant,
-        DelayLaw,
+        DelayDistribution,
         Exponential,
         Link,
         LinkModel,
@@ -26,7 +26,7 @@ with name_missing_extras():
 
 __all__ = (
     "Constant",
-    "DelayLaw",
+    "DelayDistribution",
     "Exponential",
     "Link",
     "LinkModel",

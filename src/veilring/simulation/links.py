@@ -1,4 +1,4 @@
-"""Simulated links: laws of their delays, temporary conditions, and times of arrival."""
+"""Simulated links: distributions of their delays, temporary conditions, and times of arrival."""
 
 import functools
 import math
@@ -17,8 +17,8 @@ from veilring.errors import InputError
 from veilring.simulation.loop import timeout_at
 
 
-class DelayLaw(ABC):
-    """A law of independent durations."""
+class DelayDistribution(ABC):
+    """A distribution of independent durations."""
 
     @property
     @abstractmethod
@@ -30,13 +30,13 @@ class DelayLaw(ABC):
         """Return a function that draws one duration in seconds.
 
         Args:
-            generator: A function that returns the stream to draw from; called once if the law is
-                random, otherwise never.
+            generator: A function that returns the stream to draw from; called once if the
+                distribution is random, otherwise never.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(DelayLaw):
+class Constant(DelayDistribution):
     """A constant duration.
 
     Raises:
@@ -59,7 +59,7 @@ class Constant(DelayLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform(DelayLaw):
+class Uniform(DelayDistribution):
     """A uniform duration from `low_seconds` to `high_seconds`.
 
     Raises:
@@ -84,7 +84,7 @@ class Uniform(DelayLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Normal(DelayLaw):
+class Normal(DelayDistribution):
     """A normal duration, conditioned on at least `floor_seconds` (truncated, not clipped).
 
     Args:
@@ -128,7 +128,7 @@ class Normal(DelayLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class LogNormal(DelayLaw):
+class LogNormal(DelayDistribution):
     """A log-normal duration, with a long tail as measured on the Internet.
 
     Args:
@@ -159,7 +159,7 @@ class LogNormal(DelayLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential(DelayLaw):
+class Exponential(DelayDistribution):
     """A memoryless duration, like that of queueing behind other traffic.
 
     Raises:
@@ -278,8 +278,8 @@ class LinkModel:
         InputError: If the bandwidth is not above 0.
     """
 
-    latency: DelayLaw = _NO_TIME
-    jitter: DelayLaw = _NO_TIME
+    latency: DelayDistribution = _NO_TIME
+    jitter: DelayDistribution = _NO_TIME
     bandwidth_bytes_per_second: float = math.inf
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from veilring.errors import InputError, PeerLost
 from veilring.randomness import Streams
 from veilring.simulation.links import (
     Constant,
-    DelayLaw,
+    DelayDistribution,
     Link,
     LinkModel,
     NetworkConditions,
@@ -48,9 +48,9 @@ class Topology:
             links.
         graph: A graph of networkx with the parties' names as nodes. An undirected edge is a link
             each way. Edge attributes, each optional, override the default: `latency` and `jitter`
-            (a `DelayLaw`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform from 0),
-            and `bandwidth_bytes_per_second`. Others are ignored. The graph is read once, at
-            construction.
+            (a `DelayDistribution`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform
+            from 0), and `bandwidth_bytes_per_second`. Others are ignored. The graph is read once,
+            at construction.
 
     Raises:
         InputError: If an edge is described twice or is invalid.
@@ -238,26 +238,29 @@ def _model(edge: str, attributes: Mapping[str, Any], default: LinkModel) -> Link
     bandwidth = attributes.get("bandwidth_bytes_per_second", default.bandwidth_bytes_per_second)
     try:
         return LinkModel(
-            latency=_law(attributes, "latency", Constant, default.latency),
-            jitter=_law(attributes, "jitter", lambda high: Uniform(0.0, high), default.jitter),
+            latency=_delay(attributes, "latency", Constant, default.latency),
+            jitter=_delay(attributes, "jitter", lambda high: Uniform(0.0, high), default.jitter),
             bandwidth_bytes_per_second=_number("bandwidth_bytes_per_second", bandwidth),
         )
     except InputError as error:
         raise InputError.of(error, f"{edge}.{error.field}") from None
 
 
-def _law(
-    attributes: Mapping[str, Any], name: str, make: Callable[[float], DelayLaw], default: DelayLaw
-) -> DelayLaw:
+def _delay(
+    attributes: Mapping[str, Any],
+    name: str,
+    make: Callable[[float], DelayDistribution],
+    default: DelayDistribution,
+) -> DelayDistribution:
     seconds = f"{name}_seconds"
     if name in attributes and seconds in attributes:
         raise InputError.because(f"give either {name} or {seconds}, not both", field=seconds)
     if seconds in attributes:
         return make(_number(seconds, attributes[seconds]))
-    law = attributes.get(name, default)
-    if not isinstance(law, DelayLaw):
-        raise InputError(name, law, f"a law; for plain seconds use {seconds}")
-    return law
+    distribution = attributes.get(name, default)
+    if not isinstance(distribution, DelayDistribution):
+        raise InputError(name, distribution, f"a distribution; for plain seconds use {seconds}")
+    return distribution
 
 
 def _number(field: str, value: object) -> float:

@@ -67,7 +67,7 @@ def test_claims_hold_exactly(bound: float, count: int, power: float) -> None:
 
 
 def exact_delta(bound: float, count: int, epsilon: float) -> Fraction:
-    """Return delta from the law of lies, with exponentials at 60 digits."""
+    """Return delta from the distribution of lies, with exponentials at 60 digits."""
     with localcontext(Context(60)):
         odds, beyond = Decimal(bound).exp(), Decimal(epsilon).exp()
         total, reached = (1 + odds) ** count, Decimal(0)
@@ -108,7 +108,7 @@ def test_the_loss_is_never_above_bounded_range(epsilon: float, count: int) -> No
 
 
 def test_steps_of_different_bounds_are_refused() -> None:
-    """Only equal steps compose into one law."""
+    """Only equal steps compose into one distribution."""
     with pytest.raises(InputError, match="bound"):
         PureSteps(0.1).compose(PureSteps(0.2))
 

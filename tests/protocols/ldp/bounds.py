@@ -1,4 +1,4 @@
-"""Bounds that hold for the exact law at any number of draws, without normality."""
+"""Bounds that hold for the exact distribution at any number of draws, without normality."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PureOracle
 
-Law: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+Distribution: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Outcomes and their probabilities."""
 
 
@@ -27,8 +27,8 @@ def bernstein(variance: float, largest: float, alarm: float) -> float:
     return math.sqrt(2 * variance * needed) + 2 * largest * needed / 3
 
 
-def sum_law(oracle: FrequencyOracle, clients: int, *, own: bool) -> Law:
-    """Return the outcomes and the exact law of one sum over clients that all hold one value.
+def sum_distribution(oracle: FrequencyOracle, clients: int, *, own: bool) -> Distribution:
+    """Return the exact distribution of one sum over clients that all hold one value.
 
     Args:
         oracle: The frequency oracle.
@@ -40,35 +40,37 @@ def sum_law(oracle: FrequencyOracle, clients: int, *, own: bool) -> Law:
         p = float(oracle.p if own else oracle.q)
         return outcomes, np.asarray(stats.binom.pmf(outcomes, clients, p))
     assert isinstance(oracle, SummedHistogram)
-    law = np.array([float(each) for each in oracle.laws.probabilities(int(own))])
-    size = clients * (len(law) - 1) + 1
-    power = np.fft.irfft(np.fft.rfft(law, size) ** clients, size)
+    distribution = np.array([float(each) for each in oracle.distributions.probabilities(int(own))])
+    size = clients * (len(distribution) - 1) + 1
+    power = np.fft.irfft(np.fft.rfft(distribution, size) ** clients, size)
     return np.arange(float(size)) - clients * oracle.bound, np.maximum(power, 0.0)
 
 
-def squared_error(law: Law) -> Law:
-    """Return the law of the squared distance from the mean, divided by the variance."""
-    outcomes, probabilities = law
+def squared_error(distribution: Distribution) -> Distribution:
+    """Return the distribution of the squared distance from the mean, divided by the variance."""
+    outcomes, probabilities = distribution
     centred = (outcomes - outcomes @ probabilities) ** 2
     return centred / (centred @ probabilities), probabilities
 
 
-def chernoff(laws: Sequence[Law], runs: int, alarm: float) -> tuple[float, float]:
+def chernoff(distributions: Sequence[Distribution], runs: int, alarm: float) -> tuple[float, float]:
     """Return an interval that contains a mean of independent numbers with probability 1 - `alarm`.
 
     Args:
-        laws: The laws of the numbers, which are at least 0 and have mean 1.
-        runs: The number of numbers of each law.
+        distributions: The distributions of the numbers, which are at least 0 and have mean 1.
+        runs: The number of numbers of each distribution.
         alarm: The false-alarm rate of both sides together.
     """
-    needed = math.log(2 / alarm) / (runs * len(laws))
+    needed = math.log(2 / alarm) / (runs * len(distributions))
 
     def side(sign: float) -> float:
         """Return the best of the bounds over all Chernoff parameters."""
 
         def bound(log_parameter: float) -> float:
             t = sign * math.exp(log_parameter)
-            mean = sum(_log_moment(law, t) for law in laws) / len(laws)
+            mean = sum(_log_moment(distribution, t) for distribution in distributions) / len(
+                distributions
+            )
             return sign * (mean + needed) / t
 
         found = optimize.minimize_scalar(bound, bounds=(-8.0, 2.0), method="bounded")
@@ -77,7 +79,7 @@ def chernoff(laws: Sequence[Law], runs: int, alarm: float) -> tuple[float, float
     return -side(-1.0), side(1.0)
 
 
-def _log_moment(law: Law, t: float) -> float:
-    outcomes, probabilities = law
+def _log_moment(distribution: Distribution, t: float) -> float:
+    outcomes, probabilities = distribution
     top = max(t * float(outcomes.max()), 0.0)
     return math.log(float(np.exp(t * outcomes - top) @ probabilities)) + top

@@ -12,15 +12,22 @@ from tests.privacy.generators import FALSE_ALARM, seeded
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.distributions import (
+    CodeDistribution,
+    Codes,
+    Hybrid,
+    Laplace,
+    OneBit,
+    Piecewise,
+)
 from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.laws import Codes, Hybrid, Laplace, MeanLaw, OneBit, Piecewise
 from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracle import PlainOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.attacks import (
     Guesses,
-    attack_law,
+    attack_codes,
     attack_oracle,
     epsilon_at_least,
     likelihoods,
@@ -31,9 +38,9 @@ from veilring.protocols.ldp.attacks import (
 EPSILON = 1.5
 DOMAIN = 5
 TRIALS = 6000
-LAWS = (Laplace, OneBit, Piecewise, Hybrid)
+DISTRIBUTIONS = (Laplace, OneBit, Piecewise, Hybrid)
 CANDIDATES = np.linspace(-1, 1, 5)
-GUESSED = len(ORACLES) + len(LAWS)
+GUESSED = len(ORACLES) + len(DISTRIBUTIONS)
 
 
 def is_within(guesses: Guesses, probability: float, tests: int) -> bool:
@@ -78,32 +85,36 @@ def test_unary_encoding_is_guessed_at_the_exact_rate() -> None:
     assert stats.binomtest(guesses.right, TRIALS, expected).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("kind", LAWS)
-def test_no_guess_beats_the_bound_of_a_distribution(kind: type[MeanLaw]) -> None:
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+def test_no_guess_beats_the_bound_of_a_distribution(kind: type[CodeDistribution]) -> None:
     """The best guess of one of five numbers is right at most as ε allows, and beats chance.
 
     Its success rate is the mean over codes of the greatest likelihood.
     """
-    law = kind(EPSILON)
-    guesses = attack_law(law, CANDIDATES, TRIALS, seeded("guess", kind.name))
+    distribution = kind(EPSILON)
+    guesses = attack_codes(distribution, CANDIDATES, TRIALS, seeded("guess", kind.name))
     assert is_within(guesses, guesses.bound, GUESSED)
     assert is_above_blind(guesses, GUESSED)
-    expected = likelihoods(law, np.arange(law.codes), CANDIDATES).max(axis=1).sum() / 5
-    assert stats.binomtest(guesses.right, TRIALS, expected).pvalue > FALSE_ALARM / len(LAWS)
+    expected = (
+        likelihoods(distribution, np.arange(distribution.codes), CANDIDATES).max(axis=1).sum() / 5
+    )
+    assert stats.binomtest(guesses.right, TRIALS, expected).pvalue > FALSE_ALARM / len(
+        DISTRIBUTIONS
+    )
 
 
 MECHANISMS: list[tuple[LocalRandomiser, NDArray[np.float64] | NDArray[np.int64]]] = [
     *((ORACLES[name](DOMAIN, EPSILON), np.array([0, 1])) for name in ORACLES),
     *(
         (means, np.array([[1.0, 1.0], [-1.0, -1.0]]))
-        for kind in LAWS
+        for kind in DISTRIBUTIONS
         for means in (EachFeature(kind(EPSILON / 2), 2), SampledFeature(kind(EPSILON), 2))
     ),
     (SignVector(EPSILON, 2), np.array([[1.0, 1.0], [-1.0, -1.0]])),
     *(
         (means, np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
-        for law in (Laplace(EPSILON), OneBit(EPSILON))
-        for means in (SampledFeature(law, 2, 2), EachFeature(law, 2, 2))
+        for distribution in (Laplace(EPSILON), OneBit(EPSILON))
+        for means in (SampledFeature(distribution, 2, 2), EachFeature(distribution, 2, 2))
     ),
 ]
 
@@ -112,7 +123,7 @@ def words(randomiser: object) -> str:
     """Return the name of a mechanism for test ids."""
     match randomiser:
         case Means():
-            return f"{randomiser.name}-{randomiser.law.name}-{randomiser.classes}"
+            return f"{randomiser.name}-{randomiser.distribution.name}-{randomiser.classes}"
         case LocalRandomiser():
             return randomiser.name
         case _:
@@ -140,7 +151,7 @@ def test_no_mechanism_leaks_more_than_it_claims(
 
 @dataclass(frozen=True)
 class _Careless(OneBit):
-    """A law that draws with four times its claimed epsilon."""
+    """A distribution that draws with four times its claimed epsilon."""
 
     @override
     def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
@@ -157,7 +168,7 @@ def test_a_leaking_mechanism_is_detected() -> None:
 
 @pytest.mark.slow
 def test_a_lower_bound_is_rarely_too_high() -> None:
-    """Of 50 pairs of equal laws none is distinguished, except in one of a million such tests."""
+    """Of 50 pairs of equal distributions none is distinguished, except in one of 10⁶ tests."""
     rng = seeded("equal laws")
     bounds = [
         epsilon_at_least(rng.normal(size=200), rng.normal(size=200), alarm=FALSE_ALARM / 50)
@@ -179,10 +190,10 @@ def test_attacks_refuse_invalid_arguments() -> None:
     with pytest.raises(InputError, match="trials"):
         attack_oracle(DirectEncoding(2, 1.0), 0, seeded("none"))
     with pytest.raises(InputError, match="trials"):
-        attack_law(OneBit(1.0), CANDIDATES, 0, seeded("none"))
+        attack_codes(OneBit(1.0), CANDIDATES, 0, seeded("none"))
     for wrong in ([], [0.5], [0.5, 0.5], [[0.0, 1.0]], [0.0, 1.5], [0.0, math.nan]):
         with pytest.raises(InputError, match="candidates"):
-            attack_law(OneBit(1.0), np.array(wrong), 1, seeded("none"))
+            attack_codes(OneBit(1.0), np.array(wrong), 1, seeded("none"))
     with pytest.raises(InputError, match="scores"):
         epsilon_at_least(np.zeros(3), np.zeros(9))
     with pytest.raises(InputError, match="randomiser"):

@@ -1,4 +1,4 @@
-"""The hash family's law, by enumeration of all functions, and the counting of support."""
+"""The hash family's distribution, by enumeration of all functions, and the counting of support."""
 
 from fractions import Fraction
 
@@ -20,7 +20,7 @@ def reference(family: HashFamily, a: int, b: int, value: int) -> int:
 
 @pytest.mark.parametrize(("domain", "buckets"), [(2, 2), (4, 3), (5, 4), (8, 5), (16, 7)])
 def test_two_values_are_hashed_independently(domain: int, buckets: int) -> None:
-    """Over all functions on 8-bit words, each pair of values has exactly the product law."""
+    """Over all functions on 8-bit words, each pair of values has the exact product distribution."""
     family = HashFamily(domain, buckets, word_bits=8)
     a, b = FUNCTIONS
     hashed = [family.bucket(a, b, np.array(value)) for value in range(domain)]

@@ -63,27 +63,32 @@ def test_the_attack_reads_values_from_float_noise() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_attack_excludes_nothing_on_the_grid(epsilon: float) -> None:
-    """Every report leaves all values possible for its client, by the exact laws."""
+    """Every report leaves all values possible for its client, by the exact distributions."""
     oracle = SummedHistogram(DOMAIN, epsilon)
     values = np.arange(CLIENTS) % DOMAIN
     reports = oracle.perturb(values, seeded("wire", str(epsilon)))
-    laws = [oracle.laws.probabilities(which) for which in (0, 1)]
-    other, own = (lambda steps, law=law: law[steps + oracle.bound] > 0 for law in laws)
+    distributions = [oracle.distributions.probabilities(which) for which in (0, 1)]
+    other, own = (
+        lambda steps, distribution=distribution: distribution[steps + oracle.bound] > 0
+        for distribution in distributions
+    )
     assert candidates(reports.view("<i2"), own, other).all()
     # Nor is any number impossible that these clients did not happen to send.
-    assert all(min(law) > 0 for law in laws)
+    assert all(min(distribution) > 0 for distribution in distributions)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3])
 def test_low_bits_of_the_grid_reveal_almost_nothing(bits: int) -> None:
-    """The low bits of the own and another coordinate have laws within 1e-4 of each other."""
+    """The distributions of the low bits of the own and another coordinate are within 1e-4."""
     oracle = SummedHistogram(DOMAIN, 1.0)
     outcomes = np.arange(-oracle.bound, oracle.bound + 1) % 2**bits
-    laws = [
-        np.bincount(outcomes, weights=[float(each) for each in oracle.laws.probabilities(which)])
+    distributions = [
+        np.bincount(
+            outcomes, weights=[float(each) for each in oracle.distributions.probabilities(which)]
+        )
         for which in (0, 1)
     ]
-    assert np.abs(laws[0] - laws[1]).sum() / 2 < 1e-4
+    assert np.abs(distributions[0] - distributions[1]).sum() / 2 < 1e-4
 
 
 def test_a_report_contains_only_grid_steps() -> None:

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 from tests.privacy.generators import FALSE_ALARM, seeded
-from tests.protocols.ldp.bounds import Law, bernstein, chernoff, squared_error, sum_law
+from tests.protocols.ldp.bounds import (
+    Distribution,
+    bernstein,
+    chernoff,
+    squared_error,
+    sum_distribution,
+)
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.encodings import (
@@ -161,7 +167,7 @@ def _largest(oracle: FrequencyOracle) -> float:
     if isinstance(oracle, PureOracle):
         return 1 / float(oracle.p - oracle.q)
     assert isinstance(oracle, SummedHistogram)
-    return 2 * oracle.bound / float(oracle.laws.mean(1) - oracle.laws.mean(0))
+    return 2 * oracle.bound / float(oracle.distributions.mean(1) - oracle.distributions.mean(0))
 
 
 @pytest.mark.parametrize("cell", [0, 1])
@@ -170,7 +176,7 @@ def test_variance_agrees_with_observation(name: str, cell: int) -> None:
     """Over runs at all points the squared error of a cell has the mean `variance`."""
     frequency = 1.0 - cell
     clients = 2 if name == "she" else 40
-    squares, laws = [], []
+    squares, distributions = [], []
     for epsilon, domain in POINTS:
         oracle = ORACLES[name](domain, epsilon)
         values = np.zeros(RUNS * clients, dtype=np.int64)
@@ -178,8 +184,8 @@ def test_variance_agrees_with_observation(name: str, cell: int) -> None:
         for group in reports.reshape(RUNS, clients, -1):
             found = oracle.estimate(oracle.aggregate(group), clients).values[cell]
             squares.append((found - frequency) ** 2 / (oracle.variance(frequency) / clients))
-        laws.append(squared_error(sum_law(oracle, clients, own=cell == 0)))
-    low, high = chernoff(laws, RUNS, FALSE_ALARM / (2 * len(ORACLES)))
+        distributions.append(squared_error(sum_distribution(oracle, clients, own=cell == 0)))
+    low, high = chernoff(distributions, RUNS, FALSE_ALARM / (2 * len(ORACLES)))
     assert low <= np.mean(squares) <= high
     assert high - low < 0.5  # else the test could not tell much
 
@@ -211,17 +217,17 @@ def test_intervals_hold_their_confidence(name: str) -> None:
         assert (found.low < found.values).all()
         assert (found.values < found.high).all()
         covered += [found.low[0] <= 1 <= found.high[0], found.low[1] <= 0 <= found.high[1]]
-    # The normal law of a sum is off by at most 0.4748 rho / (sigma^3 sqrt(m)) on each side
+    # The normal distribution of a sum is off by at most 0.4748 rho / (sigma^3 sqrt(m)) on each side
     # (Berry, Esseen; the constant is Shevtsova's of 2011).
-    skew = max(_third_moment(sum_law(oracle, 1, own=own)) for own in (True, False))
+    skew = max(_third_moment(sum_distribution(oracle, 1, own=own)) for own in (True, False))
     slack = 2 * 0.4748 * skew / math.sqrt(clients)
     allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / (2 * len(ORACLES))) + slack * runs
     assert (np.abs(covered - confidence * runs) <= allowed).all()
 
 
-def _third_moment(law: Law) -> float:
+def _third_moment(distribution: Distribution) -> float:
     """Return the absolute third central moment over the cubed standard deviation."""
-    squares, probabilities = squared_error(law)
+    squares, probabilities = squared_error(distribution)
     return float(squares**1.5 @ probabilities)
 
 

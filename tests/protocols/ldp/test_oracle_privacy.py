@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.privacy.generators import follows, seeded
-from tests.protocols.ldp.laws import ENUMERABLE, law_of
+from tests.protocols.ldp.distributions import ENUMERABLE, distribution_of
 
 from veilring.privacy.exact import log_ceil
 from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
@@ -33,7 +33,7 @@ def finite() -> list[FrequencyOracle]:
 
 
 def sampled() -> list[FrequencyOracle]:
-    """Return the oracles whose draws are compared with their laws."""
+    """Return the oracles whose draws are compared with their distributions."""
     return [*(ORACLES[name](domain, 1.0) for name in ENUMERABLE for domain in (2, 3, 6)), LISTED]
 
 
@@ -46,10 +46,10 @@ def words(oracle: FrequencyOracle) -> str:
 def test_no_report_is_likelier_than_its_epsilon_allows(oracle: FrequencyOracle) -> None:
     """Over all reports and pairs of values the greatest log-ratio equals the exact epsilon."""
     values = range(min(oracle.domain, 6))
-    laws = [law_of(oracle, value) for value in values]
-    assert all(sum(law.values()) == 1 for law in laws)
+    distributions = [distribution_of(oracle, value) for value in values]
+    assert all(sum(distribution.values()) == 1 for distribution in distributions)
     greatest = max(
-        a[report] / b[report] for a, b in itertools.permutations(laws, 2) for report in a
+        a[report] / b[report] for a, b in itertools.permutations(distributions, 2) for report in a
     )
     assert oracle.exact_epsilon <= oracle.epsilon
     assert math.log(greatest) <= oracle.exact_epsilon * (1 + 1e-9)
@@ -64,17 +64,17 @@ TESTS = sum(min(oracle.domain, 6) for oracle in sampled()) + 32
 def test_reports_are_drawn_from_the_published_distribution(oracle: FrequencyOracle) -> None:
     """For each value the reports pass a G-test, and no impossible report occurs."""
     for value in range(min(oracle.domain, 6)):
-        law = law_of(oracle, value)
+        distribution = distribution_of(oracle, value)
         reports = oracle.perturb(np.full(CLIENTS, value), seeded("law", words(oracle), value))
-        place = {report: number for number, report in enumerate(law)}
+        place = {report: number for number, report in enumerate(distribution)}
         drawn = [place[row.tobytes()] for row in reports]  # a KeyError is an impossible report
-        counts = np.bincount(drawn, minlength=len(law))
-        assert follows(counts, np.array([float(each) for each in law.values()]), TESTS)
+        counts = np.bincount(drawn, minlength=len(distribution))
+        assert follows(counts, np.array([float(each) for each in distribution.values()]), TESTS)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_hashed_report_spends_as_its_bucket(epsilon: float) -> None:
-    """Given the independent seed, any two buckets' laws respect the exact epsilon."""
+    """Given the independent seed, any two buckets' distributions respect the exact epsilon."""
     oracle = LocalHashing(6, epsilon)
     own, other = (Fraction(int(oracle.public[name])) for name in ("own", "other"))
     assert log_ceil(own / other) == oracle.exact_epsilon <= epsilon
@@ -84,7 +84,7 @@ def test_a_hashed_report_spends_as_its_bucket(epsilon: float) -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 5])
 def test_hashed_reports_are_drawn_from_the_published_distribution(value: int) -> None:
-    """The value's hash and the reported bucket have the exact joint law; seeds are uniform."""
+    """The value's hash and the reported bucket have the joint distribution; seeds are uniform."""
     oracle = LocalHashing(6, 1.0)
     public = {name: int(number) for name, number in oracle.public.items() if name != "oracle"}
     reports = oracle.perturb(np.full(CLIENTS, value), seeded("hashed", value))
@@ -95,27 +95,27 @@ def test_hashed_reports_are_drawn_from_the_published_distribution(value: int) ->
     joint = np.bincount(true.astype(int) * buckets + said, minlength=buckets**2)
     sizes = [-(-(y + 1 << high) // buckets) - -(-(y << high) // buckets) for y in range(buckets)]
     total = public["own"] + (buckets - 1) * public["other"]
-    law = [
+    distribution = [
         sizes[y] / 2**high * (public["own"] if y == z else public["other"]) / total
         for y, z in itertools.product(range(buckets), repeat=2)
     ]
-    assert follows(joint, np.array(law), TESTS)
+    assert follows(joint, np.array(distribution), TESTS)
     for word in (a, b):
         assert follows(
             np.bincount((word >> 28).astype(int), minlength=16), np.full(16, 1 / 16), TESTS
         )
 
 
-def coordinate_laws(oracle: SummedHistogram) -> list[tuple[Fraction, ...]]:
-    """Return the exact laws of another value's coordinate and of the own one."""
-    return [oracle.laws.probabilities(which) for which in (0, 1)]
+def coordinate_distributions(oracle: SummedHistogram) -> list[tuple[Fraction, ...]]:
+    """Return the exact distributions of another value's coordinate and of the own one."""
+    return [oracle.distributions.probabilities(which) for which in (0, 1)]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_summed_noise_spends_at_most_its_epsilon(epsilon: float) -> None:
     """The two coordinates in which two values differ together cost at most the exact epsilon."""
     oracle = SummedHistogram(6, epsilon)
-    other, own = coordinate_laws(oracle)
+    other, own = coordinate_distributions(oracle)
     assert sum(other) == sum(own) == 1
     up = max(a / b for a, b in zip(own, other, strict=True))
     down = max(b / a for a, b in zip(own, other, strict=True))
@@ -129,15 +129,24 @@ def test_summed_noise_is_drawn_from_its_distribution() -> None:
     oracle = SummedHistogram(2, 1.0)
     reports = oracle.perturb(np.full(4 * CLIENTS, 1), seeded("summed"))
     steps = reports.view("<i2").astype(int) + oracle.bound
-    laws = [np.array([float(each) for each in law]) for law in coordinate_laws(oracle)]
-    for column, law in zip(steps.T, laws, strict=True):
-        assert follows(np.bincount(column, minlength=len(law)), law, TESTS)
-    quarters = [np.searchsorted(np.cumsum(law), (0.25, 0.5, 0.75)) for law in laws]
+    distributions = [
+        np.array([float(each) for each in distribution])
+        for distribution in coordinate_distributions(oracle)
+    ]
+    for column, distribution in zip(steps.T, distributions, strict=True):
+        assert follows(np.bincount(column, minlength=len(distribution)), distribution, TESTS)
+    quarters = [
+        np.searchsorted(np.cumsum(distribution), (0.25, 0.5, 0.75))
+        for distribution in distributions
+    ]
     cells = [np.searchsorted(*pair) for pair in zip(quarters, steps.T, strict=True)]
-    shares = [_shares(law, cut) for law, cut in zip(laws, quarters, strict=True)]
+    shares = [
+        _shares(distribution, cut)
+        for distribution, cut in zip(distributions, quarters, strict=True)
+    ]
     joint = np.bincount(4 * cells[0] + cells[1], minlength=16)
     assert follows(joint, np.outer(*shares).reshape(-1), TESTS)
 
 
-def _shares(law: NDArray[np.float64], cut: NDArray[np.intp]) -> NDArray[np.float64]:
-    return np.diff([0.0, *np.cumsum(law)[cut], 1.0])
+def _shares(distribution: NDArray[np.float64], cut: NDArray[np.intp]) -> NDArray[np.float64]:
+    return np.diff([0.0, *np.cumsum(distribution)[cut], 1.0])

@@ -16,8 +16,8 @@ Signs = tuple[int, ...]
 CLIENTS = 20_000
 
 
-def law_of(mechanism: SignVector, v: Signs) -> dict[Signs, Fraction]:
-    """Return the law of reports for a vector of signs, from the published weights."""
+def distribution_of(mechanism: SignVector, v: Signs) -> dict[Signs, Fraction]:
+    """Return the distribution of reports for a vector of signs, from the published weights."""
     low, high = mechanism.weights
     weights = {
         t: high if sum(a * b for a, b in zip(t, v, strict=True)) > 0 else low
@@ -32,8 +32,10 @@ def law_of(mechanism: SignVector, v: Signs) -> dict[Signs, Fraction]:
 def test_no_report_is_likelier_than_its_epsilon_allows(features: int, epsilon: float) -> None:
     """Over all reports and all pairs of corners the loss is the exact epsilon, odd or even."""
     mechanism = SignVector(epsilon, features)
-    laws = [law_of(mechanism, v) for v in itertools.product((-1, 1), repeat=features)]
-    greatest = max(a[t] / b[t] for a, b in itertools.permutations(laws, 2) for t in a)
+    distributions = [
+        distribution_of(mechanism, v) for v in itertools.product((-1, 1), repeat=features)
+    ]
+    greatest = max(a[t] / b[t] for a, b in itertools.permutations(distributions, 2) for t in a)
     assert math.log(greatest) <= mechanism.exact_epsilon * (1 + 1e-9)
     assert epsilon * (1 - 1e-4) <= mechanism.exact_epsilon <= epsilon
 
@@ -43,8 +45,8 @@ def test_a_report_is_unbiased(features: int) -> None:
     """Its mean, divided by the slope, is exactly the vector of signs."""
     mechanism = SignVector(1.0, features)
     v = tuple((-1) ** place for place in range(features))
-    law = law_of(mechanism, v)
-    means = [sum(p * t[place] for t, p in law.items()) for place in range(features)]
+    distribution = distribution_of(mechanism, v)
+    means = [sum(p * t[place] for t, p in distribution.items()) for place in range(features)]
     assert [mean / mechanism.slope for mean in means] == list(v)
 
 
@@ -68,7 +70,7 @@ def test_as_published_an_even_number_of_features_is_not_private() -> None:
 
 @pytest.mark.parametrize("features", [3, 4])
 def test_reports_are_drawn_from_the_published_distribution(features: int) -> None:
-    """The reports of a corner have the published law, by a G-test over all sign vectors."""
+    """A corner's reports have the published distribution, by a G-test over all sign vectors."""
     mechanism = SignVector(1.0, features)
     v = (1, -1, 1, 1)[:features]
     reports = mechanism.perturb(
@@ -76,11 +78,11 @@ def test_reports_are_drawn_from_the_published_distribution(features: int) -> Non
     )
     assert mechanism.accept(reports).all()
     bits = np.unpackbits(reports, axis=1, count=features)
-    law = law_of(mechanism, v)
-    place = {t: number for number, t in enumerate(law)}
+    distribution = distribution_of(mechanism, v)
+    place = {t: number for number, t in enumerate(distribution)}
     drawn = [place[tuple((2 * row.astype(int) - 1).tolist())] for row in bits]
-    counts = np.bincount(drawn, minlength=len(law))
-    assert follows(counts, np.array([float(p) for p in law.values()]), 2)
+    counts = np.bincount(drawn, minlength=len(distribution))
+    assert follows(counts, np.array([float(p) for p in distribution.values()]), 2)
 
 
 @pytest.mark.parametrize("features", [1, 5, 12])

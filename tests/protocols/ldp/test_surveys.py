@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.privacy.generators import follows, seeded
-from tests.protocols.ldp.laws import law_of
+from tests.protocols.ldp.distributions import distribution_of
 
 from veilring.data.table import Ranges
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.distributions import OneBit
 from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.laws import OneBit
 from veilring.protocols.ldp.algorithm.means import EachFeature, SignVector, make_means
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES, make_oracle
@@ -43,18 +43,18 @@ def small(name: str, epsilon: float) -> DiscreteBayesSurvey:
     return DiscreteBayesSurvey.of((2, 3), 2, lambda domain: ORACLES[name](domain, epsilon))
 
 
-def law_of_answer(
+def distribution_of_answer(
     survey: DiscreteBayesSurvey, row: tuple[int, ...], label: int
 ) -> dict[Answer, float]:
     """Return the probability of every question and report of a client."""
     asked = len(survey.questions)
-    law = {}
+    distribution = {}
     for number, oracle in enumerate(survey.questions):
         assert isinstance(oracle, FrequencyOracle)
         value = survey.encode(*survey.validated(np.array([row]), np.array([label])), number)[0]
-        for report, share in law_of(oracle, int(value)).items():
-            law[number, report] = float(share) / asked
-    return law
+        for report, share in distribution_of(oracle, int(value)).items():
+            distribution[number, report] = float(share) / asked
+    return distribution
 
 
 @pytest.mark.parametrize("name", FINITE)
@@ -63,11 +63,13 @@ def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float
     """Over all rows with classes, and all questions with reports, the loss is epsilon's."""
     survey = small(name, epsilon)
     clients = list(itertools.product(itertools.product(range(2), range(3)), range(2)))
-    laws = [law_of_answer(survey, row, label) for row, label in clients]
-    for law in laws:
-        assert sum(law.values()) == pytest.approx(1.0, abs=1e-9)
+    distributions = [distribution_of_answer(survey, row, label) for row, label in clients]
+    for distribution in distributions:
+        assert sum(distribution.values()) == pytest.approx(1.0, abs=1e-9)
     greatest = max(
-        math.log(a[said] / b[said]) for a, b in itertools.permutations(laws, 2) for said in a
+        math.log(a[said] / b[said])
+        for a, b in itertools.permutations(distributions, 2)
+        for said in a
     )
     assert greatest <= survey.exact_epsilon + 1e-9
     assert survey.exact_epsilon <= min(greatest + 1e-9, epsilon)
@@ -77,13 +79,13 @@ def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float
 def test_answers_are_drawn_from_the_distribution(name: str) -> None:
     """Questions and reports jointly pass a G-test."""
     survey = small(name, 1.0)
-    law = law_of_answer(survey, (1, 2), 1)
+    distribution = distribution_of_answer(survey, (1, 2), 1)
     rows = np.tile([1, 2], (CLIENTS, 1))
     answers = answer(survey, rows, np.ones(CLIENTS, dtype=np.int64), seeded("answers", name))
-    place = {said: number for number, said in enumerate(law)}
+    place = {said: number for number, said in enumerate(distribution)}
     drawn = [place[number, each.tobytes()] for number, reports in answers for each in reports]
-    counts = np.bincount(drawn, minlength=len(law))
-    assert follows(counts, np.array(list(law.values())), 2)
+    counts = np.bincount(drawn, minlength=len(distribution))
+    assert follows(counts, np.array(list(distribution.values())), 2)
 
 
 def test_the_drawn_question_does_not_depend_on_the_row() -> None:

@@ -12,7 +12,7 @@ from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.bounds import bernstein
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.laws import Hybrid, Laplace, OneBit, Piecewise
+from veilring.protocols.ldp.algorithm.distributions import Hybrid, Laplace, OneBit, Piecewise
 from veilring.protocols.ldp.algorithm.means import (
     APPROACHES,
     Approach,
@@ -43,7 +43,7 @@ ALARM = FALSE_ALARM / (6 * len(MECHANISMS))
 
 def words(means: Means) -> str:
     """Return the name of a mechanism for test ids."""
-    return f"{means.name}-{means.law.name}-{means.classes}"
+    return f"{means.name}-{means.distribution.name}-{means.classes}"
 
 
 def corners(means: Means) -> list[NDArray[np.float64]]:
@@ -56,7 +56,9 @@ def corners(means: Means) -> list[NDArray[np.float64]]:
 def vector(means: Means, row: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the grid vector of a row's codes, shape (features, classes)."""
     grid = np.zeros((means.features, means.classes), dtype=np.int64)
-    grid[:, int(row[-1]) if means.classes > 1 else 0] = row[: means.features] * means.law.levels
+    grid[:, int(row[-1]) if means.classes > 1 else 0] = (
+        row[: means.features] * means.distribution.levels
+    )
     return grid
 
 
@@ -66,9 +68,14 @@ def greatest_loss(means: Means) -> float:
     The codes of one report are independent, so the worst report of a pair has the worst code at
     each position. A sampled feature is drawn alike for all rows, so the worst feature counts.
     """
-    codes = np.arange(means.law.codes)
-    laws = {point: np.log(means.law.probability(codes, point)) for point in _points(means)}
-    worst = {(a, b): float((laws[a] - laws[b]).max()) for a, b in itertools.product(laws, laws)}
+    codes = np.arange(means.distribution.codes)
+    distributions = {
+        point: np.log(means.distribution.probability(codes, point)) for point in _points(means)
+    }
+    worst = {
+        (a, b): float((distributions[a] - distributions[b]).max())
+        for a, b in itertools.product(distributions, distributions)
+    }
     greatest = 0.0
     for one, other in itertools.permutations([vector(means, row) for row in corners(means)], 2):
         each = [
@@ -80,7 +87,7 @@ def greatest_loss(means: Means) -> float:
 
 
 def _points(means: Means) -> tuple[int, ...]:
-    return (-means.law.levels, 0, means.law.levels)
+    return (-means.distribution.levels, 0, means.distribution.levels)
 
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
@@ -116,32 +123,36 @@ def test_an_invalid_epsilon_is_shown_as_given(approach: Approach, epsilon: float
     "means", [EachFeature(OneBit(0.5), 2, 2), SampledFeature(OneBit(1.0), 2, 2)], ids=words
 )
 def test_reports_are_drawn_from_the_product_of_the_distributions(means: Means) -> None:
-    """All bits and the index have the joint law used for the loss."""
+    """All bits and the index have the joint distribution used for the loss."""
     row = np.array([1.0, -1.0, 1.0])
     reports = means.perturb(np.tile(row, (CLIENTS, 1)), seeded("joint", means.name))
-    law = _joint_law(means, row)
-    place = {report: number for number, report in enumerate(law)}
-    counts = np.bincount([place[each.tobytes()] for each in reports], minlength=len(law))
-    assert follows(counts, np.array(list(law.values())), 2)
+    distribution = _joint_distribution(means, row)
+    place = {report: number for number, report in enumerate(distribution)}
+    counts = np.bincount([place[each.tobytes()] for each in reports], minlength=len(distribution))
+    assert follows(counts, np.array(list(distribution.values())), 2)
 
 
-def _joint_law(means: Means, row: NDArray[np.float64]) -> dict[bytes, float]:
-    one = [means.law.probability(np.array([0, 1]), int(p)) for p in vector(means, row).ravel()]
+def _joint_distribution(means: Means, row: NDArray[np.float64]) -> dict[bytes, float]:
+    one = [
+        means.distribution.probability(np.array([0, 1]), int(p)) for p in vector(means, row).ravel()
+    ]
     if isinstance(means, EachFeature):
         return _bits(one)
     halves = (_bits(one[:2]), _bits(one[2:]))
     return {
         bytes([index]) + bits: share / 2
-        for index, law in enumerate(halves)
-        for bits, share in law.items()
+        for index, distribution in enumerate(halves)
+        for bits, share in distribution.items()
     }
 
 
-def _bits(laws: list[NDArray[np.float64]]) -> dict[bytes, float]:
+def _bits(distributions: list[NDArray[np.float64]]) -> dict[bytes, float]:
     found = {}
-    for bits in itertools.product((0, 1), repeat=len(laws)):
+    for bits in itertools.product((0, 1), repeat=len(distributions)):
         packed = np.packbits(np.array(bits, dtype=np.uint8)).tobytes()
-        found[packed] = math.prod(float(law[bit]) for law, bit in zip(laws, bits, strict=True))
+        found[packed] = math.prod(
+            float(distribution[bit]) for distribution, bit in zip(distributions, bits, strict=True)
+        )
     return found
 
 
@@ -157,13 +168,17 @@ def test_means_are_unbiased_within_their_variance(means: Means) -> None:
     found = means.estimate(means.aggregate(reports), CLIENTS)
     inside = labels[:, None] == np.arange(means.classes)
     true = (rows[:, :, None] * inside[:, None]).mean(axis=0).ravel()
-    largest = float(np.abs(means.law.total(means.law.summed(np.arange(means.law.codes)))).max())
+    largest = float(
+        np.abs(
+            means.distribution.total(means.distribution.summed(np.arange(means.distribution.codes)))
+        ).max()
+    )
     heard = CLIENTS / means.features if isinstance(means, SampledFeature) else CLIENTS
     heard *= 0.9  # fewer clients draw a feature in less than 1e-9 of all cases (Chernoff)
-    reach = bernstein(heard * means.law.second_moment(1.0), largest + 1, ALARM) / heard
+    reach = bernstein(heard * means.distribution.second_moment(1.0), largest + 1, ALARM) / heard
     assert np.abs(found.values - true).max() <= reach
     # What is said of the variance covers what there is, and not by more than the values' own.
-    assert (found.variance * heard <= means.law.second_moment(1.0)).all()
+    assert (found.variance * heard <= means.distribution.second_moment(1.0)).all()
     assert ((found.low < found.values) & (found.values < found.high)).all()
 
 
@@ -231,12 +246,16 @@ def test_an_invalid_number_is_refused_for_any_draw() -> None:
             means.perturb(np.array([[0.0, 2.0]]), np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("law", [Piecewise(1.0), Hybrid(1.0)], ids=lambda law: law.name)
-def test_a_distribution_that_cannot_hide_a_class_is_refused(law: Piecewise | Hybrid) -> None:
-    """A law that cannot hide a class is refused, because two one-hot entries would cost double."""
+@pytest.mark.parametrize(
+    "distribution", [Piecewise(1.0), Hybrid(1.0)], ids=lambda distribution: distribution.name
+)
+def test_a_distribution_that_cannot_hide_a_class_is_refused(
+    distribution: Piecewise | Hybrid,
+) -> None:
+    """It is refused, because two one-hot entries would cost double."""
     with pytest.raises(InputError) as caught:
-        EachFeature(law, 2, classes=2)
-    assert caught.value.field == "law"
+        EachFeature(distribution, 2, classes=2)
+    assert caught.value.field == "distribution"
 
 
 @pytest.mark.parametrize(
@@ -258,7 +277,7 @@ def test_invalid_values_are_refused(values: NDArray[np.float64], means: Means) -
 def test_a_report_of_only_extreme_numbers_is_refused() -> None:
     """One number of a client may be extreme, but not all of them together."""
     means = make_means("all-features", 1.0, 20)
-    greatest = means.law.codes - 1
+    greatest = means.distribution.codes - 1
     middle = greatest // 2
     codes = np.full((2, 20), greatest)
     codes[1, 1:] = middle

@@ -32,8 +32,8 @@ def test_the_loss_of_a_count_is_the_greatest_ratio_of_neighbours(
     epsilon: float, exponent: Fraction
 ) -> None:
     """Below exponent 1 the ratios fall from 0 on, and the first equals `count_loss`."""
-    law = polya_difference_pmf(np.arange(int(30 / epsilon)), exponent, 1 / epsilon)
-    ratios = np.log(law[:-1] / law[1:])
+    pmf = polya_difference_pmf(np.arange(int(30 / epsilon)), exponent, 1 / epsilon)
+    ratios = np.log(pmf[:-1] / pmf[1:])
     # A ratio of sums of some thousand terms is right to 12 digits.
     assert (np.diff(ratios) < 1e-11).all()
     assert ratios[-1] > epsilon
@@ -45,8 +45,8 @@ def test_the_loss_of_a_count_is_the_greatest_ratio_of_neighbours(
 @pytest.mark.parametrize("exponent", [1, Fraction(6, 5), 3])
 def test_excess_noise_loses_at_most_epsilon(exponent: Fraction) -> None:
     """From exponent 1 on, ratios of neighbours are at most e**epsilon, and distant ones near it."""
-    law = polya_difference_pmf(np.arange(3000), exponent, 5)
-    ratios = np.log(law[:-1] / law[1:])
+    pmf = polya_difference_pmf(np.arange(3000), exponent, 5)
+    ratios = np.log(pmf[:-1] / pmf[1:])
     assert ratios.max() <= 0.2 + 1e-11
     assert ratios.max() > 0.199
     assert count_loss(0.2, Fraction(exponent)) == 0.2

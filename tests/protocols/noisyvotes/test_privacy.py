@@ -9,7 +9,7 @@ from tests.protocols.noisyvotes.worlds import (
     QUERIES,
     RADII,
     deal,
-    label_law,
+    label_probabilities,
     neighbours,
     no_rows,
     runs_of,
@@ -73,8 +73,11 @@ def test_labels_cost_no_more_than_totals(missing: int) -> None:
     claim = remaining_epsilon([release.plan], 4, tolerated=0, missing=missing)
     tables = list(neighbours(2))[:40]
     for pair in tables:
-        laws = [label_law(release.count(rows), release.plan.epsilons, exponent) for rows in pair]
-        assert greatest_loss(*laws) <= claim + ROUNDING
+        distributions = [
+            label_probabilities(release.count(rows), release.plan.epsilons, exponent)
+            for rows in pair
+        ]
+        assert greatest_loss(*distributions) <= claim + ROUNDING
 
 
 def test_shares_of_n_do_not_replace_a_missing_one() -> None:

@@ -12,7 +12,7 @@ from tests.protocols.noisyvotes.worlds import (
     QUERIES,
     RADII,
     deal,
-    label_law,
+    label_probabilities,
     no_rows,
     runs_of,
     voting,
@@ -63,17 +63,17 @@ def test_with_all_shares_the_noise_is_the_owners() -> None:
     counts = release.count(rows)
     for query, epsilon in enumerate(release.plan.epsilons):
         noise = totals[:, query] - counts[query]
-        law = discrete_laplace_pmf(np.arange(-300, 301), 1 / epsilon)
+        pmf = discrete_laplace_pmf(np.arange(-300, 301), 1 / epsilon)
         seen = np.bincount(noise.ravel() + 300, minlength=601)
-        assert follows(seen, law, tests=2 * len(QUERIES))
+        assert follows(seen, pmf, tests=2 * len(QUERIES))
 
 
 def test_with_all_shares_labels_have_the_owners_distribution() -> None:
-    """Labels are drawn from the law of the trusted owner's `laplace` mechanism."""
+    """Labels are drawn from the distribution of the trusted owner's `laplace` mechanism."""
     rows = rows_of_one_feature()
     release = voting(TWO)
-    owner = radius.label_law(release.count(rows), release.plan.epsilons, "laplace")
-    mine = label_law(release.count(rows), release.plan.epsilons, Fraction(1))
+    owner = radius.label_probabilities(release.count(rows), release.plan.epsilons, "laplace")
+    mine = label_probabilities(release.count(rows), release.plan.epsilons, Fraction(1))
     np.testing.assert_allclose(mine, owner, atol=1e-12)
     rng = np.random.default_rng(2)
     labels = runs_of(release, deal(rows, 6), TWO.exponent(6), 0, RUNS, rng).argmax(axis=2)

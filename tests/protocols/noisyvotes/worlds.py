@@ -1,4 +1,4 @@
-"""Small worlds of parties, and the exact laws of their releases."""
+"""Small worlds of parties, and the exact distributions of their releases."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -52,7 +52,7 @@ def voting(
 
 
 def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> float:
-    """Return the greatest log-ratio of any totals on two tables, by their exact laws.
+    """Return the greatest log-ratio of any totals on two tables, by their exact distributions.
 
     Each total is a count plus separate noise, so the greatest ratio of all totals together is the
     product of each total's greatest ratio.
@@ -60,39 +60,44 @@ def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> 
     counts = [one.count(rows) for rows in tables]
     loss = 0.0
     for row, epsilon in enumerate(one.plan.epsilons):
-        law = _log_law(float(epsilon), exponent)
+        log_pmf = _log_pmf(float(epsilon), exponent)
         for before, after in zip(counts[0][row], counts[1][row], strict=True):
             shift = abs(int(after) - int(before))
-            # Of the law on one table, and shifted on the other; the law is symmetric.
-            loss += float(np.abs(law[shift:] - law[: len(law) - shift]).max()) if shift else 0.0
+            # Of the distribution on one table, and shifted on the other; the distribution is
+            # symmetric.
+            loss += (
+                float(np.abs(log_pmf[shift:] - log_pmf[: len(log_pmf) - shift]).max())
+                if shift
+                else 0.0
+            )
     return loss
 
 
 @lru_cache
-def _log_law(epsilon: float, exponent: Fraction) -> NDArray[np.float64]:
+def _log_pmf(epsilon: float, exponent: Fraction) -> NDArray[np.float64]:
     reach = int(30 / epsilon)
-    law = polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon)
-    return np.asarray(np.log(law))
+    log_pmf = polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon)
+    return np.asarray(np.log(log_pmf))
 
 
-def label_law(
+def label_probabilities(
     counts: NDArray[np.int64], epsilons: NDArray[np.float64], exponent: Fraction
 ) -> NDArray[np.float64]:
-    """Return the law of each query's label, shape (Q, classes), summed over the winner's total."""
-    laws = []
+    """Return each label's probability, shape (Q, classes), summed over the winner's total."""
+    probabilities = []
     for own, epsilon in zip(counts, epsilons, strict=True):
         reach = int(45 / epsilon)
         values = np.arange(own.min() - reach, own.max() + reach + 1)
         mass = polya_difference_pmf(values - own[:, None], exponent, 1 / epsilon)
         at_most = np.cumsum(mass, axis=1)
         below = at_most - mass
-        laws.append(
+        probabilities.append(
             [
                 (mass[c] * below[:c].prod(axis=0) * at_most[c + 1 :].prod(axis=0)).sum()
                 for c in range(len(own))
             ]
         )
-    return np.array(laws)
+    return np.array(probabilities)
 
 
 def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)

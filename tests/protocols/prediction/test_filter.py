@@ -1,4 +1,4 @@
-"""The individual filter: payments, voters, and the law of the label."""
+"""The individual filter: payments, voters, and the distribution of the label."""
 
 import math
 

@@ -28,7 +28,7 @@ from veilring.protocols.prediction.algorithm.filter import (
 )
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.leakage import MakePredictor, canary_labels, label_laws
+from veilring.protocols.prediction.leakage import MakePredictor, canary_labels, label_probabilities
 
 pytestmark = pytest.mark.slow
 
@@ -141,8 +141,8 @@ def test_membership_inference_stays_within_its_bound() -> None:
     epsilon = 6.0
     make, runs = _make(epsilon, others=4, sigma2=0.4), 200
     one, other = _labels(make, 2 * runs)
-    laws = [label_laws(each[:runs], 2) for each in (one, other)]
-    guesses = [guess_membership(each[runs:], *laws) for each in (one, other)]
+    distributions = [label_probabilities(each[:runs], 2) for each in (one, other)]
+    guesses = [guess_membership(each[runs:], *distributions) for each in (one, other)]
     # Hoeffding's bound for the difference of two means, each of `runs` coins.
     error = math.sqrt(math.log(1 / ALARM) / runs)
     bound = gaussian_advantage_bound(GaussianDP.calibrate(epsilon, DELTA).mu)
@@ -156,9 +156,9 @@ def test_the_bound_of_the_advantage_is_that_of_two_normal_distributions() -> Non
         assert gaussian_advantage_bound(mu) == pytest.approx(exact, abs=1e-12)
 
 
-def test_laws_are_positive_fractions() -> None:
+def test_label_probabilities_are_positive_fractions() -> None:
     """Half an answer is added to each label, so that no ratio is infinite."""
-    laws = label_laws(np.array([[0, 1], [0, 1], [0, 0]]), 2)
-    assert laws.tolist() == [[3.5 / 4, 0.5 / 4], [1.5 / 4, 2.5 / 4]]
-    guessed = guess_membership(np.array([[0, 0], [1, 1]]), laws, laws[::-1])
+    distributions = label_probabilities(np.array([[0, 1], [0, 1], [0, 0]]), 2)
+    assert distributions.tolist() == [[3.5 / 4, 0.5 / 4], [1.5 / 4, 2.5 / 4]]
+    guessed = guess_membership(np.array([[0, 0], [1, 1]]), distributions, distributions[::-1])
     assert guessed.tolist() == [False, False]

@@ -16,7 +16,7 @@ from veilring.protocols.radius.algorithm.conversion import (
 )
 from veilring.protocols.radius.algorithm.nearest import NearestParameters
 from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
-from veilring.protocols.radius.leakage import batch_law
+from veilring.protocols.radius.leakage import batch_probabilities
 
 
 def nearest_loss(
@@ -44,9 +44,13 @@ def nearest_loss(
     r_unif = uniform_radius(parameters.k, parameters.rows, queries.shape[1])
     candidates = candidate_radii(r_unif, how.number, how.spacing)
     exponential = how.chooser == "exponential"
-    law = exponential_probabilities if exponential else permute_and_flip_probabilities
+    probabilities = exponential_probabilities if exponential else permute_and_flip_probabilities
     one, other = (
-        np.log(law(candidate_qualities(queries, candidates, rows, parameters.k), plan.epsilons))
+        np.log(
+            probabilities(
+                candidate_qualities(queries, candidates, rows, parameters.k), plan.epsilons
+            )
+        )
         for rows in tables
     )
     voting = RNParameters(
@@ -71,7 +75,8 @@ def _joint(  # noqa: PLR0917  (one combination of radii, on two tables)
     radii = candidates[chosen]
     shares = plan_batch(queries, radii, voting)
     one, other = (
-        batch_law(queries, radii, rows, voting.classes, shares, voting.mechanism) for rows in tables
+        batch_probabilities(queries, radii, rows, voting.classes, shares, voting.mechanism)
+        for rows in tables
     )
     labels = (np.log(one) - np.log(other)).max(axis=1).sum()
     return float(ratios[np.arange(len(queries)), chosen].sum() + labels)

@@ -26,7 +26,7 @@ from veilring.protocols.radius.algorithm.voting import (
     label_within,
     plan_batch,
 )
-from veilring.protocols.radius.leakage import batch_law, greatest_loss
+from veilring.protocols.radius.leakage import batch_probabilities, greatest_loss
 
 FALSE_ALARM = 1e-6
 EPSILON = 1.0
@@ -66,12 +66,15 @@ def test_no_attack_beats_the_bound() -> None:
     queries, radii, tables = case()
     shares = plan_batch(queries, radii, RNParameters(EPSILON, 2))
     assert shares.crowds.tolist() == [QUERIES] * QUERIES
-    laws = [batch_law(queries, radii, rows, 2, shares, "permute-and-flip") for rows in tables]
-    exact = exact_advantage(*laws)
+    distributions = [
+        batch_probabilities(queries, radii, rows, 2, shares, "permute-and-flip") for rows in tables
+    ]
+    exact = exact_advantage(*distributions)
     assert 0.05 < exact < advantage_bound(EPSILON)
     rng, runs = np.random.default_rng(2), 100_000
     guesses = [
-        guess_membership(answers_of(rows, shares.epsilons, runs, rng), *laws) for rows in tables
+        guess_membership(answers_of(rows, shares.epsilons, runs, rng), *distributions)
+        for rows in tables
     ]
     # Two fractions, each within Hoeffding's bound of its probability except at half the alarm rate.
     reach = 2 * math.sqrt(math.log(4 / FALSE_ALARM) / (2 * runs))
@@ -82,15 +85,20 @@ def test_the_attack_succeeds_against_an_allocation_without_overlaps() -> None:
     """If every query gets the whole budget, the advantage exceeds that of epsilon."""
     queries, radii, tables = case()
     careless = allocate_budget(np.zeros((QUERIES, QUERIES), dtype=np.bool_), EPSILON)
-    laws = [batch_law(queries, radii, rows, 2, careless, "permute-and-flip") for rows in tables]
-    assert exact_advantage(*laws) > advantage_bound(EPSILON)
+    distributions = [
+        batch_probabilities(queries, radii, rows, 2, careless, "permute-and-flip")
+        for rows in tables
+    ]
+    assert exact_advantage(*distributions) > advantage_bound(EPSILON)
 
 
 def test_the_bound_is_that_of_randomised_response() -> None:
     """For randomised response the advantage is the bound itself."""
-    law = np.array([[math.e, 1.0]]) / (1 + math.e)
-    assert exact_advantage(law, law[:, ::-1]) == pytest.approx(advantage_bound(1.0), rel=1e-14)
-    assert greatest_loss(law, law[:, ::-1]) == pytest.approx(1.0, rel=1e-14)
+    distribution = np.array([[math.e, 1.0]]) / (1 + math.e)
+    assert exact_advantage(distribution, distribution[:, ::-1]) == pytest.approx(
+        advantage_bound(1.0), rel=1e-14
+    )
+    assert greatest_loss(distribution, distribution[:, ::-1]) == pytest.approx(1.0, rel=1e-14)
 
 
 def test_an_audit_finds_no_fault_in_a_correct_allocation() -> None:

@@ -20,7 +20,7 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius.algorithm import voting as radius
 from veilring.protocols.radius.algorithm.balls import overlap_graph
-from veilring.protocols.radius.algorithm.voting import label_law
+from veilring.protocols.radius.algorithm.voting import label_probabilities
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
@@ -82,11 +82,11 @@ def test_crafted_collinear_queries_cost_no_row_more_than_the_price() -> None:
     """
     present, absent = _crafted_answers()
     assert _audited(present, absent) <= EPSILON
-    laws = [
-        label_law(np.tile(counts, (2, 1)), np.full(2, EPSILON / 2), "permute-and-flip")
+    distributions = [
+        label_probabilities(np.tile(counts, (2, 1)), np.full(2, EPSILON / 2), "permute-and-flip")
         for counts in (np.array([1, 0]), np.array([0, 0]))
     ]
-    guesses = [guess_membership(answers, *laws) for answers in (present, absent)]
+    guesses = [guess_membership(answers, *distributions) for answers in (present, absent)]
     slack = np.sqrt(np.log(1 / ALARM) / len(present))
     assert membership_advantage(*guesses) <= advantage_bound(EPSILON) + slack
 

@@ -20,10 +20,9 @@ from veilring.protocols.radius.algorithm.voting import (
     RNParameters,
     charge_rows,
     draw_labels,
-    label_law,
+    label_probabilities,
     plan_batch,
 )
-from veilring.protocols.radius.algorithm.voting import label_law as law_of
 from veilring.protocols.radius.leakage import greatest_loss
 
 EPSILON = 0.7
@@ -38,12 +37,12 @@ def worst(parameters: RNParameters, epsilons: NDArray[np.float64], most: int = 3
     """Return the greatest loss over all tables and their neighbours."""
 
     @cache
-    def law(table: tuple[Kind, ...]) -> NDArray[np.float64]:
+    def probabilities(table: tuple[Kind, ...]) -> NDArray[np.float64]:
         counts = count_votes(QUERIES, RADII, rows_of(table, 1), parameters.classes)
-        return label_law(counts, epsilons, parameters.mechanism)
+        return label_probabilities(counts, epsilons, parameters.mechanism)
 
     pairs = all_tables(PLACES, parameters.classes, most)
-    return max(greatest_loss(law(table), law(more)) for table, more in pairs)
+    return max(greatest_loss(probabilities(table), probabilities(more)) for table, more in pairs)
 
 
 @pytest.mark.parametrize("rule", ["clique", "component", "batch"])
@@ -74,7 +73,9 @@ def test_the_factor_of_two_falls_for_counts(mechanism: Mechanism) -> None:
     share, worst = np.array([1.0]), 0.0
     for counts in ([[300, 0]], [[0, 300]], [[5, 5]], [[0, 0]]):
         one_more = np.array(counts) + np.array([[0, 1]])
-        pair = [label_law(np.array(each), share, mechanism) for each in (counts, one_more)]
+        pair = [
+            label_probabilities(np.array(each), share, mechanism) for each in (counts, one_more)
+        ]
         worst = max(worst, greatest_loss(*pair))
     assert 0.99 < worst <= 1.0 + ROUNDING
 
@@ -140,14 +141,16 @@ def test_no_row_exceeds_its_budget_under_adaptive_queries() -> None:
     assert (left >= 0).all()
     assert left == pytest.approx(1.0 - paid, abs=ROUNDING)
     assert not (paying & ~inside).any()
-    with_all = label_law(counts_of(paying), costs, "permute-and-flip")
+    with_all = label_probabilities(counts_of(paying), costs, "permute-and-flip")
     for row in range(40):
         others = np.delete(inside, row, axis=1)
         voting, _ = charge_rows(others, costs, budget[1:])
         assert (voting == np.delete(paying, row, axis=1)).all()
         without = paying.copy()
         without[:, row] = False
-        loss = greatest_loss(with_all, label_law(counts_of(without), costs, "permute-and-flip"))
+        loss = greatest_loss(
+            with_all, label_probabilities(counts_of(without), costs, "permute-and-flip")
+        )
         assert loss <= paid[row] + ROUNDING
 
 
@@ -169,20 +172,20 @@ def test_votes_are_drawn_from_their_distribution() -> None:
             np.repeat(counts, runs, axis=0), np.repeat(share, runs), mechanism, rng
         )
         drawn = np.bincount(labels, minlength=3) / runs
-        assert np.abs(drawn - law_of(counts, share, mechanism)[0]).max() < reach
+        assert np.abs(drawn - label_probabilities(counts, share, mechanism)[0]).max() < reach
 
 
 def test_the_papers_worked_example() -> None:
     """For counts of 80 and 20 at epsilon' = 0.01, the first has probability 0.574 (Section 3.1)."""
-    law = exponential_probabilities(np.array([[80, 20]]), 0.01)
-    assert law[0, 0] == pytest.approx(1 / (1 + np.exp(-0.3)), rel=1e-12)
-    assert round(law[0, 0], 3) == 0.574
+    probabilities = exponential_probabilities(np.array([[80, 20]]), 0.01)
+    assert probabilities[0, 0] == pytest.approx(1 / (1 + np.exp(-0.3)), rel=1e-12)
+    assert round(probabilities[0, 0], 3) == 0.574
 
 
 def test_the_papers_single_neighbour() -> None:
     """One row at epsilon = 1 gives odds of 1.65 to 1 for its label (footnote 1)."""
-    law = exponential_probabilities(np.array([[1, 0]]), 1.0)
-    assert law[0, 0] == pytest.approx(np.exp(0.5) / (1 + np.exp(0.5)), rel=1e-12)
+    probabilities = exponential_probabilities(np.array([[1, 0]]), 1.0)
+    assert probabilities[0, 0] == pytest.approx(np.exp(0.5) / (1 + np.exp(0.5)), rel=1e-12)
 
 
 def test_touching_balls_are_neighbours() -> None:

@@ -132,16 +132,16 @@ class TestLeakageOfOne:
     """The information in a total about one of its parties."""
 
     def test_the_leakage_equals_that_of_the_joint_distribution(self) -> None:
-        """For two parties and k = 1, the law of counts 0, 1 and 2 or more is explicit."""
-        law = [poisson.pmf(0, 1.5), poisson.pmf(1, 1.5), poisson.sf(1, 1.5)]
+        """For two parties and k = 1, the distribution of counts 0, 1 and 2 or more is explicit."""
+        pmf = [poisson.pmf(0, 1.5), poisson.pmf(1, 1.5), poisson.sf(1, 1.5)]
         joint = {(a, a + b): 0.0 for a in range(3) for b in range(3)}
         for a, b in ((a, b) for a in range(3) for b in range(3)):
-            joint[a, a + b] += law[a] * law[b]
+            joint[a, a + b] += pmf[a] * pmf[b]
         totals = [sum(p for (_, t), p in joint.items() if t == total) for total in range(5)]
-        expected = sum(p * np.log2(p / law[a] / totals[t]) for (a, t), p in joint.items())
+        expected = sum(p * np.log2(p / pmf[a] / totals[t]) for (a, t), p in joint.items())
         found = leakage_of_one(2, 1, 1.5)
         assert found.by_total == pytest.approx(expected)
-        assert found.whole == pytest.approx(-sum(p * np.log2(p) for p in law))
+        assert found.whole == pytest.approx(-sum(p * np.log2(p) for p in pmf))
 
     @pytest.mark.parametrize("rows", [0.5, 2.0, 5.0])
     def test_one_party_is_fully_revealed_and_more_hide_each_other(self, rows: float) -> None:

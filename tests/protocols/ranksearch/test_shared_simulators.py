@@ -2,7 +2,7 @@
 
 The simulator gets the output and the shares dealt to the coalition. An opened number is 0 where the
 output says so, and uniform on the other numbers elsewhere; opened words are uniform subject to
-that. Shares of random polynomials are uniform, by `test_shares`; the exact laws here are
+that. Shares of random polynomials are uniform, by `test_shares`; the exact distributions here are
 conditioned on the shares dealt, on tiny fields, over all draws of the honest parties.
 """
 
@@ -123,7 +123,7 @@ def opened_by(words: Ints, p: int) -> Ints:
     return np.asarray((3 * words[0] - 3 * words[1] + words[2]) % p)
 
 
-def compared_law(
+def step_is_simulated(
     counts: Sequence[int],
     coalition: int,
     p: int,
@@ -132,7 +132,7 @@ def compared_law(
     kind: type[Dealer] = Dealer,
     lowest: int = 1,
 ) -> bool:
-    """Return whether a party's view of a step with k = 1 has exactly the simulator's law.
+    """Return whether a party's view of a step with k = 1 has exactly the simulator's distribution.
 
     One honest dealer draws all its possible values, and the others draw fixed values known to the
     coalition.
@@ -197,22 +197,22 @@ EVERY = list(itertools.product(WORLDS, range(PARTIES)))
 
 @pytest.mark.parametrize("p", [5, 7])
 def test_a_step_has_the_simulators_distribution(p: int) -> None:
-    """Given the output, the words of T < k and of T = k have exactly the simulator's law."""
+    """Given the output, the words of T < k and T = k have exactly the simulator's distribution."""
     for counts, coalition in EVERY:
-        assert all(compared_law(counts, coalition, p, seed) for seed in range(3))
+        assert all(step_is_simulated(counts, coalition, p, seed) for seed in range(3))
 
 
 def test_products_without_sharings_of_zero_are_caught() -> None:
-    """Words of a bare product have another law in every world, because they reveal its factors."""
+    """Words of a bare product differ in every world, because they reveal its factors."""
     for counts, coalition in EVERY:
-        assert not compared_law(counts, coalition, 5, 0, kind=Unmasked)
+        assert not step_is_simulated(counts, coalition, 5, 0, kind=Unmasked)
 
 
 def test_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a factor R may be 0, the law of the view differs in exactly the worlds with T >= k."""
+    """If a factor R may be 0, the view's distribution differs in exactly the worlds with T >= k."""
     monkeypatch.setattr(comparing, "kept_nonzero", keep_all)
     for counts, coalition in EVERY:
-        assert compared_law(counts, coalition, 5, 0, lowest=0) == (sum(counts) < 1)
+        assert step_is_simulated(counts, coalition, 5, 0, lowest=0) == (sum(counts) < 1)
 
 
 @pytest.mark.parametrize("p", [5, 7])
@@ -247,10 +247,10 @@ def test_a_kept_factor_stays_uniform(p: int) -> None:
     assert are_uniform(keys, p, (p - 1) ** 2 * p**4)
 
 
-def label_law(
+def label_is_simulated(
     votes: NDArray[np.uint64], coalition: int, kind: type[Dealer] = Dealer, lowest: int = 1
 ) -> bool:
-    """Return whether a party's view of a labelling of two classes has the simulator's law.
+    """Return whether a party's view of a labelling of two classes has the simulator's distribution.
 
     Args:
         votes: The votes of the three parties, shape (3, 2), with a total of at most 1.
@@ -320,19 +320,19 @@ VOTES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("coalition", range(PARTIES))
 def test_a_label_has_the_simulators_distribution(coalition: int) -> None:
-    """Given the label, all opened words have exactly the simulator's law."""
-    assert all(label_law(votes, coalition) for votes in VOTES)
+    """Given the label, all opened words have exactly the simulator's distribution."""
+    assert all(label_is_simulated(votes, coalition) for votes in VOTES)
     assert len({int(votes.sum(axis=0).argmax()) for votes in VOTES}) == 2
 
 
 @pytest.mark.slow
 def test_labels_without_sharings_of_zero_are_caught() -> None:
-    """The words of a bare product `R_c · L_c` do not have the simulator's law."""
-    assert not label_law(VOTES[1], 0, kind=Unmasked)
+    """The words of a bare product `R_c · L_c` do not have the simulator's distribution."""
+    assert not label_is_simulated(VOTES[1], 0, kind=Unmasked)
 
 
 @pytest.mark.slow
 def test_labels_with_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If R_c may be 0, a losing class can look like the winner, and the law differs."""
+    """If R_c may be 0, a losing class can look like the winner, and the distribution differs."""
     monkeypatch.setattr(argmax, "kept_nonzero", keep_all)
-    assert not label_law(VOTES[1], 0, lowest=0)
+    assert not label_is_simulated(VOTES[1], 0, lowest=0)

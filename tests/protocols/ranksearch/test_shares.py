@@ -1,4 +1,4 @@
-"""Shares over a prime field: their arithmetic, and the exact law of a coalition's view."""
+"""Shares over a prime field: their arithmetic, and the exact distribution of a coalition's view."""
 
 import itertools
 import math

@@ -1,8 +1,8 @@
 """Views of a search that reveals totals: a simulator computes them from the totals.
 
-On words modulo 2 and 4 all streams are enumerated, and the two laws are equal as fractions. At full
-size, everything that is not random is equal, and tests of the random words have a joint false-alarm
-rate of one in a million. The same functions detect variants that are broken.
+On words modulo 2 and 4 all streams are enumerated, and the two distributions are equal as
+fractions. At full size, everything that is not random is equal, and tests of the random words have
+a joint false-alarm rate of one in a million. The same functions detect variants that are broken.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class UnboundKeys(PairwiseKeys):
 
 # Tiny words: multiples of 256/m are the integers modulo m, and the very code adds them up.
 
-Law = Mapping[tuple[int, ...], Fraction]
+Distribution = Mapping[tuple[int, ...], Fraction]
 
 
 @dataclass
@@ -168,8 +168,8 @@ class TwoTongues(Adversary):
         return [(to, message)]
 
 
-def law_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Law:
-    """Return the law of the coalition's received messages over all masks of the others."""
+def distribution_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Distribution:
+    """Return the distribution of the coalition's received messages over all masks of the others."""
     pairs = frozenset(secret_of(*pair) for pair in combinations(tiny.outside, 2))
     stream = Enumeration(tiny.modulus, tiny.masks, pairs)
     adversaries = {}
@@ -196,11 +196,11 @@ def law_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Law:
         if isinstance(message.message, MaskedWords | MaskedTotals)
         if message.sender in tiny.outside
     ]
-    return law_of([words for *_, words in sorted(seen, key=lambda each: each[:3])])
+    return distribution_of([words for *_, words in sorted(seen, key=lambda each: each[:3])])
 
 
-def law_of_simulation(tiny: Tiny) -> Law:
-    """Return the law of a simulator's output, given both totals and the coalition's values.
+def distribution_of_simulation(tiny: Tiny) -> Distribution:
+    """Return the distribution of a simulator's output, given totals and the coalition's values.
 
     If a corrupted adder sent two totals of the first sum, the second sum has no total: all its
     honest words are uniform.
@@ -223,7 +223,7 @@ def law_of_simulation(tiny: Tiny) -> Law:
         opened = np.full_like(last, total[0] * step)
         columns += _received(tiny, words, opened)
         first = total
-    return law_of(columns)
+    return distribution_of(columns)
 
 
 def _received(tiny: Tiny, words: list[Words], total: Words) -> list[Words]:
@@ -232,7 +232,7 @@ def _received(tiny: Tiny, words: list[Words], total: Words) -> list[Words]:
     return words if tiny.adder in tiny.coalition else [total for _ in tiny.coalition]
 
 
-def law_of(columns: list[Words]) -> Law:
+def distribution_of(columns: list[Words]) -> Distribution:
     """Return the probability of each row of columns with equally likely entries."""
     rows, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
     return {
@@ -266,14 +266,14 @@ class TestTinyWords:
     """Enumeration of all streams."""
 
     def test_views_have_the_distribution_of_the_simulator(self) -> None:
-        """Laws are equal as fractions, for every coalition of up to n - 2, with any adder."""
+        """They are equal as fractions, for every coalition of up to n - 2, with any adder."""
         for tiny in tiny_worlds():
-            assert law_of_views(tiny) == law_of_simulation(tiny), tiny
+            assert distribution_of_views(tiny) == distribution_of_simulation(tiny), tiny
 
     def test_a_reused_mask_is_caught(self) -> None:
-        """For any coalition that sees words, their law is different."""
+        """For any coalition that sees words, their distribution is different."""
         for tiny in tiny_worlds(words_seen=True):
-            assert law_of_views(tiny, ReusedKeys) != law_of_simulation(tiny), tiny
+            assert distribution_of_views(tiny, ReusedKeys) != distribution_of_simulation(tiny), tiny
 
     @pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
     def test_an_adder_with_two_totals_opens_nothing(
@@ -282,8 +282,8 @@ class TestTinyWords:
         """Later words that it receives are uniform and independent, without a fixed sum."""
         names = tuple(f"party-{n}" for n in range(parties))
         tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
-        assert law_of_views(tiny) == law_of_simulation(tiny)
-        assert law_of_views(tiny, UnboundKeys) != law_of_simulation(tiny)
+        assert distribution_of_views(tiny) == distribution_of_simulation(tiny)
+        assert distribution_of_views(tiny, UnboundKeys) != distribution_of_simulation(tiny)
 
 
 # Full size: the real role, its own keys and generator.
@@ -396,9 +396,9 @@ def drawn_words(
 def assert_uniform(drawn: Sequence[NDArray[np.uint8]], alarm: float) -> None:
     """Check that bytes are uniform, and independent of nearby bytes in four directions.
 
-    Differences of independent uniform bytes are uniform as well, so each law is tested by the
-    inequality of Dvoretzky, Kiefer and Wolfowitz, with the constant of Massart. The bits are tested
-    by the binomial law.
+    Differences of independent uniform bytes are uniform as well, so each distribution is tested by
+    the inequality of Dvoretzky, Kiefer and Wolfowitz, with the constant of Massart. The bits are
+    tested by the binomial distribution.
 
     Args:
         drawn: Shape (parties, bytes) for each sum.

@@ -14,7 +14,7 @@ from veilring.protocols.release.algorithm.directions import (
     Discriminant,
     Moments,
 )
-from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import Statistic
 from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 

@@ -29,7 +29,7 @@ from veilring.protocols.release.algorithm.directions import (
     Discriminant,
     Moments,
 )
-from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import SCALE_MAX
 from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 
@@ -138,7 +138,8 @@ def test_eigenvalues_are_lifted_at_the_old_trace() -> None:
 def test_the_floor_is_the_spectral_norm_of_the_noise() -> None:
     """Symmetric noise of s per number has a spectral norm near s sqrt(2 e).
 
-    The edge of the semicircle law; at 200 features it varies by a per cent, and 5 % are allowed.
+    The edge of the semicircle distribution; at 200 features it varies by a per cent, and 5 % are
+    allowed.
     """
     width = 200
     rng = np.random.default_rng(1)

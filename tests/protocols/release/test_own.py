@@ -18,7 +18,7 @@ from veilring.estimators import ReleasedClassifier
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.digests import written
 from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
-from veilring.protocols.release.algorithm.laws import Account, Norm
+from veilring.protocols.release.algorithm.noise import Account, Norm
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.roles import release_rows
@@ -209,4 +209,4 @@ def test_the_example_of_the_page_states_its_true_bound() -> None:
         found = statistic.entries(corners, np.full(len(corners), label)).values
         assert statistic.bound.holds(found)
         assert statistic.bound.measure(found).max() == statistic.bound.most
-    assert ReleaseHalves().bind(SQUARE, 3, 10).plan.law == "laplace"
+    assert ReleaseHalves().bind(SQUARE, 3, 10).plan.distribution == "laplace"

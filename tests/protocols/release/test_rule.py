@@ -14,7 +14,7 @@ from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.columns import count_columns
 from veilring.protocols.release.algorithm.directions import Centre, Discriminant, Moments
-from veilring.protocols.release.algorithm.laws import (
+from veilring.protocols.release.algorithm.noise import (
     CENTRE_SHARE,
     Trust,
     account_of,
@@ -77,12 +77,17 @@ def test_the_rule_has_a_valid_answer_everywhere(
 
     chosen = plan()
     assert chosen == plan()
-    assert delta > 0 or chosen.law == "laplace"
+    assert delta > 0 or chosen.distribution == "laplace"
     first = first_statistic(chosen, features)
     main = main_statistic(chosen, features, np.random.default_rng(0))
     sums = [each.sensitivity for each in (first, main) if each is not None]
     noises = plan_noise(
-        chosen.law, chosen.epsilon, chosen.delta, chosen.trust, sums, weights=chosen.weights
+        chosen.distribution,
+        chosen.epsilon,
+        chosen.delta,
+        chosen.trust,
+        sums,
+        weights=chosen.weights,
     )
     assert account_of(noises).epsilon(chosen.delta) <= epsilon
 
@@ -90,7 +95,15 @@ def test_the_rule_has_a_valid_answer_everywhere(
 def test_the_rule_does_not_use_rows() -> None:
     """All its parameters are public numbers and the schema: none could contain a row."""
     parameters = inspect.signature(plan_release).parameters
-    assert set(parameters) == {"features", "rows", "epsilon", "delta", "trust", "statistic", "law"}
+    assert set(parameters) == {
+        "features",
+        "rows",
+        "epsilon",
+        "delta",
+        "trust",
+        "statistic",
+        "distribution",
+    }
     assert parameters["rows"].annotation is int
 
 

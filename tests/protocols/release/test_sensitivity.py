@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 
 pytestmark = pytest.mark.slow

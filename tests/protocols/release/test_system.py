@@ -22,7 +22,7 @@ from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedWords, MaskKey
 from veilring.protocols.promise import Facts, Spent
 from veilring.protocols.release.algorithm.classifiers import GridClassifier
-from veilring.protocols.release.algorithm.laws import Account, Trust
+from veilring.protocols.release.algorithm.noise import Account, Trust
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 from veilring.protocols.release.algorithm.steps import (
     Released,
@@ -52,7 +52,7 @@ ROWS = 150
 RELEASES = {
     "lda": Release(statistic="lda"),
     "pure means": Release(statistic="means", delta=0.0),
-    "skellam": Release(statistic="means", law="skellam"),
+    "skellam": Release(statistic="means", distribution="skellam"),
     "trees": Release(statistic="trees", delta=0.0),
     "auto": Release(tolerated=1),
     "with losses": Release(statistic="means", tolerated=1, lost=2),

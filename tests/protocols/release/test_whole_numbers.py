@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
     SCALE_MAX,
     Bound,

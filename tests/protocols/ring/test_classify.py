@@ -60,7 +60,7 @@ async def test_without_noise_it_equals_the_networked_answer(weights: Weights) ->
 
 
 async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> None:
-    """Over all orders of the ring, radius and label have one law (false alarm 1e-6).
+    """Over all orders of the ring, radius and label have one distribution (false alarm 1e-6).
 
     Networked parties answer one query 400 times in each of the six orders of three parties.
     """

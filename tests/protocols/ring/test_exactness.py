@@ -46,8 +46,8 @@ def test_the_result_is_exact_at_the_stated_rate(P0: float, d: float, rounds: int
     assert test.pvalue > FALSE_ALARM / 2
     for c in np.unique(contributors):
         among = exact[contributors == c]
-        law = exactness_bound(int(c), P0, d, rounds)
-        assert stats.binomtest(int(among.sum()), among.size, law).pvalue > FALSE_ALARM / (2 * k)
+        bound = exactness_bound(int(c), P0, d, rounds)
+        assert stats.binomtest(int(among.sum()), among.size, bound).pvalue > FALSE_ALARM / (2 * k)
 
 
 def test_one_round_of_pure_noise_gives_a_larger_radius() -> None:

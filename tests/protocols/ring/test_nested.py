@@ -91,8 +91,10 @@ class TestExactness:
         assert test.pvalue > FALSE_ALARM / 2
         for c in np.unique(coins):
             among = exact[coins == c]
-            law = exactness_bound(int(c), P0, d, rounds)
-            assert stats.binomtest(int(among.sum()), among.size, law).pvalue > FALSE_ALARM / (4 * k)
+            bound = exactness_bound(int(c), P0, d, rounds)
+            assert stats.binomtest(int(among.sum()), among.size, bound).pvalue > FALSE_ALARM / (
+                4 * k
+            )
 
     def test_short_unions_are_padded(self) -> None:
         """Groups with fewer values than k, or none, and ties do not change the k smallest."""

@@ -1,4 +1,4 @@
-"""PP-TopK's step, compared with a multiset reference from the paper, and its noise's law."""
+"""PP-TopK's step, compared with the paper's multiset, and the distribution of its noise."""
 
 import math
 from collections import Counter

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_law
+from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant
 from veilring.protocols.treewalk.leakage import (
@@ -34,10 +34,10 @@ def _exact(variant: Variant, utility: Comparison, times: int = 1) -> float:
     """Return the fraction of queries that are the likeliest candidate, over all transcripts."""
     steps = variant.compositions(TREE.depth)
     bits = np.array(list(product((False, True), repeat=steps)))
-    law = np.exp(walk_log_likelihood(TREE, utility, variant, bits, CANDIDATES))
-    joint = law * PRIOR
+    likelihood = np.exp(walk_log_likelihood(TREE, utility, variant, bits, CANDIDATES))
+    joint = likelihood * PRIOR
     for _ in range(times - 1):
-        joint = (joint[:, None, :] * law[None]).reshape(-1, len(CANDIDATES))
+        joint = (joint[:, None, :] * likelihood[None]).reshape(-1, len(CANDIDATES))
     return float(joint.max(axis=1).sum())
 
 
@@ -80,7 +80,7 @@ def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) 
     if mechanism == "walk":
         overheard = overheard_walk(TREE, Comparison(2 * epsilon / TREE.depth), BASIC)
     else:
-        overheard = overheard_response(TREE, bucket_law(TREE.depth, 0, epsilon))
+        overheard = overheard_response(TREE, bucket_distribution(TREE.depth, 0, epsilon))
     rng = Streams(5).generator(mechanism, str(epsilon))
     found = attack_queries(overheard, TREE.points, EXACTLY, runs=RUNS, rng=rng)
     most = exp(epsilon) / (exp(epsilon) + len(TREE) - 1)
@@ -92,11 +92,13 @@ def test_a_response_reaches_that_bound() -> None:
 
     The false-alarm rate is 1e-6; the seed is fixed.
     """
-    law = bucket_law(TREE.depth, 0, 2.0)
+    distribution = bucket_distribution(TREE.depth, 0, 2.0)
     rng = Streams(6).generator("reached")
-    found = attack_queries(overheard_response(TREE, law), TREE.points, EXACTLY, runs=RUNS, rng=rng)
-    assert float(law.p) == pytest.approx(exp(2) / (exp(2) + 15), rel=1e-9)
-    assert binomtest(round(found.within * RUNS), RUNS, float(law.p)).pvalue > ALARM
+    found = attack_queries(
+        overheard_response(TREE, distribution), TREE.points, EXACTLY, runs=RUNS, rng=rng
+    )
+    assert float(distribution.p) == pytest.approx(exp(2) / (exp(2) + 15), rel=1e-9)
+    assert binomtest(round(found.within * RUNS), RUNS, float(distribution.p)).pvalue > ALARM
 
 
 def test_blur_reveals_the_approximate_location() -> None:

@@ -15,7 +15,7 @@ from veilring.nodes.party import Party
 from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
-    bucket_law,
+    bucket_distribution,
     bucket_points,
     respond,
 )
@@ -52,7 +52,7 @@ def test_a_response_in_a_network_is_that_of_the_algorithm(
     """Buckets, points and costs are those of the vectorised response and of the closed form."""
     own = [QUERIES, PLACES]
     run = run_protocol(responded, 2, own=own, plan=PLAN, epsilon=4.0, known=known)
-    named = respond(TOP.splits, QUERIES, bucket_law(7, 3, 4.0), _client_rng(0))
+    named = respond(TOP.splits, QUERIES, bucket_distribution(7, 3, 4.0), _client_rng(0))
     np.testing.assert_array_equal(run.results[SERVER], named)
     result = run.results[CLIENT]
     assert isinstance(result, tuple)

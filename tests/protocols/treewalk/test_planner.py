@@ -7,7 +7,11 @@ import pytest
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law, buckets_of, respond
+from veilring.protocols.treewalk.algorithm.one_message import (
+    bucket_distribution,
+    buckets_of,
+    respond,
+)
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant, spending, walk
 from veilring.protocols.treewalk.plan import own_probability, recommend_lookup
@@ -54,8 +58,8 @@ def test_options_find_the_own_bucket_at_the_stated_rate() -> None:
         splits = option.variant.splits if option.variant.kind == "early" else 0
         own = buckets_of(tree.splits, queries, tree.depth - splits)
         if option.mechanism == "response":
-            law = bucket_law(tree.depth, splits, option.epsilon_i)
-            hit = respond(tree.splits, queries, law, rng) + law.domain == own
+            distribution = bucket_distribution(tree.depth, splits, option.epsilon_i)
+            hit = respond(tree.splits, queries, distribution, rng) + distribution.domain == own
         else:
             found = walk(tree, queries, Comparison(option.epsilon_i), option.variant, rng).found
             hit = (found == tree.starts[own << splits][:, None]).any(axis=1)
@@ -117,7 +121,7 @@ def test_bad_numbers_are_named(points: int, dimensions: int, epsilon: float, fie
 
 def test_ninety_five_in_a_hundred_cost_a_response_a_fifth_of_a_walk() -> None:
     """Of 100,000 points in buckets of 256, a response of 9.2 equals a walk of 46.5."""
-    response = float(bucket_law(17, 8, 9.2).p)
+    response = float(bucket_distribution(17, 8, 9.2).p)
     early = Variant("early", 8)
     assert response == pytest.approx(0.95, abs=0.005)
     assert own_probability(early, 17, 1 / (1 + np.exp(46.5 / 9))) == pytest.approx(0.95, abs=0.005)

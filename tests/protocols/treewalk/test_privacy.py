@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law, buckets_of
+from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution, buckets_of
 from veilring.protocols.treewalk.algorithm.tree import Splits, Tree, build_tree
 from veilring.protocols.treewalk.algorithm.walks import (
     BASIC,
@@ -216,10 +216,11 @@ def test_the_exact_delta_is_at_most_the_claimed_one(
     queries = _queries(tree)
     steps = variant.compositions(tree.depth)
     bits = np.array(list(product((False, True), repeat=steps)))
-    law = np.exp(walk_log_likelihood(tree, utility, variant, bits, queries))
+    likelihood = np.exp(walk_log_likelihood(tree, utility, variant, bits, queries))
     factor = exp(spending(utility, variant, tree.depth, delta).epsilon)
     beyond = [
-        np.maximum(law[:, [each]] - factor * law, 0).sum(axis=0) for each in range(len(queries))
+        np.maximum(likelihood[:, [each]] - factor * likelihood, 0).sum(axis=0)
+        for each in range(len(queries))
     ]
     assert np.max(beyond) <= delta * (1 + ROUNDING) + 1e-12
 
@@ -227,16 +228,18 @@ def test_the_exact_delta_is_at_most_the_claimed_one(
 @pytest.mark.parametrize("points", [16, 37, 64])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
 def test_a_response_leaks_exactly_its_epsilon(points: int, epsilon: float) -> None:
-    """The exact law of the named bucket differs by e**epsilon between any two queries."""
+    """The exact distribution of the named bucket differs by e**epsilon between any two queries."""
     tree = build_tree(_points(points, 2))
     queries = _queries(tree)
     for splits in range(tree.depth):
-        law = bucket_law(tree.depth, splits, epsilon)
+        distribution = bucket_distribution(tree.depth, splits, epsilon)
         level = tree.depth - splits
-        own = buckets_of(tree.splits, queries, level) - law.domain
-        chances = np.where(own[:, None] == np.arange(law.domain), law.own, law.other)
-        assert (chances.sum(axis=1) == law.total).all()
+        own = buckets_of(tree.splits, queries, level) - distribution.domain
+        chances = np.where(
+            own[:, None] == np.arange(distribution.domain), distribution.own, distribution.other
+        )
+        assert (chances.sum(axis=1) == distribution.total).all()
         # In logs of whole numbers the ratios are exact to the last bits of a float.
-        assert log(int(chances.max())) - log(int(chances.min())) <= law.epsilon + 1e-12
-        assert law.epsilon <= epsilon * (1 + ROUNDING)
-        assert law.epsilon == pytest.approx(epsilon, rel=1e-6)
+        assert log(int(chances.max())) - log(int(chances.min())) <= distribution.epsilon + 1e-12
+        assert distribution.epsilon <= epsilon * (1 + ROUNDING)
+        assert distribution.epsilon == pytest.approx(epsilon, rel=1e-6)

@@ -126,7 +126,7 @@ def test_nodes_invented_by_a_server_reveal_no_more() -> None:
 
 @pytest.mark.parametrize("utility", [Comparison(1.0), Distance(2.0, SQUARE, SQUARE)], ids=repr)
 def test_walks_follow_the_distribution_of_the_likelihood(utility: Utility, rng: Generator) -> None:
-    """100,000 walks of one query pass a chi-square test against the exact transcript law.
+    """100,000 walks of one query pass a chi-square test against the exact transcript distribution.
 
     The false-alarm rate is 1e-6; the seed is fixed.
     """

@@ -208,7 +208,7 @@ class TestOwners:
             "protocol.rounds=1",
             "protocol.batch=12",
             "run.retries=1",
-            'network.latency={law="constant", seconds=0.1}',
+            'network.latency={distribution="constant", seconds=0.1}',
             f"faults=[{crash}]",
             runtime="simulated",
         )

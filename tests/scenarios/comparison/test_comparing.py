@@ -36,7 +36,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "prediction": ("",),
 }
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
-LATENCY = {"law": "constant", "seconds": 0.05}
+LATENCY = {"distribution": "constant", "seconds": 0.05}
 
 
 def _of(comparison: SystemComparison, system: str) -> list[Line]:

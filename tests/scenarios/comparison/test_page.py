@@ -85,7 +85,7 @@ class TestPage:
         assert versions["seed"].startswith(str(comparison.question.seed))
         assert versions["veilring"] == comparison.versions["veilring"]
         assert comparison.facts.bounds in page.text
-        assert 'law = "lognormal"' in page.text
+        assert 'distribution = "lognormal"' in page.text
 
     def test_loads_nothing(self, page: Page, html: str) -> None:
         """There are no scripts, and no addresses except that of the SVG namespace."""

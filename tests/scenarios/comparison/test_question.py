@@ -102,12 +102,15 @@ class TestNetwork:
     """The network file."""
 
     def test_has_the_keys_of_a_scenarios_table(self, tmp_path: Path) -> None:
-        """It has laws, limits and graphs; a graph's path is relative to the file."""
+        """It has distributions, limits and graphs; a graph's path is relative to the file."""
         path = tmp_path / "wan.toml"
-        text = 'latency = { law = "constant", seconds = 0.1 }\nbandwidth_bytes_per_second = 1e6\n'
+        text = (
+            'latency = { distribution = "constant", seconds = 0.1 }\n'
+            "bandwidth_bytes_per_second = 1e6\n"
+        )
         path.write_text(text + 'graph = "mine.graphml"\n')
         network = make_question({"data": "iris"}, read_network(path)).network
-        assert network.latency == {"law": "constant", "seconds": 0.1}
+        assert network.latency == {"distribution": "constant", "seconds": 0.1}
         assert network.bandwidth_bytes_per_second == 1e6
         assert network.graph == str(tmp_path / "mine.graphml")
 

@@ -1,4 +1,4 @@
-"""Two-sample tests: p-values that bound exact laws, and the promised power."""
+"""Two-sample tests: p-values that bound exact distributions, and the promised power."""
 
 import math
 from fractions import Fraction
@@ -122,8 +122,8 @@ def test_the_least_advantage_follows_the_normal_distribution() -> None:
 def test_the_least_advantage_is_found_at_the_promised_rate() -> None:
     """95 % of samples with that advantage have a p-value within the rate of alarms.
 
-    The normal law and the bound differ slightly: with a true fraction of 0.95, fewer than 0.92 of
-    2,000 samples occur with probability below 1e-8.
+    The normal distribution and the bound differ slightly: with a true fraction of 0.95, fewer than
+    0.92 of 2,000 samples occur with probability below 1e-8.
     """
     rng, runs = np.random.default_rng(6), 5_000
     advantage = least_advantage(2 * runs)

@@ -1,6 +1,6 @@
 """Attacks on clients' reports, compared with the bounds on their privacy loss.
 
-`attack_oracle`, `attack_law`
+`attack_oracle`, `attack_codes`
     The best guess of a client's value from one report, and a bound on its success. With a uniform
     prior over d values, no guess from a report of loss epsilon is right with probability above
     `e^epsilon / (e^epsilon + d - 1)`: each other value is at least `e^-epsilon` times as likely.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.audits import ALARM
 from veilring.privacy.tails import proportion_bounds
-from veilring.protocols.ldp.algorithm.laws import Codes, MeanLaw, rounded
+from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, rounded
 from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
@@ -85,13 +85,13 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
     return Guesses(right, trials, oracle.domain, oracle.exact_epsilon)
 
 
-def attack_law(
-    law: MeanLaw, candidates: NDArray[np.float64], trials: int, rng: Generator
+def attack_codes(
+    distribution: CodeDistribution, candidates: NDArray[np.float64], trials: int, rng: Generator
 ) -> Guesses:
     """Guess clients' numbers, uniform over some candidates, from one code each.
 
     Args:
-        law: The law that the clients use.
+        distribution: The distribution that the clients use.
         candidates: Distinct numbers in [-1, 1], at least two, shape (values,).
         trials: The number of clients, at least 1.
         rng: Source of the values, the codes and the ties.
@@ -106,25 +106,27 @@ def attack_law(
             "candidates must be at least two different numbers from -1 to 1", field="candidates"
         )
     places = rng.integers(len(candidates), size=trials)
-    codes = law.sample(rounded(candidates[places], law.levels, rng), rng)
-    guesses = _best(likelihoods(law, codes, candidates), rng)
+    codes = distribution.sample(rounded(candidates[places], distribution.levels, rng), rng)
+    guesses = _best(likelihoods(distribution, codes, candidates), rng)
     right = int((guesses == places).sum())
-    return Guesses(right, trials, len(candidates), law.exact_epsilon)
+    return Guesses(right, trials, len(candidates), distribution.exact_epsilon)
 
 
-def likelihoods(law: MeanLaw, codes: Codes, candidates: NDArray[np.float64]) -> NDArray[np.float64]:
+def likelihoods(
+    distribution: CodeDistribution, codes: Codes, candidates: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the probability of each code for each number, shape (codes, candidates).
 
-    A number between two points of the grid is rounded to either point, so its law is a mixture of
-    theirs.
+    A number between two points of the grid is rounded to either point, so its distribution is a
+    mixture of theirs.
     """
     found = np.empty((len(codes), len(candidates)))
     for column, number in enumerate(candidates.tolist()):
-        below = int(np.floor(number * law.levels))
-        part = number * law.levels - below
-        found[:, column] = (1 - part) * law.probability(codes, below)
+        below = int(np.floor(number * distribution.levels))
+        part = number * distribution.levels - below
+        found[:, column] = (1 - part) * distribution.probability(codes, below)
         if part:
-            found[:, column] += part * law.probability(codes, below + 1)
+            found[:, column] += part * distribution.probability(codes, below + 1)
     return found
 
 
@@ -171,7 +173,9 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
             return np.asarray(pair[0] - pair[1], dtype=np.float64)
         case Means():
             vectors = _vectors(randomiser, pair)
-            parts = randomiser.law.total(np.eye(randomiser.law.parts, dtype=np.int64))
+            parts = randomiser.distribution.total(
+                np.eye(randomiser.distribution.parts, dtype=np.int64)
+            )
             weights = ((vectors[0] - vectors[1])[..., None] * parts).reshape(len(vectors[0]), -1)
             if isinstance(randomiser, SampledFeature):
                 weights = np.hstack((np.zeros((len(weights), 1)), weights))
@@ -184,7 +188,7 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
 def epsilon_at_least(
     first: NDArray[np.float64], second: NDArray[np.float64], *, alarm: float = ALARM
 ) -> float:
-    """Return a lower bound on two laws' loss, wrong with probability at most `alarm`.
+    """Return a lower bound on two distributions' loss, wrong with probability at most `alarm`.
 
     Events are scores above or below a threshold. The best event on the first halves is evaluated on
     the second halves, with Clopper-Pearson bounds on both probabilities.

@@ -80,8 +80,8 @@ class LDPBayes(System):
             ),
             "malicious server": Argument(
                 "The guarantee also holds against a malicious server.",
-                "The client draws the noise, and tests check the law of each report exactly:"
-                " tests/protocols/ldp/test_oracle_privacy.py.",
+                "The client draws the noise, and tests check the distribution of each report"
+                " exactly: tests/protocols/ldp/test_oracle_privacy.py.",
             ),
         }
     )

@@ -37,7 +37,7 @@ def canary_labels(
     return labels
 
 
-def label_laws(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+def label_probabilities(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
     """Return the frequency of each label at each query, shape (queries, classes), never 0.
 
     Args:

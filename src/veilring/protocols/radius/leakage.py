@@ -16,12 +16,12 @@ from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.voting import (
     Mechanism,
     RNParameters,
-    label_law,
+    label_probabilities,
     plan_batch,
 )
 
 
-def batch_law(  # noqa: PLR0917  (a batch, a table, and how it is labelled)
+def batch_probabilities(  # noqa: PLR0917  (a batch, a table, and how it is labelled)
     queries: NDArray[np.float64],
     radii: NDArray[np.float64],
     rows: Rows,
@@ -40,7 +40,7 @@ def batch_law(  # noqa: PLR0917  (a batch, a table, and how it is labelled)
         mechanism: The mechanism that chooses a label.
     """
     counts = count_votes(queries, radii, rows, classes)
-    return label_law(counts, allocation.epsilons, mechanism)
+    return label_probabilities(counts, allocation.epsilons, mechanism)
 
 
 def greatest_loss(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
@@ -72,7 +72,7 @@ def batch_loss(
     """
     shares = allocation or plan_batch(queries, radii, parameters)
     one, other = (
-        batch_law(queries, radii, rows, parameters.classes, shares, parameters.mechanism)
+        batch_probabilities(queries, radii, rows, parameters.classes, shares, parameters.mechanism)
         for rows in tables
     )
     return greatest_loss(one, other)

@@ -154,8 +154,8 @@ def leakage_of_one(honest: int, k: int, rows: float) -> LeakageOfOne:
     return LeakageOfOne(_entropy(one), _information(joint), _information(reached))
 
 
-def _entropy(law: NDArray[np.float64]) -> float:
-    likely = law[law > 0]
+def _entropy(pmf: NDArray[np.float64]) -> float:
+    likely = pmf[pmf > 0]
     return float(-(likely * np.log2(likely)).sum())
 
 

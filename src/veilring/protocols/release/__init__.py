@@ -3,7 +3,7 @@
 All later computations on the sum, for any number of queries, are post-processing.
 """
 
-from veilring.protocols.release.algorithm.laws import Sensitivity, SumNoise, Trust, plan_noise
+from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust, plan_noise
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 from veilring.protocols.release.algorithm.steps import (
     Released,

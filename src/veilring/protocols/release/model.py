@@ -39,7 +39,7 @@ class Provenance:
 
     Attributes:
         statistic: The statistic: means, lda, counts, grid or trees; own for a custom one.
-        law: The law of the noise: laplace, gaussian or skellam.
+        distribution: The distribution of the noise: laplace, gaussian or skellam.
         parties: The number of parties that were to add shares of the noise.
         tolerated: The number of parties that may collude.
         lost: The number of further parties that may have been missing.
@@ -50,7 +50,7 @@ class Provenance:
     """
 
     statistic: str
-    law: str
+    distribution: str
     parties: int
     tolerated: int
     lost: int
@@ -72,7 +72,7 @@ class Provenance:
         ]
         return cls(
             statistic=plan.method,
-            law=plan.law,
+            distribution=plan.distribution,
             parties=trust.parties,
             tolerated=trust.tolerated,
             lost=trust.lost,
@@ -148,7 +148,7 @@ class ReleasedModel:
             "parties": f"{made.parties:,}, of which up to {made.tolerated:,} may collude and"
             f" up to {made.lost:,} may be lost",
             "rows": f"{made.rows:,}, as declared",
-            "noise": f"{noise} times the largest contribution of a row ({made.law})",
+            "noise": f"{noise} times the largest contribution of a row ({made.distribution})",
         }
         return "\n".join(
             [*(f"{name:<14}{text}" for name, text in lines.items()), str(self.promise)]

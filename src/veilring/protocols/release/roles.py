@@ -23,7 +23,7 @@ from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
 from veilring.protocols.forecast import Forecast, repeated, total_cost
 from veilring.protocols.masks import MaskedSums, agree_keys, keys_cost, masked_cost
-from veilring.protocols.release.algorithm.laws import Account
+from veilring.protocols.release.algorithm.noise import Account
 from veilring.protocols.release.algorithm.steps import (
     Released,
     ReleaseParameters,

@@ -18,7 +18,7 @@ from veilring.protocols.forecast import Forecast
 from veilring.protocols.membership import Membership, Once
 from veilring.protocols.promise import SEED_TELLS, Facts, Promise, Spent
 from veilring.protocols.release.algorithm.classifiers import Classifier
-from veilring.protocols.release.algorithm.laws import (
+from veilring.protocols.release.algorithm.noise import (
     EPSILON_MAX,
     Account,
     Trust,
@@ -69,7 +69,8 @@ class Release(System):
         lost: The number of parties that may be lost during the release. Each party adds more noise
             to compensate; with 0, the loss of one party ends the release.
         statistic: The statistic to add up; `auto` chooses it by public numbers.
-        law: The distribution of the noise if `delta` is above 0; pure noise is discrete Laplace.
+        distribution: The distribution of the noise if `delta` is above 0; pure noise is discrete
+            Laplace.
         rows: The declared total number of rows, which is public; 0 if it is known otherwise, as in
             an experiment.
         trusted: Whether one owner holds all rows and adds the noise alone.
@@ -96,7 +97,9 @@ class Release(System):
         Literal["auto", "means", "lda", "counts", "grid", "trees"],
         Tunable.of("means", "lda", "counts", "grid", "trees"),
     ] = Field("auto", description="auto, means, lda, counts, grid or trees")
-    law: Literal["gaussian", "skellam"] = Field("gaussian", description="gaussian or skellam")
+    distribution: Literal["gaussian", "skellam"] = Field(
+        "gaussian", description="gaussian or skellam"
+    )
     rows: int = Field(0, ge=0, le=ROWS_MAX, description=f"a whole number from 0 to {ROWS_MAX:,}")
     trusted: bool = Field(default=False, description="true or false")
     sum: Literal["all-to-all", "star"] = Field("all-to-all", description="all-to-all or star")
@@ -197,7 +200,7 @@ class Release(System):
                 epsilon=self.epsilon,
                 delta=self.delta,
                 trust=trust,
-                law=self.law,
+                distribution=self.distribution,
             )
             return ReleaseParameters(features, plan, own)
         plan = plan_release(
@@ -207,7 +210,7 @@ class Release(System):
             delta=self.delta,
             trust=trust,
             statistic=self.statistic,
-            law=self.law,
+            distribution=self.distribution,
         )
         return ReleaseParameters(features, plan)
 
@@ -396,7 +399,7 @@ class ReleaseSetup(Setup):
         plan, account = self.parameters.plan, self.parameters.account
         if batches <= 1:
             return Spent(plan.epsilon * batches, plan.delta, batches, "release")
-        total: Account = account.compose(*[account] * (batches - 1))  # type: ignore[arg-type]  # the others are of the same law
+        total: Account = account.compose(*[account] * (batches - 1))  # type: ignore[arg-type]  # the others are of the same distribution
         return Spent(total.epsilon(plan.delta), plan.delta, batches, "release")
 
     def _bind(self, parties: int) -> ReleaseParameters:

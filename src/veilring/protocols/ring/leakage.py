@@ -201,7 +201,7 @@ def sample_hop_leakage(
         parameters: The public parameters.
         rng: The source of the parties' coins and noise.
         distinct: Whether the values of a trial are distinct and below `upper`, like those of a
-            continuous law. The estimates are the same, and many times faster for large k.
+            continuous distribution. The estimates are the same, and many times faster for large k.
 
     Raises:
         InputError: As in `estimate_hop_leakage`.
@@ -319,7 +319,7 @@ def proportion_interval(
     return float(interval.low), float(interval.high)
 
 
-def uniform_values(  # noqa: PLR0917  (a shape and a law)
+def uniform_values(  # noqa: PLR0917  (a shape and a distribution)
     trials: int,
     parties: int,
     k: int,
@@ -463,8 +463,8 @@ def watch_distinct(
     comparing multisets, while the ring runs and without a search. An entry is fresh to the
     successor if it was born after the vector that the successor knows. It is the party's own if
     this hop was the party's honest answer and bore it. It is in the result if it lives to the end
-    and is not noise above `upper`. Two values from a continuous law are distinct except with
-    probability about 2**-53.
+    and is not noise above `upper`. Two values from a continuous distribution are distinct except
+    with probability about 2**-53.
 
     Args:
         values: Each party's own k smallest, shape (T, n, k), the finite ones of a trial distinct

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.tables import ResponseLaw
+from veilring.privacy.tables import ResponseDistribution
 from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
@@ -183,16 +183,16 @@ def overheard_walk(tree: Tree, utility: Utility, variant: Variant) -> Overheard:
     return ask
 
 
-def overheard_response(tree: Tree, law: ResponseLaw) -> Overheard:
+def overheard_response(tree: Tree, distribution: ResponseDistribution) -> Overheard:
     """Return the simulation of a response, whose view is the bucket named."""
-    level = law.domain.bit_length() - 1
+    level = distribution.domain.bit_length() - 1
 
     def ask(
         queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
     ) -> NDArray[np.float64]:
-        named = respond(tree.splits, queries, law, rng)
-        own = buckets_of(tree.splits, candidates, level) - law.domain
-        chances = np.array([float(law.q), float(law.p)])
+        named = respond(tree.splits, queries, distribution, rng)
+        own = buckets_of(tree.splits, candidates, level) - distribution.domain
+        chances = np.array([float(distribution.q), float(distribution.p)])
         return np.asarray(np.log(chances)[(named[:, None] == own).astype(np.intp)])
 
     return ask

@@ -23,7 +23,7 @@ from veilring.privacy.checks import require
 from veilring.privacy.tables import EPSILON_MAX
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.forecast import Forecast, repeated
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law
+from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX, depth_of
 from veilring.protocols.treewalk.algorithm.walks import (
     BASIC,
@@ -408,7 +408,7 @@ def _responses(points: int, dimensions: int, epsilon: float) -> list[LookupOptio
                 Variant("early", splits),
                 bucket_cost(plan, points, dimensions),
                 epsilon_i=epsilon,
-                probability=float(bucket_law(depth, splits, epsilon).p),
+                probability=float(bucket_distribution(depth, splits, epsilon).p),
                 found=plan.found,
             )
         )

@@ -18,7 +18,7 @@ from veilring.nodes.service import Offer
 from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
-    bucket_law,
+    bucket_distribution,
     bucket_points,
     respond,
 )
@@ -243,14 +243,14 @@ async def bucket_client(
     _check_queries(queries, plan.queries)
     await party.send(server, plan.request(known.digest if known else b""))
     ground = await _receive_ground(party, server, plan, queries)
-    law = bucket_law(depth_of(ground.points), plan.splits, epsilon)
+    distribution = bucket_distribution(depth_of(ground.points), plan.splits, epsilon)
     splits = (await party.receive(Top, sender=server)).splits
     if known is not None and not len(splits):
         splits = known.splits
-    _check_numbers(server, splits, (law.domain,))
-    named = respond(splits, queries, law, party.rng).astype(np.uint32)
+    _check_numbers(server, splits, (distribution.domain,))
+    named = respond(splits, queries, distribution, party.rng).astype(np.uint32)
     if keeper is not None:
-        keeper.pay(law.epsilon, plan.found)
+        keeper.pay(distribution.epsilon, plan.found)
         named = keeper.settle(0, splits[None], named[:, None])[:, 0]
     party.round(1)
     await party.send(server, Buckets(named=named))

@@ -22,7 +22,11 @@ from veilring.protocols.claims import Comparison as WorldsCompared
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law, bucket_points, respond
+from veilring.protocols.treewalk.algorithm.one_message import (
+    bucket_distribution,
+    bucket_points,
+    respond,
+)
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
 from veilring.protocols.treewalk.algorithm.walks import (
     STEP_EPSILON_MAX,
@@ -85,7 +89,7 @@ class BucketLookup:
     @property
     def epsilon_spent(self) -> float:
         """The ε of one query, rounded up."""
-        return bucket_law(depth_of(self.points), self.splits, self.epsilon).epsilon
+        return bucket_distribution(depth_of(self.points), self.splits, self.epsilon).epsilon
 
     @property
     def radius(self) -> float:
@@ -103,8 +107,8 @@ class BucketLookup:
 
     def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
         """Return the positions of the places found, shape (queries, found)."""
-        law = bucket_law(places.tree.depth, self.splits, self.epsilon)
-        named = respond(places.tree.splits, queries, law, rng)
+        distribution = bucket_distribution(places.tree.depth, self.splits, self.epsilon)
+        named = respond(places.tree.splits, queries, distribution, rng)
         return places.with_neighbours(
             bucket_points(places.tree, self.splits, named), self.neighbours
         )

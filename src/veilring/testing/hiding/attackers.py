@@ -192,21 +192,21 @@ class Likelihood:
         classes = int(labels.max()) + 1
         counts = np.bincount(labels, minlength=classes)
         self._prior = np.log((counts + 0.5) / (counts + 0.5).sum())
-        laws = []
+        tables = []
         for at in np.flatnonzero(find_varied(columns)):
             bins = cut_bins(columns[:, at])
             placed = bins.place(columns[:, at])
             table = np.full((classes, bins.number), 0.5)
             np.add.at(table, (labels, placed), 1)
-            law = np.log(table / table.sum(axis=1, keepdims=True))
-            laws.append((_information(table), int(at), bins, law))
-        laws.sort(key=lambda each: -each[0])
-        self._laws = laws[:factors]
+            logs = np.log(table / table.sum(axis=1, keepdims=True))
+            tables.append((_information(table), int(at), bins, logs))
+        tables.sort(key=lambda each: -each[0])
+        self._tables = tables[:factors]
 
     @property
     def most_informative(self) -> int | None:
         """The index of the coordinate that reveals most; None if no coordinate varies."""
-        return self._laws[0][1] if self._laws else None
+        return self._tables[0][1] if self._tables else None
 
     def guess(self, columns: Columns) -> Labels:
         """Return the likeliest class of each run, shape (runs,)."""
@@ -215,8 +215,8 @@ class Likelihood:
     def log_likelihoods(self, columns: Columns) -> NDArray[np.float64]:
         """Return the logarithm of each class's likelihood, shape (runs, classes)."""
         log = np.repeat(self._prior[None], len(columns), axis=0)
-        for _, at, bins, law in self._laws:
-            log += law[:, bins.place(columns[:, at])].T
+        for _, at, bins, logs in self._tables:
+            log += logs[:, bins.place(columns[:, at])].T
         return log
 
 
@@ -231,6 +231,6 @@ _makers: Final[Mapping[str, _Make]] = {
 
 def _information(table: NDArray[np.float64]) -> float:
     """Return the mutual information of classes and bins, in nats."""
-    law = table / table.sum()
-    apart = law.sum(axis=1, keepdims=True) * law.sum(axis=0)
-    return float((law * np.log(law / apart)).sum())
+    joint = table / table.sum()
+    apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
+    return float((joint * np.log(joint / apart)).sum())

@@ -34,7 +34,7 @@ def empirical_bernstein(terms: NDArray[np.float64], width: float, false_alarm: f
     2009, Theorem 4.
 
     Args:
-        terms: Independent terms of one law, shape (T,).
+        terms: Independent terms of one distribution, shape (T,).
         width: The width of the interval that contains each term.
         false_alarm: The false-alarm rate of one side.
     """

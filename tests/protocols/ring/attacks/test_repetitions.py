@@ -13,7 +13,7 @@ from veilring.protocols.ring.attacks import UniformPrior, tracing_success
 
 
 def found_without_noise(sessions: int) -> float:
-    """Return the rate at which one of six parties finds an owner, from the suspects' law."""
+    """Return the rate at which one of six parties finds an owner, from the suspects' odds."""
     least = [comb(4, size) * (2 / (size + 2)) ** sessions for size in range(5)]
     exactly = [
         sum((-1) ** (size - a) * comb(size, a) * least[size] for size in range(a, 5))

@@ -15,8 +15,8 @@ def test_uniform_values_are_order_statistics() -> None:
     assert (np.diff(values, axis=2) >= 0).all()
     assert (values <= 1).all()
     for j in range(1, 5):
-        law = stats.beta(j, 7 - j + 1).cdf
-        assert stats.kstest(values[:, :, j - 1].ravel(), law).pvalue > FALSE_ALARM / 5
+        cdf = stats.beta(j, 7 - j + 1).cdf
+        assert stats.kstest(values[:, :, j - 1].ravel(), cdf).pvalue > FALSE_ALARM / 5
     ratio = values[:, :, 0] / values[:, :, 3]
     assert stats.kstest(ratio.ravel(), stats.beta(1, 3).cdf).pvalue > FALSE_ALARM / 5
 

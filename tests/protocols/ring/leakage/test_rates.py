@@ -1,4 +1,4 @@
-"""Exposure rates of PP-TopK, compared with exact laws and the paper's claims."""
+"""Exposure rates of PP-TopK, compared with exact distributions and the paper's claims."""
 
 import math
 from dataclasses import replace

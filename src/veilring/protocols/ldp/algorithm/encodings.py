@@ -29,7 +29,12 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, unary_epsilon
-from veilring.privacy.tables import ResponseLaw, TableLaws, clamped_laplace, randomised_response
+from veilring.privacy.tables import (
+    ResponseDistribution,
+    TableDistributions,
+    clamped_laplace,
+    randomised_response,
+)
 from veilring.privacy.tails import binomial_range, laplace_sum_max
 from veilring.protocols.ldp.algorithm.oracle import (
     BITS,
@@ -71,8 +76,8 @@ class DirectEncoding(PureOracle):
     name: ClassVar[str] = "de"
 
     @cached_property
-    def _response(self) -> ResponseLaw:
-        return ResponseLaw.spending(self.epsilon, self.domain)
+    def _response(self) -> ResponseDistribution:
+        return ResponseDistribution.spending(self.epsilon, self.domain)
 
     @property
     @override
@@ -91,7 +96,7 @@ class DirectEncoding(PureOracle):
 
     @property
     @override
-    def law(self) -> Mapping[str, int]:
+    def exact_parameters(self) -> Mapping[str, int]:
         return {"own": self._response.own, "other": self._response.other}
 
     @property
@@ -150,7 +155,7 @@ class UnaryOracle(PureOracle):
 
     @property
     @override
-    def law(self) -> Mapping[str, int]:
+    def exact_parameters(self) -> Mapping[str, int]:
         return {"bits": BITS, "p": int(self.p * 2**BITS), "q": self.other.numerator}
 
     @property
@@ -273,28 +278,28 @@ class SummedHistogram(FrequencyOracle):
         return 4 * self.half / Fraction(self.epsilon)
 
     @property
-    def laws(self) -> TableLaws:
-        """The exact laws of a coordinate: first of another value's, then of the client's own."""
-        return _laws(self.half, self._scale, self.bound)
+    def distributions(self) -> TableDistributions:
+        """The exact distributions of a coordinate: of another value's, then of the client's own."""
+        return _distributions(self.half, self._scale, self.bound)
 
     @property
     @override
     def _loss(self) -> float:
         # Two values differ in two coordinates, and each may reveal the maximum.
-        return 2 * self.laws.loss(0, 1)
+        return 2 * self.distributions.loss(0, 1)
 
     @property
     @override
-    def law(self) -> Mapping[str, int | str]:
-        weights = ",".join(map(str, itertools.chain(*self.laws.weights)))
+    def exact_parameters(self) -> Mapping[str, int | str]:
+        weights = ",".join(map(str, itertools.chain(*self.distributions.weights)))
         digest = hashlib.sha256(weights.encode()).hexdigest()
         return {"half": self.half, "bound": self.bound, "weights": digest}
 
     @cached_property
     def _moments(self) -> tuple[float, float, float, float]:
         """The mean of another coordinate, the excess of the own one, and both variances."""
-        zero, one = self.laws.mean(0), self.laws.mean(1)
-        idle, own = (float(self.laws.variance(which)) for which in (0, 1))
+        zero, one = self.distributions.mean(0), self.distributions.mean(1)
+        idle, own = (float(self.distributions.variance(which)) for which in (0, 1))
         return float(zero), float(one - zero), idle, own
 
     @property
@@ -320,7 +325,9 @@ class SummedHistogram(FrequencyOracle):
         for chunk in client_slices(len(own), _WORK_BYTES * self.domain):
             coordinates = np.zeros((len(own[chunk]), self.domain), dtype=np.intp)
             coordinates[np.arange(len(coordinates)), own[chunk]] = 1
-            reports[chunk] = self.laws.sample(coordinates, rng).astype(_NUMBER).view(np.uint8)
+            reports[chunk] = (
+                self.distributions.sample(coordinates, rng).astype(_NUMBER).view(np.uint8)
+            )
         return reports
 
     @override
@@ -348,7 +355,7 @@ class SummedHistogram(FrequencyOracle):
     ) -> SurveyEstimate:
         """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
 
-        The noise has sixteen bits and light tails, so the normal law is accurate from
+        The noise has sixteen bits and light tails, so the normal distribution is accurate from
         `_NORMAL_CLIENTS` clients on.
 
         Args:
@@ -370,7 +377,7 @@ class SummedHistogram(FrequencyOracle):
 
 # A table takes up to half a second and a few MiB; the questions of a survey share an epsilon.
 @lru_cache(maxsize=16)
-def _laws(half: int, scale: Fraction, bound: int) -> TableLaws:
+def _distributions(half: int, scale: Fraction, bound: int) -> TableDistributions:
     return clamped_laplace((-half, half), scale, bound)
 
 

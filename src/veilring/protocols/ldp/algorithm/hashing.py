@@ -6,7 +6,7 @@
   sign (Acharya, Sun and Zhang, "Hadamard response", AISTATS 2019, Section 4, high-privacy regime;
   Bassily and Smith, STOC 2015).
 
-`HashFamily` multiplies, adds and takes the high bits, so that its law is known exactly
+`HashFamily` multiplies, adds and takes the high bits, so that its distribution is known exactly
 (Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer arithmetic
 without primes", STACS 1996). With words of `w` bits and values of `u`, the highest
 `k = w - u + 1` bits of `a * x + b` are, over uniform words `a` and `b`, pairwise independent and
@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from veilring.privacy.draws import bernoulli
 from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor
-from veilring.privacy.tables import ResponseLaw, randomised_response
+from veilring.privacy.tables import ResponseDistribution, randomised_response
 from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle, require_values
 from veilring.protocols.ldp.algorithm.packing import (
     client_slices,
@@ -145,8 +145,8 @@ class LocalHashing(PureOracle):
         return HashFamily(self.domain, min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS))
 
     @cached_property
-    def _response(self) -> ResponseLaw:
-        return ResponseLaw.spending(self.epsilon, self.family.buckets)
+    def _response(self) -> ResponseDistribution:
+        return ResponseDistribution.spending(self.epsilon, self.family.buckets)
 
     @property
     @override
@@ -167,7 +167,7 @@ class LocalHashing(PureOracle):
 
     @property
     @override
-    def law(self) -> Mapping[str, int]:
+    def exact_parameters(self) -> Mapping[str, int]:
         return {
             "own": self._response.own,
             "other": self._response.other,
@@ -254,7 +254,7 @@ class HadamardResponse(PureOracle):
 
     @property
     @override
-    def law(self) -> Mapping[str, int]:
+    def exact_parameters(self) -> Mapping[str, int]:
         return {"bits": BITS, "p": self._keep.numerator, "order": self.order}
 
     @property

@@ -1,9 +1,9 @@
 """Means of many features: every feature with a part of epsilon, or one feature with all of it.
 
 `make_means` names the paper's three approaches (Section 2.2.3). The first is `EachFeature` of the
-Laplace law. The second is `SampledFeature` of one bit, whose report includes the feature. The
-third, one feature per client, is `SampledFeature` of any other law: the client draws the feature,
-from a law that does not depend on its row.
+Laplace distribution. The second is `SampledFeature` of one bit, whose report includes the feature.
+The third, one feature per client, is `SampledFeature` of any other distribution: the client draws
+the feature, from a distribution that does not depend on its row.
 
 With `classes` above 1, the perturbed vector has the number at the position of the client's class
 and 0 elsewhere (Section 3.2), so neither the number nor the class is revealed.
@@ -33,12 +33,12 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
-from veilring.protocols.ldp.algorithm.laws import (
+from veilring.protocols.ldp.algorithm.distributions import (
+    CodeDistribution,
     Codes,
     Laplace,
-    MeanLaw,
     OneBit,
-    PlainLaw,
+    Plain,
     require_normalised,
     rounded,
 )
@@ -77,15 +77,15 @@ class Means(LocalRandomiser):
     class: shape (features * classes,), classes innermost.
 
     Attributes:
-        law: The law of each number.
+        distribution: The distribution of each number.
         features: The number of features, `n` of the paper.
         classes: The number of classes, `k` of the paper; 1 if there is no class to hide.
 
     Raises:
-        InputError: If there are no features or classes, or the law cannot hide a class.
+        InputError: If there are no features or classes, or the distribution cannot hide a class.
     """
 
-    law: MeanLaw
+    distribution: CodeDistribution
     features: int
     classes: int = 1
 
@@ -94,11 +94,11 @@ class Means(LocalRandomiser):
             raise InputError("features", self.features, "an integer of at least 1")
         if self.classes < 1:
             raise InputError("classes", self.classes, "an integer of at least 1")
-        if self.classes > 1 and not self.law.covers_one_hot:
+        if self.classes > 1 and not self.distribution.covers_one_hot:
             raise InputError.because(
-                f"the law {self.law.name} reveals which entries of a vector are nonzero, and thus"
-                " the class; use laplace or one-bit",
-                field="law",
+                f"the distribution {self.distribution.name} reveals which entries of a vector are"
+                " nonzero, and thus the class; use laplace or one-bit",
+                field="distribution",
             )
 
     @property
@@ -108,7 +108,7 @@ class Means(LocalRandomiser):
 
     @property
     def _code_bytes(self) -> int:
-        return -(-self._code_count * self.law.bits // _BYTE)
+        return -(-self._code_count * self.distribution.bits // _BYTE)
 
     @property
     @override
@@ -119,14 +119,19 @@ class Means(LocalRandomiser):
     @override
     def public(self) -> Mapping[str, int | str]:
         shape = {"features": self.features, "classes": self.classes}
-        return {"means": self.name, "law": self.law.name, **shape, **self.law.public}
+        return {
+            "means": self.name,
+            "distribution": self.distribution.name,
+            **shape,
+            **self.distribution.public,
+        }
 
     def _grid(self, values: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
         """Return the rounded vectors, shape (clients, features of `values`, classes)."""
         numbers, labels = values, np.zeros(len(values), dtype=np.int64)
         if self.classes > 1:
             numbers, labels = values[:, :-1], values[:, -1].astype(np.int64)
-        grid = rounded(numbers, self.law.levels, rng)
+        grid = rounded(numbers, self.distribution.levels, rng)
         is_there = labels[:, None, None] == np.arange(self.classes)
         return np.where(is_there, grid[:, :, None], 0)
 
@@ -146,20 +151,22 @@ class Means(LocalRandomiser):
         return values.astype(np.float64, copy=False)
 
     def _packed(self, codes: Codes) -> Reports:
-        if self.law.bits == 1:
+        if self.distribution.bits == 1:
             return np.packbits(codes.astype(np.uint8), axis=1)
-        return encoded(codes, self.law.bits // _BYTE).reshape(len(codes), -1)
+        return encoded(codes, self.distribution.bits // _BYTE).reshape(len(codes), -1)
 
     def _unpacked(self, packed: Reports) -> Codes:
-        if self.law.bits == 1:
+        if self.distribution.bits == 1:
             return np.unpackbits(packed, axis=1, count=self._code_count).astype(np.int64)
         return decoded(packed.reshape(len(packed), self._code_count, -1))
 
     def _codes_fit(self, packed: Reports) -> NDArray[np.bool_]:
         codes = self._unpacked(packed)
         same = self._packed(codes) == packed  # padding bits are 0
-        exist = (codes < self.law.codes).all(axis=1) & same.all(axis=1)
-        return np.asarray(exist & self.law.plausible(codes, self._code_count // self.classes))
+        exist = (codes < self.distribution.codes).all(axis=1) & same.all(axis=1)
+        return np.asarray(
+            exist & self.distribution.plausible(codes, self._code_count // self.classes)
+        )
 
     @property
     @override
@@ -172,7 +179,7 @@ class Means(LocalRandomiser):
     def _rough(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each mean is based on too few reports, given its number of reports."""
         # The probability of the rarer of the two extreme reports, one for and one against.
-        rarest = (1 - 1 / self.law.influence) / 2
+        rarest = (1 - 1 / self.distribution.influence) / 2
         few = counts * rarest < RAREST_MIN if np.isfinite(self.exact_epsilon) else counts < 1
         return np.repeat(few, self.classes)
 
@@ -187,14 +194,14 @@ class Means(LocalRandomiser):
 
         `counts` is the number of clients that reported each feature.
 
-        The variance is the maximum that the law allows with this mean: the variance at the ends of
-        [-1, 1], where the clients' values also differ most.
+        The variance is the maximum that the distribution allows with this mean: the variance at the
+        ends of [-1, 1], where the clients' values also differ most.
         """
         counted = counts[:, None]
         known = np.broadcast_to(counted > 0, sums.shape[:2])
         least = np.maximum(counted, 1)
-        values = np.where(known, self.law.total(sums) / least, 0.0)
-        spread = self.law.second_moment(1.0) - np.clip(values, -1.0, 1.0) ** 2
+        values = np.where(known, self.distribution.total(sums) / least, 0.0)
+        spread = self.distribution.second_moment(1.0) - np.clip(values, -1.0, 1.0) ** 2
         variance = np.where(known, spread / least, np.inf)
         reach = z_score(confidence) * np.sqrt(variance)
         low = np.where(known, values - reach, -1.0)
@@ -214,12 +221,14 @@ class EachFeature(Means):
     def exact_epsilon(self) -> float:
         if not self._is_private:
             return np.inf
-        exact = self.features * min(Fraction(self.law.epsilon), Fraction(self.law.exact_epsilon))
+        exact = self.features * min(
+            Fraction(self.distribution.epsilon), Fraction(self.distribution.exact_epsilon)
+        )
         return float_ceil(exact)
 
     @property
     def _is_private(self) -> bool:
-        return bool(np.isfinite(self.law.exact_epsilon))
+        return bool(np.isfinite(self.distribution.exact_epsilon))
 
     @property
     @override
@@ -229,7 +238,7 @@ class EachFeature(Means):
     @property
     @override
     def cells(self) -> int:
-        return self.features * self.classes * self.law.parts
+        return self.features * self.classes * self.distribution.parts
 
     @property
     @override
@@ -241,7 +250,7 @@ class EachFeature(Means):
         numbers = self._require(values)
         reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
         for chunk in self._chunks(len(numbers)):
-            codes = self.law.sample(self._grid(numbers[chunk], rng), rng)
+            codes = self.distribution.sample(self._grid(numbers[chunk], rng), rng)
             reports[chunk] = self._packed(codes.reshape(len(codes), -1))
         return reports
 
@@ -251,9 +260,9 @@ class EachFeature(Means):
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        sums = np.zeros((self._code_count, self.law.parts), dtype=np.int64)
+        sums = np.zeros((self._code_count, self.distribution.parts), dtype=np.int64)
         for chunk in self._chunks(len(reports)):
-            sums += self.law.summed(self._unpacked(reports[chunk])).sum(axis=0)
+            sums += self.distribution.summed(self._unpacked(reports[chunk])).sum(axis=0)
         return sums.ravel()
 
     @override
@@ -265,7 +274,7 @@ class EachFeature(Means):
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
     ) -> SurveyEstimate:
         require_sums(sums, self.cells, clients)
-        shaped = sums.reshape(self.features, self.classes, self.law.parts)
+        shaped = sums.reshape(self.features, self.classes, self.distribution.parts)
         return self._estimate(shaped, np.full(self.features, clients), clients, confidence)
 
 
@@ -283,7 +292,7 @@ class SampledFeature(Means):
     @property
     @override
     def exact_epsilon(self) -> float:
-        return self.law.exact_epsilon
+        return self.distribution.exact_epsilon
 
     @property
     def _index_bytes(self) -> int:
@@ -298,7 +307,7 @@ class SampledFeature(Means):
     @override
     def cells(self) -> int:
         """A count for each feature, then its sums."""
-        return self.features * (1 + self.classes * self.law.parts)
+        return self.features * (1 + self.classes * self.distribution.parts)
 
     @property
     @override
@@ -316,7 +325,7 @@ class SampledFeature(Means):
             drawn = rng.integers(self.features, size=len(numbers[chunk]))
             only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
             chosen = np.hstack((only, numbers[chunk, self.features :]))
-            codes = self.law.sample(self._grid(chosen, rng), rng)[:, 0]
+            codes = self.distribution.sample(self._grid(chosen, rng), rng)[:, 0]
             index = encoded(drawn, self._index_bytes)
             reports[chunk] = np.hstack((index, self._packed(codes)))
         return reports
@@ -328,12 +337,12 @@ class SampledFeature(Means):
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        sums = np.zeros((self.features, 1 + self.classes * self.law.parts), dtype=np.int64)
+        sums = np.zeros((self.features, 1 + self.classes * self.distribution.parts), dtype=np.int64)
         for chunk in self._chunks(len(reports)):
             drawn = decoded(reports[chunk, : self._index_bytes])
             codes = self._unpacked(reports[chunk, self._index_bytes :])
             ones = np.ones((len(drawn), 1), dtype=np.int64)
-            summed = self.law.summed(codes).reshape(len(drawn), -1)
+            summed = self.distribution.summed(codes).reshape(len(drawn), -1)
             np.add.at(sums, drawn, np.hstack((ones, summed)))
         return sums.ravel()
 
@@ -354,7 +363,7 @@ class SampledFeature(Means):
                 "be in one of them",
                 field="sums",
             )
-        shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
+        shaped = table[:, 1:].reshape(self.features, self.classes, self.distribution.parts)
         return self._estimate(shaped, counts, clients, confidence)
 
 
@@ -509,7 +518,7 @@ def make_means(approach: Approach, epsilon: float, features: int, classes: int =
     if not epsilon > 0:
         raise InputError("epsilon", epsilon, "a number above 0")
     if epsilon == inf:
-        return EachFeature(PlainLaw(), features, classes)
+        return EachFeature(Plain(), features, classes)
     match approach:
         case "all-features":
             return EachFeature(Laplace(Fraction(epsilon) / features), features, classes)

@@ -80,7 +80,7 @@ class FrequencyOracle(LocalRandomiser):
     @override
     def public(self) -> Mapping[str, int | str]:
         """The exact numbers that define the oracle."""
-        return {"oracle": self.name, "domain": self.domain, **self.law}
+        return {"oracle": self.name, "domain": self.domain, **self.exact_parameters}
 
     @property
     @override
@@ -96,7 +96,7 @@ class FrequencyOracle(LocalRandomiser):
 
     @property
     @abstractmethod
-    def law(self) -> Mapping[str, int | str]:
+    def exact_parameters(self) -> Mapping[str, int | str]:
         """The integers that define the probabilities, or a digest if there are many."""
 
     @property
@@ -167,7 +167,7 @@ class PureOracle(FrequencyOracle):
 
     @override
     def variance(self, frequency: float = 0.0) -> float:
-        """Return `q(1-q)/(p-q)^2 + f(1-p-q)/(p-q)`, from the exact binomial laws of the counts."""
+        """Return `q(1-q)/(p-q)^2 + f(1-p-q)/(p-q)`, from the counts' exact distributions."""
         idle = float(self.q * (1 - self.q)) / self._gap**2
         return idle + frequency * float(1 - self.p - self.q) / self._gap
 

@@ -21,8 +21,8 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.packing import client_slices
 
 INTERVAL_CONFIDENCE: Final = 0.95  # the default for intervals
-# Intervals use the normal law. If fewer reports than this are expected to have the rarest possible
-# content, exact binomial laws show a coverage of only 0.82 for a nominal 0.95.
+# Intervals use the normal distribution. If fewer reports than this are expected to have the rarest
+# possible content, exact binomial distributions show a coverage of only 0.82 for a nominal 0.95.
 RAREST_MIN: Final = 10
 
 Reports: TypeAlias = NDArray[np.uint8]

@@ -91,7 +91,7 @@ class SubsetSelection(PureOracle):
 
     @property
     @override
-    def law(self) -> Mapping[str, int]:
+    def exact_parameters(self) -> Mapping[str, int]:
         return {"bits": BITS, "p": self._keep.numerator, "size": self.size}
 
     @property

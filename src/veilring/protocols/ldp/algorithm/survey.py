@@ -1,8 +1,8 @@
 """Surveys: questions, of which each client answers one, and the tally of the answers.
 
-A client draws its question itself, from a public law that does not depend on its data, encodes its
-row for that question, and perturbs the result. The aggregator keeps one sum and one count per
-question.
+A client draws its question itself, from a public distribution that does not depend on its data,
+encodes its row for that question, and perturbs the result. The aggregator keeps one sum and one
+count per question.
 
 Source of the two surveys for naive Bayes: Yilmaz, Al-Rubaie and Chang, 2019, Sections 3.1 and 3.2.
 """
@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
-from veilring.protocols.ldp.algorithm.laws import require_normalised
+from veilring.protocols.ldp.algorithm.distributions import require_normalised
 from veilring.protocols.ldp.algorithm.means import Means, SignVector
 from veilring.protocols.ldp.algorithm.planner import MakeOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums

@@ -268,7 +268,7 @@ def draw_labels(
     return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 
-def label_law(
+def label_probabilities(
     counts: NDArray[np.int64], epsilons: NDArray[np.float64], mechanism: Mechanism
 ) -> NDArray[np.float64]:
     """Return the probability of releasing each label, shape (Q, classes).
@@ -286,22 +286,24 @@ def label_law(
         return permute_and_flip_probabilities(counts, epsilons, monotone=True)
     if mechanism == "exponential":
         return exponential_probabilities(counts, epsilons, monotone=True)
-    laws = [_laplace_law(own, eps) for own, eps in zip(counts, epsilons, strict=True)]
-    return np.array(laws).reshape(counts.shape)
+    probabilities = [
+        _laplace_probabilities(own, eps) for own, eps in zip(counts, epsilons, strict=True)
+    ]
+    return np.array(probabilities).reshape(counts.shape)
 
 
-def _laplace_law(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float64]:
+def _laplace_probabilities(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float64]:
     """Sum the probability over the winner's noisy count; the lowest label wins ties."""
     beyond = ceil(_TAIL * float(_scale(epsilon)))
     values = np.arange(counts.min() - beyond, counts.max() + beyond + 1)
     mass = discrete_laplace_pmf(values - counts[:, None], _scale(epsilon))
     at_most = np.cumsum(mass, axis=1)
-    law = np.empty(len(counts))
+    probabilities = np.empty(len(counts))
     for label in range(len(counts)):
         lower = (at_most - mass)[:label].prod(axis=0)
         higher = at_most[label + 1 :].prod(axis=0)
-        law[label] = (mass[label] * lower * higher).sum()
-    return law
+        probabilities[label] = (mass[label] * lower * higher).sum()
+    return probabilities
 
 
 def _scale(epsilon: float) -> Fraction:

@@ -4,6 +4,6 @@
 transforms rows by their public schema. `directions` has the sums of directions (class means, linear
 discriminant, and the centre and the moments released before them), `tallies` the counts (naive
 Bayes, labelled grid, random trees). `decoders` converts a noisy sum to one of the `classifiers`.
-`rule` chooses a statistic from public numbers alone. `laws` computes the noise of each sum, its
+`rule` chooses a statistic from public numbers alone. `noise` computes the noise of each sum, its
 privacy cost and its requirements.
 """

@@ -31,7 +31,7 @@ from veilring.protocols.release.algorithm.decoders import (
     decode_means,
     decode_moments,
 )
-from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
     Bound,
     Entries,

@@ -38,9 +38,9 @@ from veilring.protocols.release.algorithm.directions import (
     Discriminant,
     Moments,
 )
-from veilring.protocols.release.algorithm.laws import (
+from veilring.protocols.release.algorithm.noise import (
     CENTRE_SHARE,
-    Law,
+    NoiseDistribution,
     Norm,
     Trust,
     rule_deviation,
@@ -93,7 +93,7 @@ class Plan:
 
     Attributes:
         method: The statistic; `"own"` for a custom one.
-        law: The law of the noise: `"laplace"` for a pure guarantee.
+        distribution: The distribution of the noise: `"laplace"` for a pure guarantee.
         epsilon: The whole budget.
         delta: 0 for a pure guarantee.
         trust: The parties whose shares of the noise count.
@@ -104,7 +104,7 @@ class Plan:
     """
 
     method: Method | Literal["own"]
-    law: Law
+    distribution: NoiseDistribution
     epsilon: float
     delta: float
     trust: Trust
@@ -116,7 +116,7 @@ class Plan:
     @property
     def norm(self) -> Norm:
         """The norm of the bound that the noise hides."""
-        return "l1" if self.law == "laplace" else "l2"
+        return "l1" if self.distribution == "laplace" else "l2"
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
@@ -133,7 +133,7 @@ def plan_release(
     delta: float,
     trust: Trust,
     statistic: Method | Literal["auto"] = "auto",
-    law: Literal["gaussian", "skellam"] = "gaussian",
+    distribution: Literal["gaussian", "skellam"] = "gaussian",
 ) -> Plan:
     """Return the plan of a release, as a pure function of public values.
 
@@ -145,7 +145,7 @@ def plan_release(
             needs less noise.
         trust: The parties whose shares of the noise count.
         statistic: The statistic, or `"auto"` for the rule's choice.
-        law: The law of noise that is not pure.
+        distribution: The distribution of noise that is not pure.
 
     Raises:
         InputError: If a number is out of range, or the statistic does not fit delta.
@@ -161,7 +161,7 @@ def plan_release(
     pure = found.norm == "l1"
     return Plan(
         chosen,
-        "laplace" if pure else law,
+        "laplace" if pure else distribution,
         epsilon,
         0.0 if pure else delta,
         trust,
@@ -179,7 +179,7 @@ def plan_own(
     epsilon: float,
     delta: float,
     trust: Trust,
-    law: Literal["gaussian", "skellam"] = "gaussian",
+    distribution: Literal["gaussian", "skellam"] = "gaussian",
 ) -> Plan:
     """Return the plan of a custom statistic; it is pure if the statistic has an L1 bound.
 
@@ -189,7 +189,7 @@ def plan_own(
         epsilon: The budget.
         delta: The δ of the budget.
         trust: The parties whose shares of the noise count.
-        law: The law of noise that is not pure.
+        distribution: The distribution of noise that is not pure.
 
     Raises:
         InputError: If a number is out of range, or delta is 0 with an L2 bound.
@@ -203,7 +203,9 @@ def plan_own(
         "delta",
         "the statistic has an L2 bound, which needs a delta above 0; or bound its L1 norm",
     )
-    return Plan("own", "laplace" if pure else law, epsilon, 0.0 if pure else delta, trust, rows)
+    return Plan(
+        "own", "laplace" if pure else distribution, epsilon, 0.0 if pure else delta, trust, rows
+    )
 
 
 class _Shape(NamedTuple):
@@ -326,7 +328,7 @@ def main_statistic(
     about = Frame.middle(features) if frame is None else frame
     made = _made(plan, features, public, about)
     # Pure noise is exact at any scale, and tallies are already whole numbers.
-    if plan.law == "laplace" and plan.method != "means":
+    if plan.distribution == "laplace" and plan.method != "means":
         return replace(made, scale=1)
     return replace(made, scale=_scale(plan, made.bound, plan.weights[-1]))
 
@@ -357,7 +359,7 @@ def _scale(plan: Plan, finest: Bound, weight: Fraction) -> int:
     """Return the scale of a statistic, given its bound at `SCALE_MAX`."""
     steps = SCALE_MAX if plan.norm == "l1" else SCALE_MAX**2
     return scale_for(
-        plan.law,
+        plan.distribution,
         plan.epsilon,
         plan.delta,
         plan.trust,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_choice, require_that
-from veilring.protocols.release.algorithm.laws import Norm, Sensitivity
+from veilring.protocols.release.algorithm.noise import Norm, Sensitivity
 
 # The squares of a million entries still fit into 63 bits, and the noise hides finer steps.
 SCALE_MAX: Final = 2**20

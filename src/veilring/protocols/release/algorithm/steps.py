@@ -17,7 +17,7 @@ from veilring.data.table import Features, Rows
 from veilring.privacy.checks import require_that
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
 from veilring.protocols.release.algorithm.classifiers import Classifier
-from veilring.protocols.release.algorithm.laws import Account, SumNoise, account_of, plan_noise
+from veilring.protocols.release.algorithm.noise import Account, SumNoise, account_of, plan_noise
 from veilring.protocols.release.algorithm.rule import Plan, first_statistic, main_statistic
 from veilring.protocols.release.algorithm.statistic import Statistic
 from veilring.randomness import Streams
@@ -88,7 +88,7 @@ class ReleaseParameters:
         plan, sums = self.plan, [each for each in (self.first, self.main()) if each is not None]
         rows = [each.sensitivity for each in sums]
         return plan_noise(
-            plan.law, plan.epsilon, plan.delta, plan.trust, rows, weights=plan.weights
+            plan.distribution, plan.epsilon, plan.delta, plan.trust, rows, weights=plan.weights
         )
 
     @property

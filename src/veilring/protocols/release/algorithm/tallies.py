@@ -28,7 +28,7 @@ from veilring.protocols.release.algorithm.decoders import (
     decode_trees,
 )
 from veilring.protocols.release.algorithm.directions import require_labels
-from veilring.protocols.release.algorithm.laws import Norm
+from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
     Bound,
     Entries,

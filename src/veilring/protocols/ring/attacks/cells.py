@@ -63,7 +63,7 @@ class CellPosterior:
     """The posterior of each cell, by simulation. Create it with `fit_cells`.
 
     Attributes:
-        prior: The law of values that the coalition assumed.
+        prior: The distribution of values that the coalition assumed.
         levels: For each level, the codes of its cells, ascending, the number of entries in each,
             and the number of these that were the victim's own.
     """
@@ -114,7 +114,8 @@ def fit_cells(  # noqa: PLR0917  (a ring, the roles in it, a prior and a budget)
         victim: The victim's position, from 0, the starter.
         coalition: The members' positions; without the victim's successor, a coalition learns
             little.
-        prior: The law that the coalition assumes for all values; its own values hardly matter.
+        prior: The distribution that the coalition assumes for all values; its own values hardly
+            matter.
         trials: The number of runs to simulate, at least 1.
         rng: The source of the simulated values, coins and noise.
 
@@ -217,7 +218,7 @@ class Setting:
         victim: The victim's position, from 0, the starter, whose first vector is the easiest to
             read.
         parameters: The public parameters.
-        prior: The law of all values, which the adversary knows.
+        prior: The distribution of all values, which the adversary knows.
     """
 
     parties: int

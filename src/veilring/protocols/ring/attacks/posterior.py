@@ -11,8 +11,8 @@ party never inserted. With p the probability of noise in round L, the odds are
 
     (1 - p) P(actions up to L | inserted in L) : p P(actions | never inserted),
 
-where each P integrates over the victim's values, whose prior is the law of the smallest of N
-independent uniform rows. In a round with vector G, m changed entries show that `V[m] < G[k-m+1]`
+where each P integrates over the victim's values, whose prior is the distribution of the smallest of
+N independent uniform rows. In a round with vector G, m changed entries show that `V[m] < G[k-m+1]`
 and `V[m+1] >= G[k-m]`. If they are noise, they have the density `m! / (high - low)**m` on `low =
 max(G[k-m], V[m])` to `high = max(low + delta, G[k-m+1])`; if they are real, they are `V[1], ...,
 V[m]`, and so below `G[k-m+1]`, as noise need not be. Each factor depends on one value, so
@@ -81,7 +81,7 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
     Args:
         view: The view of a coalition that saw the victim's input and output in each round.
         victim: An honest party.
-        prior: The law of the victim's values. They are continuous: ties are not supported.
+        prior: The distribution of the victim's values. They are continuous: ties are not supported.
 
     Returns:
         Shape (rounds, T, k), aligned with `claim_new`; 0 where that is `+inf`, and NaN where the
@@ -106,7 +106,7 @@ def plug_in_posterior(
         view: The view of any coalition.
         victim: An honest party.
         claims: The new entries, as `claim_new` returns them.
-        prior: The law of the victim's values.
+        prior: The distribution of the victim's values.
 
     Returns:
         Shape (rounds, T, k), as in `sandwich_posterior`.

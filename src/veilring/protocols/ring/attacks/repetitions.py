@@ -3,8 +3,8 @@
 Real values recur exactly, noise never does: a value seen in two sessions is real. Each session also
 carries information about its owner. A party whose value is among the k smallest of all offers it in
 each round until it inserts, and inserts in round r with probability `1 - P0 d**(r-1)` if it has not
-before. So the place and round in which the coalition first meets the value has a law that depends
-only on the owner's position in the ring:
+before. So the place and round in which the coalition first meets the value has a distribution that
+depends only on the owner's position in the ring:
 
     P(first seen in vector number b, not yet in a) = P(the owner inserted at a hop in [a, b)).
 
@@ -129,7 +129,7 @@ def tracing_success(
     Args:
         parties: The number of parties, n, at least 3.
         parameters: The public parameters.
-        prior: The law of all values.
+        prior: The distribution of all values.
         coalition: The number of parties that collude, 1 to n - 1; their positions are drawn with
             each ring.
         sessions: The number of sessions, at least 1.

@@ -18,7 +18,7 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require, require_positive
 from veilring.privacy.exact import float_ceil
 from veilring.privacy.noise import ROOT_OF_TWO, discrete_laplace, planar_laplace
-from veilring.privacy.tables import ResponseLaw, randomised_response
+from veilring.privacy.tables import ResponseDistribution, randomised_response
 from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, leaves_below
 
@@ -46,7 +46,7 @@ def buckets_of(
     return nodes
 
 
-def bucket_law(depth: int, splits: int, epsilon: float) -> ResponseLaw:
+def bucket_distribution(depth: int, splits: int, epsilon: float) -> ResponseDistribution:
     """Return the exact probabilities of randomised response over the 2**(L - s) buckets.
 
     Args:
@@ -61,25 +61,29 @@ def bucket_law(depth: int, splits: int, epsilon: float) -> ResponseLaw:
         raise InputError(
             "splits", splits, f"0 to {depth - 1}, so that there are at least two buckets"
         )
-    return ResponseLaw.spending(epsilon, 1 << (depth - splits))
+    return ResponseDistribution.spending(epsilon, 1 << (depth - splits))
 
 
 def respond(
-    splits: NDArray[np.float64], queries: NDArray[np.float64], law: ResponseLaw, rng: Generator
+    splits: NDArray[np.float64],
+    queries: NDArray[np.float64],
+    distribution: ResponseDistribution,
+    rng: Generator,
 ) -> NDArray[np.int64]:
     """Name one bucket for each query by randomised response.
 
     Args:
-        splits: The splits of the levels above the buckets, shape (at least law.domain,).
+        splits: The splits of the levels above the buckets, shape (at least distribution.domain,).
         queries: The queries, shape (queries, dimensions), finite.
-        law: The result of `bucket_law`; a response spends `law.epsilon` at δ = 0.
+        distribution: The result of `bucket_distribution`; a response spends `distribution.epsilon`
+            at δ = 0.
         rng: The client's secret randomness.
 
     Returns:
         The numbers of the buckets from 0, shape (queries,).
     """
-    own = buckets_of(splits, queries, law.domain.bit_length() - 1) - law.domain
-    return randomised_response(own, law, rng)
+    own = buckets_of(splits, queries, distribution.domain.bit_length() - 1) - distribution.domain
+    return randomised_response(own, distribution, rng)
 
 
 def bucket_points(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -34,8 +34,8 @@ from veilring.privacy.polya import POLYA_SCALE_MAX, polya_difference
 from veilring.privacy.renyi import RenyiDP
 from veilring.privacy.shares import gaussian_shares, skellam_noise, vector_loss
 
-Law = Literal["gaussian", "skellam", "laplace"]
-"""The law of shares: discrete Gaussian, Skellam, or Pólya shares of discrete Laplace noise."""
+NoiseDistribution = Literal["gaussian", "skellam", "laplace"]
+"""The distribution of shares: discrete Gaussian, Skellam, or Pólya shares of discrete Laplace."""
 Account = ZCDP | RenyiDP | PureDP
 
 Norm = Literal["l1", "l2"]
@@ -58,7 +58,7 @@ _SIGMA_MAX: Final[dict[str, float]] = {
     "gaussian": 2.0**39,
     "skellam": math.sqrt(SKELLAM_VARIANCE_MAX),
 }
-# The allowance for rounding up, and for a law's accounting relative to the ideal.
+# The allowance for rounding up, and for a distribution's accounting relative to the ideal.
 _SPARE: Final = 2.0
 _WHOLE: Final = (Fraction(1),)
 
@@ -164,14 +164,14 @@ class SumNoise:
     """The noise of one sum, of which each party draws a share. Create it with `plan_noise`.
 
     Attributes:
-        law: The law of a share.
+        distribution: The distribution of a share.
         spread: A share's sigma; for Skellam the root of its variance, and for Laplace the scale b
             of the noise of m shares.
         sensitivity: The maximum change of the sum by one row.
         trust: The parties whose shares count.
     """
 
-    law: Law
+    distribution: NoiseDistribution
     spread: Fraction
     sensitivity: Sensitivity
     trust: Trust
@@ -183,9 +183,9 @@ class SumNoise:
             rng: The party's own secret randomness.
         """
         shape = self.sensitivity.dimensions
-        if self.law == "gaussian":
+        if self.distribution == "gaussian":
             return discrete_gaussian(self.spread, shape, rng)
-        if self.law == "skellam":
+        if self.distribution == "skellam":
             return skellam(self.spread**2, shape, rng)
         return polya_difference(Fraction(1, self.trust.shares), self.spread, shape, rng)
 
@@ -203,10 +203,10 @@ class SumNoise:
         there = m if missing is None else n - missing
         require(1 <= there <= n, "missing", missing, f"from 0 to {n - 1}")
         row = self.sensitivity
-        if self.law == "laplace":
+        if self.distribution == "laplace":
             exponent = Fraction(there, m)
             return PureDP(vector_loss(1 / self.spread, exponent, row.absolute, row.dimensions))
-        if self.law == "skellam":
+        if self.distribution == "skellam":
             return skellam_noise(float(there * self.spread**2), row.length, row.absolute)
         return gaussian_shares(float(self.spread), there, row.length, row.dimensions)
 
@@ -217,7 +217,7 @@ class SumNoise:
             shares: The number of parties that added their shares; by default n.
         """
         added = self.trust.parties if shares is None else shares
-        if self.law == "laplace":
+        if self.distribution == "laplace":
             return math.sqrt(added * discrete_laplace_variance(self.spread) / self.trust.shares)
         return math.sqrt(added) * float(self.spread)
 
@@ -242,7 +242,7 @@ class SumNoise:
 
 
 def plan_noise(
-    law: Law,
+    distribution: NoiseDistribution,
     epsilon: float,
     delta: float,
     trust: Trust,
@@ -253,7 +253,7 @@ def plan_noise(
     """Return the smallest noise with which several sums together are (epsilon, delta)-DP.
 
     Args:
-        law: The law of a share; `"laplace"` is pure.
+        distribution: The distribution of a share; `"laplace"` is pure.
         epsilon: The target, above 0 and at most `EPSILON_MAX`.
         delta: The target, in (0, 1); 0 for `"laplace"`.
         trust: The parties whose shares count.
@@ -263,9 +263,10 @@ def plan_noise(
 
     Raises:
         InputError: If a value is out of range, whole numbers are too coarse for the account or too
-            fine for the law, or a sensitivity is in another norm than the law needs.
+            fine for the distribution, or a sensitivity is in another norm than the distribution
+            needs.
     """
-    require_choice("law", law, Law)
+    require_choice("distribution", distribution, NoiseDistribution)
     require(0 < epsilon <= EPSILON_MAX, "epsilon", epsilon, f"above 0 and at most {EPSILON_MAX}")
     require_that(
         0 < len(sums) == len(weights) and min(weights) > 0 and sum(weights) == 1,
@@ -273,8 +274,13 @@ def plan_noise(
         f"each of {len(sums)} sums needs a part of the budget; the parts must be above 0 and add"
         " up to 1",
     )
-    if law == "laplace":
-        require(delta == 0, "delta", delta, "0, because Laplace noise is pure; or use another law")
+    if distribution == "laplace":
+        require(
+            delta == 0,
+            "delta",
+            delta,
+            "0, because Laplace noise is pure; or use another distribution",
+        )
         parts = _parts(epsilon, weights)
         return tuple(_laplace(part, trust, row) for part, row in zip(parts, sums, strict=True))
     ideals = [_ideal_sigma(epsilon, delta, trust, weight) for weight in weights]
@@ -283,7 +289,7 @@ def plan_noise(
 
     def noises(factor: float) -> tuple[SumNoise, ...]:
         return tuple(
-            SumNoise(law, _rounded_up(factor * ideal * row.length), row, trust)
+            SumNoise(distribution, _rounded_up(factor * ideal * row.length), row, trust)
             for ideal, row in zip(ideals, sums, strict=True)
         )
 
@@ -294,7 +300,7 @@ def plan_noise(
 
 
 def scale_for(
-    law: Law,
+    distribution: NoiseDistribution,
     epsilon: float,
     delta: float,
     trust: Trust,
@@ -303,10 +309,10 @@ def scale_for(
     most: int,
     weight: Fraction = _WHOLE[0],
 ) -> int:
-    """Return the largest power of two by which a statistic may be scaled for a law.
+    """Return the largest power of two by which a statistic may be scaled for a distribution.
 
     Args:
-        law: The law of a share.
+        distribution: The distribution of a share.
         epsilon: The target of all sums.
         delta: The target of all sums.
         trust: The parties whose shares count.
@@ -320,16 +326,16 @@ def scale_for(
     """
     require(most >= 1, "most", most, "a whole number of at least 1")
     require(bound > 0, "bound", bound, "above 0")
-    if law == "laplace":
+    if distribution == "laplace":
         limit = Fraction(epsilon) * weight * POLYA_SCALE_MAX / bound
     else:
         sigma = _ideal_sigma(epsilon, delta, trust, weight) * math.sqrt(bound)
-        limit = Fraction(_SIGMA_MAX[law] / (_SPARE * sigma))
+        limit = Fraction(_SIGMA_MAX[distribution] / (_SPARE * sigma))
     whole = min(math.floor(limit), most)
     require_that(
         whole >= 1,
         "epsilon",
-        f"epsilon = {epsilon:g} needs wider noise than {law} shares support: use a larger "
+        f"epsilon = {epsilon:g} needs wider noise than {distribution} shares support: use a larger "
         "epsilon, or a statistic whose rows are bounded more closely",
     )
     return 1 << (whole.bit_length() - 1)
@@ -339,7 +345,7 @@ def account_of(noises: Sequence[SumNoise], missing: int | None = None) -> Accoun
     """Return the combined guarantee of sums, the later of which may depend on the earlier.
 
     Args:
-        noises: The noise of each sum, all of one law.
+        noises: The noise of each sum, all of one distribution.
         missing: As in `SumNoise.account`.
 
     Raises:
@@ -371,7 +377,9 @@ def _parts(epsilon: float, weights: Sequence[Fraction]) -> list[Fraction]:
 
 
 def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
-    require_that(row.norm == "l1", "law", "pure noise needs a bound on the L1 norm of a row")
+    require_that(
+        row.norm == "l1", "distribution", "pure noise needs a bound on the L1 norm of a row"
+    )
     spread = row.most / epsilon
     require_that(
         spread <= POLYA_SCALE_MAX,
@@ -384,7 +392,7 @@ def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
 
 
 def _ideal_sigma(epsilon: float, delta: float, trust: Trust, weight: Fraction) -> float:
-    """Return a share's sigma at L2 = 1 by the ideal account; the law's is slightly larger."""
+    """Return a share's sigma at L2 = 1 by the ideal account; the real one is slightly larger."""
     return ZCDP.calibrate(epsilon, delta).sigma() / math.sqrt(weight * trust.shares)
 
 
@@ -405,12 +413,12 @@ def _require_fine(sigma: float) -> None:
 
 
 def _require_drawn(noise: SumNoise) -> None:
-    """Reject noise that is too wide for its law."""
-    most = _SIGMA_MAX[noise.law]
+    """Reject noise that is too wide for its distribution."""
+    most = _SIGMA_MAX[noise.distribution]
     require_that(
         noise.spread <= most,
         "scale",
         f"a share of the noise has a standard deviation of {float(noise.spread):.3g} whole "
-        f"numbers, and {noise.law} shares support at most {most:.3g}: use a smaller scale of the "
-        "statistic, or a greater epsilon",
+        f"numbers, and {noise.distribution} shares support at most {most:.3g}: use a smaller scale"
+        " of the statistic, or a greater epsilon",
     )

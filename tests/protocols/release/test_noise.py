@@ -20,10 +20,10 @@ from veilring.privacy.accounting import ZCDP
 from veilring.privacy.noise import discrete_gaussian_pmf
 from veilring.privacy.poisson import skellam_pmf
 from veilring.privacy.polya import polya_difference_pmf
-from veilring.protocols.release.algorithm.laws import (
+from veilring.protocols.release.algorithm.noise import (
     CENTRE_SHARE,
     SIGMA_MIN,
-    Law,
+    NoiseDistribution,
     Norm,
     Sensitivity,
     SumNoise,
@@ -35,7 +35,7 @@ from veilring.protocols.release.algorithm.laws import (
     tolerated_default,
 )
 
-LAWS: tuple[Law, ...] = ("gaussian", "skellam", "laplace")
+DISTRIBUTIONS: tuple[NoiseDistribution, ...] = ("gaussian", "skellam", "laplace")
 EPSILON, DELTA = 1.0, 1e-5
 OWNER = Trust(1, 0)
 # Five parties, of whom two may collude and one may be lost: two shares make up all of the noise.
@@ -44,26 +44,28 @@ FIVE = Trust(5, 2, 1)
 ROUNDING = 1e-9
 
 
-def delta_of(law: Law) -> float:
-    """Return the delta of a law's guarantee."""
-    return 0.0 if law == "laplace" else DELTA
+def delta_of(distribution: NoiseDistribution) -> float:
+    """Return the delta of a distribution's guarantee."""
+    return 0.0 if distribution == "laplace" else DELTA
 
 
-def small(law: Law, trust: Trust = FIVE) -> SumNoise:
+def small(distribution: NoiseDistribution, trust: Trust = FIVE) -> SumNoise:
     """Return the noise of a sum in two coordinates, with rows of norm at most 4."""
-    row = Sensitivity("l1", 4, 2) if law == "laplace" else Sensitivity("l2", 16, 2)
-    (noise,) = plan_noise(law, EPSILON, delta_of(law), trust, [row])
+    row = Sensitivity("l1", 4, 2) if distribution == "laplace" else Sensitivity("l2", 16, 2)
+    (noise,) = plan_noise(distribution, EPSILON, delta_of(distribution), trust, [row])
     return noise
 
 
 @lru_cache
-def law_of(law: Law, spread: Fraction, shares: int, one_of: int) -> NDArray[np.float64]:
-    """Return the exact law of a sum of shares, with 0 in the middle."""
+def pmf_of(
+    distribution: NoiseDistribution, spread: Fraction, shares: int, one_of: int
+) -> NDArray[np.float64]:
+    """Return the exact distribution of a sum of shares, with 0 in the middle."""
     reach = 170
     k = np.arange(-reach, reach + 1)
-    if law == "laplace":
+    if distribution == "laplace":
         return polya_difference_pmf(k, Fraction(shares, one_of), spread)
-    if law == "skellam":
+    if distribution == "skellam":
         return skellam_pmf(k, shares * spread**2)
     total = one = discrete_gaussian_pmf(k, spread)
     for _ in range(shares - 1):
@@ -73,7 +75,7 @@ def law_of(law: Law, spread: Fraction, shares: int, one_of: int) -> NDArray[np.f
 
 
 def rows_of(row: Sensitivity) -> Iterator[tuple[int, ...]]:
-    """Yield all vectors that one row may add, in the first quadrant: laws are symmetric."""
+    """Yield all vectors that one row may add, in the first quadrant: noise is symmetric."""
     for vector in product(range(row.entry + 1), repeat=row.dimensions):
         power = sum(vector) if row.norm == "l1" else sum(entry**2 for entry in vector)
         if power <= row.most:
@@ -86,12 +88,12 @@ def worst_delta(noise: SumNoise, shares: int, epsilon: float) -> float:
     A coalition subtracts its own part from the total, which leaves the row in question, a constant
     for the other rows, and the shares that it does not know.
     """
-    law = law_of(noise.law, noise.spread, shares, noise.trust.shares)
+    distribution = pmf_of(noise.distribution, noise.spread, shares, noise.trust.shares)
     worst = 0.0
     for vector in rows_of(noise.sensitivity):
         one, other = np.ones(()), np.ones(())
         for step in vector:
-            padded = np.pad(law, step)
+            padded = np.pad(distribution, step)
             one, other = (
                 np.multiply.outer(one, padded),
                 np.multiply.outer(other, np.roll(padded, step)),
@@ -102,7 +104,7 @@ def worst_delta(noise: SumNoise, shares: int, epsilon: float) -> float:
 
 def worst_loss(noise: SumNoise, shares: int) -> float:
     """Return the greatest log-ratio of any total on neighbouring tables."""
-    logs = np.log(law_of(noise.law, noise.spread, shares, noise.trust.shares))
+    logs = np.log(pmf_of(noise.distribution, noise.spread, shares, noise.trust.shares))
     steps = range(noise.sensitivity.entry + 1)
     losses = [float((logs[u:] - logs[: len(logs) - u]).max()) for u in steps]
     return max(sum(losses[u] for u in vector) for vector in rows_of(noise.sensitivity))
@@ -120,35 +122,35 @@ def test_pure_totals_cost_the_account(missing: int) -> None:
         assert claim <= EPSILON
 
 
-@pytest.mark.parametrize("law", ["gaussian", "skellam"])
+@pytest.mark.parametrize("distribution", ["gaussian", "skellam"])
 @pytest.mark.parametrize("missing", range(5))
-def test_totals_cost_at_most_the_account(law: Law, missing: int) -> None:
+def test_totals_cost_at_most_the_account(distribution: NoiseDistribution, missing: int) -> None:
     """The true delta on all tables is below the target at the account's epsilon."""
-    noise = small(law)
+    noise = small(distribution)
     claim = noise.account(missing).epsilon(DELTA)
     found = worst_delta(noise, 5 - missing, claim)
     assert DELTA / 20 < found <= DELTA
     assert missing > 3 or claim <= EPSILON
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_draws_match_the_account(law: Law) -> None:
-    """Sums of the honest parties' drawn shares follow the law of the account."""
-    noise, rng = small(law), seeded("drawn", law)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_draws_match_the_account(distribution: NoiseDistribution) -> None:
+    """Sums of the honest parties' drawn shares follow the distribution of the account."""
+    noise, rng = small(distribution), seeded("drawn", distribution)
     wide = replace(noise, sensitivity=replace(noise.sensitivity, dimensions=30_000))
     total = np.sum([wide.share(rng) for _ in range(FIVE.shares)], axis=0)
-    exact = law_of(law, noise.spread, FIVE.shares, FIVE.shares)
+    exact = pmf_of(distribution, noise.spread, FIVE.shares, FIVE.shares)
     counts = np.bincount(total[np.abs(total) <= 170] + 170, minlength=341)
     assert follows(counts, exact, tests=3)
     assert noise.share(rng).shape == (2,)
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_deviations_match_the_sums(law: Law) -> None:
-    """The standard deviation is that of the exact law, for any number of shares."""
-    noise, k = small(law), np.arange(-170, 171)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_deviations_match_the_sums(distribution: NoiseDistribution) -> None:
+    """The standard deviation is that of the exact distribution, for any number of shares."""
+    noise, k = small(distribution), np.arange(-170, 171)
     for shares in (1, 2, 5):
-        exact = law_of(law, noise.spread, shares, noise.trust.shares)
+        exact = pmf_of(distribution, noise.spread, shares, noise.trust.shares)
         assert noise.deviation(shares) == pytest.approx(math.sqrt(np.sum(k**2 * exact)), rel=1e-6)
     assert noise.deviation() == noise.deviation(5)
 
@@ -159,32 +161,36 @@ def test_shares_of_all_parties_are_too_small() -> None:
     pure = small("laplace", everybody)
     assert worst_loss(pure, FIVE.shares) > 1.5 * EPSILON
     assert worst_loss(pure, 5) <= EPSILON + ROUNDING
-    for law in ("gaussian", "skellam"):
-        assert worst_delta(small(law, everybody), FIVE.shares, EPSILON) > 10 * DELTA
+    for distribution in ("gaussian", "skellam"):
+        assert worst_delta(small(distribution, everybody), FIVE.shares, EPSILON) > 10 * DELTA
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_rows_one_step_longer_are_caught(law: Law) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_rows_one_step_longer_are_caught(distribution: NoiseDistribution) -> None:
     """If the scale is off by one, the loss exceeds the claim at some order, or anywhere if pure."""
-    noise = small(law)
+    noise = small(distribution)
     row = noise.sensitivity
     longer = replace(noise, sensitivity=replace(row, most=5 if row.norm == "l1" else 25))
-    if law == "laplace":
+    if distribution == "laplace":
         assert worst_loss(longer, FIVE.shares) > 1.2 * EPSILON
     else:
         assert worst_delta(longer, FIVE.shares, EPSILON) > 3 * DELTA
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_noise_without_the_sensitivity_is_caught(law: Law) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_noise_without_the_sensitivity_is_caught(distribution: NoiseDistribution) -> None:
     """Noise for rows of length 1 loses several times epsilon for rows of length 4."""
     short, true = (
-        [Sensitivity("l1", length, 2) if law == "laplace" else Sensitivity("l2", length**2, 2)]
+        [
+            Sensitivity("l1", length, 2)
+            if distribution == "laplace"
+            else Sensitivity("l2", length**2, 2)
+        ]
         for length in (1, 4)
     )
-    (noise,) = plan_noise(law, EPSILON, delta_of(law), OWNER, short)
+    (noise,) = plan_noise(distribution, EPSILON, delta_of(distribution), OWNER, short)
     forgetful = replace(noise, sensitivity=true[0])
-    if law == "laplace":
+    if distribution == "laplace":
         assert worst_loss(forgetful, 1) > 3 * EPSILON
     else:
         assert worst_delta(forgetful, 1, 2 * EPSILON) > 100 * DELTA
@@ -205,10 +211,11 @@ def test_peers_have_more_noise_than_an_owner_by_f() -> None:
     eight = Trust(8, tolerated_default(8))
     assert (eight.tolerated, eight.shares, eight.factor) == (3, 5, Fraction(8, 5))
     assert rule_deviation(1.0, 1e-5, eight) == pytest.approx(3.7306 * math.sqrt(1.6), rel=1e-4)
-    for law in LAWS:
+    for distribution in DISTRIBUTIONS:
         sums = [Sensitivity("l1", 2**12, 3)]
         (own,), (theirs,) = (
-            plan_noise(law, 1.0, delta_of(law), trust, sums) for trust in (OWNER, eight)
+            plan_noise(distribution, 1.0, delta_of(distribution), trust, sums)
+            for trust in (OWNER, eight)
         )
         ratio = (theirs.deviation() / own.deviation()) ** 2
         assert ratio == pytest.approx(1.6, rel=1e-5)
@@ -216,28 +223,28 @@ def test_peers_have_more_noise_than_an_owner_by_f() -> None:
 
 @settings(max_examples=25)
 @given(
-    st.sampled_from(LAWS),
+    st.sampled_from(DISTRIBUTIONS),
     st.floats(0.2, 20),
     st.integers(1, 30),
     st.integers(0, 10),
     st.integers(1, 5000),
 )
 def test_plans_are_tight(
-    law: Law, epsilon: float, parties: int, lost: int, dimensions: int
+    distribution: NoiseDistribution, epsilon: float, parties: int, lost: int, dimensions: int
 ) -> None:
     """Two sums together are (epsilon, delta)-DP, and with slightly less noise they are not."""
     colluding = tolerated_default(parties)
     trust = Trust(parties, colluding, min(lost, parties - colluding - 1))
-    delta, weights = delta_of(law), (CENTRE_SHARE, 1 - CENTRE_SHARE)
-    norm: Norm = "l1" if law == "laplace" else "l2"
+    delta, weights = delta_of(distribution), (CENTRE_SHARE, 1 - CENTRE_SHARE)
+    norm: Norm = "l1" if distribution == "laplace" else "l2"
     bounds = (Fraction(dimensions, 4), Fraction(158, 100))
     sums = []
     for bound, weight in zip(bounds, weights, strict=True):
-        scale = scale_for(law, epsilon, delta, trust, bound, most=2**14, weight=weight)
+        scale = scale_for(distribution, epsilon, delta, trust, bound, most=2**14, weight=weight)
         # A coarse scale of the L1 norm may leave a row no unit at all.
         whole = max(1, int(scale ** (1 if norm == "l1" else 2) * bound))
         sums.append(Sensitivity(norm, whole, dimensions))
-    noises = plan_noise(law, epsilon, delta, trust, sums, weights=weights)
+    noises = plan_noise(distribution, epsilon, delta, trust, sums, weights=weights)
     found = account_of(noises).epsilon(delta)
     assert epsilon * (1 - 1e-4) < found <= epsilon
     less = [replace(each, spread=each.spread * Fraction(999, 1000)) for each in noises]
@@ -280,23 +287,29 @@ def test_shares_that_are_too_small_for_their_account_are_refused() -> None:
     assert noise.spread >= SIGMA_MIN
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("epsilon", [0.01, 0.25, 1.0, 50.0])
-def test_scales_are_the_largest_that_the_distribution_supports(law: Law, epsilon: float) -> None:
+def test_scales_are_the_largest_that_the_distribution_supports(
+    distribution: NoiseDistribution, epsilon: float
+) -> None:
     """The proposed scale works, and four times that scale is impossible or refused."""
     bound, most = Fraction(7, 5), 2**45
-    norm: Norm = "l1" if law == "laplace" else "l2"
+    norm: Norm = "l1" if distribution == "laplace" else "l2"
 
     def plan(scale: int) -> tuple[SumNoise, ...]:
         whole = int(bound * (scale if norm == "l1" else scale**2))
-        return plan_noise(law, epsilon, delta_of(law), FIVE, [Sensitivity(norm, whole, 7)])
+        return plan_noise(
+            distribution, epsilon, delta_of(distribution), FIVE, [Sensitivity(norm, whole, 7)]
+        )
 
-    scale = scale_for(law, epsilon, delta_of(law), FIVE, bound, most=most)
+    scale = scale_for(distribution, epsilon, delta_of(distribution), FIVE, bound, most=most)
     assert scale & (scale - 1) == 0
     assert plan(scale)
     with pytest.raises(InputError, match="smaller scale"):
         plan(8 * scale)
-    assert scale_for(law, epsilon, delta_of(law), FIVE, bound, most=100) == min(64, scale)
+    assert scale_for(distribution, epsilon, delta_of(distribution), FIVE, bound, most=100) == min(
+        64, scale
+    )
 
 
 def test_an_epsilon_without_a_scale_is_refused() -> None:
@@ -330,7 +343,7 @@ def test_a_sensitivity_bounds_all_norms() -> None:
 
 def _plan(**changed: Any) -> None:
     given: dict[str, Any] = {
-        "law": "gaussian",
+        "distribution": "gaussian",
         "epsilon": 1.0,
         "delta": 1e-5,
         "trust": FIVE,
@@ -342,14 +355,17 @@ def _plan(**changed: Any) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"law": "cauchy"}, "law is 'cauchy'; allowed: gaussian, skellam, laplace"),
+        (
+            {"distribution": "cauchy"},
+            "distribution is 'cauchy'; allowed: gaussian, skellam, laplace",
+        ),
         ({"epsilon": 0.0}, "epsilon is 0.0; allowed: above 0"),
         ({"epsilon": math.nan}, "epsilon is nan"),
         ({"epsilon": 1e6}, "at most 1000"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"delta": 1.0}, "delta is 1.0"),
-        ({"law": "laplace"}, "delta is 1e-05; allowed: 0, because Laplace noise is pure"),
-        ({"law": "laplace", "delta": 0.0}, "pure noise needs a bound on the L1 norm"),
+        ({"distribution": "laplace"}, "delta is 1e-05; allowed: 0, because Laplace noise is pure"),
+        ({"distribution": "laplace", "delta": 0.0}, "pure noise needs a bound on the L1 norm"),
         ({"sums": []}, "each of 0 sums needs a part of the budget"),
         ({"weights": (Fraction(1, 2),)}, "the parts must be above 0 and add up to 1"),
         ({"weights": (Fraction(3, 2), Fraction(-1, 2))}, "each of 1 sums"),

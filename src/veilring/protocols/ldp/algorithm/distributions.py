@@ -1,14 +1,14 @@
-"""Laws that turn a number from -1 to 1 into a code, with exactly known probabilities.
+"""Distributions that turn a number from -1 to 1 into a code, with exactly known probabilities.
 
 A number is first rounded to a public grid, up or down at random so that its mean is unchanged. All
-later steps use integers. Rounding happens before the law, so the law's loss bounds the loss of
-both: mixtures of inputs are no easier to distinguish than the inputs.
+later steps use integers. Rounding happens before the distribution, so the distribution's loss
+bounds the loss of both: mixtures of inputs are no easier to distinguish than the inputs.
 
 - `Laplace`: a number plus exact discrete Laplace noise.
 - `OneBit`: a sign with a bias towards the right one (Duchi; Nguyên et al. 2016).
 - `Piecewise`: a number near the client's (Wang et al., ICDE 2019, Algorithm 2).
 - `Hybrid`: one of the last two, chosen by a coin (the same paper, Section III-C).
-- `PlainLaw`: no noise, as the upper bound for private answers.
+- `Plain`: no noise, as the upper bound for private answers.
 """
 
 from abc import ABC, abstractmethod
@@ -33,17 +33,17 @@ from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.packing import width_of
 
 Codes = NDArray[np.int64]
-"""The codes that a law draws, numbers from 0 to `MeanLaw.codes - 1`."""
+"""The codes that a distribution draws, numbers from 0 to `CodeDistribution.codes - 1`."""
 
 
 @dataclass(frozen=True)
-class MeanLaw(ABC):
-    """A law of codes for each point of a grid on [-1, 1].
+class CodeDistribution(ABC):
+    """A distribution of codes for each point of a grid on [-1, 1].
 
     Attributes:
         epsilon: The maximum ε of a code.
         name: The name in configurations and tables.
-        least_epsilon: The minimum ε at which the law's integers can represent the number.
+        least_epsilon: The minimum ε at which the distribution's integers can represent the number.
         levels: The resolution: the grid's points are the multiples of `1 / levels`.
         parts: The number of integers per code that are summed.
         covers_one_hot: Whether perturbing all entries of a vector costs the ε of one entry if the
@@ -182,7 +182,7 @@ _CODES_MAX: Final = 1 << 32  # a code has four bytes at most
 
 
 @dataclass(frozen=True)
-class Laplace(MeanLaw):
+class Laplace(CodeDistribution):
     """A number plus noise of scale `2 / epsilon`.
 
     For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
@@ -279,12 +279,12 @@ def _coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
 
 
 @dataclass(frozen=True)
-class OneBit(MeanLaw):
+class OneBit(CodeDistribution):
     """One bit per number.
 
     For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
-    differ in at most two positions, and `(1 + c) / 1 * 1 / (1 - c)`, with the law's `c`, is the
-    ratio `(1 + c) / (1 - c)` of one number.
+    differ in at most two positions, and `(1 + c) / 1 * 1 / (1 - c)`, with the distribution's `c`,
+    is the ratio `(1 + c) / (1 - c)` of one number.
     """
 
     name: ClassVar[str] = "one-bit"
@@ -347,7 +347,7 @@ _LOW: Final = 1 << 32  # the weight outside the window; the ratio to it is exact
 
 
 @dataclass(frozen=True)
-class Piecewise(MeanLaw):
+class Piecewise(CodeDistribution):
     """A number near the client's with high probability, any other with low probability."""
 
     name: ClassVar[str] = "piecewise"
@@ -436,11 +436,11 @@ def _mean_square(most: int) -> float:
 
 # Below this epsilon, one bit alone has the smallest worst-case variance (Equation 6 of the paper).
 _ALL_ONE_BIT: Final = 0.6093
-_SHARE_BITS: Final = 32  # bits of the coin that chooses a law
+_SHARE_BITS: Final = 32  # bits of the coin that chooses a distribution
 
 
 @dataclass(frozen=True)
-class Hybrid(MeanLaw):
+class Hybrid(CodeDistribution):
     """The mixture of the two with the smallest worst-case variance at every epsilon."""
 
     name: ClassVar[str] = "hybrid"
@@ -450,7 +450,7 @@ class Hybrid(MeanLaw):
 
     @cached_property
     def piecewise(self) -> Piecewise:
-        """The law used with probability `share`."""
+        """The distribution used with probability `share`."""
         return Piecewise(self.epsilon)
 
     @cached_property
@@ -524,7 +524,7 @@ class Hybrid(MeanLaw):
 
 
 @dataclass(frozen=True)
-class PlainLaw(MeanLaw):
+class Plain(CodeDistribution):
     """The number itself, with 36 fractional bits, unprotected."""
 
     epsilon: float | Fraction = inf

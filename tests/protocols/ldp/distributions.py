@@ -1,4 +1,4 @@
-"""The exact law of each oracle's reports, from its published numbers alone, by enumeration.
+"""The exact distribution of each oracle's reports, enumerated from its published numbers.
 
 It is written from the definitions, independently of the code that is compared with it.
 """
@@ -11,17 +11,17 @@ from typing import Any, TypeAlias
 
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 
-Law: TypeAlias = dict[bytes, Fraction]
+Distribution: TypeAlias = dict[bytes, Fraction]
 """How probable each report is."""
 Public: TypeAlias = Mapping[str, Any]
 
 
-def law_of(oracle: FrequencyOracle, value: int) -> Law:
+def distribution_of(oracle: FrequencyOracle, value: int) -> Distribution:
     """Return the probability of every report of a client with the given value."""
     return ENUMERABLE[oracle.name](oracle.public, value, oracle.report_bytes)
 
 
-def _direct(public: Public, value: int, size: int) -> Law:
+def _direct(public: Public, value: int, size: int) -> Distribution:
     own, other, domain = public["own"], public["other"], public["domain"]
     total = own + (domain - 1) * other
     return {
@@ -30,40 +30,40 @@ def _direct(public: Public, value: int, size: int) -> Law:
     }
 
 
-def _unary(public: Public, value: int, size: int) -> Law:
+def _unary(public: Public, value: int, size: int) -> Distribution:
     p, q = (Fraction(public[name], 2 ** public["bits"]) for name in ("p", "q"))
-    law = {}
+    distribution = {}
     for bits in product((0, 1), repeat=public["domain"]):
         probability = Fraction(1)
         for place, bit in enumerate(bits):
             of_set = p if place == value else q
             probability *= of_set if bit else 1 - of_set
-        law[_bitmap([place for place, bit in enumerate(bits) if bit], size)] = probability
-    return law
+        distribution[_bitmap([place for place, bit in enumerate(bits) if bit], size)] = probability
+    return distribution
 
 
-def _hadamard(public: Public, value: int, size: int) -> Law:
+def _hadamard(public: Public, value: int, size: int) -> Distribution:
     p, order = Fraction(public["p"], 2 ** public["bits"]), public["order"]
-    law = {}
+    distribution = {}
     for row, plus in product(range(order), (0, 1)):
         true_plus = (row & (value + 1)).bit_count() % 2 == 0
         probability = (p if bool(plus) == true_plus else 1 - p) / order
-        law[(2 * row + plus).to_bytes(size, "little")] = probability
-    return law
+        distribution[(2 * row + plus).to_bytes(size, "little")] = probability
+    return distribution
 
 
-def _subset(public: Public, value: int, size: int) -> Law:
+def _subset(public: Public, value: int, size: int) -> Distribution:
     p, domain = Fraction(public["p"], 2 ** public["bits"]), public["domain"]
     members = public["size"]
     listed = members < -(-domain // 8)  # one byte a member: domains here are below 256
-    law = {}
+    distribution = {}
     for chosen in combinations(range(domain), members):
         if value in chosen:
             probability = p / comb(domain - 1, members - 1)
         else:
             probability = (1 - p) / comb(domain - 1, members)
-        law[bytes(chosen) if listed else _bitmap(chosen, size)] = probability
-    return law
+        distribution[bytes(chosen) if listed else _bitmap(chosen, size)] = probability
+    return distribution
 
 
 def _bitmap(members: Iterable[int], size: int) -> bytes:
@@ -71,7 +71,7 @@ def _bitmap(members: Iterable[int], size: int) -> bytes:
     return bits.to_bytes(size, "big")
 
 
-ENUMERABLE: Mapping[str, Callable[[Public, int, int], Law]] = {
+ENUMERABLE: Mapping[str, Callable[[Public, int, int], Distribution]] = {
     "de": _direct,
     "sue": _unary,
     "oue": _unary,
@@ -79,4 +79,4 @@ ENUMERABLE: Mapping[str, Callable[[Public, int, int], Law]] = {
     "hr": _hadamard,
     "ss": _subset,
 }
-"""By the oracle's name; the two with too many reports to list are held to their parts' laws."""
+"""By the oracle's name; the two with too many reports to list are compared by their parts."""

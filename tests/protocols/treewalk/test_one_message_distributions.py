@@ -17,7 +17,7 @@ from veilring.protocols.treewalk.algorithm import one_message as rivals
 from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
-    bucket_law,
+    bucket_distribution,
     bucket_points,
     buckets_of,
     on_grid,
@@ -31,7 +31,7 @@ RNG = Streams(9).generator("rivals")
 TREE = build_tree(RNG.random((500, 2)))
 QUERIES = RNG.random((20_000, 2))
 Floats = NDArray[np.float64]
-# Of all noise of an exact law, beyond which there is less than e**-60 of it.
+# Of all noise of an exact distribution, beyond which there is less than e**-60 of it.
 REACH = 60
 # Logs of a sum of exponentials err by less.
 ROUNDING = 1e-12
@@ -45,25 +45,25 @@ def test_a_bucket_is_where_a_walk_without_noise_ends() -> None:
 
 
 def test_a_response_names_its_own_bucket_at_the_stated_rate() -> None:
-    """The fraction of 20,000 responses in their own bucket is that of the law.
+    """The fraction of 20,000 responses in their own bucket is that of the distribution.
 
     The false-alarm rate is 1e-6; the seed is fixed.
     """
-    law = bucket_law(TREE.depth, 4, epsilon=3.0)
-    found = bucket_points(TREE, 4, respond(TREE.splits, QUERIES, law, RNG))
+    distribution = bucket_distribution(TREE.depth, 4, epsilon=3.0)
+    found = bucket_points(TREE, 4, respond(TREE.splits, QUERIES, distribution, RNG))
     own = TREE.starts[buckets_of(TREE.splits, QUERIES, 5)]
     hits = int((found.min(axis=1) == own).sum())
     assert found.shape == (20_000, 16)
-    assert law.domain == 32
-    assert float(law.p) == pytest.approx(exp(3) / (exp(3) + 31), rel=1e-9)
-    assert binomtest(hits, len(QUERIES), float(law.p)).pvalue > 1e-6
+    assert distribution.domain == 32
+    assert float(distribution.p) == pytest.approx(exp(3) / (exp(3) + 31), rel=1e-9)
+    assert binomtest(hits, len(QUERIES), float(distribution.p)).pvalue > 1e-6
 
 
 def test_a_response_beats_a_walk_of_the_same_epsilon() -> None:
     """At epsilon 6, a response finds the own bucket over twice as often as a walk."""
-    law, early = bucket_law(TREE.depth, 4, epsilon=6.0), Variant("early", 4)
+    distribution, early = bucket_distribution(TREE.depth, 4, epsilon=6.0), Variant("early", 4)
     own = TREE.starts[buckets_of(TREE.splits, QUERIES, 5)]
-    buckets = respond(TREE.splits, QUERIES, law, RNG)
+    buckets = respond(TREE.splits, QUERIES, distribution, RNG)
     named = (bucket_points(TREE, 4, buckets).min(axis=1) == own).mean()
     step = Comparison(2 * 6.0 / early.compositions(TREE.depth))
     walked = (walk(TREE, QUERIES, step, early, RNG).found.min(axis=1) == own).mean()
@@ -83,8 +83,8 @@ def test_blurred_queries_stay_in_the_domain_and_near(dimensions: int) -> None:
     assert ((far == 0) | (far == 1)).any(axis=1).mean() > 0.5
 
 
-class Laws:
-    """The exact law of the point to which a blurred query is moved, for any query."""
+class Distributions:
+    """The exact distribution of the point to which a blurred query is moved, for any query."""
 
     def __init__(self, by: Blur, patch: pytest.MonkeyPatch) -> None:
         axis = range(-REACH, REACH + 1)
@@ -112,10 +112,10 @@ class Laws:
 def test_neighbours_across_a_grid_corner_have_the_stated_loss(
     dimensions: int, step: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the exact law, two queries that barely differ have exactly the stated loss."""
+    """By the exact distribution, two queries that barely differ have exactly the stated loss."""
     by = Blur(1.0, (-200.0,) * dimensions, (200.0,) * dimensions, step)
     low, high = (np.full(dimensions, step * (0.5 + side * 1e-9)) for side in (-1, 1))
-    found = Laws(by, monkeypatch).loss(low, high)
+    found = Distributions(by, monkeypatch).loss(low, high)
     assert found <= by.loss(dist(low, high)) + ROUNDING
     assert found == pytest.approx(sqrt(dimensions) * step, rel=1e-9)
     assert found > 1e6 * by.epsilon * dist(low, high)
@@ -126,13 +126,13 @@ def test_neighbours_across_a_grid_corner_have_the_stated_loss(
 def test_no_two_queries_exceed_the_loss(
     dimensions: int, side: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By exact laws, for pairs near and far, within the domain, beyond it and at its border."""
+    """It holds for pairs near and far, within the domain, beyond it and at its border."""
     by = Blur(0.7, (-side,) * dimensions, (side,) * dimensions, 1.3)
-    laws, draws = Laws(by, monkeypatch), Streams(6).generator("pairs")
+    distributions, draws = Distributions(by, monkeypatch), Streams(6).generator("pairs")
     for apart in (1e-12, 0.01, 1.0, 5.0, 20.0):
         for query in draws.uniform(-10.0, 10.0, (3, dimensions)).round(1):
             other = query + draws.normal(0.0, apart, dimensions)
-            assert laws.loss(query, other) <= by.loss(dist(query, other)) + ROUNDING
+            assert distributions.loss(query, other) <= by.loss(dist(query, other)) + ROUNDING
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1.0))
@@ -149,7 +149,7 @@ def test_the_point_of_the_grid_is_the_nearest(query: float, step: float) -> None
 def test_scale_and_loss_are_rounded_to_the_safe_side(
     epsilon: float, share: float, distance: float
 ) -> None:
-    """The scale is an exact quotient, and the loss is at least that of the exact law."""
+    """The scale is an exact quotient, and the loss is at least that of the exact distribution."""
     by = Blur(epsilon, (0.0,), (1.0,), share / epsilon * 0.99)
     assert by.scale * Fraction(by.epsilon) * Fraction(by.step) == 1
     assert by.loss(distance) >= Fraction(epsilon) * (Fraction(distance) + Fraction(by.step))
@@ -159,7 +159,7 @@ def test_scale_and_loss_are_rounded_to_the_safe_side(
 def test_bad_parameters_are_named() -> None:
     """An invalid parameter is refused by name."""
     with pytest.raises(InputError, match="splits"):
-        bucket_law(TREE.depth, TREE.depth, 1.0)
+        bucket_distribution(TREE.depth, TREE.depth, 1.0)
     with pytest.raises(InputError, match="high"):
         Blur(1.0, (0.0,), (0.0,), 0.1)
     with pytest.raises(InputError, match="step"):

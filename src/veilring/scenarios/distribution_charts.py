@@ -1,4 +1,4 @@
-"""Charts of exact laws: frequency oracles, and a server's beliefs after a walk."""
+"""Charts of exact distributions: frequency oracles, and a server's beliefs after a walk."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

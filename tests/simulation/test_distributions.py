@@ -10,7 +10,7 @@ from scipy import stats
 
 from veilring.errors import InputError
 from veilring.simulation import Constant, Exponential, LogNormal, Normal, Uniform
-from veilring.simulation.links import DelayLaw
+from veilring.simulation.links import DelayDistribution
 
 # Each statistical check fails by chance with this probability, were its seed not fixed.
 FALSE_ALARM = 1e-6
@@ -23,7 +23,7 @@ def fixed() -> Generator:
 
 
 @pytest.mark.parametrize(
-    ("law", "reference"),
+    ("distribution", "reference"),
     [
         (Uniform(0.01, 0.05), stats.uniform(0.01, 0.04)),
         (Normal(0.05, 0.02), stats.truncnorm(-2.5, math.inf, 0.05, 0.02)),
@@ -31,19 +31,21 @@ def fixed() -> Generator:
         (LogNormal(0.03, 0.7), stats.lognorm(0.7, scale=0.03)),
         (Exponential(0.02), stats.expon(scale=0.02)),
     ],
-    ids=lambda parameter: repr(parameter) if isinstance(parameter, DelayLaw) else "",
+    ids=lambda parameter: repr(parameter) if isinstance(parameter, DelayDistribution) else "",
 )
-def test_draws_follow_the_distribution(law: DelayLaw, reference: stats.rv_continuous) -> None:
-    """Draws pass a Kolmogorov-Smirnov test against SciPy's law and have its mean."""
-    draw = law.sampler(fixed)
+def test_draws_follow_the_distribution(
+    distribution: DelayDistribution, reference: stats.rv_continuous
+) -> None:
+    """Draws pass a Kolmogorov-Smirnov test against SciPy's distribution and have its mean."""
+    draw = distribution.sampler(fixed)
     draws = [draw() for _ in range(DRAWS)]
     assert min(draws) >= 0
     assert stats.kstest(draws, reference.cdf).pvalue > FALSE_ALARM
-    assert law.expected_seconds == pytest.approx(reference.mean(), rel=1e-9)
+    assert distribution.expected_seconds == pytest.approx(reference.mean(), rel=1e-9)
 
 
 def test_constant_draws_nothing() -> None:
-    """A constant law uses no random stream."""
+    """A constant distribution uses no random stream."""
 
     def refuse() -> Generator:
         raise AssertionError
@@ -52,9 +54,9 @@ def test_constant_draws_nothing() -> None:
 
 
 def test_normal_without_deviation_is_its_centre() -> None:
-    """The degenerate normal law returns its mean."""
-    law = Normal(0.1, 0.0, 0.1)
-    assert law.sampler(fixed)() == law.expected_seconds == 0.1
+    """The degenerate normal distribution returns its mean."""
+    distribution = Normal(0.1, 0.0, 0.1)
+    assert distribution.sampler(fixed)() == distribution.expected_seconds == 0.1
 
 
 @pytest.mark.parametrize(
@@ -73,8 +75,8 @@ def test_normal_without_deviation_is_its_centre() -> None:
         (lambda: Exponential(-1), "mean_seconds"),
     ],
 )
-def test_wrong_numbers_are_refused(make: Callable[[], DelayLaw], field: str) -> None:
-    """An invalid law cannot be created; the error names the field."""
+def test_wrong_numbers_are_refused(make: Callable[[], DelayDistribution], field: str) -> None:
+    """An invalid distribution cannot be created; the error names the field."""
     with pytest.raises(InputError) as caught:
         make()
     assert caught.value.field == field
