@@ -70,7 +70,7 @@ def test_the_largest_number_within_the_time_is_found() -> None:
 def test_the_findings_name_the_largest_number_within_the_time() -> None:
     """Simulations just below and just above the stated limit confirm it."""
     study = study_ring(SMALL, (9, 20), within=6.0)
-    assert "within 6 s, one ring: up to 14 parties by the model" in study.findings
+    assert "within 6 s, one ring: up to 14 parties, according to the model" in study.findings
     assert simulate(SMALL, 14).seconds <= 6.0 < simulate(SMALL, 15).seconds
 
 
