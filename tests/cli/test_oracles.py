@@ -13,6 +13,7 @@ from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, re
 from veilring.scenarios.distribution_charts import draw_oracles
 
 
+@pytest.mark.slow
 def test_the_chart_names_every_oracle_reproducibly(tmp_path: Path) -> None:
     """Equal arguments give equal files, and text stays text."""
     for name in ("one.svg", "other.svg"):

@@ -137,6 +137,7 @@ def test_the_odometer_shows_no_record(tmp_path: Path) -> None:
     assert len(set(seen)) == 1
 
 
+@pytest.mark.slow
 def test_any_number_of_records_pays_any_amount(tmp_path: Path) -> None:
     """The sum of charges and the field width do not limit the number of records."""
     count, path = 80_000, tmp_path / "a"

@@ -41,6 +41,7 @@ def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(installed(3))
 
 
+@pytest.mark.slow
 def test_have_a_line_at_each_epsilon(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an owner's line with its authors' guarantee, for all held-out rows."""
     mine = Baseline("constant", "constant", "nothing", _fit, delta=1e-5)

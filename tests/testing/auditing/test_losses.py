@@ -182,6 +182,7 @@ def test_equal_worlds_are_refused() -> None:
         check_comparison(AuditedSystem(system, system.example()), QUICK, 0, number=0)
 
 
+@pytest.mark.slow
 def test_a_system_without_comparisons_is_not_tested() -> None:
     """Its privacy claim is reported as not tested."""
     assert audit(Uncompared, quick=True)["privacy"].verdict is Verdict.NOT_TESTED

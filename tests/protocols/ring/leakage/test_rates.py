@@ -65,7 +65,7 @@ def has_one_of_the_least(n: int, rows: int, k: int) -> float:
     return 1 - math.comb((n - 1) * rows, k) / math.comb(n * rows, k)
 
 
-@pytest.mark.parametrize("n", [4, 10, 40])
+@pytest.mark.parametrize("n", [4, 10, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_larger_k_exposes_more(n: int) -> None:
     """In round 2, a k of 40 exposes more than a k of 1, and never fewer (false alarm 1e-6).
 
