@@ -89,6 +89,6 @@ def sweep(
         kept = f"finished runs are in {journal}" if journal.exists() else "no run is finished"
         typer.echo(f"veilring: stopped; {kept}. Repeat the command to continue.", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    earlier = f", {done.kept:,} of them from an earlier, interrupted sweep" if done.kept else ""
+    earlier = f", {done.kept:,} of them finished earlier" if done.kept else ""
     typer.echo(f"{len(done.cells):,} runs{earlier}; results written to {done.files.results}")
     typer.echo(f"Wall-clock times written to {done.files.timing}")

@@ -17,7 +17,7 @@ from veilring.data.table import Categories, Features, Ranges
 from veilring.errors import InputError
 from veilring.protocols.release import model as models
 from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
-from veilring.protocols.release.model import ReleasedModel, load_model
+from veilring.protocols.release.model import VERSION, ReleasedModel, load_model
 
 ROWS = 300
 METHODS = ("means", "lda", "counts", "grid", "trees")
@@ -222,7 +222,7 @@ def lacks(*keys: str) -> Change:
     [
         (sets("format", to="another"), "format: "),
         (lacks("format"), "format: Field required"),
-        (sets("version", to=2), "version: Input should be 1 for veilring"),
+        (sets("version", to=VERSION + 1), f"version: Input should be {VERSION} for veilring"),
         (lacks("version"), "version: "),
         (sets("extra", to=1), "extra: "),
         (lacks("classes"), "classes: "),

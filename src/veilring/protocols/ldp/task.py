@@ -14,7 +14,7 @@ from typing import Any, Final
 from veilring.protocols.ldp.algorithm.survey import Survey
 from veilring.transport.handshake import FORMAT
 
-TASK_FORMAT: Final = 2
+TASK_FORMAT: Final = 3
 """The version of the encoding."""
 TASK_DIGEST_BYTES: Final = 32  # of SHA-256
 

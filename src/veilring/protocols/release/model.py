@@ -25,7 +25,7 @@ from veilring.protocols.release.algorithm.classifiers import Classifier, as_docu
 from veilring.protocols.release.algorithm.steps import Released, ReleaseParameters
 
 FORMAT: Final = "veilring released model"
-VERSION: Final = 1
+VERSION: Final = 2
 MODEL_BYTES_MAX: Final = 1 << 25
 """A model with a thousand classes of a thousand features needs two thirds of this. The limit is not
 larger because parsing a file of only brackets takes 200 times its size in memory."""
@@ -85,7 +85,7 @@ class _Document(RowSchema):
     """The content of a model's file, except for the classifier."""
 
     format: Literal["veilring released model"]
-    version: Literal[1]
+    version: Literal[2]
     classifier: dict[str, Any]
     promise: Promise
     release: Provenance
