@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.roles import add_up
 
@@ -151,6 +152,18 @@ def test_queries_are_in_the_units_of_the_parts() -> None:
     array = vr.run(vr.PrivateKNN(), parts, np.array(test.X), seed=1)
     assert (array.labels, array.transcript) == (table.labels, table.transcript)
     assert array.accuracy is None
+
+
+def test_queries_in_a_data_frame_are_found_by_name() -> None:
+    """The order of a frame's columns changes nothing; without a schema, a frame is refused."""
+    parts, test = _wine()
+    frame = pl.DataFrame(np.array(test.X), schema=list(test.features.names))
+    array = vr.run(vr.PrivateKNN(), parts, np.array(test.X), seed=1)
+    named = vr.run(vr.PrivateKNN(), parts, frame.select(sorted(frame.columns)), seed=1)
+    assert (named.labels, named.transcript) == (array.labels, array.transcript)
+    scaled = [vr.Rows(np.zeros((2, 2)), np.array([0, 1])) for _ in range(3)]
+    with pytest.raises(InputError, match="the parts have no columns"):
+        vr.run(vr.RankSearch(k=1), scaled, pl.DataFrame({"a": [0.0], "b": [0.0]}))
 
 
 def test_a_run_shows_itself() -> None:

@@ -11,11 +11,11 @@ the configuration starts the party whatever its rows are.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,18 @@ OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 
 """The maximum share of a column's values outside of its range."""
 FileCells: TypeAlias = Mapping[str, NDArray[np.str_]]
 """The cells of each column, by its header."""
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A data frame of pandas, polars or Arrow: columns with names."""
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """The names of the columns; the columns themselves in Arrow, which has `column_names`."""
+
+    def __getitem__(self, name: str, /) -> Any:  # noqa: ANN401  (a column is of the library's type)
+        """Return the column of a name."""
 
 
 class FeatureTerms(Section):
@@ -179,17 +191,17 @@ def _column(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.s
     return cells[feature.name]
 
 
-def _numbers(cells: list[str]) -> NDArray[np.float64]:
+def _numbers(cells: list[Any]) -> NDArray[np.float64]:
     """Return cells as numbers, with NaN for a cell that is not one."""
-    with suppress(ValueError):  # the usual case, several times as fast
+    with suppress(ValueError, TypeError):  # the usual case, several times as fast
         return np.fromiter(map(float, cells), np.float64, len(cells))
     return np.fromiter(map(_number, cells), np.float64, len(cells))
 
 
-def _number(cell: str) -> float:
+def _number(cell: Any) -> float:  # noqa: ANN401  (a cell of a data frame may be of any type)
     try:
         return float(cell)
-    except ValueError:
+    except (ValueError, TypeError):
         return float("nan")
 
 
@@ -356,9 +368,25 @@ class RowSchema(Section):
         check_ranges(path, self.features, cells, outside_max, log)
         return self._encode(path, cells)
 
+    def of_frame(self, frame: Frame) -> NDArray[np.float64]:
+        """Return the rows of a data frame, scaled into [0, 1]: shape (rows, features).
+
+        Columns are found by name, in any order; other columns, such as a label, are ignored.
+
+        Args:
+            frame: A data frame with all columns of the schema, in the units of their ranges.
+
+        Raises:
+            InputError: If a column is missing or occurs twice, or a cell is not a finite number or
+                not a public category.
+        """
+        return self._scaled([_features_in(frame, feature) for feature in self.features])
+
     def _encode(self, path: Path, cells: FileCells) -> NDArray[np.float64]:
+        return self._scaled([_features_of(path, feature, cells) for feature in self.features])
+
+    def _scaled(self, columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Return the features of all columns, scaled into [0, 1] like those of a table."""
-        columns = [_features_of(path, feature, cells) for feature in self.features]
         return self.encoded.ranges.to_unit(np.hstack(columns), constant=0.0)
 
 
@@ -434,3 +462,30 @@ def _features_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray
     if feature.categories:
         return np.eye(feature.width)[read_categories(path, feature, cells)]
     return numbers_of(path, feature, cells)[:, None]
+
+
+def _features_in(frame: Frame, feature: FeatureTerms) -> NDArray[np.float64]:
+    """Return a column of a data frame as one feature of numbers, or as one of several 0 and 1."""
+    names = [str(name) for name in getattr(frame, "column_names", frame.columns)]
+    if names.count(feature.name) != 1:
+        found = "two columns" if feature.name in names else "no column"
+        raise InputError.because(
+            f"rows has {found} {feature.name!r}; each column of the schema must occur once",
+            field="rows",
+        )
+    column = np.asarray(frame[feature.name])
+    if feature.categories:
+        is_value = column.astype(np.str_)[:, None] == np.array(feature.categories)
+        _require_cells(feature, is_value.any(axis=1), f"one of {', '.join(feature.categories)}")
+        return np.asarray(is_value, np.float64)
+    numbers = _numbers(column.tolist())
+    _require_cells(
+        feature, np.isfinite(numbers), f"a finite number ({feature.low} to {feature.high})"
+    )
+    return numbers[:, None]
+
+
+def _require_cells(feature: FeatureTerms, is_right: NDArray[np.bool_], allowed: str) -> None:
+    if not is_right.all():
+        where = f"rows, column {feature.name!r}, row {int(np.argmin(is_right)) + 1}"
+        raise InputError.because(f"{where}: the cell must be {allowed}", field=where)

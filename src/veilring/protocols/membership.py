@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from veilring.data.schema import Frame
 from veilring.data.table import Rows, Table
 
-RowsLike: TypeAlias = Table | ArrayLike | Path | str
-"""Rows in the units of a schema: a table, an array, or the path of a CSV file."""
+RowsLike: TypeAlias = Table | Frame | ArrayLike | Path | str
+"""Rows in the units of a schema: a table, a data frame, an array, or the path of a CSV file."""
 
 
 class PublicModel(Protocol):

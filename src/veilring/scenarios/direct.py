@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
-from veilring.data.schema import feature_terms
+from veilring.data.schema import Frame, RowSchema, feature_terms
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster
@@ -113,7 +113,7 @@ class SystemRun:
 def run(
     what: System,
     parts: Parts,
-    queries: Table | NDArray[np.float64],
+    queries: Table | Frame | NDArray[np.float64],
     *,
     runtime: str = ...,
     seed: int | None = ...,
@@ -150,8 +150,8 @@ def run(
             ``role(party, own, **public)``.
         parts: The input of each party, in order or by name. For a system these are tables, which
             are scaled by their public ranges, or `Rows`.
-        queries: For a system, a table with true labels, or an array of shape (queries, features) in
-            the units of the parts.
+        queries: For a system, a table with true labels, or in the units of the parts a data frame
+            with their columns, found by name, or an array of shape (queries, features).
         runtime: The runtime of the parties: `memory`, `tls`, `processes` or `simulated`.
         seed: The random seed, which makes every draw and transcript reproducible. By default all
             randomness is cryptographic.
@@ -263,7 +263,7 @@ class _Prepared:
 def _prepare(
     system: System,
     parts: Mapping[str, Table | Rows],
-    queries: Table | NDArray[np.float64] | None,
+    queries: Table | Frame | NDArray[np.float64] | None,
 ) -> _Prepared:
     if queries is None:
         raise InputError.because(
@@ -364,12 +364,21 @@ def _rows(part: Table | Rows) -> Rows:
 
 
 def _asked(
-    queries: Table | NDArray[np.float64], features: Features | None
+    queries: Table | Frame | NDArray[np.float64], features: Features | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
     """Return the queries, scaled into [0, 1], with their true labels if known."""
     if isinstance(queries, Table):
         ranges = (features or queries.features).ranges
         return ranges.to_unit(queries.X, constant=0.0), queries.y
+    if isinstance(queries, Frame):
+        if features is None:
+            raise InputError.because(
+                "queries is a data frame, and the parts have no columns; give an array, scaled like"
+                " the parts",
+                field="queries",
+            )
+        schema = RowSchema(classes=features.classes, features=feature_terms(features))
+        return schema.of_frame(queries), None
     given = np.asarray(queries, np.float64)
     if not is_table(given):
         raise InputError.because(

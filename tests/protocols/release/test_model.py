@@ -1,5 +1,6 @@
 """Released models: saved models are read back exactly, and nothing else is accepted."""
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import polars as pl
 import pytest
 from numpy.typing import NDArray
 from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows
 
 import veilring as vr
+from veilring.data.schema import feature_terms
 from veilring.data.table import Categories, Features, Ranges
 from veilring.errors import InputError
 from veilring.protocols.release import model as models
@@ -99,6 +102,43 @@ def test_a_table_an_array_and_a_file_are_labelled_alike(features: Features, tmp_
     unit = features.ranges.to_unit(drawn.X, constant=0.0)
     np.testing.assert_array_equal(model.to_unit(drawn), unit)
     np.testing.assert_array_equal(model.to_unit(str(tmp_path / "rows.csv")), unit)
+
+
+def frame_of(drawn: vr.Table) -> pl.DataFrame:
+    """Return the rows of a table in units of its columns, with words for categories."""
+    columns: dict[str, list[float] | list[str]] = {}
+    features = drawn.features
+    words = {each.column: each for each in features.categories}
+    for each in feature_terms(features):
+        if each.name in words:
+            chosen = drawn.X[:, words[each.name].features].argmax(axis=1)
+            columns[each.name] = [each.categories[number] for number in chosen]
+        else:
+            columns[each.name] = drawn.X[:, features.names.index(each.name)].tolist()
+    return pl.DataFrame(columns)
+
+
+@pytest.mark.parametrize("features", [NUMERIC, MIXED, MONEY], ids=["numbers", "mixed", "money"])
+def test_a_data_frame_is_read_by_the_names_of_its_columns(features: Features) -> None:
+    """Any order of the columns, and further ones, give the labels of the table."""
+    model, drawn = released(features), table(features)
+    expected, frame = model.predict(drawn), frame_of(drawn)
+    for names in itertools.islice(itertools.permutations(frame.columns), 0, None, 7):
+        other = frame.select(names).with_columns(id=pl.lit("x"))
+        assert (model.predict(other) == expected).all()
+
+
+def test_a_data_frame_that_does_not_fit_is_refused() -> None:
+    """A missing column, words for numbers, a gap and an unknown category are named."""
+    model, frame = released(MONEY), frame_of(table(MONEY))
+    for other, says in (
+        (frame.drop("land"), "no column 'land'"),
+        (frame.with_columns(age=pl.lit("old")), "column 'age', row 1: .* a finite number"),
+        (frame.with_columns(age=pl.lit(None)), "column 'age', row 1: .* a finite number"),
+        (frame.with_columns(sex=pl.lit("d")), "column 'sex', row 1: .* one of f, m"),
+    ):
+        with pytest.raises(InputError, match=says):
+            model.predict(other)
 
 
 def test_a_run_leaves_its_model() -> None:

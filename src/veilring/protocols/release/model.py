@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from veilring.data.schema import FeatureTerms, RowSchema, feature_terms
+from veilring.data.schema import FeatureTerms, Frame, RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
@@ -165,10 +165,11 @@ class ReleasedModel:
         """Return the name of the class of each row, shape (rows,).
 
         Args:
-            rows: A table with the same columns, the path of a CSV file with them, or an array of
-                shape (rows, features). An array is in the units of the schema's ranges, with one
-                feature of 0 or 1 for each category of a column. Other columns of a file, such as a
-                label, are ignored.
+            rows: A table with the same columns, a data frame or the path of a CSV file with them,
+                or an array of shape (rows, features). The columns of a data frame or a file are
+                found by name; others, such as a label, are ignored. The features of an array are
+                taken by position, in the units of the schema's ranges, with one feature of 0 or 1
+                for each category of a column.
 
         Raises:
             InputError: If a column is missing, a cell is not a number, or a category is not public.
@@ -209,6 +210,8 @@ class ReleasedModel:
                 " with the model's schema: give the path of a CSV file",
             )
             rows = rows.X
+        if isinstance(rows, Frame):
+            return self.schema.of_frame(rows)
         ranges = self.schema.encoded.ranges
         return ranges.to_unit(floats("rows", np.asarray(rows)), constant=0.0)
 
