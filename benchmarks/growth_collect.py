@@ -92,7 +92,7 @@ def _engine(workers: int) -> Iterator[Engine | None]:
     try:
         from veilring.scenarios.sweep import dask_backend  # noqa: PLC0415  (an extra)
     except ImportError as error:
-        allowed = "none, or some after: pip install 'veilring[dask]'"
+        allowed = "none, or some after: pip install '.[dask]'"
         raise InputError("workers", workers, allowed) from error
     with dask_backend.local_cluster(workers) as address:
         yield Engine("dask", dask_address=address)

@@ -56,7 +56,7 @@ class MpycParties:
 
     def __init__(self, count: int) -> None:
         if importlib.util.find_spec("mpyc") is None:
-            raise Skipped("MPyC is not installed; pip install 'veilring[benchmark]'")
+            raise Skipped("MPyC is not installed; pip install '.[benchmark]'")
         self._count = count
         self._stack = ExitStack()
         self._parties: list[subprocess.Popen[str]] = []

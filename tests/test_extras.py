@@ -106,7 +106,10 @@ def hiding(
 
 def sentence(package: str) -> str:
     """Return the sentence that asks for a missing package."""
-    return f"{package} is not installed; run `pip install 'veilring[{EXTRA_OF[package]}]'`"
+    return (
+        f"{package} is not installed; run `pip install '.[{EXTRA_OF[package]}]'` in a clone of "
+        "veilring"
+    )
 
 
 def test_each_command_names_the_package_to_install(tmp_path: Path) -> None:

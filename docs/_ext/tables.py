@@ -43,7 +43,7 @@ _SUFFIXES: Final = (
     "_SECONDS",
     "_SIZE",
 )
-# What some module of the package imports and `pip install 'veilring[docs]'` does not bring.
+# What some module of the package imports and `pip install '.[docs]'` does not bring.
 EXTRAS: Final = ("distributed", "psycopg", "pyproj", "pytest", "ray", "sentence_transformers")
 _COMMENT: Final = re.compile("# ")
 _CONSTANT: Final = re.compile("[A-Z][A-Z_]+(: Final)? = ")

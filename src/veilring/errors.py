@@ -134,7 +134,10 @@ class MissingExtra(VeilringError, ImportError):
         super().__init__(package, extra)
 
     def __str__(self) -> str:
-        return f"{self.package} is not installed; run `pip install 'veilring[{self.extra}]'`"
+        return (
+            f"{self.package} is not installed; run `pip install '.[{self.extra}]'` in a clone of "
+            "veilring"
+        )
 
 
 class ClusterError(VeilringError):

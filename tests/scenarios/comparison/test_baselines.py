@@ -11,7 +11,7 @@ from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import System
 from veilring.scenarios.comparison import Question, baselines, compare, make_question, running
 from veilring.scenarios.comparison.baselines import Baseline, installed
-from veilring.scenarios.comparison.splits import DealtSplit
+from veilring.scenarios.comparison.splits import DealtSplit, load_facts
 
 ASKED = {"data": "iris", "parties": 3, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5}
 
@@ -39,6 +39,25 @@ def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "find_spec", lambda package: package == "interpret" or None)
     assert [each.name for each in installed(2)] == ["dp-ebm"]
     assert not list(installed(3))
+
+
+def test_a_library_that_fails_is_left_out(
+    question: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that cannot be imported costs its own lines only, and the reason is shown."""
+
+    def fail(*_args: Any) -> Any:
+        message = "cannot import name 'DOUBLE'\nfrom 'tree'"
+        raise ImportError(message)
+
+    broken = Baseline("broken", "Broken", "otherlib", fail)
+    monkeypatch.setattr(running, "installed", lambda _classes: iter([broken]))
+    table, _ = load_facts(question)
+    contenders, left_out = running.find_contenders(table, question)
+    assert contenders
+    assert all(each.key[0] != "broken" for each in contenders)
+    (found,) = [each for each in left_out if each.name == "Broken"]
+    assert found.why == "otherlib cannot be used here: ImportError: cannot import name 'DOUBLE'"
 
 
 @pytest.mark.slow

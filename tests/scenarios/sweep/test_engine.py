@@ -53,7 +53,8 @@ def test_a_missing_extra_is_reported_in_one_paragraph(
         each_done(abs, [-1], Engine(name)),
     ):
         pass
-    assert str(caught.value) == f"{module} is not installed; run `pip install 'veilring[{name}]'`"
+    command = f"pip install '.[{name}]'"
+    assert str(caught.value) == f"{module} is not installed; run `{command}` in a clone of veilring"
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x"])

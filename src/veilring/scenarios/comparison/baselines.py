@@ -67,6 +67,15 @@ class Baseline:
             note=f"This is the claim of {self.package}; it is not checked here.",
         )
 
+    def trouble(self, split: DealtSplit, question: Question) -> str | None:
+        """Try the library on a split, and return why it cannot be used here, or None if it can."""
+        try:
+            self.label(split, question)
+        except Exception as error:  # noqa: BLE001  (another library raises what it likes)
+            reason = str(error).partition("\n")[0]
+            return f"{self.package} cannot be used here: {type(error).__name__}: {reason}"
+        return None
+
     def label(self, split: DealtSplit, question: Question) -> NDArray[np.int64]:
         """Fit the training rows and return the labels of all held-out rows."""
         rng = Streams(question.seed).generator("comparison", *map(str, self.key), split.number)

@@ -252,6 +252,9 @@ def find_contenders(
             else:
                 found.append(contender)
     for baseline in installed(len(table.features.classes)):
+        if why := baseline.trouble(split, question):
+            left_out[baseline.title] = Left(baseline.title, why)
+            continue
         found += [replace(baseline, epsilon=epsilon) for epsilon in question.epsilon]
     return tuple(found), tuple(left_out.values())
 
