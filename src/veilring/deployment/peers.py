@@ -130,8 +130,7 @@ class PeerTerms(MemberTerms):
     @override
     def membership(self, parties: int, *, count: str = "roster") -> Membership:
         system = self.protocol
-        keys = {name: f"protocol.{key}" for name, key in system.aliases.items()}
-        with as_scenario_errors({**keys, "parties": count}, "protocol"):
+        with as_scenario_errors({"parties": count}, "protocol"):
             membership = system.membership(self.facts(parties))
         if membership is None:
             allowed = "a system in which all parties hold rows, for the roles member and client"

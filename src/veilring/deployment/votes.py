@@ -1,7 +1,6 @@
 """Deployed noisy votes: their terms, and a party with a ledger of its own."""
 
 from collections.abc import Callable
-from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal, Self
@@ -14,27 +13,21 @@ from veilring.deployment.config import FilePath
 from veilring.deployment.peers import HolderConfig, Member, MemberTerms, serve_peers
 from veilring.privacy.budgets import AMOUNT_MAX
 from veilring.privacy.checks import require
-from veilring.privacy.exact import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.membership import Membership
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
-    WithinRadius,
     queries_max,
     votes_membership,
 )
 from veilring.protocols.noisyvotes.system import NoisyVotes
-from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
-from veilring.protocols.ring import SumMethod
 
 # keys of `votes` that have another name in the code below
 _KEYS: Final = {
     "epsilon_vote": "votes.epsilon",
     "epsilon_conversion": "votes.epsilon",
-    "sum.name": "votes.sum",
-    "sum.cycles": "votes.cycles",
     "parties": "roster",
 }
 
@@ -83,22 +76,18 @@ class VotesTerms(MemberTerms):
     @cached_property
     def parameters(self) -> NoisyVotesParameters:
         """The protocol's public parameters."""
-        chosen, features = self.votes, self.width
-        finding = 0.0
-        neighbours: WithinRadius | NearestRows = WithinRadius(chosen.radius)
-        if chosen.k is not None:
-            finding = chosen.epsilon * chosen.conversion_share
-            conversion = ByGrid() if features <= GRID_FEATURES_MAX else ByAnnuli()
-            neighbours = NearestRows(chosen.k, finding, rows=chosen.rows, conversion=conversion)
-        return NoisyVotesParameters(
-            features=features,
-            classes=len(self.classes),
-            # Rounded down, so that both parts together do not exceed the price of a batch.
-            epsilon_vote=-float_ceil(Fraction(finding) - Fraction(chosen.epsilon)),
-            neighbours=neighbours,
+        chosen = self.votes
+        system = NoisyVotes(
+            epsilon=chosen.epsilon,
+            radius="auto" if chosen.radius is None else chosen.radius,
+            k=chosen.k or 0,
+            public_rows=True,
+            conversion_share=chosen.conversion_share,
             tolerated=chosen.tolerated,
-            sum=SumMethod(chosen.sum, chosen.cycles),
+            sum=chosen.sum,
+            cycles=chosen.cycles,
         )
+        return system.bind(self.width, len(self.classes), rows=chosen.rows)
 
     @property
     def batch(self) -> int:

@@ -394,8 +394,6 @@ class System(Section, ABC):
     """Whether rows are private; otherwise only queries are."""
     is_lasting: ClassVar[bool] = False
     """Whether an ε spent once covers the labels of any number of queries."""
-    aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The parameters with a different name in errors of lower layers, by that name."""
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     """The measures returned by `Setup.leakage`, by name."""
     notices_liars: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from veilring.transport.identity import check_name
 
 if TYPE_CHECKING:
     from veilring.simulation.faults import Fault
-
-# Where the code below has another name for a key of `protocol`.
-_KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,7 +86,7 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         queries=len(held_out),
         schema=loaded.features,
     )
-    with as_scenario_errors({**_KEYS, "parties": "parties.count"}, "protocol"):
+    with as_scenario_errors({"parties": "parties.count"}, "protocol"):
         setup = scenario.protocol.setup(parts, facts)
     coalition, faults = _coalition(scenario), make_faults(scenario, setup.parties, streams)
     # Meanwhile what processes are forked from warms up, and SciPy's import does not count as the

@@ -153,7 +153,7 @@ def test_each_party_protects_itself() -> None:
         ((3, 3, SHARES, 0), "coalition is 3; allowed: 0 to 2"),
         ((3, -1, SHARES, 0), "coalition is -1"),
         ((2, 0, SHARES, 0), "parties is 2"),
-        ((5, 0, SumMethod("cycles", 3), 0), "sum.cycles is 3"),
+        ((5, 0, SumMethod("cycles", 3), 0), "cycles is 3"),
         ((3, 0, SHARES, 3), "tolerated is 3"),
     ],
 )

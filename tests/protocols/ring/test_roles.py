@@ -191,8 +191,8 @@ def test_invalid_parameters_are_refused(arguments: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("name", "cycles", "message"),
     [
-        ("square", 1, "sum.name is 'square'"),
-        ("cycles", 1, "sum.cycles is 1; allowed: 2 or more"),
+        ("square", 1, "sum is 'square'"),
+        ("cycles", 1, "cycles is 1; allowed: 2 or more"),
         ("ring", 2, "otherwise 1"),
     ],
 )

@@ -1,13 +1,15 @@
 """The public rules of a data owner: the requests it answers, the mechanisms and the limits."""
 
 from dataclasses import dataclass
-from math import isfinite, nextafter, sqrt
+from fractions import Fraction
+from math import isfinite, sqrt
 from typing import Final, Literal
 
 import numpy as np
 
 from veilring.data.table import in_unit_cube
 from veilring.privacy.checks import require, require_choice, require_that
+from veilring.privacy.exact import float_ceil
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX, FEATURES_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid, Conversion
@@ -172,7 +174,8 @@ class OwnerRules:
         """Return the parameters of a batch with k, whose parts cost at most `epsilon` together."""
         counting = 0.0 if self.rows is not None else epsilon * self.count_share
         converting = (epsilon - counting) * self.conversion_share
-        voting = nextafter(nextafter(epsilon - counting, 0) - converting, 0)
+        # Rounded down, so that the parts together do not exceed the price of a batch.
+        voting = -float_ceil(Fraction(counting) + Fraction(converting) - Fraction(epsilon))
         conversion = self.conversion or ByGrid()
         return NearestParameters(
             k,

@@ -189,7 +189,7 @@ class _Sizes:
     def __init__(self, queries: int, parameters: KNNParameters) -> None:
         if parameters.sum.name != "ring":
             raise InputError(
-                "sum.name", parameters.sum.name, "ring; groups add up their votes along a ring"
+                "sum", parameters.sum.name, "ring; groups add up their votes along a ring"
             )
         values = np.zeros((queries, parameters.k))
         words = np.zeros((queries, parameters.classes), dtype=np.uint64)

@@ -141,9 +141,7 @@ async def nested_knn(
     """
     parameters.check_rows(rows)
     if parameters.sum.name != "ring":
-        raise InputError(
-            "sum.name", parameters.sum.name, "ring; groups add up their votes along a ring"
-        )
+        raise InputError("sum", parameters.sum.name, "ring; groups add up their votes along a ring")
     if isinstance(rings, int):
         group_sizes(len(party.parties), rings)  # raises before anything is sent
     batch = await hand_out(party, client, queries, parameters.check_queries)

@@ -79,7 +79,6 @@ class PrivateKNN(System):
     summary: ClassVar[str] = (
         "Parties in a ring find the nearest of all their rows and add up the votes."
     )
-    aliases: ClassVar[Mapping[str, str]] = {"sum.name": "sum", "sum.cycles": "cycles"}
     measures: ClassVar[Mapping[str, Measure]] = HOP_MEASURES
 
     name: Literal["private-knn"] = Field("private-knn", description="private-knn")

@@ -59,9 +59,9 @@ class SumMethod:
 
     def __post_init__(self) -> None:
         if self.name not in {"ring", "cycles", "shares", "masks"}:
-            raise InputError("sum.name", self.name, "ring, cycles, shares or masks")
+            raise InputError("sum", self.name, "ring, cycles, shares or masks")
         if (self.name == "cycles") != (self.cycles > 1) or self.cycles < 1:
-            raise InputError("sum.cycles", self.cycles, '2 or more if sum is "cycles", otherwise 1')
+            raise InputError("cycles", self.cycles, '2 or more if sum is "cycles", otherwise 1')
 
     @property
     def goes_round(self) -> bool:
@@ -78,7 +78,7 @@ class SumMethod:
             raise InputError("parties", parties, f"at least {SMALLEST_RING}")
         most = (parties - 1) // 2
         if self.cycles > most:
-            raise InputError("sum.cycles", self.cycles, f"at most {most} for {parties} parties")
+            raise InputError("cycles", self.cycles, f"at most {most} for {parties} parties")
 
 
 # Beyond 62 fractional bits not even the number 1 fits a signed 64-bit integer.
