@@ -5,6 +5,7 @@ import contextlib
 import csv
 import json
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,19 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment import load_config
-from veilring.deployment.owner import OwnerConfig, OwnerTerms, serve_owner
+from veilring.deployment.owner import (
+    AnalystConfig,
+    OwnerConfig,
+    OwnerTerms,
+    make_request,
+    serve_owner,
+)
 from veilring.deployment.roles import ask, serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
+from veilring.protocols.radius.messages import LabelRequest
+from veilring.protocols.radius.system import DataOwner
 
 CRASHES = 3
 
@@ -198,10 +207,27 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
 
 
+def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:
+    """Without options, an analyst asks for the radius that the system takes by itself."""
+    folder = tmp_path / "owner"
+    made = CliRunner().invoke(app, ["deploy", "owner", "iris", "--out", str(folder)])
+    assert made.exit_code == 0, made.output
+    config = load_config(folder / "analyst-0.toml")
+    assert isinstance(config, AnalystConfig)
+    terms = OwnerTerms.load(Path(config.terms))
+    queries = terms.read_queries(folder / "analyst-0.csv")
+    rows = terms.read_rows(folder / "owner.csv")
+    facts = replace(terms.facts(1), rows=len(rows), queries=len(queries))
+    setup = DataOwner().setup({"owner": rows}, facts)
+    expected = setup.play(queries).only[setup.client]["request"]
+    assert isinstance(expected, LabelRequest)
+    assert (make_request(config, terms, queries).radii == expected.radii).all()
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        [],
+        ["--radius", "0.2", "--k", "5"],
         ["--radius", "-0.1"],
         ["--k", "0"],
         ["--radius", "0.2", "--epsilon", "2"],
@@ -264,7 +290,7 @@ def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> N
         ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "has no column 'id'"),
         ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless labelling"),
         ("analyst-0", "radius = 0.2", "radius = 0.2\nk = 5", "give either radius or k"),
-        ("analyst-0", "radius = 0.2", "", "give either radius or k"),
+        ("analyst-0", "radius = 0.2", "", "the number of rows .* not public here; give a number"),
         ("analyst-0", "radius = 0.2", "k = 5", "send radii"),
         ("analyst-0", "radius = 0.2", "radius = 2.5", "radii must be from"),
         ("analyst-0", "epsilon = 1.0", "epsilon = 1.5", "epsilon is 1.5"),

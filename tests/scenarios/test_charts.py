@@ -42,5 +42,5 @@ def test_a_chart_without_matplotlib_names_the_package(
 ) -> None:
     """Nothing else needs the package."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"matplotlib.*veilring\[plot\]"):
+    with pytest.raises(MissingExtra, match=r"matplotlib.*'\.\[plot\]'"):
         _draw([tmp_path / "one.svg"])

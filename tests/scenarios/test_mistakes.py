@@ -62,10 +62,14 @@ class TestMistakes:
     def test_an_unknown_scenario_lists_all_names(self, name: str) -> None:
         """Neither loading nor printing finds a name that is not in the library."""
         for look in (load_scenario, scenario_text):
-            with pytest.raises(
-                ScenarioError, match="breast-cancer, coalition, digits, faults, wine"
-            ):
+            with pytest.raises(ScenarioError, match="coalition, digits, faults, (iris, )?wine"):
                 look(name)
+
+    def test_a_built_in_table_is_a_scenario(self) -> None:
+        """It has the settings of the scenario for files of tables."""
+        iris, wine = load_scenario("iris"), load_scenario("wine")
+        assert (iris.name, iris.data.source) == ("iris", "iris")
+        assert (iris.protocol, iris.parties) == (wine.protocol, wine.parties)
 
     def test_a_typing_error_gets_a_suggestion(self) -> None:
         """A scenario, a data set and a key without its table are suggested."""

@@ -13,7 +13,8 @@ FIRST_PORT: Final = 7311
 ScenarioName = Annotated[
     str,
     typer.Argument(
-        help="Built-in scenario (see `veilring scenarios`), or a path to a .toml, .csv or .npz.",
+        help="Built-in scenario (see `veilring scenarios`) or table, such as iris, or a path to a"
+        " .toml, .csv or .npz.",
         metavar="SCENARIO",
         show_default=False,
     ),

@@ -339,7 +339,7 @@ class OwnerExample(Example):
 
     Then start the owner, and query it from another terminal:
 
-        veilring deploy owner iris --radius 0.2 --out owner
+        veilring deploy owner iris --out owner
         veilring serve owner/owner.toml
         veilring ask owner/analyst-0.toml owner/analyst-0.csv
         veilring ledger show owner/queries.ledger
@@ -351,7 +351,8 @@ class OwnerExample(Example):
             --record.
         record: The budget of each row, which is charged for each query on which the row votes.
         epsilon: The ε that an analyst offers for a request.
-        radius: The radius that an analyst asks for.
+        radius: The radius that an analyst asks for. Default: from its queries and the number of
+            rows, which is then public.
         k: The number of neighbours, instead of a radius.
         analysts: The number of analysts that share the queries.
     """
@@ -370,20 +371,21 @@ class OwnerExample(Example):
 
     @override
     def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
-        if (self.radius is None) == (self.k is None):
+        if self.radius is not None and self.k is not None:
             raise InputError.because("give either --radius or --k", field="--radius")
-        accounting = None if self.record is None else "record"
-        terms = OwnerTerms.of_table(
-            source, **self.tables(to.settings, accounting=accounting)
-        ).checked()
-        self._check(terms)
         rows, queries = _hold_out(source, to.seed, clients=self.analysts, option="--analysts")
+        accounting = None if self.record is None else "record"
+        public = len(rows) if self.radius is None and self.k is None else None
+        tables = self.tables(to.settings, accounting=accounting, rows=public)
+        terms = OwnerTerms.of_table(source, **tables).checked()
+        self._check(terms)
         names = _numbered("analyst", self.analysts)
         begin_folder(to.folder, terms, {OWNER: to.port}, names)
         write_table(to.folder / f"{OWNER}.csv", rows)
         owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": self.budgets}
         write_config(to.folder, OWNER, terms=TERMS, **owner)
-        asked = {"radius": self.radius} if self.k is None else {"k": self.k}
+        radius = "auto" if self.radius is None else self.radius
+        asked = {"radius": radius} if self.k is None else {"k": self.k}
         write_clients(
             to.folder, names, queries, role="analyst", ask=OWNER, epsilon=self.epsilon, **asked
         )
@@ -411,7 +413,7 @@ class OwnerExample(Example):
             if self.k is not None:
                 request = ask_nearest(query, self.k, self.epsilon)
             else:
-                request = ask_within(query, np.full(1, self.radius, np.float64), self.epsilon)
+                request = ask_within(query, np.full(1, self.radius or 0.0), self.epsilon)
             terms.rules.check(request)
         except InputError as error:
             option = "--radius" if error.field == "radii" else f"--{error.field}"

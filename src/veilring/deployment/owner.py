@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -41,7 +42,7 @@ from veilring.protocols.radius.analyst import ask_nearest, ask_within, convene_o
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Accounting, OwnerRules
-from veilring.protocols.radius.system import DataOwner
+from veilring.protocols.radius.system import DataOwner, Radius, radius_among
 
 _log = logging.getLogger("veilring.owner")
 _analyst_log = logging.getLogger("veilring.analyst")
@@ -272,9 +273,9 @@ class AnalystConfig(QueryingConfig):
         ask: The data owner.
         epsilon: The price of the file of queries, as one batch; if rows are charged, the price of
             each query for a row.
-        radius: The radius around each query within which rows vote, in the unit cube; alternative
-            to k.
-        k: The approximate number of neighbours that vote; alternative to radius.
+        radius: The radius around each query within which rows vote, in the unit cube. `auto`
+            follows from the queries, ε and the number of rows, which must be public in the terms.
+        k: The approximate number of neighbours that vote, instead of a radius.
         outside_max: The maximum share of a column's values in a file of queries outside of its
             public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
@@ -285,7 +286,7 @@ class AnalystConfig(QueryingConfig):
 
     role: Literal["analyst"] = Field(description="analyst")
     epsilon: float = Field(gt=0, description="a number above 0")
-    radius: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
+    radius: Radius = same_field(DataOwner, "radius")
     k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
@@ -315,7 +316,7 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))
     rows = terms.read_queries(queries, config.outside_max, _analyst_log)
-    request = _request(config, rows)
+    request = make_request(config, terms, rows)
     terms.rules.check(request)
     async with client.connect(terms.keys) as connection:
         answer = await connection.run(convene_owner(terms.digest), request, rules=terms.rules)
@@ -325,10 +326,27 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     return columns
 
 
-def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> LabelRequest:
-    if (config.radius is None) == (config.k is None):
-        raise ScenarioError.because("give either radius or k", field="radius")
+def make_request(
+    config: AnalystConfig, terms: OwnerTerms, queries: NDArray[np.float64]
+) -> LabelRequest:
+    """Return an analyst's request for one batch.
+
+    Args:
+        config: The analyst's configuration.
+        terms: The terms.
+        queries: Shape (queries, features), in [0, 1].
+
+    Raises:
+        ScenarioError: If both a radius and k are given.
+        InputError: If the radius is `auto` and the number of rows is not public.
+    """
+    radius = config.radius
     if config.k is not None:
+        if radius != "auto":
+            raise ScenarioError.because("give either radius or k", field="radius")
         return ask_nearest(queries, config.k, config.epsilon, name=config.name)
-    radii = np.full(len(queries), config.radius, dtype=np.float64)
+    if radius == "auto":
+        facts = replace(terms.facts(1), rows=terms.labelling.rows or None)
+        radius = radius_among(queries, facts, config.epsilon)
+    radii = np.full(len(queries), radius, dtype=np.float64)
     return ask_within(queries, radii, config.epsilon, name=config.name)

@@ -22,7 +22,9 @@ from veilring.config import (
     set_key,
 )
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
+from veilring.data.sources import BUILTIN
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
+from veilring.errors import ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.registry import (
     PROTOCOL_DEFAULT,
@@ -274,8 +276,8 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
 
     Args:
         name_or_path: A built-in scenario, or a path that ends in `.toml`. Relative paths of data
-            and graphs in that file are relative to it. A path that ends in `.csv` or `.npz` is a
-            table to run with the settings of the built-in `wine`.
+            and graphs in that file are relative to it. Another built-in table, such as `iris`, and
+            a path that ends in `.csv` or `.npz` are run with the settings of the built-in `wine`.
         overrides: Keys to set instead of the file's, each as `table.key=value`. The value is read
             as TOML, or as a string if it is not TOML. Paths are relative to the current directory.
 
@@ -287,15 +289,16 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
         path = Path(name_or_path)
         raw = read_tables(path, "scenario")
         _resolve_paths(raw, path.parent)
-    elif name_or_path.endswith(_TABLES):
+    elif name_or_path in scenario_names():
+        path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
+    elif name_or_path.endswith(_TABLES) or name_or_path in BUILTIN:
         path, raw = Path(name_or_path), parse_toml(scenario_text(_FOR_TABLES))
         raw = {**raw, "data": {"source": name_or_path}, "description": ""}
     else:
-        names = scenario_names()
+        names = sorted({*scenario_names(), *BUILTIN})
         hint = did_you_mean(name_or_path, names)
         allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}, .csv or .npz{hint}"
-        require_key(name_or_path in names, "scenario", name_or_path, allowed)
-        path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
+        raise ScenarioError("scenario", name_or_path, allowed)
     if any(override.partition("=")[0].strip() == "parties.names" for override in overrides):
         _forget_count(raw)
     for override in overrides:
