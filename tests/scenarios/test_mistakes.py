@@ -62,7 +62,7 @@ class TestMistakes:
     def test_an_unknown_scenario_lists_all_names(self, name: str) -> None:
         """Neither loading nor printing finds a name that is not in the library."""
         for look in (load_scenario, scenario_text):
-            with pytest.raises(ScenarioError, match="coalition, digits, faults, (iris, )?wine"):
+            with pytest.raises(ScenarioError, match=r"coalition, digits, faults, (iris, )?wine"):
                 look(name)
 
     def test_a_built_in_table_is_a_scenario(self) -> None:
