@@ -215,7 +215,8 @@ def _show(comparison: "SystemComparison") -> None:
         table.add_row(*cells(line), style="dim" if line.in_hindsight else style)
     console = make_console()
     console.width = max(console.width, _COLUMNS_MIN)
-    console.print(setting(comparison), highlight=False, markup=False, soft_wrap=True)
+    for said in (setting(comparison), comparison.unprotected):
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     choice = comparison.choice
     for said in (choice.says, choice.owner, *limits(comparison), choice.cannot, comparison.seeded):

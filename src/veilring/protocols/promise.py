@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import expm1, inf
 from typing import Final, Self
 
 from veilring.data.table import Features
@@ -11,7 +11,14 @@ from veilring.errors import InputError
 SEED_TELLS: Final = "The noise was drawn from a seed; no ε holds against anyone who knows the seed."
 """The sentence of a note for an ε that would rest on seeded noise."""
 
+DELTA_ROWS_MAX: Final = 0.1
+"""A δ allows a mechanism that publishes each row with probability δ. Beyond this expected number of
+published rows, the guarantee says little about some row."""
+
 _WIDTH: Final = 14
+_TOO_LARGE: Final = "δ is too large"
+_SINGLE_ROWS: Final = ("one row", "one record")
+_EXPONENT_MAX: Final = 700.0  # beyond it, any δ above 0 becomes 1, and the exponential overflows
 _PLURALS: Final = {"batch": "batches", "query": "queries"}
 
 
@@ -115,6 +122,45 @@ class Promise:
             return replace(self, note=note)
         measure = f"no ε: {' and '.join(told)}"
         return replace(self, epsilon=None, adjacency="", measure=measure, note=note)
+
+    def of_person(self, rows: int) -> "Promise":
+        """Return the guarantee for a person with several rows, by group privacy.
+
+        ε becomes k·ε, and δ becomes (1 + e^ε + … + e^((k - 1)ε))·δ. Source: Vadhan, "The complexity
+        of differential privacy" (2017), Lemma 2.2.
+
+        Args:
+            rows: k, the maximum number of rows of one person, at least 1.
+
+        Raises:
+            InputError: If there is no ε, its adjacency is not about single rows, or `rows` is below
+                1.
+        """
+        if self.epsilon is None or not self.adjacency.startswith(_SINGLE_ROWS):
+            raise InputError.because(
+                f"rows of a person do not apply to this guarantee: {self.guarantee}", field="rows"
+            )
+        if rows < 1:
+            raise InputError("rows", rows, "a whole number of at least 1")
+        epsilon = rows * self.epsilon
+        growth = expm1(min(epsilon, _EXPONENT_MAX)) / expm1(self.epsilon) if epsilon else rows
+        adjacency = f"a person with up to {rows} rows added or removed"
+        delta = min(1.0, growth * self.delta)
+        return replace(self, epsilon=epsilon, delta=delta, adjacency=adjacency)
+
+    def among(self, rows: int | None) -> "Promise":
+        """Return the guarantee with a warning in its note if δ is too large for the number of rows.
+
+        Args:
+            rows: The number of rows, if it is public.
+        """
+        if rows is None or self.delta * rows <= DELTA_ROWS_MAX or _TOO_LARGE in self.note:
+            return self
+        warning = (
+            f"{_TOO_LARGE} for {rows:,} rows: publishing {self.delta * rows:.3g} rows as they are"
+            " would satisfy it. Choose a δ well below one over the number of rows."
+        )
+        return replace(self, note=f"{self.note} {warning}".strip())
 
     def __str__(self) -> str:
         lines = {

@@ -300,7 +300,7 @@ async def _play_system(
         reference=tuple(classes[label] for label in setup.reference(prepared.queries)),
         cost=CostSummary.measured(batch.run.cost for batch in labelled.batches),
         forecast=CostSummary.forecast(batch.forecast for batch in labelled.batches),
-        promise=system.promise(parties=len(setup.parts)),
+        promise=system.promise(parties=len(setup.parts)).among(setup.facts.rows),
         spent=setup.spent(labelled.attempts),
         transcript=labelled.transcript,
         views=_views(labelled, watch),

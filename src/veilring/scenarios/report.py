@@ -383,7 +383,7 @@ def assemble(
         cost=CostSummary.measured(batch.run.cost for batch in batches),
         forecast=CostSummary.forecast(batch.forecast for batch in batches),
         ring=origin,
-        promise=system.promise(parties=len(setup.parts)),
+        promise=system.promise(parties=len(setup.parts)).among(len(pooled)),
         spent=setup.spent(labelled.attempts),
         seconds=labelled.seconds,
         start_seconds=labelled.start_seconds,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import rdp
@@ -49,6 +50,18 @@ def test_gaussian_noise_is_that_of_dp_accounting(epsilon: float, delta: float) -
     expected = dp_accounting.get_sigma_gaussian(epsilon, delta)
     assert found.sigma() == pytest.approx(expected, rel=1e-5)
     assert found.delta(epsilon) <= delta < GaussianDP(found.mu * (1 + 1e-9)).delta(epsilon)
+
+
+@pytest.mark.parametrize("mu", [1e-10, 1e-8, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.999, 1.0, 3.0, 30.0])
+def test_the_delta_of_gaussian_noise_is_exact_to_ten_digits(mu: float) -> None:
+    """It agrees with sixty digits at any mu and epsilon, as long as it is a normal float."""
+    with mpmath.workdps(60):
+        for ratio in (0.0, 1e-9, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0):
+            m, epsilon = mpmath.mpf(mu), ratio * mu
+            a, b = epsilon / m - m / 2, epsilon / m + m / 2
+            expected = mpmath.ncdf(-a) - mpmath.exp(epsilon) * mpmath.ncdf(-b)
+            if expected > 1e-290:
+                assert abs(GaussianDP(mu).delta(epsilon) / expected - 1) < 1e-10
 
 
 @pytest.mark.parametrize("delta", DELTAS)

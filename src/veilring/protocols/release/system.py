@@ -1,7 +1,6 @@
 """Release as a system: its parameters, its guarantee, and one release by peers or an owner."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -140,12 +139,12 @@ class Release(System):
             learned="everyone: the noisy totals and the model made from them; queries stay with"
             " the clients",
             note="The declared number of rows is public.",
-        )
+        ).among(self.rows or None)
 
     def promise_of(self, plan: Plan) -> Promise:
         """Return the guarantee of a plan, which may be pure even if a δ was allowed."""
-        promise = self.promise(parties=plan.trust.parties)
-        return replace(promise, delta=plan.delta, measure=_measure(plan.delta))
+        exact = self.replaced(delta=plan.delta).promise(parties=plan.trust.parties)
+        return exact.among(plan.rows)
 
     def trust_among(self, parties: int) -> Trust:
         """Return the parties whose noise shares count among the given number of parties.

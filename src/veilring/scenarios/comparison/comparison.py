@@ -21,6 +21,10 @@ _SEEDED: Final = (
     "All noise here was drawn from the seed: no ε holds against someone who knows it. Deployed"
     " parties draw their noise in secret."
 )
+_UNPROTECTED: Final = (
+    "A comparison reads all rows in one place and no ε covers it. Run it on public or synthetic"
+    " rows of the same shape, or on your own part."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,7 @@ class SystemComparison:
         versions: The versions of the software.
         interval: A description of the intervals.
         seeded: A warning about noise drawn from a seed.
+        unprotected: A warning that the comparison itself is not private.
     """
 
     question: Question
@@ -210,6 +215,7 @@ class SystemComparison:
     versions: dict[str, str] = field(default_factory=dict)
     interval: str = INTERVAL
     seeded: str = _SEEDED
+    unprotected: str = _UNPROTECTED
 
     @property
     def pooled(self) -> Line:
@@ -229,6 +235,7 @@ class SystemComparison:
             "confidence": CONFIDENCE,
             "interval": self.interval,
             "seeded": self.seeded,
+            "unprotected": self.unprotected,
             "lines": [_plain(line) for line in self.lines],
             "recommended": _recommended(self.choice),
             "choice": asdict(self.choice),
