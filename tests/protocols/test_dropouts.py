@@ -477,8 +477,41 @@ class WrongSet(Adversary):
         return [(to, message)]
 
 
+@dataclass
+class Withhold(Adversary):
+    """Sends nothing more to one party after the set-up."""
+
+    to: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return [] if to == self.to and self.round else [(to, message)]
+
+
+class PassOnOther(Adversary):
+    """Passes on other words than those it received."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskedWords) and self.round > 1:
+            words = tuple(each + each.dtype.type(1) for each in message.words)
+            message = message.model_copy(update={"words": words})
+        return [(to, message)]
+
+
 class TestPeersThatCheat:
     """Messages that no honest party sends."""
+
+    def test_words_that_are_passed_on_are_compared_with_their_hash(self) -> None:
+        """A coordinator that passes on other words is named by the party that lacked them."""
+        lying: dict[str, Adversary] = {"party-4": Withhold("party-2"), "party-0": PassOnOther()}
+        world = play(5, adversaries=lying, **FIVE)
+        error = world.outcomes["party-2"].error
+        assert isinstance(error, ProtocolViolation)
+        assert (error.culprit, error.reason) == (
+            "party-0",
+            "passed on words other than those whose hash it had announced",
+        )
 
     @pytest.mark.parametrize("crashes", [{}, {"party-4": 5}])
     @pytest.mark.parametrize("dealer", [0, 2, 4])

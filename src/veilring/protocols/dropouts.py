@@ -304,6 +304,7 @@ class _Sum:
     def __post_init__(self) -> None:
         self.members: tuple[str, ...] = ()
         self._vectors: dict[str, Sequence[Unsigned]] = {}
+        self._hashes: dict[str, bytes] = {}
         self._lost: dict[str, _Loss] = {}
         self._began = asyncio.get_running_loop().time()
 
@@ -404,7 +405,8 @@ class _Sum:
         self._vectors |= await self._gather(waited, self._receive_vector, steps=1)
         if named is None:
             return ()
-        for name, digest in zip(self.members, named.vectors, strict=True):
+        self._hashes = dict(zip(self.members, named.vectors, strict=True))
+        for name, digest in self._hashes.items():
             if name in self._vectors and _hash_words(self._vectors[name]) != digest:
                 self._accuse(
                     {name, self.coordinator}, "showed different words to different parties"
@@ -495,9 +497,11 @@ class _Sum:
 
     async def _receive_missing(self, missing: Iterable[str]) -> None:
         for name in missing:
-            self._vectors[name] = await self._receive_words(
-                MaskedWords, self.coordinator, self.first + 3
-            )
+            words = await self._receive_words(MaskedWords, self.coordinator, self.first + 3)
+            if _hash_words(words) != self._hashes[name]:
+                reason = "passed on words other than those whose hash it had announced"
+                self._accuse({self.coordinator}, reason)
+            self._vectors[name] = words
 
     def _believe(self, agreed: bytes, echoes: Mapping[str, Echo]) -> None:
         """Adopt the set of the parties that received it, at a party that did not."""

@@ -90,6 +90,10 @@ class MaskedTotals(Bound, kind="masks.totals"):
     words: tuple[WordArray, ...]
 
 
+class Confirmed(Bound, kind="masks.confirmed"):
+    """A party's confirmation of all totals, after the last sum, to each party it has masks with."""
+
+
 class Public(NamedTuple):
     """A party's public inputs at the beginning of a sum."""
 
@@ -162,6 +166,11 @@ class PairwiseKeys:
         self._keys = dict(keys)
         self._stream = stream
         self._sums = 0
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The parties with which masks are shared."""
+        return tuple(self._keys)
 
     def mask(self, arrays: Sequence[Unsigned], digest: bytes) -> tuple[Unsigned, ...]:
         """Return masked arrays of words for the next sum.
@@ -238,7 +247,7 @@ async def agree_keys(party: Party, *, due: int = 0, colluding: int | None = None
 
     Args:
         party: This participant.
-        due: As in `agree_secrets`.
+        due: As in `agree_secrets`. With neighbours, earlier groups of keys take earlier steps.
         colluding: The maximum number of colluding parties, if it is bounded: with many parties,
             keys with neighbours then suffice; see `neighbours_each_side`.
     """
@@ -250,14 +259,18 @@ async def agree_keys(party: Party, *, due: int = 0, colluding: int | None = None
 async def agree_secrets(
     party: Party, *, due: int = 0, among: Sequence[str] | None = None
 ) -> dict[str, bytes]:
-    """Agree on a secret with each other party, or with some, in one step of set-up.
+    """Agree on a secret with each other party in one step of set-up, or with some, in several.
 
     Uses X25519 with keys of this session only, over authenticated connections. A secret also
     depends on the session, and on the names and the public keys of its two parties.
 
+    Some peers get their keys in groups of `KEYS_AT_ONCE`. A party sends to a group once it has the
+    keys of the previous one, so each group has its own step of set-up. Otherwise a party that waits
+    for a silent one would be blamed for not sending to its next group.
+
     Args:
         party: This participant.
-        due: The step of set-up in which the keys are sent, from 0 backwards.
+        due: The step of set-up in which the last keys are sent, from 0 backwards.
         among: The peers; all by default. Each of them has this party among its own, in the same
             group of `KEYS_AT_ONCE`.
 
@@ -273,15 +286,16 @@ async def agree_secrets(
     private = X25519PrivateKey.from_private_bytes(party.rng.bytes(KEY_BYTES))
     own = MaskKey(public=private.public_key().public_bytes_raw())
     peers, at_once = (party.peers, len(party.peers)) if among is None else (among, KEYS_AT_ONCE)
+    groups = [peers[start : start + at_once] for start in range(0, len(peers), at_once)]
     keys = {}
-    for number, peer in enumerate(peers):
-        if number % at_once == 0:
-            await broadcast(party, own, peers[number : number + at_once])
-        public = (await party.receive(MaskKey, sender=peer, due=due)).public
-        try:
-            keys[peer] = derive_secret(party.session, (party.me, private), (peer, public))
-        except ValueError as error:
-            raise ProtocolViolation(peer, "sent a key that makes no shared secret") from error
+    for step, group in enumerate(groups, start=due + 1 - len(groups)):
+        await broadcast(party, own, group)
+        for peer in group:
+            public = (await party.receive(MaskKey, sender=peer, due=step)).public
+            try:
+                keys[peer] = derive_secret(party.session, (party.me, private), (peer, public))
+            except ValueError as error:
+                raise ProtocolViolation(peer, "sent a key that makes no shared secret") from error
     return keys
 
 
@@ -432,6 +446,24 @@ class MaskedSums:
         self.bind(*(total.tobytes() for total in totals))
         return totals
 
+    async def confirm(self) -> None:
+        """Confirm all totals to the parties with masks, and wait for their confirmations.
+
+        Each sum confirms the totals before it, so this confirms those of the last one. Masks
+        connect the honest parties, so if two of them have different totals, some honest party has
+        others than a neighbour of its own, and ends the session.
+
+        Raises:
+            Tampered: If a peer has other totals: it or a sender of words is malicious.
+            ProtocolViolation: If only the peer can be.
+        """
+        due, peers = self._round, self._keys.peers
+        self._party.round(due)
+        await broadcast(self._party, Confirmed(digest=self._public.digest), peers)
+        for peer in peers:
+            await receive_bound(self._party, Confirmed, sender=peer, public=self._public, due=due)
+        self._round += 1
+
 
 def masked_rounds(adder: str | None) -> int:
     """Return the number of communication rounds of a masked sum."""
@@ -445,9 +477,24 @@ def keys_cost(parties: int, colluding: int | None = None) -> Traffic:
         parties: The number of parties, n.
         colluding: As in `agree_keys`.
     """
+    return repeated(_pairs(parties, colluding), MaskKey(public=bytes(KEY_BYTES)))
+
+
+def confirming_cost(parties: int, colluding: int | None = None) -> Forecast:
+    """Forecast `MaskedSums.confirm`: one round, with a message for each key.
+
+    Args:
+        parties: The number of parties, n.
+        colluding: As in `agree_keys`.
+    """
+    message = Confirmed(digest=bytes(DIGEST_BYTES))
+    return Forecast(1, repeated(_pairs(parties, colluding), message))
+
+
+def _pairs(parties: int, colluding: int | None) -> int:
+    """Return the number of ordered pairs of parties that share masks."""
     each = None if colluding is None else neighbours_each_side(parties, colluding)
-    peers = parties - 1 if each is None else 2 * each
-    return repeated(parties * peers, MaskKey(public=bytes(KEY_BYTES)))
+    return parties * (parties - 1 if each is None else 2 * each)
 
 
 def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecast:

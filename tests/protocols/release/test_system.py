@@ -12,14 +12,22 @@ from typing_extensions import override
 
 from veilring import simulation
 from veilring.data.table import Features, Rows
-from veilring.errors import InputError, PeerLost, RunFailed, Tampered, TooManyLost
+from veilring.errors import (
+    InputError,
+    PeerLost,
+    ProtocolViolation,
+    RunFailed,
+    SessionAborted,
+    Tampered,
+    TooManyLost,
+)
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.cost import Cost, Traffic
 from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.masks import MaskedWords, MaskKey
+from veilring.protocols.masks import MaskedTotals, MaskedWords, MaskKey
 from veilring.protocols.promise import Facts, Spent
 from veilring.protocols.release.algorithm.classifiers import GridClassifier
 from veilring.protocols.release.algorithm.noise import Account, Trust
@@ -152,7 +160,7 @@ class TestPeers:
             release_rows, NAMES[:3], own=parts, client="party-0", parameters=parameters, seed=1
         )
         assert measured(run.cost) == release_cost(3, parameters, "all-to-all")
-        assert run.cost.rounds == 2
+        assert run.cost.rounds == 3
         assert run.results["party-1"].totals[0].sums.shape == (300 * 450,)
 
     def test_a_simulation_draws_the_noise_of_all_parties(self) -> None:
@@ -170,6 +178,47 @@ class TestPeers:
         # more, and 6 deviations of a mean are passed with a probability below 1e-8.
         spread = squares.std() / np.sqrt(squares.size)
         assert abs(squares.mean() - 1) < 6 * spread < 0.3
+
+
+@dataclass
+class LastWords(Adversary):
+    """Changes its words of the last sum for one party."""
+
+    to: str
+    at: int
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskedWords | MaskedTotals) and (to, self.round) == (
+            self.to,
+            self.at,
+        ):
+            words = tuple(each + each.dtype.type(1 << 40) for each in message.words)
+            message = message.model_copy(update={"words": words})
+        return [(to, message)]
+
+
+@pytest.mark.parametrize("adding", SUMS)
+@pytest.mark.parametrize("name", ["pure means", "lda"])
+def test_parties_with_different_models_notice(name: str, adding: Adding) -> None:
+    """A liar in the last sum leaves no two honest parties with different totals."""
+    parameters = bound(RELEASES[name])
+    last = release_cost(5, parameters, adding).rounds - 1
+    liar = "party-2" if adding == "star" else "party-4"
+    with pytest.raises(RunFailed) as failed:
+        ProtocolRunner("simulated")(
+            release_rows,
+            NAMES,
+            own=dealt(),
+            client="party-2",
+            parameters=parameters,
+            adding=adding,
+            adversaries={liar: LastWords("party-1", last)},
+            seed=11,
+        )
+    found = [error for name, error in failed.value.errors.items() if name != liar]
+    assert found
+    assert all(isinstance(each, Tampered | ProtocolViolation | SessionAborted) for each in found)
 
 
 async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: int) -> Run[Any]:
@@ -215,7 +264,12 @@ class TestLosses:
     def test_losses_need_noise_and_limit_collusion(self) -> None:
         """They add noise, and colluders must not suffice to open a sum."""
         assert Release(lost=2).trust_among(8) == Trust(8, 3, 2)
-        assert "at most 2 drop out" in Release(lost=2).promise(parties=8).threat_model
+        promise = Release(lost=2).promise(parties=8)
+        assert "at most 2 drop out" in promise.threat_model
+        assert "client" not in promise.note
+        for lost in (3, 4):
+            named = "a client that colludes could open the sums of two sets of parties"
+            assert named in Release(lost=lost, rows=100).promise(parties=8).note
         with pytest.raises(InputError, match="no share of the noise"):
             Release(lost=4, tolerated=4).trust_among(8)
 

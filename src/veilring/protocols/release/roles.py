@@ -22,7 +22,13 @@ from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
 from veilring.protocols.forecast import Forecast, repeated, total_cost
-from veilring.protocols.masks import MaskedSums, agree_keys, keys_cost, masked_cost
+from veilring.protocols.masks import (
+    MaskedSums,
+    agree_keys,
+    confirming_cost,
+    keys_cost,
+    masked_cost,
+)
 from veilring.protocols.release.algorithm.noise import Account
 from veilring.protocols.release.algorithm.steps import (
     Released,
@@ -126,7 +132,10 @@ async def release_rows(
     step = next(steps)
     for _ in parameters.noises[:-1]:
         step = steps.send(await _add(sums, step.draw(rows, party.rng)))
-    return finish_release(steps, await _add(sums, step.draw(rows, party.rng)))
+    total = await _add(sums, step.draw(rows, party.rng))
+    if isinstance(sums, MaskedSums):
+        await sums.confirm()  # or a liar could give parties different models
+    return finish_release(steps, total)
 
 
 async def _agree(
@@ -243,6 +252,8 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
 def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) -> Forecast:
     """Forecast a release by peers without dropouts: one masked sum for each piece of its totals.
 
+    Unless parties may be lost, a last round confirms the totals.
+
     Args:
         parties: The number of parties, n, at least 3.
         parameters: The public parameters.
@@ -250,9 +261,13 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
     """
     trust, pieces = parameters.plan.trust, list(_pieces(parameters))
     cost = surviving_cost if trust.lost else masked_cost
-    total = total_cost(*(cost(parties, (piece,), star=adding == "star") for piece in pieces))
-    seeds, keys = seeds_cost(parties, sums=len(pieces)), keys_cost(parties, trust.tolerated)
-    return Forecast(total.rounds, total.traffic, seeds if trust.lost else keys)
+    sums = [cost(parties, (piece,), star=adding == "star") for piece in pieces]
+    if trust.lost:
+        total, setup = total_cost(*sums), seeds_cost(parties, sums=len(pieces))
+    else:
+        total = total_cost(*sums, confirming_cost(parties, trust.tolerated))
+        setup = keys_cost(parties, trust.tolerated)
+    return Forecast(total.rounds, total.traffic, setup)
 
 
 def owner_cost(parameters: ReleaseParameters) -> Forecast:

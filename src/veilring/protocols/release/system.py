@@ -43,6 +43,7 @@ from veilring.protocols.release.roles import (
     release_rows,
     require_ready,
 )
+from veilring.protocols.seeding import Quorum
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
 ROWS_MAX: Final = 1_000_000_000
@@ -126,6 +127,12 @@ class Release(System):
             f"semi-honest parties: all add their noise, and at most {pooling} of the"
             f" {parties} collude{losing}"
         )
+        note = "The declared number of rows is public."
+        if self.lost and not Quorum(parties, pooling, self.lost).withstands_lies:
+            note += (
+                f" With {self.lost} that may drop out, the client has to be honest about who did:"
+                " a client that colludes could open the sums of two sets of parties."
+            )
         return Promise(
             protects="the owner's rows" if self.trusted else "each party's rows",
             against="anyone who sees the release"
@@ -138,7 +145,7 @@ class Release(System):
             measure=_measure(self.delta),
             learned="everyone: the noisy totals and the model made from them; queries stay with"
             " the clients",
-            note="The declared number of rows is public.",
+            note=note,
         ).among(self.rows or None)
 
     def promise_of(self, plan: Plan) -> Promise:
