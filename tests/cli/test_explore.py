@@ -35,8 +35,8 @@ def test_a_system_of_the_user_is_explored_with_its_parameters() -> None:
     """Its parameters are set like those of a built-in system, and so are keys of the scenario."""
     given = ("--set", "protocol.mistake=label", "--set", "parties.count=3")
     _, out, error = invoke("explore", f"{PLANTED}:Majority", "--seed", "1", *given, *ONE_WORKER)
-    assert out.startswith("seeds: 1, of which 0 went wrong")
-    assert not error
+    assert out.startswith("seeds: 1, of which 1 went wrong")
+    assert "the labels of party-0 differ from those of `Setup.label`" in error
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,11 @@ def _show(campaign: "Campaign") -> None:
         f"runs: {runs:,}, of which {campaign.succeeded:,} had a result and "
         f"{campaign.failed:,} a named error"
     )
+    if campaign.subject is not None and not campaign.subject.knows_results:
+        typer.echo(
+            "the system does not say which labels are right: only their validity and agreement were"
+            " checked"
+        )
     if campaign.failed:
         typer.echo("named errors are expected: a run that a fault stops must report an error")
     typer.echo("faults that had an effect:")

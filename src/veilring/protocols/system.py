@@ -217,6 +217,37 @@ class Setup(ABC):
         """Return whether a batch can be played by these parties, after others were lost."""
         return len(parties) >= PARTIES_MIN
 
+    def expected(
+        self, queries: NDArray[np.float64], among: Sequence[str]
+    ) -> NDArray[np.int64] | None:
+        """Return the only right labels of a batch, shape (queries,); None if draws decide them.
+
+        Without an ε, they are those of `label` if two different generators give the same.
+
+        Args:
+            queries: The queries, shape (queries, features).
+            among: The parties that take part.
+        """
+        if self.is_exact:
+            return self.reference(queries, among)
+        if self.system.promise(parties=len(self.parts)).epsilon is not None:
+            return None
+        parts = {name: self.parts[name] for name in among if name in self.parts}
+        rows = None if self.facts.rows is None else sum(map(len, parts.values()))
+        try:
+            same = self.system.setup(parts, replace(self.facts, parties=len(parts), rows=rows))
+        except InputError:  # which is set up for all parties only
+            return None
+        first, again = (same.label(queries, np.random.default_rng(seed)) for seed in range(2))
+        return first if np.array_equal(first, again) else None
+
+    @property
+    def knows_labels(self) -> bool:
+        """Whether `find_wrong` compares labels with the right ones, not only with each other."""
+        if type(self).find_wrong is not Setup.find_wrong:
+            return True
+        return self.expected(np.zeros((1, self.facts.features)), self.parties) is not None
+
     def find_wrong(
         self,
         queries: NDArray[np.float64],
@@ -225,15 +256,19 @@ class Setup(ABC):
     ) -> list[str]:
         """Return the violated invariants of a run, one sentence each.
 
+        By default labels equal `expected`. Where draws decide the labels, they are valid and agree;
+        a subclass that knows more about right labels checks it here.
+
         Args:
             queries: The queries, shape (queries, features).
             labels: The labels learned by each party whose role ended without an error, by name.
             among: The parties that took part.
         """
-        if self.is_exact:
-            expected = self.reference(queries, among)
+        expected = self.expected(queries, among)
+        if expected is not None:
+            right = "the pooled classifier's" if self.is_exact else "those of `Setup.label`"
             return [
-                f"the labels of {party} differ from the pooled classifier's"
+                f"the labels of {party} differ from {right}"
                 for party, found in labels.items()
                 if not np.array_equal(found, expected)
             ]

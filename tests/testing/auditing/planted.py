@@ -1,8 +1,9 @@
 """Systems and roles with one planted mistake each, and the same without it."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -20,7 +21,9 @@ from veilring.transport import Message
 from veilring.transport.messages import Array
 
 Words = NDArray[np.uint64]
-Mistake = Literal["", "forecast", "leak", "leak to the last", "charge", "label"]
+Mistake = Literal["", "forecast", "leak", "leak to the last", "charge", "label", "late"]
+
+LATE_SECONDS: Final = 3.0  # simulated: only a fault makes a sum take this long
 
 
 class Counts(Message, kind="planted.counts"):
@@ -96,8 +99,10 @@ async def majority(
     queries: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int64]:
     """Label queries by the majority class; the leaks and the wrong label are made here."""
-    own = count(rows, classes)
+    own, clock = count(rows, classes), asyncio.get_running_loop().time
+    began = clock()
     total = await masked_sum(party, own)
+    is_late = clock() - began > LATE_SECONDS
     receiver = {"leak": client, "leak to the last": party.parties[-1]}.get(mistake, "")
     if receiver == party.me:
         for peer in party.peers:
@@ -106,7 +111,8 @@ async def majority(
         party.round(2)
         await party.send(receiver, Counts(words=own))
     label = int(np.argmax(total))
-    found = (label + 1) % classes if mistake == "label" else label
+    is_wrong = mistake == "label" or (mistake == "late" and is_late)
+    found = (label + 1) % classes if is_wrong else label
     return np.full(0 if queries is None else len(queries), found, np.int64)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.roles import chat, pass_on
+from tests.testing.auditing.planted import Majority
 from tests.testing.exploring import broken
 from typer.testing import CliRunner
 
@@ -16,8 +17,11 @@ from veilring.data.table import Rows
 from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError
 from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.ranksearch import roles
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
+from veilring.protocols.ranksearch.system import RankSearch
+from veilring.protocols.release.system import Release
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario
 from veilring.simulation import Constant, LinkModel, Topology
@@ -63,6 +67,22 @@ def explored_searches(settings: list[str]) -> SystemSubject:
     """Prepare rank search in the world of the built-in scenario."""
     chosen = ["protocol.name=rank-search", "protocol.k=5", *settings]
     return SystemSubject(load_scenario("faults", chosen))
+
+
+def test_wrong_labels_of_a_system_without_noise_are_found() -> None:
+    """Labels are compared with the system's own; of a system with noise, none is known as right."""
+    scenario = load_scenario("faults", ["data.source=iris", "parties.count=4", "data.queries=2"])
+    late, right = (
+        explore_subject(SystemSubject.of(Majority(mistake=mistake), scenario), range(7, 9))
+        for mistake in ("late", "")
+    )
+    assert late.failures[7] == ["the labels of party-0 differ from those of `Setup.label`"]
+    assert right.failures == {}
+    known = {
+        system.name: SystemSubject.of(system, scenario).knows_results
+        for system in (Majority(), RankSearch(), Release(), NoisyVotes())
+    }
+    assert [name for name, is_known in known.items() if is_known] == ["majority", "rank-search"]
 
 
 @pytest.mark.parametrize("settings", SEARCHES, ids=" ".join)

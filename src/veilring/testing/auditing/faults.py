@@ -25,6 +25,14 @@ from veilring.testing.lies import Verdict as Outcome
 _PROMISED: Final = (
     "No fault leads to a wrong result or an endless run: each failure is a named error."
 )
+_AGREED: Final = (
+    "No fault leads to labels that are invalid or on which parties disagree, or to an endless run:"
+    " each failure is a named error."
+)
+_UNKNOWN: Final = (
+    "Noise or other draws decide the labels, so the audit knows none that is right: it checked that"
+    " they are valid and that parties agree. To test more, override `Setup.find_wrong`."
+)
 _ANY_ONE: Final = "The audit would find any mistake that a single fault at one message reveals."
 _UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
 _SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")
@@ -39,11 +47,14 @@ def check_faults(subject: AuditedSystem | RoleClaims, effort: Effort, seed: int)
         if not campaign.missing:
             break
         campaign.add(explore_seed(explored, more))
-    claims = [_judge_faults("faults", _PROMISED, campaign)]
+    promised = _PROMISED if explored.knows_results else _AGREED
+    claims = [_judge_faults("faults", promised, campaign)]
     if effort.every_message:
         every = explore_every_world(_subject(subject, _SMALLEST), seed=seed)
-        promised = f"{_PROMISED} This holds for each message of a run."
-        claims.append(_judge_faults("every message", promised, every, _ANY_ONE))
+        of_each = f"{promised} This holds for each message of a run."
+        claims.append(_judge_faults("every message", of_each, every, _ANY_ONE))
+    if not explored.knows_results:
+        claims.append(Claim("wrong results", _PROMISED, Verdict.NOT_TESTED, _UNKNOWN))
     return claims
 
 
@@ -81,13 +92,15 @@ def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "")
         none = f"No fault had an effect on any of {runs} runs in {campaign.seeds:,} worlds."
         return Claim(name, promised, Verdict.NOT_TESTED, none)
     absent = ", ".join(campaign.missing)
+    known = campaign.subject is None or campaign.subject.knows_results
+    result = "a correct result" if known else "labels that are valid and agree"
     missing = f" No fault of these classes had an effect: {absent}." if absent else ""
     return Claim(
         name,
         promised,
         Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
         wrong
-        or f"In {campaign.seeds:,} worlds, {campaign.succeeded:,} runs had a correct result and"
+        or f"In {campaign.seeds:,} worlds, {campaign.succeeded:,} runs had {result} and"
         f" {campaign.failed:,} failed with a named error.{missing}",
         power or _power_of(campaign.seeds),
         (

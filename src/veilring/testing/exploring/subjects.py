@@ -160,6 +160,11 @@ class SystemSubject(Subject):
         sums = self._setup.system.draws_ring and self.sums_share > 0
         return reached | marks_below(SystemSubject._play_sum) if sums else reached
 
+    @property
+    @override
+    def knows_results(self) -> bool:
+        return self._setup.knows_labels
+
     @override
     def can_do_with(self, parties: Sequence[str]) -> bool:
         return self._setup.can_do_with(parties)

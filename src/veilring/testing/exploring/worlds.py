@@ -116,6 +116,11 @@ class Subject(ABC):
         """The marks that a campaign must reach: see `veilring.reached.sometimes`."""
         return frozenset()
 
+    @property
+    def knows_results(self) -> bool:
+        """Whether results are compared with the right ones, and not only with each other."""
+        return True
+
     def can_do_with(self, parties: Sequence[str]) -> bool:
         """Return whether the given parties are enough for a run, after others were lost."""
         return len(parties) > 1
