@@ -125,3 +125,29 @@ async def veto(party: Party, own: bool) -> bool:
     """Return whether any party objects: whether the total of random numbers is not zero."""
     numbers = draw(party, 1) if own else np.zeros(1, np.uint64)
     return bool((await honest_sum(party, numbers))[0])
+
+
+MODULUS = (1 << 31) - 1
+
+
+async def two_holders(party: Party, own: Words) -> None:
+    """Deal additive shares of the own number to the first two parties only."""
+    holders = party.parties[:2]
+    if party.me not in holders:
+        first = party.rng.integers(0, MODULUS, len(own), np.uint64)
+        shares = (first, (own + np.uint64(MODULUS) - first) % np.uint64(MODULUS))
+        for holder, share in zip(holders, shares, strict=True):
+            await party.send(holder, Part(values=share))
+        return
+    for peer in party.parties[2:]:
+        await party.receive(Part, sender=peer)
+
+
+async def many_messages(party: Party, own: Words, *, number: int) -> None:
+    """Send as many messages as given, the last of which is the own number."""
+    for turn in range(number):
+        values = own if turn == number - 1 else draw(party, len(own))
+        await broadcast(party, Part(values=values))
+    for peer in party.peers:
+        for _ in range(number):
+            await party.receive(Part, sender=peer)

@@ -11,6 +11,7 @@ from tests.testing.hiding.leaky import PARTIES, Part, total
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.testing.hiding import Ideal, SimulatedView, assert_hides, assert_simulatable
+from veilring.testing.hiding.features import COORDINATES_MAX
 
 RUNS: Final = 800
 INPUTS: Final = dict(zip(PARTIES, np.array([[5, 9], [1, 4], [3, 2]], np.uint64), strict=True))
@@ -55,6 +56,34 @@ def test_a_broken_sum_fails_at_its_mistake(role: Callable[..., Any]) -> None:
     said = str(failed.value)
     assert said.startswith("the view of ada reveals more than it may\n400 held-out runs")
     assert BROKEN[role] in said, said
+
+
+def test_two_members_add_up_the_shares_of_a_third_party() -> None:
+    """Shares that two colluders hold between them are added up, whatever their modulus."""
+    four = {"ada": 0, "ben": 0, "cy": 3, "dee": 4}
+    inputs, others = (
+        {name: np.array([number], np.uint64) for name, number in each.items()}
+        for each in (four, four | {"cy": 4, "dee": 3})
+    )
+    with pytest.raises(AssertionError) as failed:
+        assert_hides(
+            leaky.two_holders,
+            inputs,
+            others,
+            coalition=("ada", "ben"),
+            permitted=total,
+            runs=RUNS,
+        )
+    assert "plus the same message to another member, values: entry 0" in str(failed.value)
+
+
+@pytest.mark.slow
+def test_a_long_view_is_examined_in_part() -> None:
+    """Each message keeps some of its coordinates, so a leak in the last one is found."""
+    with pytest.raises(AssertionError) as failed:
+        audit(leaky.many_messages, number=24)
+    assert "message 24 from " in str(failed.value)
+    assert f"held-out runs, {COORDINATES_MAX} coordinates" in str(failed.value)
 
 
 def vetoed(objections: Mapping[str, object]) -> bool:

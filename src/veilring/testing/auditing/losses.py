@@ -10,7 +10,7 @@ steps. The second kind is faster, so that many more runs prove a larger part of 
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -75,6 +75,7 @@ class Loss:
         event: The event in a few words.
         alarm: The maximum probability that the bound is above the true loss.
         delta: The δ of the claim.
+        left_out: The number of coordinates of the views that were not examined.
     """
 
     epsilon: float
@@ -84,6 +85,7 @@ class Loss:
     event: str
     alarm: float
     delta: float
+    left_out: int = 0
 
     def least_violation(self, claimed: float) -> float:
         """Return the least loss that contradicts a claim with probability `POWER`.
@@ -139,7 +141,7 @@ def measure_loss(
         yield f"a guess of {learner.name}", _guesses(learner.attacker)
         yield from _likelihoods(columns, labels, named)
 
-    return prove_loss(views, learn, delta=delta, alarm=alarm)
+    return replace(prove_loss(views, learn, delta=delta, alarm=alarm), left_out=layout.left_out)
 
 
 def measure_drawn_loss(

@@ -31,6 +31,11 @@ from veilring.testing.hiding.twosample import POWER
 EPSILON_TESTED: Final = 1.0
 """The ε at which a system is tested instead, if the runs cannot contradict its own."""
 _LEAKAGE_TRIALS: Final = 2_000
+_NOT_COMBINED: Final = (
+    "It combines at most two messages of one party, by sums and differences: it does not see shares"
+    " that need more of them or a modulus, products, hashes of values that can be guessed, or keys"
+    " with too little randomness. Compute these in `strip`."
+)
 _PROOFS: Final = 2
 """Runs over messages and drawn views share the false alarms of a comparison."""
 
@@ -160,7 +165,7 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
         f"In the view of {_names(one.coalition)}, the audit proves a privacy loss of at least ε ="
         f" {loss.epsilon:.2f} about {comparison.difference}; the promise allows"
         f"{' only' if over else ''} ε = {comparison.epsilon:g}.{at}",
-        _power_of(drawn or played, comparison.epsilon),
+        f"{_power_of(drawn or played, comparison.epsilon)}{_left_out(played.left_out)}",
         tuple(line for kind, each in proofs.items() for line in _evidence_of(kind, each)),
     )
 
@@ -259,9 +264,13 @@ def _judge_views(  # noqa: PLR0917  (the promise, and what was compared)
         f" {views.least_advantage:.2f} that its classifier attains, or of"
         f" {views.least_of_coordinate:.2f} that a single number of the view shows. It subtracts"
         f" the random draws of {_names(coalition)} from messages, totals and results, {used},"
-        " and examines no other view.",
+        f" and examines no other view.{_left_out(views.left_out)} {_NOT_COMBINED}",
         tuple(str(views).splitlines()),
     )
+
+
+def _left_out(coordinates: int) -> str:
+    return f" {coordinates:,} further numbers of the view were left out." if coordinates else ""
 
 
 def _measured(subject: AuditedSystem, seed: int) -> tuple[str, ...]:

@@ -118,6 +118,7 @@ class Audit:
         same: The verdict on two samples with the same distribution.
         planted: The verdict on the same two samples with a planted leak of `2 * least_advantage`.
         alarm: The rate of false alarms.
+        left_out: The number of further coordinates, which were not examined.
     """
 
     runs: int
@@ -126,6 +127,7 @@ class Audit:
     same: Verdict
     planted: Verdict
     alarm: float
+    left_out: int = 0
 
     @property
     def held_out(self) -> int:
@@ -455,7 +457,7 @@ def _compare(
             f" by chance with probability {alarm:g}; otherwise the audit has a fault. The result"
             f" for seed {seed} shows nothing"
         )
-    return Audit(runs, len(names), verdict, same, planted, alarm)
+    return Audit(runs, len(names), verdict, same, planted, alarm, layout.left_out)
 
 
 def _plant(columns: Columns, second: NDArray[np.bool_], strength: float, rng: Generator) -> Columns:

@@ -15,19 +15,20 @@ The coordinates are:
 - for each array, its entries in ascending order; for real numbers, also which of them are new.
 
 Words are also compared after subtracting the previous message, after subtracting the coalition's
-messages to that party, after adding them up over all parties, and as stripped by the coalition. On
-request, the members' random draws are subtracted from received messages, totals and results.
+messages to that party, after adding them up over all parties, and as stripped by the coalition. The
+words that one party sent to two members are added and subtracted, also with one of them doubled, as
+for two of Shamir's shares. On request, the members' random draws are subtracted from received
+messages, totals and results.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, combinations, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import InputError
 from veilring.nodes.transcript import Seen
 from veilring.testing.hiding.draws import subtract_draws
 from veilring.testing.hiding.leaves import Leaf, find_leaves
@@ -48,7 +49,8 @@ Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
 """Computes more from all members' views, by name: words minus the masks that members know."""
 # The number of entries of an array that are examined, spaced evenly over a longer array.
 ENTRIES_MAX: Final = 16
-# Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB.
+# Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB. Of
+# more coordinates, each message keeps its first ones.
 COORDINATES_MAX: Final = 1_024
 READ_AT_ONCE: Final = 1_000
 """The number of runs whose views are held at once, in a few MB."""
@@ -57,6 +59,8 @@ _MODULI_COMBINED: Final = (16,)
 # The messages of a channel that are combined in each way, and that draws are subtracted from: masks
 # are swapped, then used.
 _COMBINED_MAX: Final = 2
+# Pairs of members whose messages from one party are combined: all of a coalition of three.
+_PAIRS_MAX: Final = 3
 _LOW_BITS: Final = 256
 _WORD_MAX: Final = (1 << 64) - 1
 # The entries of other messages that a message is compared with, spread over all of them.
@@ -147,8 +151,9 @@ class Layout:
         with_times: Whether to examine the instant and the place of each message.
         with_draws: Whether to subtract the members' random draws from what they know.
 
-    Raises:
-        InputError: If a view has more than `COORDINATES_MAX` coordinates.
+    Attributes:
+        coordinates: The names of the coordinates, at most `COORDINATES_MAX`.
+        left_out: The number of coordinates beyond that.
     """
 
     def __init__(
@@ -172,14 +177,9 @@ class Layout:
         while len(columns) > COORDINATES_MAX and self._entries > 1:
             self._entries //= 2
             columns = self._columns(parts)
-        if len(columns) > COORDINATES_MAX:
-            raise InputError.because(
-                f"a view has {len(columns)} coordinates; an audit takes {COORDINATES_MAX} at most: "
-                "audit fewer parties, or fewer messages",
-                field="role",
-            )
-        kept = _without_copies(columns)
-        self._kept = frozenset(kept)
+        different = _without_copies(columns)
+        kept = _shared_out(different, COORDINATES_MAX)
+        self.left_out = len(different) - len(kept)
         self.coordinates: tuple[Coordinate, ...] = tuple(kept)
 
     def read(self, played: Iterable[Played]) -> Columns:
@@ -317,6 +317,16 @@ def _without_copies(columns: Mapping[Coordinate, Columns]) -> list[Coordinate]:
     return kept
 
 
+def _shared_out(names: Sequence[Coordinate], most: int) -> list[Coordinate]:
+    """Return at most a given number of coordinates, in order: as many of each message as fit."""
+    numbers = Counter[str]()
+    turns = []
+    for place, name in enumerate(names):
+        turns.append((numbers[name.message], place))
+        numbers[name.message] += 1
+    return [names[place] for place in sorted(place for _, place in sorted(turns)[:most])]
+
+
 def _outside(
     slot: Slot, seen: Sequence[tuple[Seen, NDArray[np.float64]] | None], *, with_times: bool
 ) -> dict[Coordinate, Columns]:
@@ -438,6 +448,30 @@ def _combine(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Block]]:
         yield from _swapped(found, members)
         yield from _totals(found, members)
     yield from _stripped(alike, members)
+    yield from _pooled(alike, members)
+
+
+def _pooled(
+    alike: Mapping[_Alike, Sequence[_Held]], members: set[str]
+) -> Iterator[tuple[Place, Block]]:
+    """Yield sums and differences of the words that an honest party sent to two members."""
+    rows: dict[tuple[object, ...], dict[str, _Held]] = {}
+    for key, found in alike.items():
+        for slot, field, block in found:
+            if not slot.sent and slot.peer not in members and slot.number < _COMBINED_MAX:
+                row = (slot.peer, slot.number, slot.kind, field, key.bits, key.entries)
+                rows.setdefault(row, {})[slot.member] = (slot, field, block)
+    for held in rows.values():
+        for (slot, field, one), (_, _, other) in islice(combinations(held.values(), 2), _PAIRS_MAX):
+            pools = {
+                "plus": add_blocks([one, other]),
+                "minus": one.minus(other),
+                "twice minus": add_blocks([one, one]).minus(other),
+                "minus twice": one.minus(add_blocks([other, other])),
+            }
+            for how, block in pools.items():
+                where = f"{slot} {how} the same message to another member"
+                yield Place(where, field, slot, is_combined=True), block
 
 
 def _stripped(
