@@ -35,7 +35,8 @@ _ALL: Final = (Message,)
 class Adversary:
     """Controls one party. The base class leaves it honest; a subclass overrides methods.
 
-    Checks by the corrupted role are ignored: `accuse` does nothing.
+    Checks by the corrupted role are ignored, because a failure may be a consequence of the party's
+    own lie: `accuse` does nothing.
 
     ::
 
@@ -88,6 +89,11 @@ class Corrupted(ForwardingParty):
         super().__init__(honest)
         self._adversary = adversary
         adversary.party = honest
+
+    @property
+    @override
+    def ignores_checks(self) -> bool:
+        return True
 
     @override
     def round(self, number: int) -> None:

@@ -86,7 +86,7 @@ async def failed(reveal: str, liars: dict[str, Adversary]) -> RunFailed:
 async def test_words_sent_to_one_party_only_are_detected(reveal: str, at: int) -> None:
     """If one party is sent other words, all runs fail, and every accusation includes the liar."""
     error = await failed(reveal, {LIAR: OtherWords(at)})
-    why = "different public inputs", "comparisons that honest counts cannot have"
+    why = "different public inputs", "results that honest rows cannot have"
     assert any(part in str(each) for part in why for each in error.errors.values())
 
 
