@@ -158,6 +158,14 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
     assert run.seconds == run.cost.rounds + 2
 
 
+@pytest.mark.parametrize(("reveal", "trusted"), [("totals", 2), ("votes", 5), ("label", 5)])
+def test_the_trusted_parties_are_those_outside_a_coalition(reveal: Reveal, trusted: int) -> None:
+    """Shared counts need a majority of honest parties, and masked totals need two."""
+    system = RankSearch(reveal=reveal)
+    said = system.trust.format(parties=8, honest=7, outside=8 - system.pooling(8))
+    assert said == f"{trusted} of 8"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
