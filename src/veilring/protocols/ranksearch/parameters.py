@@ -192,7 +192,8 @@ class SearchedRows:
     with a failed check are refused among any parties, because a malicious one could repeat them to
     learn how much it can falsify before a check fails. Slightly altered queries cannot be detected.
 
-    The memory is not durable: a party that restarts has lost it.
+    The memory is not durable: a party that restarts has lost it. The parties of a served member are
+    fixed until it restarts, so that it refuses only queries with a failed check.
     """
 
     rows: Rows
