@@ -223,7 +223,7 @@ async def accuse_twice(party: Party) -> None:
 
 
 async def test_a_role_that_ignored_a_violation_convicts_nobody() -> None:
-    """What it finds afterwards may be a consequence of its own lie."""
+    """Its later findings may be consequences of its own lie."""
     async with Cluster(NAMES) as cluster:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(accuse_twice, adversaries={"bob": Adversary()})
