@@ -48,8 +48,8 @@ Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
 """Computes more from all members' views, by name: words minus the masks that members know."""
 # The number of entries of an array that are examined, spaced evenly over a longer array.
 ENTRIES_MAX: Final = 16
-# Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB.
-COORDINATES_MAX: Final = 1_024
+# Coordinates share the rate of false alarms, and a hundred thousand runs of these take 600 MB.
+COORDINATES_MAX: Final = 1_536
 READ_AT_ONCE: Final = 1_000
 """The number of runs whose views are held at once, in a few MB."""
 _MODULI: Final = (2, 16, 256)
