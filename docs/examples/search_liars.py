@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from veilring.errors import ProtocolViolation, Tampered
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Outcome
 from veilring.randomness import Streams
@@ -93,8 +92,12 @@ async def _ask_one_by_one(prepared: Prepared, liar: str) -> tuple[float, float]:
 
 
 def is_noticed(honest: Sequence[Outcome]) -> bool:
-    """Return whether an honest party has detected the attack."""
-    return any(isinstance(each.error, ProtocolViolation | Tampered) for each in honest)
+    """Return whether honest parties end without a label.
+
+    One of them has detected the attack, or the adversary, whose own role cannot go on with a victim
+    that was sent other totals, has stopped first.
+    """
+    return any(each.error is not None for each in honest)
 
 
 if __name__ == "__main__":

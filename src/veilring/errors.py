@@ -171,13 +171,15 @@ class BudgetExhausted(VeilringError):
 
 
 class AskedBefore(VeilringError):
-    """Raised if queries are repeated with other parties: the difference of two totals reveals rows.
+    """Raised if queries are repeated with other parties, or after a failed check.
 
-    Nothing that depends on rows was sent.
+    The difference of two totals reveals rows, and a party that falsifies a total again and again
+    learns from the checks of others. Nothing that depends on rows was sent.
 
     Attributes:
         queries: The number of queries asked before.
-        differing: The parties that took part in only one of the two sessions.
+        differing: The parties that took part in only one of the two sessions; none if the queries
+            are from a batch with a failed check.
     """
 
     def __init__(self, queries: int, differing: tuple[str, ...]) -> None:
@@ -186,6 +188,12 @@ class AskedBefore(VeilringError):
 
     def __str__(self) -> str:
         many = "one query was" if self.queries == 1 else f"{self.queries:,} queries were"
+        if not self.differing:
+            return (
+                f"{many} already asked in a batch that failed a check, and the party that caused"
+                " this could learn more from a repetition; ask different queries, or set"
+                " protocol.again = true to accept this leak"
+            )
         return (
             f"{many} already asked of a different set of parties, and comparing the totals would"
             f" reveal the rows of {_listed(self.differing)}; ask the same parties, ask different"

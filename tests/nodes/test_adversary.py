@@ -8,7 +8,14 @@ from tests.roles import Word, pass_on
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, SessionTimeout
+from veilring.errors import (
+    Deadlock,
+    InputError,
+    ProtocolViolation,
+    RunFailed,
+    SessionTimeout,
+    Tampered,
+)
 from veilring.nodes.adversary import (
     Adversary,
     Alter,
@@ -25,6 +32,7 @@ from veilring.nodes.adversary import (
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import RingReveal, draw_ring
+from veilring.nodes.run import blamed_party
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.messages import Message
 
@@ -204,3 +212,22 @@ async def test_an_adversary_must_be_a_party_of_the_cluster() -> None:
     async with Cluster(NAMES) as cluster:
         with pytest.raises(InputError, match="party is 'dan'"):
             await cluster.run(pass_on, adversaries={"dan": Adversary()})
+
+
+async def accuse_twice(party: Party) -> None:
+    """Accuse a peer, and then report a violation by another one."""
+    if party.me == "bob":
+        party.accuse(ProtocolViolation("ada", "said too little"))
+        raise ProtocolViolation("cy", "said too much")
+    await party.receive(Word, sender="bob")
+
+
+async def test_a_role_that_ignored_a_violation_convicts_nobody() -> None:
+    """Its later findings may be consequences of its own lie."""
+    async with Cluster(NAMES) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(accuse_twice, adversaries={"bob": Adversary()})
+    error = caught.value.errors["bob"]
+    assert isinstance(error, Tampered)
+    assert error.suspects == ("ada", "cy")
+    assert not blamed_party(caught.value)

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from veilring.errors import InputError, VeilringError
+from veilring.errors import InputError, ProtocolViolation, Tampered, VeilringError
 from veilring.nodes.party import ForwardingParty, Party
 from veilring.nodes.transcript import SETUP_ROUND, Seen
 from veilring.transport.messages import Message
@@ -35,7 +35,8 @@ _ALL: Final = (Message,)
 class Adversary:
     """Controls one party. The base class leaves it honest; a subclass overrides methods.
 
-    Checks by the corrupted role are ignored: `accuse` does nothing.
+    Checks by the corrupted role are ignored, because a failure may be a consequence of the party's
+    own lie: `accuse` does nothing.
 
     ::
 
@@ -86,8 +87,13 @@ class Corrupted(ForwardingParty):
 
     def __init__(self, honest: Party, adversary: Adversary) -> None:
         super().__init__(honest)
-        self._adversary = adversary
+        self._adversary, self.has_ignored = adversary, False
         adversary.party = honest
+
+    @property
+    @override
+    def ignores_checks(self) -> bool:
+        return True
 
     @override
     def round(self, number: int) -> None:
@@ -114,6 +120,7 @@ class Corrupted(ForwardingParty):
     @override
     def accuse(self, error: VeilringError) -> None:
         """Do nothing: the apparent violation may be a consequence of the party's own lie."""
+        self.has_ignored = True
 
 
 def corrupt(
@@ -124,8 +131,14 @@ def corrupt(
     async def play(party: Party, *given: object, **public: object) -> _R:
         mine = copy.deepcopy(adversary)
         mine.arguments = public
-        inputs = [mine.own(own) for own in given]
-        return await role(Corrupted(party, mine), *inputs, **public)
+        inputs, corrupted = [mine.own(own) for own in given], Corrupted(party, mine)
+        try:
+            return await role(corrupted, *inputs, **public)
+        except ProtocolViolation as error:
+            if not corrupted.has_ignored:
+                raise
+            # A consequence of what was ignored, and of the party's own lie: it convicts nobody.
+            raise Tampered(party.peers, error.reason) from error
 
     return play
 

@@ -73,6 +73,11 @@ class Party(Protocol):
     def rng(self) -> Generator:
         """This party's own randomness for this run: secret, and cryptographic unless seeded."""
 
+    @property
+    def ignores_checks(self) -> bool:
+        """Whether this party ignores its own checks, as one controlled by an adversary does."""
+        return False
+
     def round(self, number: int) -> None:
         """Begin a communication round: messages sent from here on belong to it.
 
@@ -155,6 +160,11 @@ class ForwardingParty(Party):
     @override
     def rng(self) -> Generator:
         return self._party.rng
+
+    @property
+    @override
+    def ignores_checks(self) -> bool:
+        return self._party.ignores_checks
 
     @override
     def round(self, number: int) -> None:

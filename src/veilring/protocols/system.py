@@ -457,7 +457,11 @@ class System(Section, ABC):
 
     @property
     def trust(self) -> str:
-        """The trusted parties, in a few words that may contain `{parties}` and `{honest}`."""
+        """The trusted parties, in a few words.
+
+        They may contain `{parties}`, `{honest}` (the parties that do not collude in a comparison)
+        and `{outside}` (those outside the largest coalition, of `pooling` parties).
+        """
         return "all {parties}"
 
     @property

@@ -23,6 +23,7 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     nearest_rows,
     own_votes,
 )
+from veilring.protocols.ranksearch.checks import CHECK_BYTES
 from veilring.protocols.ranksearch.parameters import SearchParameters
 
 Words = NDArray[np.unsignedinteger[Any]]
@@ -101,6 +102,8 @@ def simulate(
 ) -> Iterator[SimulatedSum]:
     """Yield the sums of a batch in order, from the totals and a coalition's rows and keys.
 
+    The last is that of the outcome of checks, all of which pass.
+
     Args:
         world: The world, of which only public values, the members' rows and the totals are used.
         coalition: The members' unused keys.
@@ -148,6 +151,8 @@ def simulate(
         for name in coalition
     }
     yield add(ideal_votes(world, found.radii).arrays(found.tied, public.k), votes)
+    passed = np.zeros(CHECK_BYTES // 8, np.uint64)
+    yield add([passed], {name: [passed] for name in coalition})
 
 
 def _wire(array: NDArray[Any]) -> Words:

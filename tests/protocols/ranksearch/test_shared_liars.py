@@ -9,11 +9,12 @@ from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, pooled, s
 from tests.protocols.ring.adversaries.hands import accusations, is_among
 from typing_extensions import override
 
-from veilring.errors import ProtocolViolation, RunFailed
+from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.protocols.batches import Queries
+from veilring.protocols.masks import MaskedWords
 from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.shared import Shares
 from veilring.transport.messages import Message
@@ -86,7 +87,7 @@ async def failed(reveal: str, liars: dict[str, Adversary]) -> RunFailed:
 async def test_words_sent_to_one_party_only_are_detected(reveal: str, at: int) -> None:
     """If one party is sent other words, all runs fail, and every accusation includes the liar."""
     error = await failed(reveal, {LIAR: OtherWords(at)})
-    why = "different public inputs", "comparisons that honest counts cannot have"
+    why = "different public inputs", "results that honest rows cannot have"
     assert any(part in str(each) for part in why for each in error.errors.values())
 
 
@@ -130,3 +131,53 @@ async def test_honest_parties_complete_the_search(reveal: str) -> None:
     run = await label(reveal, {})
     assert run.results[NAMES[0]].labels.tolist() == expected.tolist()
     assert len(QUERIES) == len(expected)
+
+
+class ManyTied(Adversary):
+    """Claims a hundred thousand tied rows for each query with ties."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskedWords):
+            words = tuple(each + each.dtype.type(100_000) for each in message.words)
+            message = MaskedWords(digest=message.digest, words=words)
+        return ((to, message),)
+
+
+async def test_too_many_tied_rows_may_be_a_false_claim() -> None:
+    """All parties learn that one of them may have claimed the rows, before any advice."""
+    with pytest.raises(RunFailed) as caught:
+        await label("label", {LIAR: ManyTied()})
+    errors = [error for party, error in caught.value.errors.items() if party != LIAR]
+    told = [error for error in errors if isinstance(error, InputError)]
+    assert told
+    for error in told:
+        assert "at most 32,760 votes can be compared" in str(error)
+        assert "One party may have claimed these rows" in str(error)
+        assert "shows the votes to all parties" in str(error)
+
+
+class NoTied(Adversary):
+    """Makes the total of tied rows 0 at each query with ties, for itself as well."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return ((to, self._without(message)),)
+
+    @override
+    async def received(self, sender: str, message: Message) -> Message:
+        return self._without(message) if sender == NAMES[0] else message
+
+    def _without(self, message: Message) -> Message:
+        if not isinstance(message, MaskedWords):
+            return message
+        setup = set_up()
+        rows = setup.search(QUERIES, list(setup.parts.values())).tied_rows
+        return MaskedWords(digest=message.digest, words=(message.words[0] - rows.astype("<u4"),))
+
+
+async def test_too_few_tied_rows_fail_a_check() -> None:
+    """The batch goes on with the fewest rows that can tie, and all parties refuse it at its end."""
+    error = await failed("label", {LIAR: NoTied()})
+    for party in set(NAMES) - {LIAR}:
+        assert "caused results that honest rows cannot have" in str(error.errors[party])

@@ -31,6 +31,7 @@ from veilring.protocols.ranksearch import (
 )
 from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
+from veilring.protocols.ranksearch.checks import CHECK_ROUNDS
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.registry import find_system
@@ -153,8 +154,16 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
 
     run = simulation.simulate(main())
     steps = len(run.results["party-0"].found.steps)
-    assert run.cost.rounds == (steps + 1) * (1 if adding == "all-to-all" else 2)
+    assert run.cost.rounds == (steps + 1) * (1 if adding == "all-to-all" else 2) + CHECK_ROUNDS
     assert run.seconds == run.cost.rounds + 2
+
+
+@pytest.mark.parametrize(("reveal", "trusted"), [("totals", 2), ("votes", 5), ("label", 5)])
+def test_the_trusted_parties_are_those_outside_a_coalition(reveal: Reveal, trusted: int) -> None:
+    """Shared counts need a majority of honest parties, and masked totals need two."""
+    system = RankSearch(reveal=reveal)
+    said = system.trust.format(parties=8, honest=7, outside=8 - system.pooling(8))
+    assert said == f"{trusted} of 8"
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from veilring.protocols.masks import Words, keys_cost, masked_cost
 from veilring.protocols.ranksearch.algorithm.argmax import ONE_HOT_MAX, VOTES_MAX, vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import Found, StepSizes, steps_at_most
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
+from veilring.protocols.ranksearch.checks import checks_cost
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.shared import find_labels_cost, find_radii_cost
 
@@ -49,9 +50,10 @@ def found_cost(
 ) -> Forecast:
     """Return the exact cost of a batch, given the result of its search.
 
-    With s steps, all-to-all takes s + 1 rounds of n(n - 1) messages, and a star, for totals only,
-    2(s + 1) rounds of n - 1. A step with shared counts takes ⌈log2(k + 1)⌉ + 1 rounds, one more if
-    k + 1 is a power of 2; and the last is followed by one more, unless no query has k rows.
+    With s steps, all-to-all takes s + 3 rounds of n(n - 1) messages, and a star, for totals only,
+    2(s + 1) rounds of n - 1 and 2 of n(n - 1). A step with shared counts takes ⌈log2(k + 1)⌉ + 1
+    rounds, one more if k + 1 is a power of 2; and the last is followed by one more, unless no query
+    has k rows.
 
     Args:
         parties: The number of parties, n.
@@ -91,9 +93,8 @@ def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Fo
     if parameters.reveal == "label":
         tied = int(searched.tied.sum())
         counted = [masked(np.zeros(tied, np.uint32))] if tied else []
-        labels = find_labels_cost(parties, parameters.classes, searched.queries_by_most)
-        return replace(total_cost(search, *counted, labels), setup=setup)
-    votes = no_votes(len(searched.tied), parameters.classes, parameters.weights)
-    return replace(
-        total_cost(search, masked(*votes.arrays(searched.tied, parameters.k))), setup=setup
-    )
+        voted = [*counted, find_labels_cost(parties, parameters.classes, searched.queries_by_most)]
+    else:
+        votes = no_votes(len(searched.tied), parameters.classes, parameters.weights)
+        voted = [masked(*votes.arrays(searched.tied, parameters.k))]
+    return replace(total_cost(search, *voted, checks_cost(parties)), setup=setup)

@@ -188,17 +188,19 @@ class SearchedRows:
 
     Repeating a query without one party opens totals whose difference is that party's count, even
     with another k, because the first thresholds are the same. No party can know whether the others
-    have opened a total, so it refuses once it has sent a value of its own. Slightly altered queries
-    cannot be detected.
+    have opened a total, so it refuses once it has sent a value of its own. The queries of a batch
+    with a failed check are refused among any parties, because a malicious one could repeat them to
+    learn how much it can falsify before a check fails. Slightly altered queries cannot be detected.
 
-    The memory is not durable: a party that restarts has lost it.
+    The memory is not durable: a party that restarts has lost it. The parties of a served member are
+    fixed until it restarts, so that it refuses only queries with a failed check.
     """
 
     rows: Rows
     _searched: OrderedDict[bytes, frozenset[str]] = field(default_factory=OrderedDict)
 
     def refuse(self, queries: NDArray[np.float64], parties: Parties) -> None:
-        """Reject queries for which this party has sent values among other parties.
+        """Reject queries for which this party has sent values among others, or that failed a check.
 
         Args:
             queries: Shape (Q, features).
@@ -212,12 +214,19 @@ class SearchedRows:
         others = [members for members in before if members != here]
         sometimes("a party refuses queries that were searched among other parties", bool(others))
         if others:
-            differing = here.union(*others) - here.intersection(*others)
+            among = [members for members in others if members]
+            differing = here.union(*among) - here.intersection(*among)
             raise AskedBefore(len(others), tuple(sorted(differing)))
 
     def remember(self, queries: NDArray[np.float64], parties: Parties) -> None:
         """Remember that values for these queries are about to be sent; see `refuse`."""
-        here = frozenset(parties)
+        self._keep(queries, frozenset(parties))
+
+    def distrust(self, queries: NDArray[np.float64]) -> None:
+        """Remember queries of a batch with a failed check; see `refuse`."""
+        self._keep(queries, frozenset())
+
+    def _keep(self, queries: NDArray[np.float64], here: frozenset[str]) -> None:
         latest = next(reversed(self._searched.values()), here)
         members = latest if latest == here else here  # one shared object for many queries
         for key in _keys(queries):

@@ -9,7 +9,9 @@ vote totals and the labels. A coalition of fewer than half of the parties learns
 in case of ties.
 
 Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
-totals so far. The masks of a sum are bound to it as well.
+totals so far. The masks of a sum are bound to it as well. Each party checks opened values against
+its own rows; `veilring.protocols.ranksearch.checks` says why a failed check ends the batch only
+after the last step.
 """
 
 from dataclasses import dataclass
@@ -17,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import Tampered
+from veilring.errors import InputError, Tampered
 from veilring.nodes.party import Party
 from veilring.protocols.batches import hand_out
 from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.masks import MaskedSums, Public, agree_keys
-from veilring.protocols.ranksearch.algorithm.argmax import vote_bounds
+from veilring.protocols.ranksearch.algorithm.argmax import VOTES_MAX, vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import (
     Found,
     TotalsSearch,
@@ -38,6 +40,7 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     own_votes,
     word_for,
 )
+from veilring.protocols.ranksearch.checks import Checks
 from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
 from veilring.protocols.ranksearch.shared import SharedRounds, find_labels, find_radii
 
@@ -85,7 +88,8 @@ async def rank_search(
     Raises:
         InputError: If the party's rows or queries do not fit the parameters; nothing has been sent
             then.
-        AskedBefore: If the party has sent values for some of the queries among other parties.
+        AskedBefore: If the party has sent values for some of the queries among other parties, or
+            in a batch with a failed check.
         ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If the parties' public inputs differ, or honest parties could not have this
             outcome.
@@ -111,24 +115,35 @@ async def rank_search(
         classes, weights = parameters.classes, parameters.weights
         return own_votes(batch, own.rows, nearest, found, classes=classes, weights=weights)
 
+    checks = Checks(party, keys)
+    last: MaskedSums | SharedRounds
     if parameters.reveal == "totals":
-        sums = MaskedSums(party, keys, adder, public=public)
-        found, checked = await _find_radii(party, sums, nearest, parameters)
-        return await _add_votes(party, sums, count_votes(found), found, checked, parameters)
-    rounds = SharedRounds(party, public)
-    found = await find_radii(party, rounds, nearest, parameters)
-    votes = count_votes(found)
-    sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)
-    if parameters.reveal == "label":
-        return await _compare_votes(party, sums, votes, found, parameters)
-    return await _add_votes(party, sums, votes, found, None, parameters)
+        last = sums = MaskedSums(party, keys, adder, public=public)
+        found, search = await _find_radii(sums, nearest, parameters, len(party.parties), checks)
+        answer = await _add_votes(sums, count_votes(found), found, search, parameters, checks)
+    else:
+        rounds = SharedRounds(party, public)
+        found = await find_radii(party, rounds, nearest, parameters, checks)
+        votes = count_votes(found)
+        last = sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)
+        if parameters.reveal == "votes":
+            answer = await _add_votes(sums, votes, found, None, parameters, checks)
+        else:
+            tied_rows = await _count_tied(sums, votes, found, parameters, checks)
+            last = rounds = SharedRounds(party, sums.public, sums.next_round)
+            most = vote_bounds(found.tied, tied_rows, parameters.k)
+            labels = await find_labels(rounds, party, votes, most, checks)
+            answer = SearchAnswer(labels, None, found, tied_rows)
+    if not await checks.passed(last.public, last.next_round):
+        own.distrust(batch)
+        party.accuse(Tampered(party.peers, "caused results that honest rows cannot have"))
+    return answer
 
 
 async def _find_radii(
-    party: Party, sums: MaskedSums, nearest: Nearest, parameters: SearchParameters
+    sums: MaskedSums, nearest: Nearest, parameters: SearchParameters, parties: int, checks: Checks
 ) -> tuple[Found, TotalsSearch]:
     """Return the radii, and the search with the totals that were opened."""
-    parties = len(party.parties)
     search = parameters.search(len(nearest.distances), parties)
     word = parameters.count_word(parties)
     while (asked := search.ask()) is not None:
@@ -136,48 +151,50 @@ async def _find_radii(
         (words,) = await sums.add((own.astype(word),))
         totals = words.astype(np.int64)
         if not search.could_be(asked, totals, nearest.distances):
-            party.accuse(Tampered(party.peers, "caused totals that honest counts cannot have"))
+            checks.fail()
         search.take(asked, totals)
     return search.found(), search
 
 
 async def _add_votes(  # noqa: PLR0917  (own votes, and the public results of the search)
-    party: Party,
     sums: MaskedSums,
     votes: Votes,
     found: Found,
     search: TotalsSearch | None,
     parameters: SearchParameters,
+    checks: Checks,
 ) -> SearchAnswer:
     """Add up the votes of all parties, and open the totals."""
     totals = Votes.of(await sums.add(votes.arrays(found.tied, parameters.k)), found.tied)
     at_radius = most_rows(totals, found, parameters.k) if search is None else search.at_radius
     at_least = None if search is None else search.at_least
     if not could_be_votes(totals, votes, found, at_radius, at_least):
-        party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
+        checks.fail()
     return SearchAnswer(totals.labels, totals.values, found)
 
 
-async def _compare_votes(
-    party: Party, sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters
-) -> SearchAnswer:
-    """Compare the votes of all parties while they stay shared."""
-    tied_rows = await _count_tied(party, sums, votes, found, parameters)
-    rounds = SharedRounds(party, sums.public, sums.next_round)
-    most = vote_bounds(found.tied, tied_rows, parameters.k)
-    return SearchAnswer(await find_labels(rounds, party, votes, most), None, found, tied_rows)
-
-
 async def _count_tied(
-    party: Party, sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters
+    sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters, checks: Checks
 ) -> NDArray[np.int64]:
-    """Return the number of rows within the radius of each query with ties, shape (tied,)."""
+    """Return the number of rows within the radius of each query with ties, shape (tied,).
+
+    Raises:
+        InputError: If they are more than can be compared; at all parties alike.
+    """
     own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS))
     if not len(own):
         return np.empty(0, dtype=np.int64)
     (totals,) = await sums.add((own,))
     if not ((totals >= own) & (totals > parameters.k)).all():
-        party.accuse(
-            Tampered(party.peers, "caused totals of tied rows that honest rows cannot have")
+        checks.fail()
+    most = int(totals.max())
+    if most > VOTES_MAX:
+        raise InputError.because(
+            f"{most:,} rows are said to tie at the k-th place of a query, but at most"
+            f" {VOTES_MAX:,} votes can be compared without revealing them. One party may have"
+            " claimed these rows: ask the parties how many equal rows they have. If they do have"
+            ' them, ask other queries; reveal = "votes" has no such limit, but shows the votes to'
+            " all parties",
+            field="reveal",
         )
-    return np.asarray(totals, dtype=np.int64)
+    return np.maximum(totals.astype(np.int64), parameters.k + 1)  # less is a lie: go on regardless

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import ProtocolViolation, Tampered
+from veilring.errors import ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.forecast import Forecast, repeated, total_cost
@@ -39,6 +39,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     summed,
 )
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
+from veilring.protocols.ranksearch.checks import Checks
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array
@@ -129,7 +130,11 @@ class SharedRounds:
 
 
 async def find_radii(
-    party: Party, rounds: SharedRounds, nearest: Nearest, parameters: SearchParameters
+    party: Party,
+    rounds: SharedRounds,
+    nearest: Nearest,
+    parameters: SearchParameters,
+    checks: Checks,
 ) -> Found:
     """Return the radii of a batch, opening only comparisons.
 
@@ -138,23 +143,22 @@ async def find_radii(
         rounds: The session's rounds.
         nearest: The party's nearest rows to each query.
         parameters: The public parameters.
+        checks: The party's checks of the batch.
 
     Raises:
         ProtocolViolation: If a peer sent words other than those expected.
-        Tampered: If the parties' public inputs differ, or honest parties could not have this
-            outcome.
+        Tampered: If the parties' public inputs differ.
     """
 
     def count(asked: Asked) -> Ints:
         return clipped_counts(nearest.distances, asked)
 
-    def refuse() -> None:
-        party.accuse(Tampered(party.peers, "caused comparisons that honest counts cannot have"))
-
     scheme = parameters.scheme(len(party.parties))
     dealer = Dealer(scheme, party.parties.position(party.me), party.rng)
     search = parameters.interval_search(len(nearest.distances))
-    return await rounds.play(shared_search(dealer, count, search, parameters.k, refuse), scheme)
+    return await rounds.play(
+        shared_search(dealer, count, search, parameters.k, checks.fail), scheme
+    )
 
 
 def find_radii_cost(
@@ -167,7 +171,7 @@ def find_radii_cost(
 
 
 async def find_labels(
-    rounds: SharedRounds, party: Party, votes: Votes, most: NDArray[np.int64]
+    rounds: SharedRounds, party: Party, votes: Votes, most: NDArray[np.int64], checks: Checks
 ) -> NDArray[np.int64]:
     """Return the labels of a batch, opening nothing else.
 
@@ -177,12 +181,12 @@ async def find_labels(
         votes: The party's votes, each of weight 1.
         most: A public bound on all parties' votes on each query, shape (Q,), at least 1; queries
             with one bound are labelled together, one bound after another.
+        checks: The party's checks of the batch; they fail if a query has no label.
 
     Raises:
         InputError: If there are more votes than can be compared.
         ProtocolViolation: If a peer sent words other than those expected.
-        Tampered: If the parties' public inputs differ, or honest parties could not have this
-            outcome.
+        Tampered: If the parties' public inputs differ.
     """
     labels = np.empty(len(most), dtype=np.int64)
     parties, classes = party.parties, votes.counts.shape[1]
@@ -192,7 +196,7 @@ async def find_labels(
         play = label_play(dealer, votes.counts[most == bound], bound)
         labels[most == bound] = await rounds.play(play, scheme)
     if (labels == NO_LABEL).any():
-        party.accuse(Tampered(party.peers, "caused labels that honest votes cannot have"))
+        checks.fail()
     return labels
 
 

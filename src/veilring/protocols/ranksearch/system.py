@@ -123,7 +123,7 @@ class RankSearch(System):
     @property
     @override
     def trust(self) -> str:
-        return "2 of {parties}"  # with `totals`, which comparisons use
+        return "{outside} of {parties}"
 
     @property
     @override

@@ -391,7 +391,11 @@ def _of_system(
         name=_name(contender),
         epsilon=contender.key[-1],
         trusted=system.has_owner,
-        trust=system.trust.format(parties=parties, honest=parties - question.colluding),
+        trust=system.trust.format(
+            parties=parties,
+            honest=parties - question.colluding,
+            outside=parties - system.pooling(parties),
+        ),
         guarantee=promise.short,
         lasting=system.is_lasting,
         privacy=promise,

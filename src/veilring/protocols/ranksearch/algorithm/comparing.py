@@ -105,7 +105,7 @@ def shared_search(
     count: Callable[[Asked], Ints],
     search: IntervalSearch,
     k: int,
-    refuse: Callable[[], None],
+    fail: Callable[[], None],
 ) -> Play[Found]:
     """Play a party of a search.
 
@@ -118,7 +118,8 @@ def shared_search(
             (thresholds,).
         search: The search, before its first step.
         k: The rank to find.
-        refuse: A callback for opened values that honest parties could not have.
+        fail: A callback for opened values that contradict the party's own counts, or the order of
+            thresholds. The search goes on, so that nothing which is sent depends on the check.
     """
     nothing = np.empty(0, dtype=np.int64)
     before = _Equalities(nothing, nothing, nothing)
@@ -136,7 +137,7 @@ def shared_search(
             dealer.zeros(queries),
         ]
         if (before.own[opened == 0] > k).any():
-            refuse()
+            fail()
         search.end(before.queries[opened == 0])
         is_open = ~np.isin(asked.queries, before.queries[opened == 0])
         tested = is_open[asked.owner]
@@ -145,7 +146,7 @@ def shared_search(
             return search.found()
         step = yield from _compare(dealer, total[tested], Nonzero(*nonzero), zeros, asked, k)
         if not _could_be(asked, step.below, own, k):
-            refuse()
+            fail()
         of, at = search.narrow(asked, step.below).lowest
         products = step.factors[of] * (total[tested][at] - k) + equal_zeros[of]
         before = _Equalities(asked.queries[of], products, own[at])
