@@ -30,7 +30,7 @@ from veilring.transport.connection import (
 )
 from veilring.transport.endpoint import Endpoint, Item, Sink, hand_over
 from veilring.transport.frames import check_frame
-from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal, terms_text
+from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal
 from veilring.transport.identity import Identity
 from veilring.transport.listener import Listener, bind
 from veilring.transport.pacing import SparingLog, dial_pauses
@@ -74,7 +74,7 @@ class TlsEndpoint(Endpoint):
         self.name = identity.name
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self._roster = roster
-        self._links = Links(identity.name, roster, terms_text(terms or {}))
+        self._links = Links(identity.name, roster, terms or {})
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
