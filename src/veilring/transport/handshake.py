@@ -18,6 +18,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from veilring.config import HASHED, ORDER_OF
 from veilring.errors import FrameError
 from veilring.transport.frames import on_stream
 from veilring.transport.identity import NAME_CHARACTERS_MAX
@@ -234,10 +235,8 @@ def check_hello(
     if hello.receiver != me:
         sought = hello.receiver[:NAME_CHARACTERS_MAX]
         return ConnectionRefusal(f"it looked for {sought!a} at the address of {me}")
-    theirs = About.read(hello.about).terms
-    if theirs and ours.terms and theirs != ours.terms:
-        return ConnectionRefusal(f"the terms differ: {_differences(theirs, peer, ours.terms, me)}")
-    return None
+    differing = _differing(About.read(hello.about).terms, ours.terms)
+    return ConnectionRefusal(_differences(differing, peer, me)) if differing else None
 
 
 def _outdated(hello: OtherHello, peer: str, me: str) -> ConnectionRefusal:
@@ -248,34 +247,55 @@ def _outdated(hello: OtherHello, peer: str, me: str) -> ConnectionRefusal:
     return ConnectionRefusal(f"{what}: {theirs} at {peer}, {ours} at {me}; {older}")
 
 
-def _differences(there: Mapping[str, str], peer: str, here: Mapping[str, str], me: str) -> str:
-    """Describe the keys that differ, with their values at both ends, formats first."""
-    differing = {key for key in {*there, *here} if there.get(key) != here.get(key)}
-    keys = sorted(differing, key=lambda key: (not key.endswith(FORMAT), key))
+def _differing(there: Mapping[str, str], here: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return both values of each key that differs, formats first.
+
+    A side without formats compares none, and a side with formats alone compares nothing else.
+    """
+    found = dict[str, tuple[str, str]]()
+    for of_formats in (True, False):
+        theirs, ours = (
+            {key: value for key, value in side.items() if key.endswith(FORMAT) == of_formats}
+            for side in (there, here)
+        )
+        if theirs and ours:
+            for key in sorted({*theirs, *ours}):
+                values = theirs.get(key, "nothing"), ours.get(key, "nothing")
+                if values[0] != values[1]:
+                    found[key] = values
+    for key in [key for key in found if key.startswith(ORDER_OF)]:
+        name = key.removeprefix(ORDER_OF)
+        if any(each == name or each.startswith(f"{name}.") for each in found):
+            del found[key]  # more than the order differs
+    return found
+
+
+def _differences(differing: Mapping[str, tuple[str, str]], peer: str, me: str) -> str:
+    """Describe the keys that differ, with their values at both ends."""
     said = list[str]()
-    for key in keys[:_KEYS_SHOWN]:
-        values = f"{_value(there, key)} at {peer}, {_value(here, key)} at {me}"
-        advice = _advice(key, there.get(key, ""), peer, here.get(key, ""), me)
-        if said and len("; ".join((*said, key, values, advice))) > _DIFFERENCES_SHOWN:
+    for key, (there, here) in list(differing.items())[:_KEYS_SHOWN]:
+        line = _difference(key, there, peer, here, me)
+        if said and len("; ".join((*said, line))) > _DIFFERENCES_SHOWN:
             break
-        said.append(f"{_shown(key)}: {values}{advice}")
-    more = f" and {len(keys) - len(said)} more" if len(keys) > len(said) else ""
-    return "; ".join(said) + more
+        said.append(line)
+    left = len(differing) - len(said)
+    more = f" and {left} more" if left else ""
+    return f"the terms differ: {'; '.join(said)}{more}"
 
 
-def _advice(key: str, theirs: str, peer: str, ours: str, me: str) -> str:
-    """Name the older side, if the key is a format and both sides have one."""
-    if not (key.endswith(FORMAT) and theirs.isdecimal() and ours.isdecimal()):
-        return ""
-    return f" ({_update(int(theirs), peer, int(ours), me)})"
+def _difference(key: str, there: str, peer: str, here: str, me: str) -> str:
+    if key.startswith(ORDER_OF):
+        return f"{_shown(key.removeprefix(ORDER_OF))}: in another order at {peer} than at {me}"
+    if there.startswith(HASHED) and here.startswith(HASHED):
+        return f"{_shown(key)}: other values at {peer} than at {me}"
+    values = f"{_shown(key)}: {_shown(there)} at {peer}, {_shown(here)} at {me}"
+    if key.endswith(FORMAT) and there.isdecimal() and here.isdecimal():
+        return f"{values} ({_update(int(there), peer, int(here), me)})"
+    return values
 
 
 def _update(theirs: int, peer: str, ours: int, me: str) -> str:
     return f"update veilring at {peer if theirs < ours else me}, which is older"
-
-
-def _value(terms: Mapping[str, str], key: str) -> str:
-    return _shown(terms.get(key, "nothing"))
 
 
 def _shown(text: str) -> str:
