@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from tests.deployment import commands
 
@@ -18,7 +19,9 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Service
 from veilring.protocols.noisyvotes import roles as votes_roles
 from veilring.protocols.ring import system as ring_system
+from veilring.transport import connection, handshake
 
+LATER_VERSION: Final = handshake.PROTOCOL_VERSION + 1
 _log = logging.getLogger("veilring.saboteur")
 
 
@@ -54,3 +57,9 @@ def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command like `run_silently`, and blame party-1 when asked."""
     vars(node)["encode_standing"] = _lie
     run_silently(folder, words, output)
+
+
+def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, with the greeting of a later version."""
+    connection.PROTOCOL_VERSION = handshake.PROTOCOL_VERSION = LATER_VERSION  # type: ignore[misc]
+    commands.run(folder, words, output)
