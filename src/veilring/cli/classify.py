@@ -51,4 +51,4 @@ def classify_command(
         found = loaded.classifier.predict_proba(scaled).T.tolist()
         names = (f"probability of {name}" for name in loaded.schema.classes)
         columns |= dict(zip(names, found, strict=True))
-    write_answer(as_csv(columns), out)
+    write_answer(as_csv(columns), out, "free some space and classify again")

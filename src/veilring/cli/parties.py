@@ -2,12 +2,14 @@
 
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, require_new, write_answer
 from veilring.errors import InputError
+
+_ASK_AGAIN: Final = "ask again: the same request costs nothing"
 
 if TYPE_CHECKING:
     from veilring.deployment import Config
@@ -234,11 +236,11 @@ def ask_command(
     try:
         text = as_csv(asyncio.run(answer))
     except Unfinished as error:  # the payment is on disk by then
-        write_answer(as_csv(error.answered), out)
+        write_answer(as_csv(error.answered), out, _ASK_AGAIN)
         raise
     if epsilon is not None:
         typer.echo(_chance(loaded, epsilon), err=True)
-    write_answer(text, out)
+    write_answer(text, out, _ASK_AGAIN)
 
 
 def _save_model(config: "Config", model: Path) -> None:
