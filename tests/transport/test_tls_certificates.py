@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from tests.transport.refusals import both_fail
 from tests.transport.rosters import Town
 
-from veilring.errors import HandshakeError
+from veilring.errors import InputError
 from veilring.transport import tls
 from veilring.transport.identity import Identity, make_identity
 from veilring.transport.roster import Member, Roster
@@ -113,7 +113,7 @@ async def test_own_expired_certificate_is_named_at_once() -> None:
     """A party with an expired certificate is refused at its start, before it dials."""
     town = Town(("alice", "bob"))
     with_expired(town, "alice")
-    with pytest.raises(HandshakeError, match="our own certificate expired on 2020-12-31"):
+    with pytest.raises(InputError, match="the certificate of alice expired on 2020-12-31"):
         await town.start("alice")
     town.close()
 

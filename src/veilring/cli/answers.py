@@ -40,7 +40,7 @@ def write_answer(text: str, out: Path | None, remedy: str) -> None:
     Args:
         text: The answer.
         out: The file; by default standard output.
-        remedy: What to do if it cannot be written, for the error.
+        remedy: The remedy that the error names if the answer cannot be written.
 
     Raises:
         StoreFailed: If it cannot be written; no part of a file stays.

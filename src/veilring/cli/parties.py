@@ -22,7 +22,7 @@ def serve_command(
         Path, typer.Argument(help="Configuration file of the party.", metavar="CONFIG")
     ],
 ) -> None:
-    """Run one party of a deployment until Ctrl-C or SIGTERM.
+    """Run one party of a deployment until Ctrl-C, SIGTERM or SIGHUP.
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
 
@@ -123,8 +123,10 @@ async def _serve_until_signal(role: Coroutine[Any, Any, None]) -> None:
     import signal
 
     serving = asyncio.create_task(role)
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)
+    # SIGHUP comes from a terminal that closes; `nohup` makes a command ignore it.
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(sign) != signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await serving
 
