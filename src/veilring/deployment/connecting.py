@@ -35,7 +35,7 @@ PEERS_SECONDS: Final = 86_400.0
 # Often enough for a person who reads the log: some 1,400 lines a day for each missing party.
 REMIND_SECONDS: Final = 60.0
 # Long enough to exchange a new roster with people on holiday; a year's certificate is renewed once.
-EXPIRY_WARNING: Final = dt.timedelta(days=30)
+EXPIRY_WARNING_DAYS: Final = 30
 EXPIRY_CHECK_SECONDS: Final = 86_400.0  # each day that is left, one line for each certificate
 
 # Explanations by the reason of a refusal, shown below the error: the first if the queried party
@@ -133,7 +133,7 @@ class Meeting:
 
 
 def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
-    """Return a sentence about each certificate that ends within `EXPIRY_WARNING`, or has ended.
+    """Return a sentence about each certificate that ends within `EXPIRY_WARNING_DAYS`, or has ended.
 
     Args:
         members: The members of a roster.
@@ -142,7 +142,7 @@ def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
     said = []
     for member in members:
         left = member.expires - now
-        if left <= EXPIRY_WARNING:
+        if left <= dt.timedelta(days=EXPIRY_WARNING_DAYS):
             day = f"{member.expires:%Y-%m-%d}"
             ended = left < dt.timedelta()
             ends = f"ended on {day}" if ended else f"ends on {day} (days left: {left.days})"
