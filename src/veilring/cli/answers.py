@@ -19,6 +19,11 @@ AnswerFile = Annotated[
 ]
 
 
+def or_stdin(path: Path) -> Path:
+    """Return the file that an argument names, of which `-` is standard input."""
+    return Path("/dev/stdin") if path == Path("-") else path
+
+
 def require_new(out: Path | None, option: str = "--out") -> None:
     """Refuse an output file that exists already, before any query is sent."""
     if out is not None and out.exists():

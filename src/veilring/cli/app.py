@@ -147,10 +147,19 @@ class _Group(TyperGroup):
             typer.echo(f"veilring: {what}: {error.strerror}", err=True)
             raise typer.Exit(EXIT_RUN) from error
         except Exception as error:
-            # A wrong option. Typer shows this error but does not export its type.
-            if as_json and hasattr(error, "format_message"):
-                _print_object(error=type(error).__name__, message=error.format_message())
+            if hasattr(error, "format_message"):
+                _complete(error, as_json=as_json)
             raise
+
+
+def _complete(error: Any, *, as_json: bool) -> None:  # noqa: ANN401  (Typer does not export its type)
+    """Complete the error of a wrong option, which Typer shows, and print it as an object."""
+    if hasattr(error, "possibilities"):  # an unknown option may be the start of a known one
+        known = [name for option in error.ctx.command.params for name in option.opts]
+        longer = [name for name in known if name.startswith(error.option_name)]
+        error.possibilities = list(dict.fromkeys([*longer, *(error.possibilities or ())]))
+    if as_json:
+        _print_object(error=type(error).__name__, message=error.format_message())
 
 
 def _discard_output() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from veilring.cli.answers import AnswerFile, as_csv, require_new, write_answer
+from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
 from veilring.errors import InputError
 
 _ASK_AGAIN: Final = "ask again: the same request costs nothing"
@@ -137,7 +137,10 @@ def ask_command(
     ],
     queries: Annotated[
         Path | None,
-        typer.Argument(help="CSV or .npz file with the rows to label.", metavar="[QUERIES]"),
+        typer.Argument(
+            help="CSV or .npz file with the rows to label; - reads CSV from stdin.",
+            metavar="[QUERIES]",
+        ),
     ] = None,
     *,
     near: Annotated[
@@ -234,7 +237,7 @@ def ask_command(
             f"--near and --epsilon replace a file of queries; leave {queries} out", field="QUERIES"
         )
     else:
-        answer = ask(loaded, queries)
+        answer = ask(loaded, or_stdin(queries))
     try:
         text = as_csv(asyncio.run(answer))
     except Unfinished as error:  # the payment is on disk by then

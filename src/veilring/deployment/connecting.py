@@ -133,7 +133,7 @@ class Meeting:
 
 
 def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
-    """Return a sentence about each certificate that ends within `EXPIRY_WARNING_DAYS`, or has ended.
+    """Return a sentence about each certificate that ends within `EXPIRY_WARNING_DAYS`.
 
     Args:
         members: The members of a roster.
