@@ -61,5 +61,6 @@ def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
 
 def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command like `commands.run`, with the greeting of a later version."""
-    connection.PROTOCOL_VERSION = handshake.PROTOCOL_VERSION = LATER_VERSION  # type: ignore[misc]
+    for module in (connection, handshake):
+        module.__dict__["PROTOCOL_VERSION"] = LATER_VERSION
     commands.run(folder, words, output)
