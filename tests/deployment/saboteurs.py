@@ -17,7 +17,9 @@ from veilring.nodes.blame import Standing
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Service
+from veilring.protocols.ldp import task
 from veilring.protocols.noisyvotes import roles as votes_roles
+from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.ring import system as ring_system
 from veilring.transport import connection, handshake
 
@@ -63,4 +65,12 @@ def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> Non
     """Run a command like `commands.run`, with the greeting of a later version."""
     for module in (connection, handshake):
         module.__dict__["PROTOCOL_VERSION"] = LATER_VERSION
+    commands.run(folder, words, output)
+
+
+def run_later_messages(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, as if the messages of all systems had changed."""
+    task.__dict__["REPORTS_FORMAT"] += 1
+    for name in BUILT_IN:
+        find_system(name).messages_format += 1
     commands.run(folder, words, output)

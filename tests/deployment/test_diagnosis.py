@@ -15,7 +15,13 @@ from typing import Final
 import pytest
 import tomli_w
 from tests.deployment.commands import SECONDS, Body, Command, wait_for, wait_until
-from tests.deployment.saboteurs import LATER_VERSION, run_later_version, run_lying, run_silently
+from tests.deployment.saboteurs import (
+    LATER_VERSION,
+    run_later_messages,
+    run_later_version,
+    run_lying,
+    run_silently,
+)
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -306,6 +312,23 @@ def test_a_party_and_a_client_of_another_version(ring: Deployment) -> None:
     assert f"it refused us: {other_versions('client', 'party-0')}" in asked.output
 
 
+def test_a_party_and_a_client_with_other_messages(ring: Deployment) -> None:
+    """Parties whose messages differ refuse each other at once; no honest one is blamed later."""
+    ring.serve("party-0", "party-2")
+    ring.serve("party-1", body=run_later_messages)
+    for name, values in (
+        ("party-0", "1 at party-0, 2 at party-1"),
+        ("party-2", "2 at party-1, 1 at party-2"),
+    ):
+        said = f" format: {values} (update veilring at {name}, which is older)"
+        ring.wait_for(name, said)
+        ring.wait_for("party-1", said)
+    asked = ring.ask(body=run_later_messages)
+    assert asked.wait(2 * SECONDS) == 1
+    assert "it refused us: the terms differ: " in asked.output
+    assert " format: 2 at client, 1 at party-0 (update veilring at party-0, which" in asked.output
+
+
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Deployment, str]]:
     """Write the files of one server, and return them with its name in the roster."""
@@ -356,20 +379,26 @@ def test_a_server_that_has_another_key(server: tuple[Deployment, str]) -> None:
     assert f"no connection with {name}: its certificate is not valid under our roster" in error
 
 
-def test_a_server_of_an_earlier_version(server: tuple[Deployment, str]) -> None:
+@pytest.mark.parametrize("body", [run_later_version, run_later_messages])
+def test_a_server_of_an_earlier_version(server: tuple[Deployment, str], body: Body) -> None:
     """Every client says which side has to be updated: also one that adds records."""
     deployment, name = server
+    older = f" at {name}; update veilring at {name}, which is older"
+    if body is run_later_messages:
+        older = (
+            f" format: 2 at [a-z0-9-]+, 1 at {name} [(]update veilring at {name}, which is older[)]"
+        )
     deployment.serve(name)
     deployment.wait_for(name, "is ready")
     commands = [deployment.client]
     if (deployment.folder / "registrar.toml").exists():
         commands.append(("records", "add", "registrar.toml", "records.csv"))
     for words in commands:
-        asked = deployment.ask(*words, body=run_later_version)
+        asked = deployment.ask(*words, body=body)
         assert asked.wait(2 * SECONDS) == 1, asked.output
-        assert re.search(other_versions(r"[\w-]+", name), asked.output), asked.output
+        assert re.search(older, asked.output), asked.output
         assert len(asked.output.splitlines()) == 1
-    assert re.search(other_versions(r"[\w-]+", name), deployment.running[name].output)
+    assert re.search(older, deployment.running[name].output)
 
 
 def test_a_server_with_other_terms(server: tuple[Deployment, str]) -> None:
