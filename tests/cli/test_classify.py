@@ -56,7 +56,7 @@ def test_the_rows_of_a_file_are_labelled(folder: Path) -> None:
 def test_rows_are_read_from_standard_input(folder: Path) -> None:
     """The file `-` is standard input, of which each command reads one file."""
     words = ("classify", folder / "run" / "model.json")
-    command = [sys.executable, "-m", "veilring", *words, "-"]
+    command = [sys.executable, "-m", "veilring", *map(str, words), "-"]
     given = (folder / "rows.csv").read_text()
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
     assert done.stdout == invoke(*words, folder / "rows.csv")[1]
