@@ -24,6 +24,13 @@ def test_a_text_is_quoted_and_a_number_is_not() -> None:
     assert str(InputError("mode", "", "a, b")) == "mode is ''; allowed: a, b"
 
 
+def test_a_long_value_is_cut() -> None:
+    """A key of ten thousand characters does not hide the allowed ones."""
+    text = str(InputError("mode", "x" * 10_000, "a, b"))
+    assert text == f"mode is '{'x' * 200}'… (10,000 characters); allowed: a, b"
+    assert len(str(InputError("k", 10**300, "at least 1"))) < 300
+
+
 def test_a_sentence_names_the_argument_or_the_key_of_a_file() -> None:
     """The argument of a function becomes the key of the file that contains it."""
     message = "the graph is not connected"

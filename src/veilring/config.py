@@ -35,7 +35,13 @@ _LONG_KEY: Final = re.compile(
 )
 # More mistakes than anyone reads at once; a file of another kind has thousands.
 MISTAKES_MAX: Final = 20
+ORDER_OF: Final = "order of "
+"""The start of a compared key that differs if a list has the same entries in another order."""
+HASHED: Final = "SHA-256 "
+"""The start of a compared value that is replaced by its hash."""
 _TEXT_MAX: Final = 32  # characters: longer values are compared by their hash
+# Some 90 columns: half of the terms in a greeting. The columns of more are compared by one hash.
+_TABLES_TEXT_MAX: Final = 1 << 13
 _DIGITS: Final = 16
 # For the type of a field: the values that a TOML file may have, with a description.
 _VALUES: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
@@ -90,14 +96,15 @@ class Agreed(Section):
     def keys(self) -> dict[str, str]:
         """The value of each key as text, two tables deep; long values are replaced by their hashes.
 
-        Parties compare these to find the keys that differ.
+        A list has a second key for its order, and tables with a `name` a key for each entry, such
+        as `features.age.high`. Parties compare these to find the keys that differ.
         """
         found = dict[str, str]()
         for key, value in self.model_dump(mode="json").items():
             if isinstance(value, dict):
                 found |= {f"{key}.{inner}": _text(given) for inner, given in value.items()}
             else:
-                found[key] = _text(value)
+                found |= _compared(key, value)
         return found
 
     @property
@@ -110,11 +117,27 @@ class Agreed(Section):
         return tomli_w.dumps(self.tables)
 
 
+def _compared(key: str, value: object) -> dict[str, str]:
+    """Return the compared keys of a value: of a list, its entries and their order."""
+    if not isinstance(value, list) or not value:
+        return {key: _text(value)}
+    if all(isinstance(each, str) for each in value):
+        return {key: _text(sorted(value)), f"{ORDER_OF}{key}": _text(value)}
+    if not all(isinstance(each, dict) and "name" in each for each in value):
+        return {key: _text(value)}
+    found = {f"{ORDER_OF}{key}": _text([each["name"] for each in value])}
+    for each in value:
+        for inner, given in each.items():
+            if inner != "name" and given != []:
+                found |= _compared(f"{key}.{each['name']}.{inner}", given)
+    return found if len(json.dumps(found)) <= _TABLES_TEXT_MAX else {key: _text(value)}
+
+
 def _text(value: object) -> str:
     text = json.dumps(value, sort_keys=True)
     if len(text) <= _TEXT_MAX:
         return text
-    return f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
+    return f"{HASHED}{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
 
 
 _SectionT = TypeVar("_SectionT", bound=Section)

@@ -44,6 +44,18 @@ class TransportError(VeilringError):
     """The base class of network errors."""
 
 
+# A value that takes more than two lines of a terminal hides what is wrong with it.
+SHOWN_CHARACTERS_MAX: Final = 200
+
+
+def _shown(value: object) -> str:
+    """Return a value as text, quoted if it is one, and cut if it is long."""
+    text = str(value)
+    cut = text[:SHOWN_CHARACTERS_MAX]
+    shown = repr(cut) if isinstance(value, str) else cut
+    return shown if len(text) == len(cut) else f"{shown}… ({len(text):,} characters)"
+
+
 class InputError(VeilringError, ValueError):
     """Raised if the caller passes a value that is not allowed.
 
@@ -55,14 +67,14 @@ class InputError(VeilringError, ValueError):
         value: The value as text; empty if a sentence is given. Never a secret: give its shape or
             type instead.
         allowed: The allowed values; empty if a sentence is given.
-        shown: The value as shown in the message, where a text is quoted.
+        shown: The value as shown in the message, where a text is quoted and a long value is cut.
         message: The sentence passed to `because`, or an empty string.
         others: Further mistakes after this one.
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, str(value), allowed
-        self.shown = repr(value) if isinstance(value, str) else self.value
+        self.shown = _shown(value)
         self.message = ""
         self.others: tuple[InputError, ...] = ()
         super().__init__(field, self.value, allowed)

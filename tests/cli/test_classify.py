@@ -3,6 +3,8 @@
 import csv
 import io
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,15 @@ def test_the_rows_of_a_file_are_labelled(folder: Path) -> None:
     assert (
         np.mean(np.array(wine.features.classes)[wine.y] == labels) > 0.7
     )  # 0.93 on average, with a standard deviation of 0.01
+
+
+def test_rows_are_read_from_standard_input(folder: Path) -> None:
+    """The file `-` is standard input, of which each command reads one file."""
+    words = ("classify", folder / "run" / "model.json")
+    command = [sys.executable, "-m", "veilring", *map(str, words), "-"]
+    given = (folder / "rows.csv").read_text()
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    assert done.stdout == invoke(*words, folder / "rows.csv")[1]
 
 
 def test_probabilities_are_printed_beside_labels(folder: Path, tmp_path: Path) -> None:

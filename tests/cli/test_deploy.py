@@ -70,3 +70,10 @@ def test_a_budget_pays_for_two_batches_by_default(tmp_path: Path) -> None:
     assert code == 0, error
     budgets = tomllib.loads((tmp_path / "owner" / "owner.toml").read_text())["budgets"]
     assert budgets == {"total": 3.0, "analyst": 1.0}
+
+
+def test_an_option_that_was_cut_short_is_completed() -> None:
+    """An unknown option names those that begin like it: `--r` of an owner was `--radius`."""
+    code, _, err = invoke("deploy", "owner", "iris", "--r", "0.4")
+    assert code == 2
+    assert "--radius" in err

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from tests.deployment import commands
 
@@ -16,9 +17,13 @@ from veilring.nodes.blame import Standing
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Service
+from veilring.protocols.ldp import task
 from veilring.protocols.noisyvotes import roles as votes_roles
+from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.ring import system as ring_system
+from veilring.transport import connection, handshake
 
+LATER_VERSION: Final = handshake.PROTOCOL_VERSION + 1
 _log = logging.getLogger("veilring.saboteur")
 
 
@@ -54,3 +59,18 @@ def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command like `run_silently`, and blame party-1 when asked."""
     vars(node)["encode_standing"] = _lie
     run_silently(folder, words, output)
+
+
+def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, with the greeting of a later version."""
+    for module in (connection, handshake):
+        module.__dict__["PROTOCOL_VERSION"] = LATER_VERSION
+    commands.run(folder, words, output)
+
+
+def run_later_messages(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, as if the messages of all systems had changed."""
+    task.__dict__["REPORTS_FORMAT"] += 1
+    for name in BUILT_IN:
+        find_system(name).messages_format += 1
+    commands.run(folder, words, output)

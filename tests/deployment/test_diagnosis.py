@@ -15,12 +15,19 @@ from typing import Final
 import pytest
 import tomli_w
 from tests.deployment.commands import SECONDS, Body, Command, wait_for, wait_until
-from tests.deployment.saboteurs import run_lying, run_silently
+from tests.deployment.saboteurs import (
+    LATER_VERSION,
+    run_later_messages,
+    run_later_version,
+    run_lying,
+    run_silently,
+)
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.config import load_toml
 from veilring.testing.ports import reserve_ports
+from veilring.transport.handshake import PROTOCOL_VERSION
 from veilring.transport.identity import make_identity, write_identity
 from veilring.transport.roster import Roster
 
@@ -57,9 +64,10 @@ class Deployment:
         wait_for(self.running[name], text)
         return self.running[name].output
 
-    def ask(self) -> Command:
-        """Run the client."""
-        return Command(self.folder, *self.client, output=self.folder / "client.log")
+    def ask(self, *words: str, body: Body | None = None) -> Command:
+        """Run the client, or another command."""
+        chosen = words or self.client
+        return Command(self.folder, *chosen, output=self.folder / "client.log", body=body)
 
     def fail(self) -> str:
         """Run the client, require that it fails without labels, and return its error."""
@@ -283,6 +291,44 @@ def test_a_party_with_other_terms(ring: Deployment) -> None:
     assert ring.fail().startswith(f"{refused}, {here} at party-0")
 
 
+def other_versions(later: str, earlier: str) -> str:
+    """Return the sentence of both sides if one of them has a later version."""
+    return (
+        f"protocol version: {LATER_VERSION} at {later}, {PROTOCOL_VERSION} at {earlier}; update"
+        f" veilring at {earlier}, which is older"
+    )
+
+
+def test_a_party_and_a_client_of_another_version(ring: Deployment) -> None:
+    """All sides name the party that has to be updated, in either direction of dialling."""
+    ring.serve("party-0", "party-2")
+    ring.serve("party-1", body=run_later_version)
+    ring.wait_for("party-0", other_versions("party-1", "party-0").partition(": ")[0])
+    ring.wait_for("party-2", other_versions("party-1", "party-2"))
+    for name in ("party-0", "party-2"):
+        ring.wait_for("party-1", f"update veilring at {name}, which is older")
+    asked = ring.ask(body=run_later_version)
+    assert asked.wait(2 * SECONDS) == 1
+    assert f"it refused us: {other_versions('client', 'party-0')}" in asked.output
+
+
+def test_a_party_and_a_client_with_other_messages(ring: Deployment) -> None:
+    """Parties whose messages differ refuse each other at once; no honest one is blamed later."""
+    ring.serve("party-0", "party-2")
+    ring.serve("party-1", body=run_later_messages)
+    for name, values in (
+        ("party-0", "1 at party-0, 2 at party-1"),
+        ("party-2", "2 at party-1, 1 at party-2"),
+    ):
+        said = f" format: {values} (update veilring at {name}, which is older)"
+        ring.wait_for(name, said)
+        ring.wait_for("party-1", said)
+    asked = ring.ask(body=run_later_messages)
+    assert asked.wait(2 * SECONDS) == 1
+    assert "it refused us: the terms differ: " in asked.output
+    assert " format: 2 at client, 1 at party-0 (update veilring at party-0, which" in asked.output
+
+
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Deployment, str]]:
     """Write the files of one server, and return them with its name in the roster."""
@@ -331,6 +377,28 @@ def test_a_server_that_has_another_key(server: tuple[Deployment, str]) -> None:
     deployment.wait_for(name, "is ready")
     error = deployment.fail()
     assert f"no connection with {name}: its certificate is not valid under our roster" in error
+
+
+@pytest.mark.parametrize("body", [run_later_version, run_later_messages])
+def test_a_server_of_an_earlier_version(server: tuple[Deployment, str], body: Body) -> None:
+    """Every client says which side has to be updated: also one that adds records."""
+    deployment, name = server
+    older = f" at {name}; update veilring at {name}, which is older"
+    if body is run_later_messages:
+        older = (
+            f" format: 2 at [a-z0-9-]+, 1 at {name} [(]update veilring at {name}, which is older[)]"
+        )
+    deployment.serve(name)
+    deployment.wait_for(name, "is ready")
+    commands = [deployment.client]
+    if (deployment.folder / "registrar.toml").exists():
+        commands.append(("records", "add", "registrar.toml", "records.csv"))
+    for words in commands:
+        asked = deployment.ask(*words, body=body)
+        assert asked.wait(2 * SECONDS) == 1, asked.output
+        assert re.search(older, asked.output), asked.output
+        assert len(asked.output.splitlines()) == 1
+    assert re.search(older, deployment.running[name].output)
 
 
 def test_a_server_with_other_terms(server: tuple[Deployment, str]) -> None:

@@ -62,11 +62,12 @@ class Ring:
         """Run the client."""
         return self.run("ask", "client.toml", queries)
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command until it ends."""
         return subprocess.run(
             [sys.executable, "-m", "veilring", *command],
             cwd=self.folder,
+            input=given,
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -112,6 +113,8 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
     writing.start()
     assert ring.ask(queries="pipe").stdout == first.stdout
     writing.join()
+    piped = ring.run("ask", "client.toml", "-", given=given.decode())
+    assert piped.stdout == first.stdout
 
     os.kill(ring.parties[1].pid, signal.SIGKILL)
     ring.parties[1].wait()

@@ -10,6 +10,11 @@ from veilring.data.table import scale_to_unit
 from veilring.deployment.peers import PeerTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN
+from veilring.transport.handshake import PROTOCOL_VERSION, About, Hello, check_hello
+from veilring.transport.identity import make_identity
+from veilring.transport.roster import Member, Roster
+
+ROSTER = Roster((Member.of(make_identity("ada"), "h", 1), Member.of(make_identity("bob"), "h", 2)))
 
 TERMS = """
 classes = ["no", "yes"]
@@ -131,3 +136,65 @@ def test_terms_of_a_table_scale_as_a_scenario_does(tmp_path: Path) -> None:
     rows = terms.read_rows(table(tmp_path, "\n".join(lines)))
     np.testing.assert_array_equal(rows.features, scale_to_unit(wine).X)
     np.testing.assert_array_equal(rows.labels, wine.y)
+
+
+def differences(tmp_path: Path, change: tuple[str, str]) -> str:
+    """Return the reason for which ada refuses bob, whose terms have one change."""
+    path = tmp_path / "other.toml"
+    path.write_text(TERMS.replace(*change))
+    (tmp_path / "terms.toml").write_text(TERMS)
+    ours, theirs = (PeerTerms.load(tmp_path / name).keys for name in ("terms.toml", "other.toml"))
+    hello = Hello(
+        version=PROTOCOL_VERSION,
+        roster=ROSTER.hash,
+        sender="bob",
+        receiver="ada",
+        about=About.of_terms(theirs).text,
+    )
+    found = check_hello(hello, ROSTER, me="ada", peer="bob", ours=About.of_terms(ours))
+    return "" if found is None else found.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("high = 100", "high = 10"), "features.age.high: 10.0 at bob, 100.0 at ada"),
+        (
+            ('"red", "blue"', '"red"'),
+            'features.colour.categories: ["red"] at bob, ["blue", "red"] at ada',
+        ),
+        (
+            ('"red", "blue"', '"blue", "red"'),
+            "features.colour.categories: in another order at bob than at ada",
+        ),
+        (('"no", "yes"', '"yes", "no"'), "classes: in another order at bob than at ada"),
+        (('"no", "yes"', '"no", "y"'), 'classes: ["no", "y"] at bob, ["no", "yes"] at ada'),
+        (
+            ('{ name = "age", low = 0, high = 100 }', '{ name = "years", high = 100 }'),
+            "features.age.high: nothing at bob, 100.0 at ada",
+        ),
+        (("k = 2", "k = 3"), "protocol.k: 3 at bob, 2 at ada"),
+    ],
+)
+def test_other_ranges_and_orders_are_said_in_words(
+    tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    """Parties name the column and the end of the range that differ, not two hashes."""
+    assert differences(tmp_path, change).startswith(f"the terms differ: {said}")
+
+
+def test_equal_terms_do_not_differ(tmp_path: Path) -> None:
+    """Equal files are equal terms, and the version of the messages is one of them."""
+    assert differences(tmp_path, ("", "")) == ""
+    keys = PeerTerms.load(tmp_path / "terms.toml").keys
+    assert keys["private-knn format"] == str(PrivateKNN.messages_format)
+
+
+def test_many_columns_are_compared_by_one_hash(tmp_path: Path) -> None:
+    """However many columns there are, the terms fit into a greeting and the protocol is named."""
+    columns = ", ".join(f'{{ name = "c{number}", high = 2 }}' for number in range(2_000))
+    path = tmp_path / "terms.toml"
+    path.write_text(f'classes = ["no", "yes"]\nfeatures = [{columns}]\n')
+    keys = PeerTerms.load(path).keys
+    assert keys["features"].startswith("SHA-256 ")
+    assert About.of_terms(keys).terms == keys

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from tests.transport.refusals import both_fail
 from tests.transport.rosters import Town
 
-from veilring.errors import HandshakeError
+from veilring.errors import InputError
 from veilring.transport import tls
 from veilring.transport.identity import Identity, make_identity
 from veilring.transport.roster import Member, Roster
@@ -109,11 +109,25 @@ def with_expired(town: Town, name: str) -> Identity:
     return expired
 
 
+@pytest.mark.parametrize("name", ["alice", "bob"])
+async def test_a_clock_that_is_behind(name: str) -> None:
+    """A certificate that is not yet valid suggests a wrong clock, and both sides say so."""
+    town = Town(("alice", "bob"))
+    later = make_identity(name, now=dt.datetime.now(dt.UTC) + dt.timedelta(days=30))
+    changed = Member.of(later, LOOPBACK, town.ports[name])
+    town.roster = Roster(tuple(changed if m.name == name else m for m in town.roster.members))
+    town.identities[name] = later
+    reasons = dict(zip(("alice", "bob"), await both_fail(town), strict=True))
+    assert "its clock or ours is wrong" in reasons.pop(name)
+    (refusal,) = reasons.values()
+    assert "certificate is not yet valid; or our own clock is wrong" in refusal
+
+
 async def test_own_expired_certificate_is_named_at_once() -> None:
     """A party with an expired certificate is refused at its start, before it dials."""
     town = Town(("alice", "bob"))
     with_expired(town, "alice")
-    with pytest.raises(HandshakeError, match="our own certificate expired on 2020-12-31"):
+    with pytest.raises(InputError, match="the certificate of alice expired on 2020-12-31"):
         await town.start("alice")
     town.close()
 

@@ -10,9 +10,17 @@ from tests.transport.strangers import hello, stranger
 
 from veilring.errors import HandshakeError
 from veilring.transport import connection
-from veilring.transport.frames import on_stream
-from veilring.transport.handshake import PROTOCOL_VERSION, Refuse, Welcome, greeting, read_greeting
+from veilring.transport.frames import on_stream, pack
+from veilring.transport.handshake import (
+    PROTOCOL_VERSION,
+    Hello,
+    Refuse,
+    Welcome,
+    greeting,
+    read_greeting,
+)
 from veilring.transport.identity import make_identity
+from veilring.transport.messages import SESSION_BYTES
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK
 
@@ -21,7 +29,7 @@ async def test_wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides name both versions and the older side at once, without waiting for a timeout."""
     monkeypatch.setattr(connection, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
     reasons = await both_fail(Town(("alice", "bob")))
-    assert all("protocol version 2 at " in reason for reason in reasons)
+    assert all(f"protocol version: {PROTOCOL_VERSION + 1} at " in reason for reason in reasons)
     assert all(", which is older" in reason for reason in reasons)
 
 
@@ -72,11 +80,43 @@ async def test_duplicate_identity() -> None:
         assert await alice.receive() == ("carol", b"still me")
 
 
+OLDER = (
+    f"protocol version: 0 at carol, {PROTOCOL_VERSION} at alice; update veilring at carol, which is"
+    " older"
+)
+
+
+def other_hello(version: int, fields: int) -> bytes:
+    """Return a greeting of another version, which has other fields after its number."""
+    others = (1.5, "other", (), b"", None, True)[: fields - 1]
+    return on_stream(pack((bytes(SESSION_BYTES), Hello.kind, version, *others)))
+
+
+def test_every_version_reads_a_greeting_and_its_refusal() -> None:
+    """The number and the types of these fields are fixed: no later version may change them."""
+    said = Hello(version=7, roster=b"r", sender="carol", receiver="alice")
+    assert said.fields() == (7, b"r", "carol", "alice", "")
+    assert Refuse(reason="why", again=False).fields() == ("why", False)
+
+
 GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
     "version": (
         lambda t: greeting(hello(t, version=9)),
-        "protocol version 9 at carol, 1 at alice; update veilring at alice",
+        f"protocol version: 9 at carol, {PROTOCOL_VERSION} at alice; update veilring at alice",
     ),
+    "four fields": (lambda _: other_hello(0, 4), OLDER),
+    "five fields": (lambda _: other_hello(0, 5), OLDER),
+    "six fields": (lambda _: other_hello(0, 6), OLDER),
+    "no other field": (lambda _: other_hello(0, 1), OLDER),
+    "newer": (
+        lambda _: other_hello(9, 7),
+        f"protocol version: 9 at carol, {PROTOCOL_VERSION} at alice; update veilring at alice,",
+    ),
+    "fewer fields": (
+        lambda _: other_hello(PROTOCOL_VERSION, 4),
+        "number of fields in a greeting: 4 at carol, 5 at alice; update veilring at carol",
+    ),
+    "no version": (lambda _: on_stream(pack((bytes(16), "transport.hello"))), "was invalid"),
     "roster": (lambda t: greeting(hello(t, roster=bytes(32))), "the rosters differ"),
     "name": (lambda t: greeting(hello(t, sender="alice")), "with the key of carol"),
     "receiver": (lambda t: greeting(hello(t, receiver="bob")), "at the address of"),

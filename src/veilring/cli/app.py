@@ -4,8 +4,11 @@ A command is a function with Typer annotations. Its module imports slow dependen
 command runs, so that `--help` stays quick.
 """
 
+import errno
 import inspect
 import json
+import os
+import sys
 from collections.abc import Iterable
 from importlib.metadata import version
 from itertools import groupby
@@ -41,6 +44,11 @@ HELP_NAMES: Final = ("-h", "--help")
 _INDENT: Final = "    "
 _AS_JSON: Final = "veilring.as_json"
 _STOPPED: Final = "stopped"
+# A disk that is full, over its quota, broken or read-only, a file that is too long or not ours to
+# write: no mistake of the program, so its trace would help nobody.
+_DISK: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM}
+)
 _HELP: Final = """Private classification among parties that do not trust each other.
 
 Run a scenario to see its accuracy, its cost and its leakage:
@@ -123,6 +131,7 @@ class _Group(TyperGroup):
             typer.echo(
                 "\n".join([f"veilring: {error}", *getattr(error, "__notes__", ())]), err=True
             )
+            _discard_output()
             is_theirs = isinstance(error, InputError | MissingExtra)
             raise typer.Exit(EXIT_INPUT if is_theirs else EXIT_RUN) from error
         except KeyboardInterrupt:
@@ -130,15 +139,42 @@ class _Group(TyperGroup):
                 _print_object(error="KeyboardInterrupt", message=_STOPPED)
             typer.echo(f"veilring: {_STOPPED}", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
+        except OSError as error:
+            if error.errno not in _DISK or ctx.params["debug"]:
+                raise
+            _discard_output()
+            what = f"cannot use {error.filename}" if error.filename else "cannot write the output"
+            typer.echo(f"veilring: {what}: {error.strerror}", err=True)
+            raise typer.Exit(EXIT_RUN) from error
         except Exception as error:
-            # A wrong option. Typer shows this error but does not export its type.
-            if as_json and hasattr(error, "format_message"):
-                _print_object(error=type(error).__name__, message=error.format_message())
+            if hasattr(error, "format_message"):
+                _complete(error, as_json=as_json)
             raise
 
 
+def _complete(error: Any, *, as_json: bool) -> None:  # noqa: ANN401  (Typer does not export its type)
+    """Complete the error of a wrong option, which Typer shows, and print it as an object."""
+    if hasattr(error, "possibilities"):  # an unknown option may be the start of a known one
+        known = [name for option in error.ctx.command.params for name in option.opts]
+        longer = [name for name in known if name.startswith(error.option_name)]
+        error.possibilities = list(dict.fromkeys([*longer, *(error.possibilities or ())]))
+    if as_json:
+        _print_object(error=type(error).__name__, message=error.format_message())
+
+
+def _discard_output() -> None:
+    """Drop output that cannot be written, which Python would try to write again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _print_object(**fields: object) -> None:
-    typer.echo(json.dumps(fields, indent=2))
+    try:
+        typer.echo(json.dumps(fields, indent=2))
+    except OSError:  # the error itself is also on standard error
+        _discard_output()
 
 
 def _described(error: VeilringError) -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.answers import AnswerFile, as_csv, require_new, write_answer
+from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
 
 
 def classify_command(
@@ -14,7 +14,9 @@ def classify_command(
     ],
     rows: Annotated[
         Path | None,
-        typer.Argument(help="CSV file with the rows to label.", metavar="[ROWS]"),
+        typer.Argument(
+            help="CSV file with the rows to label; - reads it from stdin.", metavar="[ROWS]"
+        ),
     ] = None,
     *,
     probabilities: Annotated[
@@ -45,10 +47,10 @@ def classify_command(
     if rows is None:
         typer.echo(str(loaded))
         return
-    scaled = loaded.to_unit(rows)
+    scaled = loaded.to_unit(or_stdin(rows))
     columns = {"label": loaded.named(loaded.classifier.predict(scaled)).tolist()}
     if probabilities:
         found = loaded.classifier.predict_proba(scaled).T.tolist()
         names = (f"probability of {name}" for name in loaded.schema.classes)
         columns |= dict(zip(names, found, strict=True))
-    write_answer(as_csv(columns), out)
+    write_answer(as_csv(columns), out, "free some space and classify again")

@@ -197,6 +197,7 @@ def _judge(
 
 
 def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | None) -> None:
+    from veilring.privacy.files import write_whole
     from veilring.testing.exploring import SystemSubject, to_scenario, to_toml
 
     smallest = campaign.smallest()
@@ -209,7 +210,7 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
     if not isinstance(smallest.subject, SystemSubject):
         return
     if scenario is not None:
-        scenario.write_text(to_toml(smallest.subject, smallest.world), encoding="utf-8")
+        write_whole(scenario, to_toml(smallest.subject, smallest.world))
         typer.echo(f"run it: veilring run {scenario}", err=True)
     if report is not None:
         page = _write_page(to_scenario(smallest.subject, smallest.world), report)
@@ -220,6 +221,7 @@ def _write_page(world: "Scenario", folder: Path) -> Path:
     """Replay a failing world, write its folder, and return the path of its page."""
     from veilring.errors import WorldWentWrong
     from veilring.nodes.trace import Journal
+    from veilring.privacy.files import write_whole
     from veilring.scenarios.reporting import read_folder, write_failure
     from veilring.scenarios.reporting.page import render
     from veilring.testing.exploring import replay
@@ -230,7 +232,7 @@ def _write_page(world: "Scenario", folder: Path) -> Path:
     except WorldWentWrong as error:
         write_failure(error, world, journal, folder)
     page = folder / "report.html"
-    page.write_text(render(read_folder(folder)), encoding="utf-8")
+    write_whole(page, render(read_folder(folder)))
     return page
 
 

@@ -129,7 +129,7 @@ def make_roster(
 def show_roster(
     path: Annotated[Path, typer.Argument(help="Roster file.", metavar="ROSTER.TOML")],
 ) -> None:
-    """Print the members of a roster, and its hash."""
+    """Print the members of a roster, the ends of their certificates, and the roster's hash."""
     _describe(_load(path))
 
 
@@ -149,5 +149,6 @@ def _load(path: Path) -> "Roster":
 def _describe(whole: "Roster") -> None:
     for member in whole.members:
         place = f"{member.host}:{member.port}" if member.host else "client"
-        typer.echo(f"{member.name:20} {place:24} {member.fingerprint}")
+        until = f"valid until {member.expires:%Y-%m-%d}"
+        typer.echo(f"{member.name:20} {place:24} {member.fingerprint} {until}")
     typer.echo(f"roster {whole.hash.hex()}")

@@ -2,12 +2,14 @@
 
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from veilring.cli.answers import AnswerFile, as_csv, require_new, write_answer
+from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
 from veilring.errors import InputError
+
+_ASK_AGAIN: Final = "ask again: the same request costs nothing"
 
 if TYPE_CHECKING:
     from veilring.deployment import Config
@@ -20,7 +22,7 @@ def serve_command(
         Path, typer.Argument(help="Configuration file of the party.", metavar="CONFIG")
     ],
 ) -> None:
-    """Run one party of a deployment until Ctrl-C or SIGTERM.
+    """Run one party of a deployment until Ctrl-C, SIGTERM or SIGHUP.
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
 
@@ -121,8 +123,10 @@ async def _serve_until_signal(role: Coroutine[Any, Any, None]) -> None:
     import signal
 
     serving = asyncio.create_task(role)
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)
+    # SIGHUP comes from a terminal that closes; `nohup` makes a command ignore it.
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(sign) != signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await serving
 
@@ -133,7 +137,10 @@ def ask_command(
     ],
     queries: Annotated[
         Path | None,
-        typer.Argument(help="CSV or .npz file with the rows to label.", metavar="[QUERIES]"),
+        typer.Argument(
+            help="CSV or .npz file with the rows to label; - reads CSV from stdin.",
+            metavar="[QUERIES]",
+        ),
     ] = None,
     *,
     near: Annotated[
@@ -230,15 +237,15 @@ def ask_command(
             f"--near and --epsilon replace a file of queries; leave {queries} out", field="QUERIES"
         )
     else:
-        answer = ask(loaded, queries)
+        answer = ask(loaded, or_stdin(queries))
     try:
         text = as_csv(asyncio.run(answer))
     except Unfinished as error:  # the payment is on disk by then
-        write_answer(as_csv(error.answered), out)
+        write_answer(as_csv(error.answered), out, _ASK_AGAIN)
         raise
     if epsilon is not None:
         typer.echo(_chance(loaded, epsilon), err=True)
-    write_answer(text, out)
+    write_answer(text, out, _ASK_AGAIN)
 
 
 def _save_model(config: "Config", model: Path) -> None:

@@ -34,13 +34,14 @@ def report(
         veilring report runs/wine --out wine.html
     """
     from veilring.errors import InputError
+    from veilring.privacy.files import write_whole
     from veilring.scenarios.reporting import read_folder
     from veilring.scenarios.reporting.page import render
 
     page = render(read_folder(folder))
     path = folder / "report.html" if out is None else out
     try:
-        path.write_text(page, encoding="utf-8")
+        write_whole(path, page)
     except OSError as error:
         raise InputError("--out", path, f"a file that can be written ({error})") from error
     typer.echo(f"Written: {path}")

@@ -96,6 +96,7 @@ def tune_command(
     """
     from veilring.cli.console import show_notes, show_progress
     from veilring.config import set_key
+    from veilring.privacy.files import write_whole
     from veilring.scenarios.comparison import make_question
     from veilring.scenarios.comparison.tuning import tune
 
@@ -129,7 +130,7 @@ def tune_command(
         found = tune(protocol, question, fixed, workers=workers, progress=progress)
     document = json.dumps(found.as_json(), indent=2)
     if out is not None:
-        out.write_text(document + "\n", encoding="utf-8")
+        write_whole(out, f"{document}\n")
     if as_json:
         typer.echo(document)
     else:

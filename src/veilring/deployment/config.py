@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError
+from typing_extensions import override
 
 from veilring.config import Agreed, Section, missing_file, read_toml, scenario_error
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
+from veilring.protocols.system import System
+from veilring.transport.handshake import FORMAT
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK
@@ -27,6 +30,16 @@ AnAddress = Annotated[str, Field(description=_ADDRESS)]
 
 class Terms(Agreed):
     """A public file, equal for all parties of a deployment: the protocol and the columns."""
+
+    @property
+    def system(self) -> type[System] | None:
+        """The system whose messages the parties exchange; none for columns alone."""
+        return None
+
+    @property
+    @override
+    def keys(self) -> dict[str, str]:
+        return super().keys | ({} if self.system is None else message_format(self.system))
 
     @classmethod
     def load(cls, path: Path, parties: int | None = None) -> Self:
@@ -60,6 +73,12 @@ class Terms(Agreed):
             ScenarioError: If keys are incompatible.
         """
         return self
+
+
+def message_format(system: type[System]) -> dict[str, str]:
+    """Return the term for the version of a system's messages, which greetings compare."""
+    name = system.model_fields["name"].default
+    return {f"{name} {FORMAT}": str(system.messages_format)}
 
 
 class Config(Section):

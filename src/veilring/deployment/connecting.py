@@ -2,9 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import datetime as dt
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
-from logging import Logger
+from logging import Logger, getLogger
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -14,7 +23,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
 from veilring.randomness import Streams
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import TlsEndpoint
 
 # a person is waiting for the answer
@@ -25,6 +34,9 @@ CLIENT_CONNECT_SECONDS: Final = 10.0
 PEERS_SECONDS: Final = 86_400.0
 # Often enough for a person who reads the log: some 1,400 lines a day for each missing party.
 REMIND_SECONDS: Final = 60.0
+# Long enough to exchange a new roster with people on holiday; a year's certificate is renewed once.
+EXPIRY_WARNING_DAYS: Final = 30
+EXPIRY_CHECK_SECONDS: Final = 86_400.0  # each day that is left, one line for each certificate
 
 # Explanations by the reason of a refusal, shown below the error: the first if the queried party
 # refuses, the second if another party refuses the queried one.
@@ -41,7 +53,9 @@ _HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 
+_client_log = getLogger("veilring.client")
 _R = TypeVar("_R")
+Clock = Callable[[], dt.datetime]
 
 
 def require_party(roster: Roster, key: str, name: str) -> None:
@@ -118,12 +132,45 @@ class Meeting:
                 await self._endpoint.change()
 
 
+def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
+    """Return a sentence about each certificate that ends within `EXPIRY_WARNING_DAYS`.
+
+    Args:
+        members: The members of a roster.
+        now: The time, with its zone.
+    """
+    said = []
+    for member in members:
+        left = member.expires - now
+        if left <= dt.timedelta(days=EXPIRY_WARNING_DAYS):
+            day = f"{member.expires:%Y-%m-%d}"
+            ended = left < dt.timedelta()
+            ends = f"ended on {day}" if ended else f"ends on {day} (days left: {left.days})"
+            said.append(
+                f"the certificate of {member.name} {ends}; without a new key and a new roster, no"
+                " party connects to it after that day"
+            )
+    return said
+
+
+async def _keep_warning(members: Sequence[Member], log: Logger, clock: Clock) -> None:
+    while True:
+        for line in expiry_warnings(members, clock()):
+            log.warning("%s", line)
+        await asyncio.sleep(EXPIRY_CHECK_SECONDS)
+
+
+def _utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
 class Server:
     """A party that accepts connections. Its key and its roster are checked before it listens.
 
     Args:
         config: Its configuration.
-        log: The log for its start and its end.
+        log: The log for its start, its end, and certificates that will expire.
+        clock: A clock with its zone.
 
     Attributes:
         roster: The parties and the clients.
@@ -133,7 +180,8 @@ class Server:
         ScenarioError: If its key or its roster cannot be read, or it is not a party of the roster.
     """
 
-    def __init__(self, config: ServerConfig, log: Logger) -> None:
+    def __init__(self, config: ServerConfig, log: Logger, clock: Clock = _utc_now) -> None:
+        self._clock = clock
         self._identity, self.roster = load_credentials(config)
         self.name = self._identity.name
         require_party(self.roster, "identity", self.name)
@@ -162,7 +210,7 @@ class Server:
         )
         node = Node(endpoint, Streams(), seconds=self._limits.served, limits=self._limits)
         async with node, Service(node, offers):
-            with _saying_when_it_leaves(node.name, self._log):
+            with self._running():
                 self._log.info("%s is ready%s", node.name, kept and f": {kept}")
                 yield
 
@@ -174,8 +222,7 @@ class Server:
             terms: The terms, key by key: members with different ones are refused.
 
         Raises:
-            InputError: If its key is not the one in the roster.
-            HandshakeError: If its own certificate has expired.
+            InputError: If its key is not the one in the roster, or its certificate has expired.
             AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
@@ -185,8 +232,20 @@ class Server:
         async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
             if others := [party for party in self.roster.parties if party != name]:
                 log.info("%s is waiting for %s", name, ", ".join(others))
-            with _saying_when_it_leaves(name, log):
+            with self._running():
                 yield Meeting(endpoint, node, log)
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Warn each day of certificates that will expire, and log the end."""
+        warning = asyncio.create_task(_keep_warning(self.roster.members, self._log, self._clock))
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._log.info("%s is shutting down", self.name)
+            raise
+        finally:
+            warning.cancel()
 
 
 class ClientConnection:
@@ -241,6 +300,8 @@ class Client:
             HandshakeError: If the party cannot be reached within that time.
             SessionAborted: If the party refused the request, with a note that explains the reason.
         """
+        for line in expiry_warnings((self.roster.member(self._identity.name),), _utc_now()):
+            _client_log.warning("%s", line)
         endpoint = await TlsEndpoint.start(
             self._identity, self.roster, connect_to=(self.server,), timeout=seconds, terms=terms
         )
@@ -254,12 +315,3 @@ class Client:
                     hint = passed_on if error.culprit else direct
                     error.add_note(hint.format(culprit=error.culprit, by=error.by))
                 raise
-
-
-@contextmanager
-def _saying_when_it_leaves(name: str, log: Logger) -> Iterator[None]:
-    try:
-        yield
-    except asyncio.CancelledError:
-        log.info("%s is shutting down", name)
-        raise

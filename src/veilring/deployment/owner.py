@@ -90,6 +90,11 @@ class OwnerTerms(Schema):
 
     labelling: LabellingSection = LabellingSection()
 
+    @property
+    @override
+    def system(self) -> type[DataOwner]:
+        return DataOwner
+
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""

@@ -47,7 +47,7 @@ from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.protocols.promise import Promise
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
-from veilring.protocols.system import PARTIES
+from veilring.protocols.system import PARTIES, System
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.member")
@@ -126,6 +126,11 @@ class PeerTerms(MemberTerms):
         if self.protocol.name != PROTOCOL_DEFAULT:
             tables["protocol"] = {"name": self.protocol.name, **tables.get("protocol", {})}
         return tables
+
+    @property
+    @override
+    def system(self) -> type[System]:
+        return type(self.protocol)
 
     @override
     def membership(self, parties: int, *, count: str = "roster") -> Membership:

@@ -39,6 +39,7 @@ from veilring.protocols.treewalk.roles import (
     offers,
     walk_client,
 )
+from veilring.protocols.treewalk.system import TreeWalk
 
 if TYPE_CHECKING:
     from pyproj import Transformer
@@ -205,6 +206,11 @@ class PlacesTerms(Terms):
     latitude: str = Field("lat", description="the header of a column")
     longitude: str = Field("lon", description="the header of a column")
     area: Area = Area()
+
+    @property
+    @override
+    def system(self) -> type[TreeWalk]:
+        return TreeWalk
 
     @override
     def checked(self, parties: int | None = None) -> Self:

@@ -33,6 +33,7 @@ from veilring.deployment.config import (
     ServerConfig,
     TermsConfig,
     Unfinished,
+    message_format,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import Schema
@@ -96,6 +97,11 @@ class PredictionTerms(Schema):
         tuple[float, ...], Field(strict=False, description="a list of numbers, or none")
     ] = ()
     origin_price: float = Field(0.0, description="a number of at least 0")
+
+    @property
+    @override
+    def system(self) -> type[IndKNN]:
+        return IndKNN
 
     @property
     @override
@@ -506,7 +512,7 @@ async def _tell(
     pieces: Sequence[LabelledRecords] | Sequence[tuple[str, ...]],
 ) -> int:
     changed = 0
-    async with Client(config, "server").connect() as connection:
+    async with Client(config, "server").connect(message_format(IndKNN)) as connection:
         for piece in pieces:
             changed += await connection.run(role, piece)
     return changed

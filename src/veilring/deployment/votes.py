@@ -73,6 +73,11 @@ class VotesTerms(MemberTerms):
 
     votes: VotesSection
 
+    @property
+    @override
+    def system(self) -> type[NoisyVotes]:
+        return NoisyVotes
+
     @cached_property
     def parameters(self) -> NoisyVotesParameters:
         """The protocol's public parameters."""

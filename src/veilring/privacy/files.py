@@ -1,6 +1,7 @@
 """Files that only their owner can read, and file names that survive a power loss."""
 
 import os
+import secrets
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -43,6 +44,38 @@ def open_private(path: Path, mode: Literal["w", "x", "wb", "xb"]) -> IO[Any]:
 
 def _for_the_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def write_whole(path: Path, text: str, *, new: bool = False, private: bool = False) -> None:
+    """Write a text to a file completely or not at all; line ends are written unchanged.
+
+    Args:
+        path: The path of the file. A device, such as `/dev/stdout`, is written directly.
+        text: The text, which is stored in UTF-8.
+        new: Whether an existing file is an error; otherwise it is replaced.
+        private: Whether only the owner can read the file.
+
+    Raises:
+        FileExistsError: If `new` and the file exists.
+        OSError: If it cannot be written; no part of it stays.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8", newline="")
+        return
+    draft = path.with_name(f".{secrets.token_hex(8)}.new")
+    mode = 0o600 if private else 0o666  # less the umask
+    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(handle)
+        if new:
+            os.link(draft, path)  # unlike a rename, this fails if the path exists
+        else:
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

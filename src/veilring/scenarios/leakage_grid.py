@@ -7,6 +7,7 @@ included.
 """
 
 import csv
+import io
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.files import write_whole
 from veilring.protocols.measures import Estimate
 from veilring.protocols.ranksearch.algorithm.votes import Nearest
 from veilring.protocols.ranksearch.leakage import Opened, leakage_of_totals, open_nearest
@@ -320,11 +322,12 @@ def write_grid(points: Sequence[GridPoint] | Sequence[SearchPoint], path: Path) 
     Raises:
         InputError: If the file exists, or cannot be written.
     """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(points[0].as_row()))
+    writer.writeheader()
+    writer.writerows(point.as_row() for point in points)
     try:
-        with path.open("x", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(points[0].as_row()))
-            writer.writeheader()
-            writer.writerows(point.as_row() for point in points)
+        write_whole(path, text.getvalue(), new=True)
     except OSError as error:
         allowed = f"the path of a file that does not exist and can be written ({error.strerror})"
         raise InputError("out", path, allowed) from error

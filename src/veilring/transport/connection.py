@@ -10,9 +10,11 @@ leaves first therefore keeps reading until the other's goodbye confirms that all
 import asyncio
 import logging
 import socket
+import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, cast
 
 from cryptography import x509
@@ -24,8 +26,11 @@ from veilring.transport.frames import GOODBYE, FrameReader, on_stream, prefix
 from veilring.transport.handshake import (
     PROTOCOL_VERSION,
     REASON_CHARACTERS_MAX,
+    About,
     ConnectionRefusal,
+    Greeting,
     Hello,
+    OtherHello,
     Refuse,
     Welcome,
     check_hello,
@@ -101,7 +106,7 @@ class Connection(asyncio.Protocol, ABC):
         """Start the greeting, once the peer is authenticated."""
 
     @abstractmethod
-    def heard(self, message: Hello | Welcome | Refuse) -> None:
+    def heard(self, message: Greeting) -> None:
         """Handle a greeting."""
 
     @override
@@ -364,13 +369,14 @@ class Outgoing(Connection):
                 roster=self._hub.roster.hash,
                 sender=me,
                 receiver=self.peer,
-                terms=self._hub.terms,
+                about=self._hub.about.text,
             )
             self.write(greeting(hello))
 
     @override
-    def heard(self, message: Hello | Welcome | Refuse) -> None:
+    def heard(self, message: Greeting) -> None:
         if isinstance(message, Welcome):
+            self._hub.compare(self.peer, About.read(message.about))
             self.open()
         else:
             self.refuse(ConnectionRefusal("its answer to our greeting does not match"))
@@ -384,17 +390,18 @@ class Incoming(Connection):
         """Wait, because the dialler speaks first."""
 
     @override
-    def heard(self, message: Hello | Welcome | Refuse) -> None:
-        if not isinstance(message, Hello):
+    def heard(self, message: Greeting) -> None:
+        if not isinstance(message, Hello | OtherHello):
             self.refuse(ConnectionRefusal("its welcome came before any greeting"))
             return
         hub = self._hub
-        refusal = check_hello(message, hub.roster, me=hub.me, peer=self.peer, terms=hub.terms)
+        refusal = check_hello(message, hub.roster, me=hub.me, peer=self.peer, ours=hub.about)
         refusal = refusal or hub.objection(self.peer) or hub.rate_objection(self.peer)
         if refusal is not None:
             self.refuse(refusal)
-        else:
-            self.write(greeting(Welcome()))
+        elif isinstance(message, Hello):
+            hub.compare(self.peer, About.read(message.about))
+            self.write(greeting(Welcome(about=hub.about.without_terms.text)))
             self.open()
 
 
@@ -407,18 +414,21 @@ class Links:
     Args:
         me: The name of the endpoint's party.
         roster: All members.
-        terms: The terms, as in a greeting; empty if they are not compared.
+        terms: The terms, key by key; empty if they are not compared.
         clock: A clock in seconds.
+        wall: A clock in seconds since 1970 (UTC), which peers compare with theirs.
     """
 
     def __init__(
         self,
         me: str,
         roster: Roster,
-        terms: str = "",
+        terms: Mapping[str, str] = MappingProxyType({}),
         clock: Callable[[], float] = loop_time,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self.me, self.roster, self.terms = me, roster, terms
+        self.me, self.roster = me, roster
+        self._about, self._wall = About.of_terms(terms), wall
         self._turns = Turns()
         self.inbox = Inbox(me, self._turns.unblock)
         self._clock = clock
@@ -431,6 +441,16 @@ class Links:
         self._unacknowledged: set[str] = set()
         self._alive: set[Connection] = set()
         self._pulse = asyncio.Event()
+
+    @property
+    def about(self) -> About:
+        """Our own description."""
+        return self._about.at(self._wall())
+
+    def compare(self, peer: str, theirs: About) -> None:
+        """Log what differs between a peer and us and may explain later failures."""
+        for difference in self.about.differences(peer, theirs):
+            self._lines.say(logging.WARNING, peer, difference, "%s: %s", self.me, difference)
 
     @property
     def connected(self) -> frozenset[str]:

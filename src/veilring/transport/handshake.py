@@ -12,29 +12,42 @@ import hashlib
 import json
 import ssl
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
 from typing import Annotated, Final, NamedTuple
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from veilring.config import HASHED, ORDER_OF
 from veilring.errors import FrameError
 from veilring.transport.frames import on_stream
 from veilring.transport.identity import NAME_CHARACTERS_MAX
-from veilring.transport.messages import SESSION_BYTES, Message, decode, encode
+from veilring.transport.messages import SESSION_BYTES, Message, encode, open_frame
 from veilring.transport.roster import Roster
 
-PROTOCOL_VERSION: Final = 1
-"""The version of frames and messages, which must be equal on both sides."""
+PROTOCOL_VERSION: Final = 2
+"""The version of frames and greetings, which must be equal on both sides."""
 # A handshake takes a few round trips; asyncio's own limit of 60 s would let a silent peer delay us.
 HANDSHAKE_SECONDS: Final = 5.0
-# Terms have some dozens of keys of a few words each; longer values are replaced by their hashes.
-TERMS_CHARACTERS_MAX: Final = 1 << 14
+# Terms have some dozens of keys of a few words each; longer terms are replaced by their hash.
+ABOUT_CHARACTERS_MAX: Final = 1 << 14
+# The rest is for the version of veilring, the time and the names of keys.
+TERMS_CHARACTERS_MAX: Final = ABOUT_CHARACTERS_MAX - 256
 # A reason comes from the other side and ends in our log: it is a line, not a page.
 REASON_CHARACTERS_MAX: Final = 400
 FORMAT: Final = "format"
 """The last word of a key of terms whose value is a number that grows with versions of veilring."""
 
-_KEYS_SHOWN: Final = 4  # differing terms named in one reason
+# Clocks that keep time by the network differ by less than a second; a wrong time zone is an hour.
+# A clock that is wrong by a day makes valid certificates invalid.
+CLOCKS_DIFFER_SECONDS: Final = 1800.0
+
+_KEYS_SHOWN: Final = 5  # differing terms named in one reason
 _VALUE_SHOWN: Final = 40  # characters of a key or a value there
+_DIFFERENCES_SHOWN: Final = 300  # characters of all of them: the rest of a reason is around them
+_SECONDS: Final = {"days": 86_400.0, "hours": 3600.0, "minutes": 60.0}
+_YEAR_9999: Final = 253_402_300_800  # in seconds since 1970: later times cannot be shown
+_VERSION_CHARACTERS_MAX: Final = 40  # of a version of veilring, such as 0.1.0.dev1+g1234567
 
 _NO_SESSION: Final = bytes(
     SESSION_BYTES
@@ -42,30 +55,116 @@ _NO_SESSION: Final = bytes(
 
 
 class Hello(Message, kind="transport.hello"):
-    """Announces sender, receiver, roster and the sender's terms.
+    """Announces sender, receiver and roster, and describes the sender.
 
-    The first four fields never change: a new version changes the ones after them.
+    Every version has five fields, and the first four never change: any two versions can compare
+    their numbers, and both can name the older side. A new version changes the text of the last one.
 
     Attributes:
-        terms: The public keys of the terms as written by `terms_text`; empty without terms.
+        about: The text of an `About`.
     """
 
     version: int
     roster: bytes
     sender: str
     receiver: str
-    terms: Annotated[str, Field(max_length=TERMS_CHARACTERS_MAX)] = ""
+    about: Annotated[str, Field(max_length=ABOUT_CHARACTERS_MAX)] = ""
+
+
+class OtherHello(NamedTuple):
+    """A greeting of another version, of which only this can be read."""
+
+    version: int
+    fields: int
 
 
 class Welcome(Message, kind="transport.welcome"):
-    """Announces that the two are connected."""
+    """Announces that the two are connected, and describes the listener.
+
+    Attributes:
+        about: The text of an `About` without terms.
+    """
+
+    about: Annotated[str, Field(max_length=ABOUT_CHARACTERS_MAX)] = ""
 
 
 class Refuse(Message, kind="transport.refuse"):
-    """Announces the reason of a refusal, and whether another attempt could succeed."""
+    """Announces the reason of a refusal, and whether another attempt could succeed.
+
+    It never changes: every version can read the refusal of every other.
+    """
 
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS_MAX)]
     again: bool
+
+
+Greeting = Hello | OtherHello | Welcome | Refuse
+
+
+class About(BaseModel):
+    """The description of one side in a greeting; parts of later versions are ignored.
+
+    Attributes:
+        terms: The public terms, key by key; empty if they are not compared.
+        veilring: The version of veilring; empty if unknown.
+        clock: The time in seconds since 1970 (UTC); none if unknown.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    terms: dict[str, str] = {}
+    veilring: Annotated[str, Field(max_length=_VERSION_CHARACTERS_MAX)] = ""
+    clock: Annotated[float, Field(ge=0, lt=_YEAR_9999)] | None = None
+
+    @property
+    def text(self) -> str:
+        """The description in JSON."""
+        return self.model_dump_json()
+
+    @classmethod
+    def of_terms(cls, terms: Mapping[str, str]) -> "About":
+        """Return the description of a side with these terms; long ones are replaced by a hash."""
+        text = json.dumps(dict(terms), sort_keys=True)
+        if len(text) > TERMS_CHARACTERS_MAX:
+            terms = {"terms": hashlib.sha256(text.encode()).hexdigest()}
+        return cls(terms=dict(terms), veilring=_own_version())
+
+    @classmethod
+    def read(cls, text: str) -> "About":
+        """Return the description that the other side sent.
+
+        Raises:
+            FrameError: If it is invalid.
+        """
+        try:
+            return cls.model_validate_json(text) if text else cls()
+        except ValidationError as error:
+            raise FrameError("it describes itself in another form") from error
+
+    @property
+    def without_terms(self) -> "About":
+        """The description for a side that has compared the terms already."""
+        return self.model_copy(update={"terms": {}})
+
+    def at(self, clock: float) -> "About":
+        """Return the description with the time, in seconds since 1970 (UTC)."""
+        return self.model_copy(update={"clock": clock})
+
+    def differences(self, peer: str, theirs: "About") -> list[str]:
+        """Return what differs between the two sides and may explain a failure, in sentences.
+
+        Args:
+            peer: The name of the other side.
+            theirs: The other side's description.
+        """
+        said = []
+        if self.veilring and theirs.veilring and self.veilring != theirs.veilring:
+            said.append(f"{peer} runs veilring {_shown(theirs.veilring)}, we run {self.veilring}")
+        if self.clock is not None and theirs.clock is not None:
+            apart = abs(self.clock - theirs.clock)
+            if apart > CLOCKS_DIFFER_SECONDS:
+                said.append(f"our clock and that of {peer} differ by {_duration(apart)}")
+        return said
 
 
 class ConnectionRefusal(NamedTuple):
@@ -87,32 +186,32 @@ def greeting(message: Hello | Welcome | Refuse) -> bytes:
     return on_stream(encode(_NO_SESSION, message))
 
 
-def read_greeting(frame: bytes) -> Hello | Welcome | Refuse:
+def read_greeting(frame: bytes) -> Greeting:
     """Parse a greeting.
 
     Raises:
         FrameError: If the frame is anything else.
     """
-    session, message = decode(frame)
-    if session != _NO_SESSION or not isinstance(message, Hello | Welcome | Refuse):
+    envelope = open_frame(frame)
+    if envelope.kind == Hello.kind:
+        fields = envelope.fields()
+        number = fields[0] if fields else None
+        ours = number == PROTOCOL_VERSION and len(fields) == len(Hello.names)
+        if isinstance(number, int) and not ours:
+            return OtherHello(number, len(fields))
+    message = envelope.message()
+    if envelope.session != _NO_SESSION or not isinstance(message, Hello | Welcome | Refuse):
         raise FrameError(f"{message.kind} where a greeting was expected")
     return message
 
 
-def terms_text(terms: Mapping[str, str]) -> str:
-    """Return public terms in the form of a greeting.
-
-    Args:
-        terms: The value of each key, as readable text.
-    """
-    text = json.dumps(dict(terms), sort_keys=True) if terms else ""
-    if len(text) <= TERMS_CHARACTERS_MAX:
-        return text
-    return json.dumps({"terms": hashlib.sha256(text.encode()).hexdigest()})
+@cache
+def _own_version() -> str:
+    return version("veilring")[:_VERSION_CHARACTERS_MAX]
 
 
 def check_hello(
-    hello: Hello, roster: Roster, *, me: str, peer: str, terms: str = ""
+    hello: Hello | OtherHello, roster: Roster, *, me: str, peer: str, ours: About
 ) -> ConnectionRefusal | None:
     """Return an objection to a greeting from the member whose key is `peer`'s, or `None`.
 
@@ -121,13 +220,13 @@ def check_hello(
         roster: Our roster.
         me: The name of the member that was greeted.
         peer: The name of the member with the peer's key.
-        terms: Our terms, as written by `terms_text`. A member without terms does not compare them.
+        ours: Our description. A member without terms does not compare them.
+
+    Raises:
+        FrameError: If the description of the peer is invalid.
     """
-    if hello.version != PROTOCOL_VERSION:
-        return ConnectionRefusal(
-            f"protocol version {hello.version} at {peer}, {PROTOCOL_VERSION} at {me}; "
-            f"{_update(hello.version, peer, PROTOCOL_VERSION, me)}"
-        )
+    if isinstance(hello, OtherHello):
+        return _outdated(hello, peer, me)
     if hello.roster != roster.hash:
         return ConnectionRefusal("the rosters differ: all members must hold the same one")
     if hello.sender != peer:
@@ -136,54 +235,88 @@ def check_hello(
     if hello.receiver != me:
         sought = hello.receiver[:NAME_CHARACTERS_MAX]
         return ConnectionRefusal(f"it looked for {sought!a} at the address of {me}")
-    if terms and hello.terms and hello.terms != terms:
-        return ConnectionRefusal(f"the terms differ: {_differences(hello.terms, peer, terms, me)}")
-    return None
+    differing = _differing(About.read(hello.about).terms, ours.terms)
+    return ConnectionRefusal(_differences(differing, peer, me)) if differing else None
 
 
-def _differences(theirs: str, peer: str, ours: str, me: str) -> str:
+def _outdated(hello: OtherHello, peer: str, me: str) -> ConnectionRefusal:
+    what, theirs, ours = "protocol version", hello.version, PROTOCOL_VERSION
+    if theirs == ours:
+        what, theirs, ours = "number of fields in a greeting", hello.fields, len(Hello.names)
+    older = _update(theirs, peer, ours, me)
+    return ConnectionRefusal(f"{what}: {theirs} at {peer}, {ours} at {me}; {older}")
+
+
+def _differing(there: Mapping[str, str], here: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return both values of each key that differs, formats first.
+
+    A side without formats compares none, and a side with formats alone compares nothing else.
+    """
+    found = dict[str, tuple[str, str]]()
+    for of_formats in (True, False):
+        theirs, ours = (
+            {key: value for key, value in side.items() if key.endswith(FORMAT) == of_formats}
+            for side in (there, here)
+        )
+        if theirs and ours:
+            for key in sorted({*theirs, *ours}):
+                values = theirs.get(key, "nothing"), ours.get(key, "nothing")
+                if values[0] != values[1]:
+                    found[key] = values
+    for key in [key for key in found if key.startswith(ORDER_OF)]:
+        name = key.removeprefix(ORDER_OF)
+        if any(each == name or each.startswith(f"{name}.") for each in found):
+            del found[key]  # more than the order differs
+    return found
+
+
+def _differences(differing: Mapping[str, tuple[str, str]], peer: str, me: str) -> str:
     """Describe the keys that differ, with their values at both ends."""
-    there, here = _keys(theirs), _keys(ours)
-    keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
-    said = [
-        f"{key}: {there.get(key, 'nothing')} at {peer}, {here.get(key, 'nothing')} at {me}"
-        + _advice(key, there.get(key, ""), peer, here.get(key, ""), me)
-        for key in keys[:_KEYS_SHOWN]
-    ]
-    more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
-    return "; ".join(said) + more
+    said = list[str]()
+    for key, (there, here) in list(differing.items())[:_KEYS_SHOWN]:
+        line = _difference(key, there, peer, here, me)
+        if said and len("; ".join((*said, line))) > _DIFFERENCES_SHOWN:
+            break
+        said.append(line)
+    left = len(differing) - len(said)
+    more = f" and {left} more" if left else ""
+    return f"the terms differ: {'; '.join(said)}{more}"
 
 
-def _advice(key: str, theirs: str, peer: str, ours: str, me: str) -> str:
-    """Name the older side, if the key is a format and both sides have one."""
-    if not (key.endswith(FORMAT) and theirs.isdecimal() and ours.isdecimal()):
-        return ""
-    return f" ({_update(int(theirs), peer, int(ours), me)})"
+def _difference(key: str, there: str, peer: str, here: str, me: str) -> str:
+    if key.startswith(ORDER_OF):
+        return f"{_shown(key.removeprefix(ORDER_OF))}: in another order at {peer} than at {me}"
+    if there.startswith(HASHED) and here.startswith(HASHED):
+        return f"{_shown(key)}: other values at {peer} than at {me}"
+    values = f"{_shown(key)}: {_shown(there)} at {peer}, {_shown(here)} at {me}"
+    if key.endswith(FORMAT) and there.isdecimal() and here.isdecimal():
+        return f"{values} ({_update(int(there), peer, int(here), me)})"
+    return values
 
 
 def _update(theirs: int, peer: str, ours: int, me: str) -> str:
     return f"update veilring at {peer if theirs < ours else me}, which is older"
 
 
-def _keys(text: str) -> dict[str, str]:
-    try:
-        terms = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    known = isinstance(terms, dict)
-    return {_shown(key): _shown(value) for key, value in terms.items()} if known else {}
-
-
-def _shown(value: object) -> str:
-    text = "".join(c if c.isprintable() else "?" for c in str(value))
+def _shown(text: str) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}…"
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in the largest unit of which it has at least two."""
+    unit, size = next(
+        (each for each in _SECONDS.items() if seconds >= 2 * each[1]), ("minutes", 60.0)
+    )
+    return f"{seconds / size:.0f} {unit}"
 
 
 def explain(error: BaseException | None) -> str:
     """Explain why a connection failed; `None` is an end without an error."""
     match error:
         case ssl.SSLCertVerificationError():
-            return f"its certificate is not valid under our roster: {error.verify_message}"
+            ours = "; or our own clock is wrong" if error.verify_code in _CLOCK_CODES else ""
+            return f"its certificate is not valid under our roster: {error.verify_message}{ours}"
         case None | ssl.SSLEOFError() | ConnectionResetError() | BrokenPipeError():
             return HUNG_UP
         case ssl.SSLError(reason=str(reason)):
@@ -199,10 +332,12 @@ def explain(error: BaseException | None) -> str:
 TOO_SLOW: Final = "it did not finish the handshake in time"
 """The reason for ending a connection that takes too long, or sends nothing."""
 HUNG_UP: Final = (
-    "it ended the connection during the handshake without a reason; most likely our certificate "
-    "is not in its roster or has expired"
+    "it ended the connection during the handshake without a reason; its log has the reason: most "
+    "likely our certificate is not in its roster or has expired, or its clock or ours is wrong"
 )
 NOT_TLS: Final = "it does not speak TLS 1.3"
+# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL
+_CLOCK_CODES: Final = frozenset({9, 10})
 _TLS_REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate",
     "UNSUPPORTED_PROTOCOL": NOT_TLS,
@@ -211,5 +346,7 @@ _TLS_REASONS: Final = {
     "HTTP_REQUEST": NOT_TLS,
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate and we showed none",
     "TLSV1_ALERT_UNKNOWN_CA": "our certificate is not in its roster",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired, or its clock is wrong",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it refused our certificate; its log has the reason: most likely"
+    " its clock or ours is wrong",
 }

@@ -123,14 +123,22 @@ class Envelope(NamedTuple):
     kind: str
     body: bytes
 
+    def fields(self) -> tuple[WireValue, ...]:
+        """Return the values of the fields, which may fit no kind of message.
+
+        Raises:
+            FrameError: If the body is not a value.
+        """
+        said = unpack(self.body)
+        return said[_ENVELOPE_ITEMS:] if isinstance(said, tuple) else ()
+
     def message(self) -> Message:
         """Return the message.
 
         Raises:
             FrameError: If the body is not a value, the kind is unknown or a field is invalid.
         """
-        said = unpack(self.body)
-        fields = said[_ENVELOPE_ITEMS:] if isinstance(said, tuple) else ()
+        fields = self.fields()
         message_type = _KINDS.get(self.kind)
         if message_type is None:
             raise FrameError(f"unknown kind of message: {self.kind[:64]!a}")

@@ -4,6 +4,7 @@ All members have the same roster, agreed on beforehand by other means; two membe
 their rosters are equal (they compare `Roster.hash`). It contains no secrets.
 """
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping
@@ -94,6 +95,11 @@ class Member:
             raise InputError("host", self.host, "a host name or address")
         if not 0 < self.port <= PORT_MAX:
             raise InputError("port", self.port, f"1 to {PORT_MAX}")
+
+    @property
+    def expires(self) -> dt.datetime:
+        """The time at which the certificate ends, in UTC."""
+        return read_certificate(self.certificate)[1].not_valid_after_utc
 
     @classmethod
     def of(cls, identity: Identity, host: str = "", port: int = 0, kind: Kind = "party") -> Self:

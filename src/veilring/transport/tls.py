@@ -30,7 +30,7 @@ from veilring.transport.connection import (
 )
 from veilring.transport.endpoint import Endpoint, Item, Sink, hand_over
 from veilring.transport.frames import check_frame
-from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal, terms_text
+from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal
 from veilring.transport.identity import Identity
 from veilring.transport.listener import Listener, bind
 from veilring.transport.pacing import SparingLog, dial_pauses
@@ -74,7 +74,7 @@ class TlsEndpoint(Endpoint):
         self.name = identity.name
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self._roster = roster
-        self._links = Links(identity.name, roster, terms_text(terms or {}))
+        self._links = Links(identity.name, roster, terms or {})
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class TlsEndpoint(Endpoint):
         """
         try:
             expected = expected_peers(identity, roster, connect_to)
-        except (InputError, HandshakeError):
+        except InputError:
             if isinstance(listen, socket.socket):
                 listen.close()
             raise
@@ -352,8 +352,8 @@ def expected_peers(
         connect_to: Some of the parties; by default all others.
 
     Raises:
-        InputError: If the key is not the roster's, or one of `connect_to` is not another party.
-        HandshakeError: If the member's own certificate has expired: no peer would accept it.
+        InputError: If the key is not the roster's, the certificate has expired, so that no peer
+            would accept it, or one of `connect_to` is not another party.
     """
     me = roster.member(identity.name)
     if me.fingerprint != identity.fingerprint:
@@ -364,7 +364,11 @@ def expected_peers(
         )
     end = identity.certificate.not_valid_after_utc
     if end < dt.datetime.now(dt.UTC):
-        raise HandshakeError(me.name, f"our own certificate expired on {end:%Y-%m-%d}")
+        raise InputError.because(
+            f"the certificate of {me.name} expired on {end:%Y-%m-%d}; make a new key with `veilring"
+            " keys new`, and a new roster for all members",
+            field="identity",
+        )
     others = tuple(name for name in roster.parties if name != me.name)
     if connect_to is None:
         return others

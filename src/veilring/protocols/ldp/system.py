@@ -36,7 +36,7 @@ from veilring.protocols.ldp.algorithm.survey import (
 )
 from veilring.protocols.ldp.messages import ID_BYTES, ClientBatch, ReportBatch
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, gather_cost_bounds
-from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.task import REPORTS_FORMAT, Task
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
@@ -86,6 +86,7 @@ class LDPBayes(System):
         }
     )
 
+    messages_format: ClassVar[int] = REPORTS_FORMAT
     name: Literal["ldp-bayes"] = Field("ldp-bayes", description="ldp-bayes")
     kind: Annotated[
         Literal["discrete-bayes", "gaussian-bayes"],

@@ -16,12 +16,14 @@ from veilring.transport.handshake import FORMAT
 
 TASK_FORMAT: Final = 3
 """The version of the encoding."""
+REPORTS_FORMAT: Final = 1
+"""The version of the messages that carry tasks and reports."""
 TASK_DIGEST_BYTES: Final = 32  # of SHA-256
 
 
 def format_terms() -> dict[str, str]:
-    """Return the terms in the greetings of a collector and its clients: the format of tasks."""
-    return {f"task {FORMAT}": str(TASK_FORMAT)}
+    """Return the terms in the greetings of a collector and its clients: their formats."""
+    return {f"task {FORMAT}": str(TASK_FORMAT), f"ldp-bayes {FORMAT}": str(REPORTS_FORMAT)}
 
 
 def other_format(encoded: bytes) -> str:

@@ -19,6 +19,7 @@ from veilring.data.schema import FeatureTerms, Frame, RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
+from veilring.privacy.files import write_whole
 from veilring.protocols.membership import RowsLike
 from veilring.protocols.promise import Promise
 from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
@@ -247,8 +248,7 @@ class ReleasedModel:
         )
         text = "{\n" + ",\n".join(parts) + "\n}\n"
         try:
-            with Path(path).open("x", encoding="utf-8", newline="") as file:
-                file.write(text)
+            write_whole(Path(path), text, new=True)
         except OSError as error:
             allowed = f"a file that does not exist yet and can be written ({error.strerror})"
             raise InputError("path", path, allowed) from None

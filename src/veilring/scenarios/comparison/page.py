@@ -10,6 +10,7 @@ import tomli_w
 
 from veilring.errors import InputError
 from veilring.nodes.cost import Traffic
+from veilring.privacy.files import write_whole
 from veilring.scenarios.comparison.choosing import RULE
 from veilring.scenarios.comparison.comparison import (
     LOST_MIN,
@@ -299,6 +300,6 @@ def _require_absent(option: str, path: Path) -> None:
 def _write(option: str, path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise InputError(option, path, f"a path that can be written ({error})") from error

@@ -1,0 +1,116 @@
+"""Certificates that expire: servers warn of them in time, and do not start with their own."""
+
+import asyncio
+import datetime as dt
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.deployment.commands import SECONDS, Command, wait_for
+from typer.testing import CliRunner
+
+from veilring.cli.app import EXIT_INPUT, app
+from veilring.deployment import connecting
+from veilring.deployment.config import ServerConfig
+from veilring.deployment.connecting import Server, expiry_warnings
+from veilring.testing.ports import reserve_ports
+from veilring.transport.identity import make_identity, save_identity
+from veilring.transport.roster import Member, Roster
+
+CHECKS = 2
+NOW = dt.datetime(2030, 6, 1, tzinfo=dt.UTC)
+
+
+def write_roster(folder: Path, **days: int) -> Roster:
+    """Write the keys and the roster of parties whose certificates are valid for some days."""
+    members = []
+    for name, valid in days.items():
+        identity = make_identity(name, valid_days=valid, now=NOW)
+        save_identity(identity, folder)
+        members.append(Member.of(identity, "127.0.0.1", reserve_ports()))
+    roster = Roster(tuple(members))
+    roster.save(folder / "roster.toml")
+    return roster
+
+
+def test_each_certificate_that_ends_soon_is_named_with_its_end(tmp_path: Path) -> None:
+    """The warning begins 30 days before the end, and goes on after it."""
+    members = write_roster(tmp_path, ada=31, bob=30, cyd=1).members
+    assert expiry_warnings(members[:1], NOW) == []
+    bob, cyd = expiry_warnings(members, NOW)
+    assert bob.startswith(
+        "the certificate of bob ends on 2030-07-01 (days left: 30); without a new"
+    )
+    assert cyd.startswith("the certificate of cyd ends on 2030-06-02 (days left: 1); without a new")
+    assert "of cyd ended on 2030-06-02;" in expiry_warnings(members, NOW.replace(day=3))[-1]
+
+
+async def test_a_server_warns_at_its_start_and_each_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that runs for years warns of its own certificate and those of all others."""
+    roster = write_roster(tmp_path, ada=10_000, bob=10_000)
+    monkeypatch.setattr(connecting, "EXPIRY_CHECK_SECONDS", 0.001)
+    config = ServerConfig(
+        role="any", identity=f"{tmp_path}/ada.key", roster=f"{tmp_path}/roster.toml", terms="none"
+    )
+    days, warned = iter(range(1_000)), asyncio.Event()
+
+    def tomorrow() -> dt.datetime:
+        day = next(days)
+        if day > CHECKS:
+            warned.set()
+        return roster.members[0].expires - dt.timedelta(days=30 - day)
+
+    with caplog.at_level(logging.WARNING):
+        async with Server(config, logging.getLogger("veilring.test"), tomorrow).listen({}):
+            await warned.wait()
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(";")[0] for line in lines[:4]] == [
+        f"the certificate of {member.name} ends on {member.expires:%Y-%m-%d} (days left: {left})"
+        for left in (30, 29)
+        for member in roster.members
+    ]
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Path:
+    """Write the files of a data owner, and return their folder."""
+    folder = tmp_path / "owner"
+    words = ["owner", "iris", "--radius", "0.4", "--port", str(reserve_ports())]
+    made = CliRunner().invoke(app, ["deploy", *words, "--out", str(folder)])
+    assert made.exit_code == 0, made.output
+    return folder
+
+
+def test_an_expired_certificate_of_its_own_is_a_wrong_file(owner: Path) -> None:
+    """The exit code is 2, after which systemd does not start the server again."""
+    expired = make_identity("owner", now=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    roster = Roster.load(owner / "roster.toml")
+    members = (Member.of(expired, "127.0.0.1", roster.member("owner").port), *roster.members[1:])
+    assert roster.members[0].name == "owner"
+    Roster(members).save(owner / "roster.toml")
+    (owner / "owner.key").unlink()
+    save_identity(expired, owner)
+    command = Command(owner, "serve", "owner.toml", output=owner / "owner.log")
+    assert command.wait(SECONDS) == EXIT_INPUT
+    said = "veilring: the certificate of owner expired on 2020-12-31; make a new key with"
+    assert said in command.output
+
+
+def test_a_server_whose_terminal_closes_leaves_in_order(owner: Path) -> None:
+    """SIGHUP ends it like SIGTERM: its peers get a goodbye, and the log has a line."""
+    command = Command(owner, "serve", "owner.toml", output=owner / "owner.log")
+    wait_for(command, "owner is ready")
+    os.kill(command.pid, signal.SIGHUP)
+    assert command.wait(SECONDS) == 0
+    assert "owner is shutting down" in command.output
+
+
+def test_keys_show_has_the_end_of_each_certificate(tmp_path: Path) -> None:
+    """Operators see when a roster has to be renewed."""
+    write_roster(tmp_path, ada=10)
+    shown = CliRunner().invoke(app, ["keys", "show", str(tmp_path / "roster.toml")])
+    assert shown.output.splitlines()[0].endswith(" valid until 2030-06-11")

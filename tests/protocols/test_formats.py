@@ -1,0 +1,183 @@
+"""The versions of messages: no message changes while the number that greetings compare stays.
+
+`formats.json` has a hash for each number: of the fields of all messages of a system, and of the
+order in which each party sends them in short runs. To write the hashes of the present numbers:
+
+    python -m tests.protocols.test_formats
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import pytest
+
+from veilring import simulation
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
+from veilring.protocols.registry import BUILT_IN, find_system
+from veilring.protocols.system import System
+from veilring.testing.auditing.subjects import AuditedSystem
+from veilring.transport.handshake import PROTOCOL_VERSION
+from veilring.transport.messages import Array, Message
+
+PARTIES: Final = 5  # as many as two cycles of a sum need
+TABLE: Final = Path(__file__).parent / "formats.json"
+GREETINGS: Final = "greetings and sessions"
+SUMS: Final = ("masks.", "ring.sum.", "ring.commit", "ring.reveal")
+KINDS: Final = {
+    "private-knn": ("ring.", "masks.", "peers."),
+    "rank-search": ("ranksearch.", "masks.", "ring.queries", "peers."),
+    "release": ("release.", "masks.", "result."),
+    "noisy-votes": ("noisyvotes.", "peers.", *SUMS),
+    "ldp-bayes": ("ldp.",),
+    "radius": ("radius.",),
+    "prediction": ("prediction.",),
+    "treewalk": ("treewalk.",),
+    GREETINGS: ("transport.", "session."),
+}
+"""The kinds of messages of each system, those of its deployment included."""
+DEPLOYED: Final = ("veilring.protocols.once", "veilring.protocols.peers")
+# No system uses sums that tolerate dropouts: both sides of such a sum run the same program.
+UNDEPLOYED: Final = ("dropouts.",)
+REMEDY: Final = (
+    "the messages of {name} changed. Raise {number}, so that parties of both versions refuse each"
+    " other, and run `python -m tests.protocols.test_formats`"
+)
+
+
+def messages() -> dict[str, type[Message]]:
+    """Return all messages of veilring, by their kinds."""
+    for module in (*(path.partition(":")[0] for path in BUILT_IN.values()), *DEPLOYED):
+        import_module(module)
+    found, unread = dict[str, type[Message]](), [Message]
+    while unread:
+        for each in unread.pop().__subclasses__():
+            unread.append(each)
+            if each.__module__.startswith("veilring."):
+                found[each.kind] = each
+    return found
+
+
+def described(annotation: Any, metadata: list[object]) -> str:
+    """Return the type of a field in words that no version of Python, NumPy or pydantic changes."""
+    arrays = [repr(each) for each in metadata if isinstance(each, Array)]
+    if arrays:
+        return arrays[0]
+    least = "".join(f" of {each.min_length}" for each in metadata if hasattr(each, "min_length"))
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        first, *others = inner
+        return described(first, [*metadata, *_unfolded(others)])
+    if origin is Literal:
+        return f"one of {inner}"
+    if origin in {Union, UnionType}:
+        return " or ".join(sorted(described(each, []) for each in inner))
+    if origin is tuple:
+        return f"tuple{least} ({', '.join(described(e, []) for e in inner if e is not ...)})"
+    return f"{annotation.__name__}{least}"
+
+
+def _unfolded(metadata: list[Any]) -> list[object]:
+    return [part for each in metadata for part in (getattr(each, "metadata", None) or [each])]
+
+
+def fields(kind: type[Message]) -> list[str]:
+    """Return the name and the type of each field."""
+    return [
+        f"{name}: {described(field.annotation, list(field.metadata))}"
+        for name, field in kind.model_fields.items()
+    ]
+
+
+def variants(system: type[System]) -> Iterator[System]:
+    """Yield a system with each of its sums, which send different messages."""
+    field = system.model_fields.get("sum")
+    if field is None:
+        yield system()
+    else:
+        for value in get_args(field.annotation):
+            yield system(sum=value, cycles=2) if value == "cycles" else system(sum=value)
+
+
+def order(system: System) -> dict[str, list[str]]:
+    """Return the kinds that each party sends in a short run, in their order."""
+    example = system.example(parties=PARTIES)
+    setup = AuditedSystem(system, example).setup()
+    play = setup.play(example.queries)
+
+    async def main() -> Run[Any]:
+        own = setup.resident
+        async with Cluster(setup.parties, runtime="simulated", own=own, seed=1) as cluster:
+            return await cluster.run(setup.role, only=play.only, trace=True, **play.public)
+
+    sent = {name: list[str]() for name in setup.parties}
+    for message in simulation.simulate(main()).trace:
+        sent[message.sender].append(message.kind)
+    return sent
+
+
+def number_of(name: str) -> tuple[int, str]:
+    """Return the number that greetings compare, and where it is declared."""
+    if name == GREETINGS:
+        return PROTOCOL_VERSION, "PROTOCOL_VERSION in veilring.transport.handshake"
+    system = find_system(name)
+    return system.messages_format, f"{system.__name__}.messages_format in {system.__module__}"
+
+
+def hash_of(name: str) -> str:
+    """Return the hash of the messages of a system, or of greetings."""
+    runs = [] if name == GREETINGS else [order(each) for each in variants(find_system(name))]
+    seen = {kind for run in runs for kinds in run.values() for kind in kinds}
+    assert all(kind.startswith(KINDS[name]) for kind in seen), seen
+    said = {kind: fields(each) for kind, each in messages().items() if kind.startswith(KINDS[name])}
+    text = json.dumps([said, runs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_changed_message_has_a_new_number(name: str) -> None:
+    """Parties of two versions refuse each other when they connect if their messages differ."""
+    number, place = number_of(name)
+    known = json.loads(TABLE.read_text(encoding="utf-8"))
+    assert known[name].get(str(number)) == hash_of(name), REMEDY.format(name=name, number=place)
+
+
+def test_every_message_belongs_to_a_number() -> None:
+    """A new message of a built-in system is part of a hash, and a new system has one."""
+    assert set(KINDS) == {*BUILT_IN, GREETINGS}
+    covered = tuple(prefix for each in KINDS.values() for prefix in each) + UNDEPLOYED
+    assert [kind for kind in messages() if not kind.startswith(covered)] == []
+
+
+def test_a_hash_depends_on_the_names_and_types_of_fields() -> None:
+    """Another name, type, dtype, number of axes or length is another message."""
+
+    class _Before(Message, kind="test.format-before"):
+        number: int
+        words: tuple[bytes, ...]
+
+    class _After(Message, kind="test.format-after"):
+        number: int | None
+        words: tuple[str, ...]
+
+    assert fields(_Before) == ["number: int", "words: tuple (bytes)"]
+    assert fields(_After) == ["number: NoneType or int", "words: tuple (str)"]
+    assert fields(messages()["ring.topk.vector"])[1] == "values: Array('float64', 2)"
+    assert fields(messages()["masks.key"]) == ["public: bytes of 32"]
+
+
+def write() -> None:
+    """Write the hashes of the present numbers; those of earlier numbers stay."""
+    known = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    for name in KINDS:
+        known.setdefault(name, {})[str(number_of(name)[0])] = hash_of(name)
+    TABLE.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
