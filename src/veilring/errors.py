@@ -203,6 +203,10 @@ def _listed(parties: tuple[str, ...]) -> str:
     return ", ".join((*parties[:_SUSPECTS_SHOWN], *("…",) * (len(parties) > _SUSPECTS_SHOWN)))
 
 
+# the same for the messages that they wait for
+_WAITS_SHOWN: Final = 8
+
+
 class FrameError(TransportError):
     """Raised if bytes are not a valid frame or message, or are too large."""
 
@@ -426,20 +430,20 @@ class SessionAborted(VeilringError):
 class Deadlock(VeilringError):
     """Raised in the simulation if every party is waiting for a message that will never come.
 
+    A cluster's run raises it as the root of its `RunFailed`.
+
     Attributes:
-        waits: One sentence per party: which message it is waiting for, and from which party.
-        culprit: The party at fault; empty if nobody can be blamed.
-        verdict: A sentence: what the culprit did, or why nobody can be blamed; empty without a
-            judgement.
+        waits: The messages that parties are waiting for, one sentence each.
     """
 
-    def __init__(self, waits: tuple[str, ...], culprit: str = "", verdict: str = "") -> None:
-        self.waits, self.culprit, self.verdict = waits, culprit, verdict
-        super().__init__(waits, culprit, verdict)
+    def __init__(self, waits: tuple[str, ...]) -> None:
+        self.waits = waits
+        super().__init__(waits)
 
     def __str__(self) -> str:
-        waits = "every party is waiting and no message is in flight: " + "; ".join(self.waits)
-        return f"{self.verdict}; {waits}" if self.verdict else waits
+        more = len(self.waits) - _WAITS_SHOWN
+        waits = (*self.waits[:_WAITS_SHOWN], *([f"{more:,} more"] if more > 0 else ()))
+        return f"every party is waiting and no message is in flight: {'; '.join(waits)}"
 
 
 class RunFailed(VeilringError):

@@ -9,10 +9,18 @@ import pytest
 from tests.roles import Word, fail, fail_unreadably, pass_array, pass_on, unreturnable
 
 from veilring import simulation
-from veilring.errors import ClusterError, Deadlock, InputError, RunFailed, SessionAborted
+from veilring.errors import (
+    ClusterError,
+    Deadlock,
+    InputError,
+    RunFailed,
+    SessionAborted,
+    SessionTimeout,
+)
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import draw_ring
+from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import encode
@@ -129,12 +137,47 @@ def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
         here = party.parties.position(party.me)
         await party.receive(Word, sender=party.parties[(here + 1) % 3])
 
-    async def main() -> None:
+    async def main(seconds: float | None) -> float:
         async with Cluster(3, runtime="simulated") as cluster:
-            await cluster.run(wait_for_the_next)
+            waits = r"party-0 is waiting for test\.word from party-1"
+            with pytest.raises(RunFailed, match=waits) as caught:
+                await cluster.run(wait_for_the_next, seconds=seconds)
+            assert isinstance(caught.value.root, Deadlock)
+            return asyncio.get_running_loop().time()
 
-    with pytest.raises(Deadlock, match=r"party-0 is waiting for test\.word from party-1"):
+    assert [simulation.simulate(main(seconds)) for seconds in (None, 5.0)] == [0.0, 0.0]
+
+
+def test_a_wait_for_no_message_ends_with_the_deadlock() -> None:
+    """A role that waits for something that is not a message is interrupted as well."""
+
+    async def wait_for_nobody(_party: Party) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with Cluster(2, runtime="simulated") as cluster:
+            await cluster.run(wait_for_nobody)
+
+    with pytest.raises(RunFailed, match="party-1 is waiting for no message"):
         simulation.simulate(main())
+
+
+def test_on_the_simulated_clock_a_run_has_a_limit() -> None:
+    """A role that sleeps without end is ended by a limit, which can be given."""
+
+    async def sleep_on(_party: Party) -> None:
+        while True:  # noqa: ASYNC110  (the mistake)
+            await asyncio.sleep(100)
+
+    async def main(seconds: float | None) -> float:
+        async with Cluster(2, runtime="simulated") as cluster:
+            with pytest.raises(RunFailed) as caught:
+                await cluster.run(sleep_on, seconds=seconds)
+            assert isinstance(caught.value.root, SessionTimeout)
+            return asyncio.get_running_loop().time()
+
+    ends = [simulation.simulate(main(seconds)) for seconds in (None, 250.0)]
+    assert ends == [SIMULATED_SECONDS, 250.0]
 
 
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from veilring.errors import (
+    Deadlock,
     EndpointClosed,
     PeerLost,
     RunFailed,
@@ -172,8 +173,8 @@ def _channels_left(outcome: Outcome, lost: Collection[str]) -> dict[Channel, str
 
 
 def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Blame | tuple[()]:
-    """Find the culprit of a run that timed out; other errors explain themselves."""
-    if not all(isinstance(error, SessionTimeout | SessionAborted) for error in errors):
+    """Find the culprit of a run that could not end; other errors explain themselves."""
+    if not all(isinstance(error, Deadlock | SessionTimeout | SessionAborted) for error in errors):
         return ()
     return find_fault(each.standing for each in outcomes if each.standing is not None)
 

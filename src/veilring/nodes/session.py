@@ -104,6 +104,7 @@ class Session(Party):
         observers: Called with each message that passes.
 
     Attributes:
+        limit: The time limit that interrupts the role, while it plays.
         error: The error that ended the session, if any.
         was_aborted: Whether a peer aborted this session.
         is_late: Whether the session timed out.
@@ -137,6 +138,7 @@ class Session(Party):
         self._stood: Standing | None = None
         self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
+        self.limit: asyncio.Timeout | None = None  # while the role plays
         self.error: VeilringError | None = None
         self.was_aborted = False
         self.is_late = False
@@ -277,10 +279,22 @@ class Session(Party):
                 inbox.wake()
         return self.error
 
-    def expire(self, error: SessionTimeout) -> None:
-        """End the session because its time is up, unless it has ended."""
-        self.is_late = self.error is None
+    def expire(self, seconds: float) -> None:
+        """End the session, unless it has ended, because its time limit of `seconds` is over."""
+        waits = "; ".join(self.standing().sentences()) or f"{self.me} is computing"
+        self.is_late = self.interrupt(SessionTimeout(seconds, waits))
+
+    def interrupt(self, error: VeilringError) -> bool:
+        """End the session and its role, even if it waits for no message.
+
+        Returns:
+            Whether the session was still open.
+        """
+        if self.error is not None or self.limit is None:
+            return False
         self.fail(error)
+        self.limit.reschedule(asyncio.get_running_loop().time())
+        return True
 
     def judge(self, error: SessionTimeout) -> SessionTimeout:
         """Replace the error of an expired session by a more specific one, and return it."""
@@ -373,23 +387,17 @@ class _Inbox:
 
 @asynccontextmanager
 async def session_timeout(seconds: float | None, session: Session) -> AsyncIterator[None]:
-    """Fail a session that takes longer than `seconds`, naming the messages it was waiting for.
+    """Fail a session that takes longer than `seconds`, if given, naming the messages it awaits.
 
     Raises:
-        TimeoutError: After the time limit; by then, the session has its `SessionTimeout`.
+        TimeoutError: After the time limit, or if the session was interrupted; it has its error.
     """
-    if seconds is None:
-        yield
-        return
-    # Set before the timeout, so that it is called before the timeout unwinds the role.
-    timer = asyncio.get_running_loop().call_later(seconds, _expire, session, seconds)
+    loop = asyncio.get_running_loop()
+    timer = None if seconds is None else loop.call_later(seconds, session.expire, seconds)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(None) as session.limit:
             yield
     finally:
-        timer.cancel()
-
-
-def _expire(session: Session, seconds: float) -> None:
-    waits = "; ".join(session.standing().sentences()) or f"{session.me} is computing"
-    session.expire(SessionTimeout(seconds, waits))
+        session.limit = None
+        if timer is not None:
+            timer.cancel()
