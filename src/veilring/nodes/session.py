@@ -282,17 +282,18 @@ class Session(Party):
     def expire(self, seconds: float) -> None:
         """End the session, unless it has ended, because its time limit of `seconds` is over."""
         waits = "; ".join(self.standing().sentences()) or f"{self.me} is computing"
-        self.is_late = self.interrupt(SessionTimeout(seconds, waits))
+        self.is_late = self.error is None
+        self.interrupt(SessionTimeout(seconds, waits))
 
     def interrupt(self, error: VeilringError) -> bool:
-        """End the session and its role, even if it waits for no message.
+        """End the session, unless it has ended, and its role, even if that waits for no message.
 
         Returns:
-            Whether the session was still open.
+            Whether this is the role's first interruption.
         """
-        if self.error is not None or self.limit is None:
-            return False
         self.fail(error)
+        if self.limit is None or self.limit.when() is not None:
+            return False
         self.limit.reschedule(asyncio.get_running_loop().time())
         return True
 
