@@ -109,3 +109,8 @@ async def compute_on(party: Party, *, who: str) -> None:
     while party.me == who:
         pass
     await party.receive(Word, sender=who)
+
+
+async def say_to_a_stranger(party: Party) -> None:
+    """Send a word to a party that does not take part."""
+    await party.send("dan", Word(text="hello"))

@@ -472,8 +472,9 @@ class RunFailed(VeilringError):
         others = len(self.errors) - 1
         parties = "party" if others == 1 else "parties"
         also = f" ({others} more {parties} failed with it)" if others else ""
-        said = f"{self.verdict}; {self.root}" if self.verdict else f"{party}: {self.root}"
-        return f"{said}{also}"
+        foreign = "" if isinstance(self.root, VeilringError) else f"{type(self.root).__name__}: "
+        said = self.verdict + "; " if self.verdict else f"{party}: {foreign}"
+        return f"{said}{self.root}{also}"
 
 
 def _echoes(error: BaseException) -> int:

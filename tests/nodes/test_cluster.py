@@ -6,7 +6,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from tests.roles import Word, fail, fail_unreadably, pass_array, pass_on, unreturnable
+from tests.roles import (
+    Word,
+    fail,
+    fail_unreadably,
+    pass_array,
+    pass_on,
+    say_to_a_stranger,
+    unreturnable,
+)
 
 from veilring import simulation
 from veilring.errors import (
@@ -77,7 +85,7 @@ def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
 
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
     """There is no partial result; the error is the one closest to the cause."""
-    with pytest.raises(RunFailed, match="bob had a bad day") as caught:
+    with pytest.raises(RunFailed, match="bob: ValueError: bob had a bad day") as caught:
         run_protocol(fail, ["ada", "bob", "cy"], who="bob")
     errors = caught.value.errors
     assert isinstance(errors["bob"], ValueError)
@@ -128,6 +136,28 @@ async def test_an_argument_can_be_for_one_party_only() -> None:
     async with Cluster(3) as cluster:
         run = await cluster.run(tell, only={"party-1": {"secret": "s"}})
     assert run.results == {"party-0": "", "party-1": "s", "party-2": ""}
+
+
+def test_a_mistake_in_a_role_is_shown_at_its_line(run_protocol: ProtocolRunner) -> None:
+    """The error carries file, line and function of the role to every runtime, and no value."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(fail, ["ada", "bob", "cy"], who="bob")
+    line = fail.__code__.co_firstlineno + 3
+    place = f"{fail.__code__.co_filename}:{line}, in fail"
+    assert caught.value.root.__notes__ == [f"raised by bob at\n  {place}"]
+
+
+def test_sending_to_a_stranger_lists_the_peers(run_protocol: ProtocolRunner) -> None:
+    """A wrong name is refused on every runtime with the argument and the names to choose from."""
+    with pytest.raises(RunFailed, match=r"to is 'dan'; allowed: a peer of \w+: .*(bob|cy)"):
+        run_protocol(say_to_a_stranger, ["ada", "bob", "cy"])
+
+
+async def test_the_fixture_needs_a_plain_function() -> None:
+    """In an `async def` test, the error says what to do."""
+    for runtime in ("memory", "simulated"):
+        with pytest.raises(ClusterError, match="write the test as `def`"):
+            ProtocolRunner(runtime)(pass_on, 3)
 
 
 def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:

@@ -35,6 +35,7 @@ ANSWER_SECONDS: Final = 5.0
 # Parties of one protocol run in step, so at most a few messages queue up; a peer that is a thousand
 # ahead is broken or malicious, and would fill our memory.
 UNREAD_MESSAGES_MAX: Final = 1024
+_PEERS_SHOWN: Final = 8  # in an error
 # The same in bytes, for large messages: four of the largest frames. With as many sessions as a peer
 # may open, that is 64 MiB.
 UNREAD_BYTES_MAX: Final = 4 << 20
@@ -176,6 +177,8 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
+        if to == self._me or to not in self._parties:
+            raise self._no_peer("to", to)
         self._check(to)
         frame = encode(self._session, message)
         self._observe(Event(True, self._me, to, self._round, message, frame))
@@ -228,8 +231,12 @@ class Session(Party):
 
     def _inbox(self, sender: str) -> "_Inbox":
         if sender == self._me or sender not in self._parties:
-            raise InputError("sender", sender, "a peer of this session")
+            raise self._no_peer("sender", sender)
         return self._inboxes.setdefault(sender, _Inbox(sender))
+
+    def _no_peer(self, field: str, name: str) -> InputError:
+        shown = (*self.peers[:_PEERS_SHOWN], *("…",) * (len(self.peers) > _PEERS_SHOWN))
+        return InputError(field, name, f"a peer of {self._me}: {', '.join(shown)}")
 
     def _check(self, peer: str = "") -> None:
         if self.error is not None:

@@ -47,8 +47,8 @@ FAULT_SECONDS: Final = 20.0
 CALM_SECONDS: Final = 30.0
 # The limit on each run, which ends within CALM_SECONDS even on a clock that is four times too slow.
 EXPLORED_SECONDS: Final = 6.0
-# Half of the limit: all losses are announced by then. A role that is still busy at the limit, without
-# a message to wait for, retries for ever.
+# Half of the limit: all losses are announced by then. A role that is still busy at the limit and
+# waits for no message retries for ever.
 QUIET_SECONDS: Final = 3.0
 _PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike between runs
 _PERMUTED_SHARE: Final = 0.5  # the other worlds keep the order in which tasks became ready
