@@ -473,8 +473,13 @@ class RunFailed(VeilringError):
         parties = "party" if others == 1 else "parties"
         also = f" ({others} more {parties} failed with it)" if others else ""
         foreign = "" if isinstance(self.root, VeilringError) else f"{type(self.root).__name__}: "
-        said = self.verdict + "; " if self.verdict else f"{party}: {foreign}"
-        return f"{said}{self.root}{also}"
+        found = self.with_verdict(str(self.root)) or f"{party}: {foreign}{self.root}"
+        return f"{found}{also}"
+
+    def with_verdict(self, root: str) -> str:
+        """Return the verdict beside the description of the root, or an empty string without one."""
+        order = (self.verdict, root) if self.culprit else (root, self.verdict)
+        return "; ".join(order) if self.verdict else ""
 
 
 def _echoes(error: BaseException) -> int:

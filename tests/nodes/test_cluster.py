@@ -25,6 +25,7 @@ from veilring.errors import (
     SessionAborted,
     SessionTimeout,
 )
+from veilring.nodes.adversary import Drop
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import draw_ring
@@ -173,6 +174,9 @@ def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
             with pytest.raises(RunFailed, match=waits) as caught:
                 await cluster.run(wait_for_the_next, seconds=seconds)
             assert isinstance(caught.value.root, Deadlock)
+            assert str(caught.value).startswith("every party is waiting")
+            assert "nobody can be blamed: the order" in str(caught.value)
+            assert "due=ROUND" in str(caught.value)
             return asyncio.get_running_loop().time()
 
     assert [simulation.simulate(main(seconds)) for seconds in (None, 5.0)] == [0.0, 0.0]
@@ -260,12 +264,17 @@ async def test_unseeded_runs_differ() -> None:
 async def test_unpicklable_roles_and_results_are_reported() -> None:
     """A role or result that cannot be pickled is named, and the cluster stays usable."""
 
+    class Mute(Drop):
+        pass
+
     async def local(party: Party) -> None:
         await pass_on(party)
 
     async with Cluster(3, runtime="processes") as cluster:
         with pytest.raises(ClusterError, match="cannot run in another process"):
             await cluster.run(local)
+        with pytest.raises(ClusterError, match="move it to the top level of a module"):
+            await cluster.run(pass_on, adversaries={"party-1": Mute()})
         with pytest.raises(RunFailed, match="cannot be sent to another process"):
             await cluster.run(unreturnable)
         with pytest.raises(RunFailed, match="cannot be unpickled here"):

@@ -217,7 +217,7 @@ def describe_failure(error: BaseException) -> str:
     """
     if isinstance(error, RunFailed):
         if error.verdict:
-            return f"{error.verdict}; {describe_failure(error.root)}"
+            return error.with_verdict(describe_failure(error.root))
         party = next(name for name, met in error.errors.items() if met is error.root)
         return f"{party}: {describe_failure(error.root)}"
     return str(error) if isinstance(error, VeilringError) else type(error).__name__

@@ -264,8 +264,7 @@ class Session(Party):
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         inbox.put(message, frame)
         if inbox.is_too_full:
-            ahead = f"sent {len(inbox.unread)} messages ahead of its turn"
-            self.fail(ProtocolViolation(sender, ahead))
+            self.fail(ProtocolViolation(sender, inbox.excess))
         inbox.wake()
 
     def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
@@ -357,6 +356,17 @@ class _Inbox:
     @property
     def is_too_full(self) -> bool:
         return len(self.unread) > UNREAD_MESSAGES_MAX or self.unread_bytes > UNREAD_BYTES_MAX
+
+    @property
+    def excess(self) -> str:
+        """The offence of a sender whose messages do not fit."""
+        most = f"at most {UNREAD_MESSAGES_MAX:,} or {UNREAD_BYTES_MAX >> 20} MiB may wait"
+        limits = "UNREAD_MESSAGES_MAX and UNREAD_BYTES_MAX of veilring.nodes.session"
+        return (
+            f"sent {len(self.unread):,} messages ({self.unread_bytes:,} bytes) ahead of its turn:"
+            f" {most} until the role receives them ({limits}); a role must receive some messages"
+            " before its peer sends more"
+        )
 
     @property
     def is_awaited(self) -> bool:
