@@ -191,7 +191,7 @@ class AskedBefore(VeilringError):
 
 
 class SimulationError(VeilringError):
-    """Raised if simulated code uses the real world (sockets, threads)."""
+    """Raised if simulated code uses the real world (sockets, threads), or never waits."""
 
 
 # the names of a ring of a thousand parties would fill a screen

@@ -214,6 +214,27 @@ def test_on_the_simulated_clock_a_run_has_a_limit() -> None:
     assert ends == [SIMULATED_SECONDS, 250.0]
 
 
+def test_a_role_that_swallows_its_error_is_ended_by_the_limit() -> None:
+    """A session that has failed already does not keep its role from being interrupted."""
+
+    async def retry(party: Party) -> None:
+        if party.me == "party-1":
+            raise ValueError("a bad day")
+        while True:
+            try:
+                await party.receive(Word, sender="party-1")
+            except SessionAborted:
+                await asyncio.sleep(1)
+
+    async def main() -> float:
+        async with Cluster(2, runtime="simulated") as cluster:
+            with pytest.raises(RunFailed, match="a bad day"):
+                await cluster.run(retry, seconds=9.5)
+            return asyncio.get_running_loop().time()
+
+    assert simulation.simulate(main()) == 9.5
+
+
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
     """The simulated runtime is refused on a real clock, and the error names the alternative."""
     with pytest.raises(ClusterError, match=r"veilring\.simulation\.simulate"):
