@@ -35,10 +35,10 @@ ANSWER_SECONDS: Final = 5.0
 # Parties of one protocol run in step, so at most a few messages queue up; a peer that is a thousand
 # ahead is broken or malicious, and would fill our memory.
 UNREAD_MESSAGES_MAX: Final = 1024
-_PEERS_SHOWN: Final = 8  # in an error
 # The same in bytes, for large messages: four of the largest frames. With as many sessions as a peer
 # may open, that is 64 MiB.
 UNREAD_BYTES_MAX: Final = 4 << 20
+_PEERS_SHOWN: Final = 8  # in an error
 
 
 class Abort(Message, kind="session.abort"):
