@@ -102,3 +102,15 @@ async def say(party: Party, *, text: str) -> None:
     """Print a line."""
     print(text.format(me=party.me), flush=True)  # noqa: T201  (the tested output)
     await pass_on(party)
+
+
+async def compute_on(party: Party, *, who: str) -> None:
+    """Compute without end at one party, and wait for it at the others."""
+    while party.me == who:
+        pass
+    await party.receive(Word, sender=who)
+
+
+async def say_to_a_stranger(party: Party) -> None:
+    """Send a word to a party that does not take part."""
+    await party.send("dan", Word(text="hello"))

@@ -230,6 +230,7 @@ def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
         (lambda p, t: RUN(vr.PrivateKNN(), p, t, runtime="abacus"), "runtime is 'abacus'"),
         (lambda p, _t: RUN(vr.PrivateKNN(), p, None), "queries are missing"),
         (lambda p, t: RUN(vr.PrivateKNN(), p, t, k=3), "k is not for a system"),
+        (lambda p, t: RUN(vr.PrivateKNN(), p, t, trace=True), "`veilring trace DIR`"),
         (lambda p, t: RUN(add_up, p, t), "queries are for systems"),
         (lambda p, t: RUN(vr.PrivateKNN(), [*p, vr.load("iris")], t), "have different schemas"),
         (lambda p, t: RUN(vr.PrivateKNN(), p, t.X[0]), "queries has the shape (13,)"),
@@ -238,7 +239,7 @@ def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
         (lambda _p, _t: OWNER(epsilon="1"), "epsilon is '1'"),
         (lambda _p, _t: OWNER(sigma=1), "sigma: there is no such key"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_invalid_arguments_are_refused(call: Callable[..., object], says: str) -> None:
     """The error names the argument, its value and the allowed values."""

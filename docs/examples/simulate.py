@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
-from veilring.errors import Deadlock
+from veilring.errors import Deadlock, RunFailed
 from veilring.nodes.cluster import Cluster, Retried, run_with_retries
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
@@ -77,8 +77,9 @@ def main() -> None:
     print(f"without {retried.without}: {retried.run.result}; {wasted} messages wasted")
     try:
         simulation.simulate(wait_for_ever())
-    except Deadlock as error:
-        print("Deadlock:", *error.waits, sep="\n  ")
+    except RunFailed as error:
+        if isinstance(error.root, Deadlock):
+            print("Deadlock:", *error.root.waits, sep="\n  ")
 
 
 if __name__ == "__main__":

@@ -214,7 +214,7 @@ class AskedBefore(VeilringError):
 
 
 class SimulationError(VeilringError):
-    """Raised if simulated code uses the real world (sockets, threads)."""
+    """Raised if simulated code uses the real world (sockets, threads), or never waits."""
 
 
 # the names of a ring of a thousand parties would fill a screen
@@ -224,6 +224,10 @@ _SUSPECTS_SHOWN: Final = 8
 def _listed(parties: tuple[str, ...]) -> str:
     """Return the names of parties, or only the first ones if there are many."""
     return ", ".join((*parties[:_SUSPECTS_SHOWN], *("…",) * (len(parties) > _SUSPECTS_SHOWN)))
+
+
+# the same for the messages that they wait for
+_WAITS_SHOWN: Final = 8
 
 
 class FrameError(TransportError):
@@ -449,20 +453,20 @@ class SessionAborted(VeilringError):
 class Deadlock(VeilringError):
     """Raised in the simulation if every party is waiting for a message that will never come.
 
+    A cluster's run raises it as the root of its `RunFailed`.
+
     Attributes:
-        waits: One sentence per party: which message it is waiting for, and from which party.
-        culprit: The party at fault; empty if nobody can be blamed.
-        verdict: A sentence: what the culprit did, or why nobody can be blamed; empty without a
-            judgement.
+        waits: The messages that parties are waiting for, one sentence each.
     """
 
-    def __init__(self, waits: tuple[str, ...], culprit: str = "", verdict: str = "") -> None:
-        self.waits, self.culprit, self.verdict = waits, culprit, verdict
-        super().__init__(waits, culprit, verdict)
+    def __init__(self, waits: tuple[str, ...]) -> None:
+        self.waits = waits
+        super().__init__(waits)
 
     def __str__(self) -> str:
-        waits = "every party is waiting and no message is in flight: " + "; ".join(self.waits)
-        return f"{self.verdict}; {waits}" if self.verdict else waits
+        more = len(self.waits) - _WAITS_SHOWN
+        waits = (*self.waits[:_WAITS_SHOWN], *([f"{more:,} more"] if more > 0 else ()))
+        return f"every party is waiting and no message is in flight: {'; '.join(waits)}"
 
 
 class RunFailed(VeilringError):
@@ -491,8 +495,14 @@ class RunFailed(VeilringError):
         others = len(self.errors) - 1
         parties = "party" if others == 1 else "parties"
         also = f" ({others} more {parties} failed with it)" if others else ""
-        said = f"{self.verdict}; {self.root}" if self.verdict else f"{party}: {self.root}"
-        return f"{said}{also}"
+        foreign = "" if isinstance(self.root, VeilringError) else f"{type(self.root).__name__}: "
+        found = self.with_verdict(str(self.root)) or f"{party}: {foreign}{self.root}"
+        return f"{found}{also}"
+
+    def with_verdict(self, root: str) -> str:
+        """Return the verdict beside the description of the root, or an empty string without one."""
+        order = (self.verdict, root) if self.culprit else (root, self.verdict)
+        return "; ".join(order) if self.verdict else ""
 
 
 def _echoes(error: BaseException) -> int:

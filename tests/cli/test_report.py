@@ -63,7 +63,7 @@ class TestRun:
             "versions.json",
         }
         error = json.loads((failed / "error.json").read_text())
-        assert error["error"] == "Deadlock"
+        assert error["error"] == "RunFailed"
         assert "party-1 is waiting for" in error["message"]
         messages = pl.read_parquet(failed / "trace.parquet")
         assert len(messages) > 0
@@ -119,7 +119,7 @@ class TestReport:
     def test_of_a_failed_run_names_the_error(self, failed: Path) -> None:
         """The page exists and shows the error."""
         assert invoke("report", failed)[0] == 0
-        assert "Deadlock" in (failed / "report.html").read_text(encoding="utf-8")
+        assert "no message is in flight" in (failed / "report.html").read_text(encoding="utf-8")
 
     def test_needs_the_folder_of_a_run(self, folder: Path, tmp_path: Path) -> None:
         """Other folders, and a page that cannot be written, are input errors."""
@@ -153,7 +153,7 @@ class TestTrace:
         """The error comes first."""
         code, out, _ = invoke("trace", failed)
         assert code == 0
-        assert out.startswith("The run failed. Deadlock: ")
+        assert out.startswith("The run failed. RunFailed: ")
         assert "never received" in out
 
 

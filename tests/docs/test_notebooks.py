@@ -36,3 +36,22 @@ def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
     for cell, again in zip(kept.cells, played.cells, strict=True):
         assert _shown(again) == _shown(cell), cell.source
     assert sum(bool(_shown(cell)) for cell in kept.cells) >= 5
+
+
+@pytest.mark.docs
+def test_the_exercise_of_the_student_notebook_finds_a_leak(tmp_path: Path) -> None:
+    """Shares of 0 or 1 give the right total, and the test of the notebook names the leak."""
+    path = next(path for path in NOTEBOOKS if path.stem == "student")
+    notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
+    tested = next(n for n, cell in enumerate(notebook.cells) if "assert_hides(" in cell.source)
+    notebook.cells = notebook.cells[: tested + 1]
+    shares = next(cell for cell in notebook.cells if "integers(0, P," in cell.source)
+    shares.source = shares.source.replace("integers(0, P,", "integers(0, 2,")
+    NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(tmp_path)}},
+    ).execute()
+    assert "yes votes: 3" in _shown(shares)[0]
+    assert "shared_vote reveals:" in _shown(notebook.cells[tested])[0]

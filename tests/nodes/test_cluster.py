@@ -6,13 +6,30 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from tests.roles import Word, fail, fail_unreadably, pass_array, pass_on, unreturnable
+from tests.roles import (
+    Word,
+    fail,
+    fail_unreadably,
+    pass_array,
+    pass_on,
+    say_to_a_stranger,
+    unreturnable,
+)
 
 from veilring import simulation
-from veilring.errors import ClusterError, Deadlock, InputError, RunFailed, SessionAborted
+from veilring.errors import (
+    ClusterError,
+    Deadlock,
+    InputError,
+    RunFailed,
+    SessionAborted,
+    SessionTimeout,
+)
+from veilring.nodes.adversary import Drop
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import draw_ring
+from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import encode
@@ -69,7 +86,7 @@ def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
 
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
     """There is no partial result; the error is the one closest to the cause."""
-    with pytest.raises(RunFailed, match="bob had a bad day") as caught:
+    with pytest.raises(RunFailed, match="bob: ValueError: bob had a bad day") as caught:
         run_protocol(fail, ["ada", "bob", "cy"], who="bob")
     errors = caught.value.errors
     assert isinstance(errors["bob"], ValueError)
@@ -122,6 +139,28 @@ async def test_an_argument_can_be_for_one_party_only() -> None:
     assert run.results == {"party-0": "", "party-1": "s", "party-2": ""}
 
 
+def test_a_mistake_in_a_role_is_shown_at_its_line(run_protocol: ProtocolRunner) -> None:
+    """The error carries file, line and function of the role to every runtime, and no value."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(fail, ["ada", "bob", "cy"], who="bob")
+    line = fail.__code__.co_firstlineno + 3
+    place = f"{fail.__code__.co_filename}:{line}, in fail"
+    assert caught.value.root.__notes__ == [f"raised by bob at\n  {place}"]
+
+
+def test_sending_to_a_stranger_lists_the_peers(run_protocol: ProtocolRunner) -> None:
+    """A wrong name is refused on every runtime with the argument and the names to choose from."""
+    with pytest.raises(RunFailed, match=r"to is 'dan'; allowed: a peer of \w+: .*(bob|cy)"):
+        run_protocol(say_to_a_stranger, ["ada", "bob", "cy"])
+
+
+async def test_the_fixture_needs_a_plain_function() -> None:
+    """In an `async def` test, the error says what to do."""
+    for runtime in ("memory", "simulated"):
+        with pytest.raises(ClusterError, match="write the test as `def`"):
+            ProtocolRunner(runtime)(pass_on, 3)
+
+
 def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
     """A message that will never come is detected at once, not after a limit."""
 
@@ -129,12 +168,71 @@ def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
         here = party.parties.position(party.me)
         await party.receive(Word, sender=party.parties[(here + 1) % 3])
 
-    async def main() -> None:
+    async def main(seconds: float | None) -> float:
         async with Cluster(3, runtime="simulated") as cluster:
-            await cluster.run(wait_for_the_next)
+            waits = r"party-0 is waiting for test\.word from party-1"
+            with pytest.raises(RunFailed, match=waits) as caught:
+                await cluster.run(wait_for_the_next, seconds=seconds)
+            assert isinstance(caught.value.root, Deadlock)
+            assert str(caught.value).startswith("every party is waiting")
+            assert "nobody can be blamed: the order" in str(caught.value)
+            assert "due=ROUND" in str(caught.value)
+            return asyncio.get_running_loop().time()
 
-    with pytest.raises(Deadlock, match=r"party-0 is waiting for test\.word from party-1"):
+    assert [simulation.simulate(main(seconds)) for seconds in (None, 5.0)] == [0.0, 0.0]
+
+
+def test_a_wait_for_no_message_ends_with_the_deadlock() -> None:
+    """A role that waits for something that is not a message is interrupted as well."""
+
+    async def wait_for_nobody(_party: Party) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with Cluster(2, runtime="simulated") as cluster:
+            await cluster.run(wait_for_nobody)
+
+    with pytest.raises(RunFailed, match="party-1 is waiting for no message"):
         simulation.simulate(main())
+
+
+def test_on_the_simulated_clock_a_run_has_a_limit() -> None:
+    """A role that sleeps without end is ended by a limit, which can be given."""
+
+    async def sleep_on(_party: Party) -> None:
+        while True:  # noqa: ASYNC110  (the mistake)
+            await asyncio.sleep(100)
+
+    async def main(seconds: float | None) -> float:
+        async with Cluster(2, runtime="simulated") as cluster:
+            with pytest.raises(RunFailed) as caught:
+                await cluster.run(sleep_on, seconds=seconds)
+            assert isinstance(caught.value.root, SessionTimeout)
+            return asyncio.get_running_loop().time()
+
+    ends = [simulation.simulate(main(seconds)) for seconds in (None, 250.0)]
+    assert ends == [SIMULATED_SECONDS, 250.0]
+
+
+def test_a_role_that_swallows_its_error_is_ended_by_the_limit() -> None:
+    """A session that has failed already does not keep its role from being interrupted."""
+
+    async def retry(party: Party) -> None:
+        if party.me == "party-1":
+            raise ValueError("a bad day")
+        while True:
+            try:
+                await party.receive(Word, sender="party-1")
+            except SessionAborted:
+                await asyncio.sleep(1)
+
+    async def main() -> float:
+        async with Cluster(2, runtime="simulated") as cluster:
+            with pytest.raises(RunFailed, match="a bad day"):
+                await cluster.run(retry, seconds=9.5)
+            return asyncio.get_running_loop().time()
+
+    assert simulation.simulate(main()) == 9.5
 
 
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
@@ -187,12 +285,17 @@ async def test_unseeded_runs_differ() -> None:
 async def test_unpicklable_roles_and_results_are_reported() -> None:
     """A role or result that cannot be pickled is named, and the cluster stays usable."""
 
+    class Mute(Drop):
+        pass
+
     async def local(party: Party) -> None:
         await pass_on(party)
 
     async with Cluster(3, runtime="processes") as cluster:
         with pytest.raises(ClusterError, match="cannot run in another process"):
             await cluster.run(local)
+        with pytest.raises(ClusterError, match="move it to the top level of a module"):
+            await cluster.run(pass_on, adversaries={"party-1": Mute()})
         with pytest.raises(RunFailed, match="cannot be sent to another process"):
             await cluster.run(unreturnable)
         with pytest.raises(RunFailed, match="cannot be unpickled here"):

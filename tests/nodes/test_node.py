@@ -191,5 +191,5 @@ async def test_a_party_cannot_wait_for_itself_or_a_stranger() -> None:
 
     async with three_nodes() as nodes:
         for number, sender in enumerate(("ada", "dan")):
-            with pytest.raises(InputError, match="a peer of this session"):
+            with pytest.raises(InputError, match="a peer of ada: bob, cy"):
                 await nodes["ada"].run(wait_for, bytes([number]) * 16, NAMES, sender)

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.roles import chat, pass_on, say
+from tests.roles import chat, compute_on, pass_on, say
 
 from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, SessionAborted
 from veilring.nodes.cluster import Cluster
@@ -56,6 +56,18 @@ async def test_a_cluster_with_a_dead_party_refuses_to_run() -> None:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(pass_on)
         assert {_named(error) for error in caught.value.errors.values()} == {"party-1"}
+
+
+async def test_a_party_that_only_computes_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A role that never waits cannot see its limit: the launcher ends its process and names it."""
+    monkeypatch.setattr(processes, "ANSWER_GRACE_SECONDS", 2.0)
+    runtime = Processes()
+    async with Cluster(2, runtime=runtime) as cluster:
+        with pytest.raises(RunFailed, match=r"party-1 did not answer.*computes") as caught:
+            await cluster.run(compute_on, seconds=0.2, who="party-1")
+        assert isinstance(caught.value.root, ClusterError)
+        with pytest.raises(RunFailed, match="party-1"):
+            await cluster.run(pass_on)
 
 
 async def test_concurrent_runs_all_report_a_death() -> None:

@@ -10,7 +10,6 @@ import pytest
 from veilring import simulation
 from veilring.data.table import Rows
 from veilring.errors import (
-    Deadlock,
     InputError,
     ProtocolViolation,
     RunFailed,
@@ -171,7 +170,7 @@ def failure(
     links = Topology(LinkModel(latency=Constant(latency))) if latency else None
     try:
         simulation.simulate(run(play, Simulated(links, faults), adversaries, seconds))
-    except (RunFailed, Deadlock) as error:
+    except RunFailed as error:
         return error
     return None
 

@@ -32,6 +32,14 @@ def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
     assert sorted(asked) == [5, 10]
 
 
+def test_forecasts_add_up() -> None:
+    """A sum adds rounds, traffic and set-up; the most of one adds to the cost of the other."""
+    one = Forecast(1, Traffic(2, 3), setup=Traffic(4, 5))
+    two = Forecast(1, Traffic(1, 1), most=Forecast(2, Traffic(9, 9)))
+    most = Forecast(3, Traffic(11, 12), Traffic(4, 5))
+    assert one + two == Forecast(2, Traffic(3, 4), Traffic(4, 5), most)
+
+
 @pytest.mark.parametrize(
     ("times", "unit", "said"),
     [

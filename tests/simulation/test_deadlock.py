@@ -1,34 +1,77 @@
 """Deadlocks: if all tasks wait and no event is due, the loop names the waiting tasks."""
 
 import asyncio
+import itertools
 import math
 
 import pytest
 from tests.simulation.moments import now
 
-from veilring.errors import Deadlock
+from veilring.errors import Deadlock, SimulationError
 from veilring.simulation import SimulatedLoop, simulate
 
 
-def test_deadlock_names_waiting_tasks() -> None:
-    """Tasks that described their waits are named, in the order of registration."""
+def test_a_deadlock_can_be_released() -> None:
+    """At a deadlock, each function that may end a wait is asked; if one did, tasks go on."""
+    asked: list[str] = []
+
+    async def main() -> float:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        assert isinstance(loop, SimulatedLoop)
+
+        def release() -> bool:
+            asked.append("ada")
+            event.set()
+            return True
+
+        loop.at_deadlock(release)
+        loop.at_deadlock(lambda: "bob" in asked)
+        loop.limit(9, event.set)
+        await asyncio.sleep(1)
+        await event.wait()
+        return loop.time()
+
+    assert simulate(main()) == 1
+    assert asked == ["ada"]
+
+
+def test_a_limit_ends_a_loop_that_sleeps() -> None:
+    """Where time passes, a limit is called at its time, unless it was cancelled."""
+    called: list[float] = []
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
-        loop.describe_waits(lambda: ["alice waits for bob"])
-        loop.describe_waits(lambda: ())
-        loop.describe_waits(lambda: iter(["bob waits for alice"]))
-        await asyncio.sleep(1)
-        await asyncio.Event().wait()
+        loop.limit(2.5, lambda: called.append(loop.time()))
+        loop.limit(1.5, lambda: called.append(loop.time())).cancel()
+        for _ in range(4):
+            await asyncio.sleep(1)
 
-    with pytest.raises(Deadlock) as caught:
+    simulate(main())
+    assert called == [2.5]
+
+
+def test_a_task_that_never_waits_is_named() -> None:
+    """A loop without an event ends with an error that names its task, file and line."""
+
+    async def spin() -> None:
+        for _ in itertools.count():
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.sleep(0.25)
+        await asyncio.create_task(spin(), name="spinner")
+
+    line = spin.__code__.co_firstlineno + 2
+    with pytest.raises(
+        SimulationError,
+        match=rf"at 0\.25 s.*spinner, at .*{__name__.rpartition('.')[2]}\.py:{line};",
+    ):
         simulate(main())
-    assert caught.value.waits == ("alice waits for bob", "bob waits for alice")
 
 
 def test_deadlock_falls_back_on_tasks() -> None:
-    """Without descriptions the pending tasks are named; all are then cancelled, and clean up."""
+    """The pending tasks are named; all are then cancelled, and clean up."""
     cleaned: list[float] = []
 
     async def wait_for_ever() -> None:

@@ -3,10 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 
-from veilring.errors import InputError
+from veilring.errors import InputError, PeerLost, SessionAborted
 from veilring.nodes.party import Party, broadcast
 from veilring.reached import count_marks, marks_in, sometimes
 from veilring.testing.exploring import Campaign, Explored, explore
@@ -47,6 +48,23 @@ async def failing_maximum(party: Party, own: int) -> int:
     """Fail with an error that is not a sentence."""
     found = await maximum(party, own)
     return found // (len(party.parties) - 3)
+
+
+async def patient_maximum(party: Party, own: int, *, pause: float) -> int:
+    """Ask a lost peer again without end."""
+    party.tolerate_losses()
+    party.round(1)
+    told = [own]
+    for peer in party.peers:
+        with suppress(PeerLost, SessionAborted):
+            await party.send(peer, Number(number=own))
+    for peer in party.peers:
+        while len(told) < party.peers.index(peer) + 2:
+            try:
+                told.append((await party.receive(Number, sender=peer)).number)
+            except (PeerLost, SessionAborted):
+                await asyncio.sleep(pause)
+    return max(told)
 
 
 _all_time = 0
@@ -115,6 +133,21 @@ def test_a_mistake_is_found(role: object, sentence: str) -> None:
     assert sentence in said(campaign)
     with pytest.raises(AssertionError, match="seeds went wrong"):
         campaign.check()
+
+
+@pytest.mark.parametrize(
+    ("pause", "sentence"), [(1.0, "no fault struck in the last"), (0.0, "a loop that never waits")]
+)
+def test_a_role_that_retries_for_ever_is_found(pause: float, sentence: str) -> None:
+    """A retry without end is a mistake, with a pause or without, though its run has a limit."""
+    campaign = explore(patient_maximum, [3, 1], invariant=is_greatest, seeds=[1, 4], pause=pause)
+    assert sentence in said(campaign)
+
+
+def test_public_arguments_are_given_in_one_way() -> None:
+    """Public arguments are keywords, or the argument `public`."""
+    with pytest.raises(InputError, match="all as keywords: pause"):
+        explore(patient_maximum, INPUTS, invariant=is_greatest, public={"n": 1}, pause=1)
 
 
 def test_marks_that_no_world_reaches_are_named() -> None:

@@ -218,7 +218,7 @@ def test_a_large_frame_comes_in_pieces(size: int) -> None:
 def test_sizes_beyond_the_limits_are_refused(size: int) -> None:
     """An empty frame and one byte too many are a `FrameError`."""
     for refuse in (check_frame, on_stream):
-        with pytest.raises(FrameError, match=f"{size} bytes"):
+        with pytest.raises(FrameError, match=f"{size:,} bytes"):
             refuse(bytes(size))
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from veilring.errors import (
+    Deadlock,
     EndpointClosed,
     InternalError,
     PeerSilent,
@@ -69,8 +70,8 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
         session: The failed session.
         cause: The error that ended it.
     """
-    if isinstance(cause, EndpointClosed):
-        return None  # a closed endpoint has said goodbye
+    if isinstance(cause, EndpointClosed | Deadlock):
+        return None  # a closed endpoint has said goodbye; a deadlock is everybody's
     if not isinstance(cause, SessionAborted):
         culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
         return Abort(reason=type(cause).__name__, culprit=culprit)

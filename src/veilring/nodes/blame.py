@@ -15,7 +15,12 @@ message, both ends are suspects.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_UNORDERED: Final = (
+    "the order of the missing messages is unknown, since the role does not give the round of each"
+    " (`receive(..., due=ROUND)`)"
+)
 
 
 class Wait(NamedTuple):
@@ -88,7 +93,7 @@ def find_fault(standings: Iterable[Standing], judge: str = "") -> Blame:
         if wait.due is not None or alone
     )
     if not ordered or len(ordered) < len(waits):
-        return _nobody(_at_work(by_name.values()) or "the order of the missing messages is unknown")
+        return _nobody(_at_work(by_name.values()) or _UNORDERED)
     _, is_hearsay, waiting, sender, kind = ordered[0]
     verdict = _judge(by_name.get(sender), by_name[waiting], sender, kind)
     if verdict.culprit and judge and is_hearsay:

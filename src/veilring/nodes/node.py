@@ -373,6 +373,11 @@ class Node:
         if missing:
             raise NotReady(self.name, missing)
 
+    @property
+    def open_sessions(self) -> tuple[Session, ...]:
+        """The sessions in which this node plays now."""
+        return tuple(self._sessions.values())
+
     def standings(self) -> dict[bytes, Standing]:
         """Return this party's state in each open session, and in those just ended."""
         return self._stood | {name: open_.standing() for name, open_ in self._sessions.items()}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from veilring.errors import (
+    Deadlock,
     EndpointClosed,
     PeerLost,
     RunFailed,
@@ -172,8 +173,8 @@ def _channels_left(outcome: Outcome, lost: Collection[str]) -> dict[Channel, str
 
 
 def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Blame | tuple[()]:
-    """Find the culprit of a run that timed out; other errors explain themselves."""
-    if not all(isinstance(error, SessionTimeout | SessionAborted) for error in errors):
+    """Find the culprit of a run that could not end; other errors explain themselves."""
+    if not all(isinstance(error, Deadlock | SessionTimeout | SessionAborted) for error in errors):
         return ()
     return find_fault(each.standing for each in outcomes if each.standing is not None)
 
@@ -216,7 +217,7 @@ def describe_failure(error: BaseException) -> str:
     """
     if isinstance(error, RunFailed):
         if error.verdict:
-            return f"{error.verdict}; {describe_failure(error.root)}"
+            return error.with_verdict(describe_failure(error.root))
         party = next(name for name, met in error.errors.items() if met is error.root)
         return f"{party}: {describe_failure(error.root)}"
     return str(error) if isinstance(error, VeilringError) else type(error).__name__

@@ -38,6 +38,7 @@ UNREAD_MESSAGES_MAX: Final = 1024
 # The same in bytes, for large messages: four of the largest frames. With as many sessions as a peer
 # may open, that is 64 MiB.
 UNREAD_BYTES_MAX: Final = 4 << 20
+_PEERS_SHOWN: Final = 8  # in an error
 
 
 class Abort(Message, kind="session.abort"):
@@ -104,6 +105,7 @@ class Session(Party):
         observers: Called with each message that passes.
 
     Attributes:
+        limit: The time limit that interrupts the role, while it plays.
         error: The error that ended the session, if any.
         was_aborted: Whether a peer aborted this session.
         is_late: Whether the session timed out.
@@ -137,6 +139,7 @@ class Session(Party):
         self._stood: Standing | None = None
         self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
+        self.limit: asyncio.Timeout | None = None  # while the role plays
         self.error: VeilringError | None = None
         self.was_aborted = False
         self.is_late = False
@@ -174,6 +177,8 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
+        if to == self._me or to not in self._parties:
+            raise self._no_peer("to", to)
         self._check(to)
         frame = encode(self._session, message)
         self._observe(Event(True, self._me, to, self._round, message, frame))
@@ -226,8 +231,12 @@ class Session(Party):
 
     def _inbox(self, sender: str) -> "_Inbox":
         if sender == self._me or sender not in self._parties:
-            raise InputError("sender", sender, "a peer of this session")
+            raise self._no_peer("sender", sender)
         return self._inboxes.setdefault(sender, _Inbox(sender))
+
+    def _no_peer(self, field: str, name: str) -> InputError:
+        shown = (*self.peers[:_PEERS_SHOWN], *("…",) * (len(self.peers) > _PEERS_SHOWN))
+        return InputError(field, name, f"a peer of {self._me}: {', '.join(shown)}")
 
     def _check(self, peer: str = "") -> None:
         if self.error is not None:
@@ -255,8 +264,7 @@ class Session(Party):
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         inbox.put(message, frame)
         if inbox.is_too_full:
-            ahead = f"sent {len(inbox.unread)} messages ahead of its turn"
-            self.fail(ProtocolViolation(sender, ahead))
+            self.fail(ProtocolViolation(sender, inbox.excess))
         inbox.wake()
 
     def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
@@ -277,10 +285,23 @@ class Session(Party):
                 inbox.wake()
         return self.error
 
-    def expire(self, error: SessionTimeout) -> None:
-        """End the session because its time is up, unless it has ended."""
+    def expire(self, seconds: float) -> None:
+        """End the session, unless it has ended, because its time limit of `seconds` is over."""
+        waits = "; ".join(self.standing().sentences()) or f"{self.me} is computing"
         self.is_late = self.error is None
+        self.interrupt(SessionTimeout(seconds, waits))
+
+    def interrupt(self, error: VeilringError) -> bool:
+        """End the session, unless it has ended, and its role, even if that waits for no message.
+
+        Returns:
+            Whether this is the role's first interruption.
+        """
         self.fail(error)
+        if self.limit is None or self.limit.when() is not None:
+            return False
+        self.limit.reschedule(asyncio.get_running_loop().time())
+        return True
 
     def judge(self, error: SessionTimeout) -> SessionTimeout:
         """Replace the error of an expired session by a more specific one, and return it."""
@@ -337,6 +358,17 @@ class _Inbox:
         return len(self.unread) > UNREAD_MESSAGES_MAX or self.unread_bytes > UNREAD_BYTES_MAX
 
     @property
+    def excess(self) -> str:
+        """The offence of a sender whose messages do not fit."""
+        most = f"at most {UNREAD_MESSAGES_MAX:,} or {UNREAD_BYTES_MAX >> 20} MiB may wait"
+        limits = "UNREAD_MESSAGES_MAX and UNREAD_BYTES_MAX of veilring.nodes.session"
+        return (
+            f"sent {len(self.unread):,} messages ({self.unread_bytes:,} bytes) ahead of its turn:"
+            f" {most} until the role receives them ({limits}); a role must receive some messages"
+            " before its peer sends more"
+        )
+
+    @property
     def is_awaited(self) -> bool:
         """Whether the role is waiting for a message that has not arrived."""
         return self.arrival is not None and not self.unread
@@ -373,23 +405,17 @@ class _Inbox:
 
 @asynccontextmanager
 async def session_timeout(seconds: float | None, session: Session) -> AsyncIterator[None]:
-    """Fail a session that takes longer than `seconds`, naming the messages it was waiting for.
+    """Fail a session that takes longer than `seconds`, if given, naming the messages it awaits.
 
     Raises:
-        TimeoutError: After the time limit; by then, the session has its `SessionTimeout`.
+        TimeoutError: After the time limit, or if the session was interrupted; it has its error.
     """
-    if seconds is None:
-        yield
-        return
-    # Set before the timeout, so that it is called before the timeout unwinds the role.
-    timer = asyncio.get_running_loop().call_later(seconds, _expire, session, seconds)
+    loop = asyncio.get_running_loop()
+    timer = None if seconds is None else loop.call_later(seconds, session.expire, seconds)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(None) as session.limit:
             yield
     finally:
-        timer.cancel()
-
-
-def _expire(session: Session, seconds: float) -> None:
-    waits = "; ".join(session.standing().sentences()) or f"{session.me} is computing"
-    session.expire(SessionTimeout(seconds, waits))
+        session.limit = None
+        if timer is not None:
+            timer.cancel()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Final
 
 from veilring.nodes.cost import Traffic
@@ -28,6 +27,13 @@ class Forecast:
     traffic: Traffic
     setup: Traffic = field(default_factory=Traffic)
     most: "Forecast | None" = None
+
+    def __add__(self, other: "Forecast") -> "Forecast":
+        """Return the cost of two runs, one after the other."""
+        traffic, setup = self.traffic.plus(other.traffic), self.setup.plus(other.setup)
+        has_most = self.most is not None or other.most is not None
+        most = (self.most or self) + (other.most or other) if has_most else None
+        return Forecast(self.rounds + other.rounds, traffic, setup, most)
 
     def __str__(self) -> str:
         return describe_cost(_totals(self), _totals(self.most or self))
@@ -85,14 +91,8 @@ def batch_sizes(queries: int, size: int) -> list[int]:
 
 def total_cost(*costs: Forecast) -> Forecast:
     """Return the total cost of runs that follow one another."""
-    return reduce(_add, costs, Forecast(0, Traffic()))
+    return sum(costs, start=Forecast(0, Traffic()))
 
 
 def _totals(cost: Forecast) -> tuple[int, int, int]:
     return cost.rounds, *cost.traffic.plus(cost.setup)
-
-
-def _add(one: Forecast, other: Forecast) -> Forecast:
-    traffic, setup = one.traffic.plus(other.traffic), one.setup.plus(other.setup)
-    most = _add(one.most or one, other.most or other) if one.most or other.most else None
-    return Forecast(one.rounds + other.rounds, traffic, setup, most)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,6 +199,9 @@ async def run_async(
         raise
 
 
+_TRACED: Final = "; `veilring run SCENARIO --out DIR` and `veilring trace DIR` show its messages"
+
+
 def _ready(  # noqa: PLR0917  (the arguments of `run`)
     what: System | Role[R],
     parts: Any,  # noqa: ANN401  (as `run` takes it)
@@ -211,8 +214,9 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
     """Return a function that starts the requested run, after checking all arguments."""
     if isinstance(what, System):
         if public:
+            more = _TRACED if "trace" in public else ""
             raise InputError.because(
-                f"{next(iter(public))} is not for a system, which has its own parameters",
+                f"{next(iter(public))} is not for a system, which has its own parameters{more}",
                 field=next(iter(public)),
             )
         prepared = _prepare(what, _named(parts), queries)

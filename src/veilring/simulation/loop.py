@@ -14,6 +14,7 @@ import asyncio
 import contextvars
 import functools
 import hashlib
+import heapq
 import inspect
 import itertools
 import math
@@ -34,6 +35,9 @@ from veilring.simulation.orders import Order
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _Class = TypeVar("_Class", bound=type)
+# Between two events, callbacks hand results to each other: some tens in a row. A role that yields
+# between the rows of a table with `asyncio.sleep(0)` takes thousands; more is a loop without end.
+STEPS_MAX: Final = 100_000
 _LINKS: Final = "send over simulated links (veilring.simulation.SimulatedNetwork)"
 _EVENTS: Final = "wait for an event of SimPy (veilring.simulation.wait_event)"
 _DIRECT: Final = "call the function directly: it takes no simulated time"
@@ -101,9 +105,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop on the clock of a SimPy environment, deterministic to the bit.
 
     Sockets, threads, subprocesses and signal handlers raise `SimulationError`. When every task is
-    waiting and SimPy has no event left, `run_until_complete` raises `Deadlock`; the tasks can still
-    be cancelled afterwards, as by `asyncio.Runner`. An error in a process of SimPy that nobody
-    waits for ends the run.
+    waiting and SimPy has no event left, `run_until_complete` raises `Deadlock`, unless a function
+    given to `at_deadlock` ends a wait; the tasks can still be cancelled afterwards, as by
+    `asyncio.Runner`. After `STEPS_MAX` steps without an event, it raises `SimulationError`: a task
+    never waits. An error in a process of SimPy that nobody waits for ends the run.
 
     Args:
         environment: The SimPy environment; by default a new one.
@@ -118,14 +123,18 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._order = order
         self._task_numbers = itertools.count(1)
         self._future_numbers = itertools.count(1)
-        self._waits: list[Callable[[], Iterable[str]]] = []
-        self._judge: Callable[[], tuple[str, str]] | None = None
+        self._releases: list[Callable[[], bool]] = []
+        self._limits: list[asyncio.TimerHandle] = []
+        self._steps = 0  # since the last event
         self._thread = threading.get_ident()
-        selector = SteppingSelector(self.environment, self._step, self._deadlock)
+        selector = SteppingSelector(self.environment, self._step, self._release)
         super().__init__(selector)
         selector.sealed = True  # everything registered until now is asyncio's own wake-up pipe
 
     def _step(self) -> None:
+        while self._limits and self._limits[0].when() < self.environment.peek():
+            limit = heapq.heappop(self._limits)
+            self.call_at(limit.when(), _reach, limit)
         self.environment.step()
         if (
             self._order is not None
@@ -141,6 +150,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's own, which has no types
         while not ready and not self._stopping:  # type: ignore[attr-defined]  # likewise
             self._selector.select()  # type: ignore[attr-defined]  # likewise
+            self._steps = 0
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            self._steps = 0  # so that the tasks can still be cancelled
+            raise self._endless(ready)
         if self._order is not None:
             self._order.arrange(ready)
         for _ in range(len(ready)):
@@ -239,30 +253,28 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         label = f"Task-{number}" if name is None else str(name)
         return NumberedTask(coro, number=number, loop=self, name=label, context=context, **options)
 
-    def describe_waits(
-        self,
-        describe: Callable[[], Iterable[str]],
-        judge: Callable[[], tuple[str, str]] | None = None,
-    ) -> None:
-        """Ask `describe` when there is a deadlock.
+    def at_deadlock(self, release: Callable[[], bool]) -> None:
+        """Call `release` at each deadlock; it returns whether it has ended a task's wait."""
+        self._releases.append(release)
 
-        Args:
-            describe: A function that returns one sentence for each waiting actor that it knows:
-                which message it is waiting for, and from whom; or none.
-            judge: A function that returns the actor at fault, or an empty string, and a sentence
-                with the reason.
-        """
-        self._waits.append(describe)
-        self._judge = judge or self._judge
+    def _release(self) -> None:
+        released = [release() for release in self._releases]
+        if not any(released):
+            waits = [f"{task.get_name()} ({_work(task)}) is waiting" for task in self._pending()]
+            raise Deadlock(tuple(waits) or ("the loop is running without any task",))
 
-    def _deadlock(self) -> Deadlock:
-        waits = tuple(sentence for describe in self._waits for sentence in describe())
-        if not waits:
-            waits = tuple(
-                f"{task.get_name()} ({_work(task)}) is waiting" for task in self._pending()
-            )
-        culprit, verdict = self._judge() if self._judge is not None and waits else ("", "")
-        return Deadlock(waits or ("the loop is running without any task",), culprit, verdict)
+    def limit(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call `callback` after some simulated seconds, unless there is a deadlock before."""
+        limit = asyncio.TimerHandle(self.time() + seconds, callback, (), self)
+        heapq.heappush(self._limits, limit)
+        return limit
+
+    def _endless(self, ready: Iterable[asyncio.Handle]) -> SimulationError:
+        owners = (getattr(handle._callback, "__self__", None) for handle in ready)  # type: ignore[attr-defined]  # noqa: SLF001  (in place of asyncio's own)
+        tasks = [owner for owner in owners if isinstance(owner, asyncio.Task)]
+        which = f": {tasks[0].get_name()}, at {_place(tasks[0])}" if tasks else ""
+        steps = f"{STEPS_MAX:,} steps at {self.time():g} s, and no event: a loop that never waits"
+        return SimulationError(f"{steps}{which}; wait for a message, or sleep for longer than 0 s")
 
     def _pending(self) -> list[asyncio.Task[Any]]:
         return sorted(asyncio.all_tasks(self), key=hash)
@@ -280,8 +292,25 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             await asyncio.wait(tasks)
 
 
+def _reach(limit: asyncio.TimerHandle) -> None:
+    if not limit.cancelled():
+        limit._run()  # noqa: SLF001  (in place of asyncio's own)
+
+
 def _work(task: asyncio.Task[Any]) -> str:
     return getattr(task.get_coro(), "__qualname__", "a coroutine")
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """Return the file and the line at which a task was suspended, outside asyncio."""
+    place = "an unknown line"
+    coroutine: object = task.get_coro()
+    while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
+        frame = coroutine.cr_frame
+        if frame.f_globals.get("__package__") != asyncio.__name__:
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        coroutine = coroutine.cr_await
+    return place
 
 
 class LoopTrace:
@@ -511,14 +540,15 @@ class SteppingSelector(selectors.BaseSelector):
     Args:
         environment: The environment whose events are processed.
         step: A function that processes the next event.
-        deadlock: A function that builds the error to raise if no event is left.
+        release: A function that is called if no event is left; it raises an error, or makes a
+            task ready.
     """
 
     def __init__(
-        self, environment: Environment, step: Callable[[], None], deadlock: Callable[[], Deadlock]
+        self, environment: Environment, step: Callable[[], None], release: Callable[[], None]
     ) -> None:
         self.sealed = False
-        self._peek, self._step, self._deadlock = environment.peek, step, deadlock
+        self._peek, self._step, self._release = environment.peek, step, release
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     @override
@@ -526,8 +556,9 @@ class SteppingSelector(selectors.BaseSelector):
         # One event at a time: a signal's callback must not wait for a long series of silent ones.
         if timeout != 0:
             if self._peek() == math.inf:
-                raise self._deadlock()
-            self._step()
+                self._release()
+            else:
+                self._step()
         return []
 
     @override

@@ -21,6 +21,7 @@ see `veilring.testing.auditing`.
 """
 
 import asyncio
+from asyncio import events
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -69,9 +70,20 @@ class ProtocolRunner:
         seed: int | None = 0,
         **public: Any,
     ) -> "Run[_R]":
-        """Run a protocol once among fresh parties; see `veilring.nodes.cluster.Cluster`."""
+        """Run a protocol once among fresh parties; see `veilring.nodes.cluster.Cluster`.
+
+        Raises:
+            VeilringError: As `Cluster.run` raises it.
+            ClusterError: If an event loop is already running, as in an `async def` test.
+        """
+        __tracebackhide__ = True  # pytest points at the caller, and the error's cause at the role
         from veilring import simulation  # noqa: PLC0415  (light until it is used)
+        from veilring.errors import ClusterError, VeilringError  # noqa: PLC0415  (as above)
         from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
+
+        if events._get_running_loop() is not None:  # noqa: SLF001  (asyncio documents it)
+            instead = "write the test as `def`, or run a `Cluster` in it (`async with`)"
+            raise ClusterError(f"run_protocol starts an event loop, but one is running: {instead}")
 
         async def main() -> "Run[_R]":
             async with Cluster(parties, runtime=self._runtime, own=own, seed=seed) as cluster:
@@ -84,7 +96,11 @@ class ProtocolRunner:
                     **public,
                 )
 
-        return simulation.simulate(main()) if self._runtime == "simulated" else asyncio.run(main())
+        runner = simulation.simulate if self._runtime == "simulated" else asyncio.run
+        try:
+            return runner(main())
+        except VeilringError as error:
+            raise error.with_traceback(None) from error.__cause__  # without the frames of asyncio
 
 
 def assert_cost(

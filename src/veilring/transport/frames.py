@@ -194,7 +194,8 @@ def check_frame(frame: bytes) -> None:
         FrameError: If it is empty or longer than `FRAME_BYTES_MAX`.
     """
     if not 0 < len(frame) <= FRAME_BYTES_MAX:
-        raise FrameError(f"a frame of {len(frame)} bytes; allowed: 1 to {FRAME_BYTES_MAX}")
+        allowed = f"1 to {FRAME_BYTES_MAX:,}; split a larger message into several"
+        raise FrameError(f"a frame of {len(frame):,} bytes; allowed: {allowed}")
 
 
 def frame_size(frame: bytes) -> int:

@@ -46,6 +46,9 @@ PROCESSES_PER_CORE: Final = 8
 PROCESSES_MIN: Final = 16
 # A party that is told to stop says goodbye and ends at once; otherwise it is killed.
 STOP_SECONDS: Final = 5.0
+# A party notices its time limit at once, unless its role computes without an `await`; even a long
+# step of NumPy on a busy machine is over by then.
+ANSWER_GRACE_SECONDS: Final = 10.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
 # forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
 PRELOADED: Final = (
@@ -222,16 +225,29 @@ class _Worker:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            await self._control.send((number, packed))
-            return await future
+            async with asyncio.timeout(_patience(job.seconds)):
+                await self._control.send((number, packed))
+                return await future
         except ConnectionError:
             return self._lost()
+        except TimeoutError:
+            return self._kill(job.seconds)
         finally:
             self._waiting.pop(number, None)
 
     def _lost(self) -> Outcome:
         now = asyncio.get_running_loop().time()
         return Outcome(self.name, error=PeerLost(self.name), ended=now)
+
+    def _kill(self, limit: float | None) -> Outcome:
+        """End a process that does not answer, and say so."""
+        if self._process is not None:
+            self._process.kill()
+        late = (
+            f"{self.name} did not answer {ANSWER_GRACE_SECONDS:g} s after its limit of {limit:g} s"
+        )
+        busy = "its role computes or blocks without an `await`"
+        return replace(self._lost(), error=ClusterError(f"{late}: {busy}; its process was killed"))
 
     async def _collect(self, control: _Control) -> None:
         try:
@@ -287,6 +303,10 @@ class _Worker:
         if process.exitcode not in {0, -signal.SIGTERM}:
             _log.info("%s ended with exit code %s", self.name, process.exitcode)
         process.close()
+
+
+def _patience(limit: float | None) -> float | None:
+    return None if limit is None else limit + ANSWER_GRACE_SECONDS
 
 
 def warm_up() -> None:

@@ -141,7 +141,8 @@ def pickle_item(item: object, problem: str) -> bytes:
     try:
         pickler.dump(item)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise ClusterError(f"{problem}: {error}") from error
+        local = "; move it to the top level of a module" if "<locals>" in str(error) else ""
+        raise ClusterError(f"{problem}: {error}{local}") from error
     if pickler.of_script and not Script.running().path:
         raise ClusterError(
             f"{problem}: {pickler.of_script} was defined at a prompt or in a notebook, where other"

@@ -5,16 +5,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from veilring.errors import ClusterError, EndpointClosed, PeerLost
-from veilring.nodes.blame import Blame, Standing, find_fault
+from veilring.errors import ClusterError, Deadlock, EndpointClosed, PeerLost
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.tasks import TasksRuntime
+from veilring.nodes.session import Session
 from veilring.nodes.trace import Mark
 from veilring.randomness import Streams
 from veilring.simulation import SimulatedLoop, SimulatedNetwork, Topology
@@ -22,18 +22,23 @@ from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
 from veilring.simulation.links import NetworkConditions
 from veilring.transport.endpoint import Endpoint
 
+# A day is far more than any protocol takes on the slowest links, and a role that asks for the time
+# once a second without end computes for about a second until then.
+SIMULATED_SECONDS: Final = 86_400.0
+
 
 class Simulated(TasksRuntime):
     """All parties in the simulation; run the caller with `veilring.simulation.simulate`.
+
+    A run in which every party waits ends at once. Any other ends after its time limit, by default
+    `SIMULATED_SECONDS` of simulated time.
 
     Args:
         topology: The links between the parties; by default all are equal and instantaneous.
         faults: The faults; their times count from the start of the cluster.
     """
 
-    session_seconds: ClassVar[float | None] = (
-        None  # a run that cannot end is detected as a deadlock
-    )
+    session_seconds: ClassVar[float | None] = None  # a deadlock ends a run at once
 
     def __init__(self, topology: Topology | None = None, faults: Sequence[Fault] = ()) -> None:
         super().__init__()
@@ -43,6 +48,7 @@ class Simulated(TasksRuntime):
         self._conditions = NetworkConditions()
         self._streams = Streams(0)
         self._network: SimulatedNetwork | None = None
+        self._loop: SimulatedLoop
         self._forgetful: set[str] = set()
         self.crashed: set[str] = set()
         """The parties that are currently absent."""
@@ -69,7 +75,8 @@ class Simulated(TasksRuntime):
         if not isinstance(loop, SimulatedLoop):
             advice = "veilring.simulation.simulate"
             raise ClusterError(f"runtime=simulated needs the simulated clock: {advice}")
-        loop.describe_waits(self._waits, self._judge)
+        self._loop = loop
+        loop.at_deadlock(self._release)
         self._streams, self._started = streams, loop.time()
         self._conditions = conditions_of(self._faults, parties, streams.generator("jitter"))
         self._network = network = SimulatedNetwork(
@@ -80,18 +87,23 @@ class Simulated(TasksRuntime):
                 loop.call_later(seconds, self._strike, cause, strike)
         return [network.endpoint(name) for name in parties]
 
-    def _waits(self) -> list[str]:
-        standings = (node.standings().values() for node in self._nodes.values())
-        return [line for each in standings for one in each for line in one.sentences()]
+    def _sessions(self, name: bytes | None = None) -> list[Session]:
+        every = (each for node in self._nodes.values() for each in node.open_sessions)
+        return [each for each in every if name is None or each.session == name]
 
-    def _judge(self) -> Blame:
-        """Judge the session that nobody can end; of several, the first with a known culprit."""
-        sessions: dict[bytes, list[Standing]] = {}
-        for node in self._nodes.values():
-            for session, standing in node.standings().items():
-                sessions.setdefault(session, []).append(standing)
-        verdicts = [find_fault(standings) for standings in sessions.values()]
-        return next((found for found in verdicts if found.culprit), verdicts[0])
+    def _release(self) -> bool:
+        """End each session with the waits of its parties; return whether there was any."""
+        waits: dict[bytes, list[str]] = {}
+        for each in self._sessions():
+            waited = each.standing().sentences() or [f"{each.me} is waiting for no message"]
+            waits.setdefault(each.session, []).extend(waited)
+        stuck = {name: Deadlock(tuple(sentences)) for name, sentences in waits.items()}
+        released = [each.interrupt(stuck[each.session]) for each in self._sessions()]
+        return any(released)
+
+    def _expire(self, name: bytes, seconds: float) -> None:
+        for each in self._sessions(name):
+            each.expire(seconds)
 
     def _strikes(self, fault: Fault) -> list[tuple[float, Callable[[], bool]]]:
         """Return the times and actions of a fault; each action returns whether it had an effect."""
@@ -157,7 +169,23 @@ class Simulated(TasksRuntime):
     @override
     async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
         struck = {name: self._struck_job(name, job) for name, job in jobs.items()}
-        return [_as_seen_from_outside(outcome) for outcome in await super().play(struck)]
+        limits = [
+            self._loop.limit(seconds, partial(self._expire, session, seconds))
+            for session, seconds in {job.session: self._limit(job) for job in jobs.values()}.items()
+        ]
+        try:
+            return [_as_seen_from_outside(outcome) for outcome in await super().play(struck)]
+        finally:
+            for limit in limits:
+                limit.cancel()
+
+    def _limit(self, job: Job) -> float:
+        """Return the limit that need not pass before a deadlock is found.
+
+        A fault may lose a message: as in reality, a wait for it then ends with the limit that the
+        job gives to each party.
+        """
+        return SIMULATED_SECONDS if job.seconds is None or self._faults else job.seconds
 
     def _struck_job(self, name: str, job: Job) -> Job:
         if name in self._forgetful and not job.given:
@@ -168,7 +196,8 @@ class Simulated(TasksRuntime):
             if fault.kind == "skew" and name in fault.parties and fault.start <= now < fault.end:
                 skew = fault.strength  # a clock has one speed: that of the latest fault
                 self._conditions.met.add(cause)
-        return job if job.seconds is None else replace(job, seconds=job.seconds * skew)
+        own = None if job.seconds is None or not self._faults else job.seconds * skew
+        return replace(job, seconds=own)
 
     @override
     async def stop(self) -> None:

@@ -5,10 +5,14 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from pathlib import Path
+from traceback import walk_tb
+from typing import ClassVar, Final, NamedTuple
 
 from typing_extensions import override
 
+from veilring.errors import InputError, VeilringError
+from veilring.nodes import blame
 from veilring.nodes.adversary import corrupt
 from veilring.nodes.cost import Meter
 from veilring.nodes.node import Node
@@ -24,6 +28,9 @@ from veilring.transport.listener import bind
 from veilring.transport.memory import MemoryNetwork
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+# The code between a cluster and the lines of a role.
+_BETWEEN: Final = tuple(str(Path(file).parent) for file in (blame.__file__, asyncio.__file__))
 
 
 class Runtime(ABC):
@@ -77,6 +84,7 @@ async def play_job(node: Node, job: Job) -> Outcome:
             **job.public,
         )
     except Exception as error:  # noqa: BLE001  (the cluster raises it again)
+        _note_lines(error, node.name)
         failure = error
     digests = transcript.digests() if job.adversary is None else {}
     return Outcome(
@@ -90,6 +98,27 @@ async def play_job(node: Node, job: Job) -> Outcome:
         ended=clock(),
         standing=node.standings().get(job.session),
     )
+
+
+def _note_lines(error: Exception, party: str) -> None:
+    """Begin the traceback at the role; note its lines if the mistake is there.
+
+    A traceback does not leave a process; a note does.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+        trace = trace.tb_next
+    if trace is None:
+        return
+    error.with_traceback(trace)
+    if isinstance(error, VeilringError) and not isinstance(error, InputError):
+        return  # a peer's fault, or the network's
+    lines = [
+        f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_qualname}"
+        for frame, line in walk_tb(trace)
+        if not frame.f_code.co_filename.startswith(_BETWEEN)
+    ]
+    error.add_note("\n  ".join((f"raised by {party} at", *lines)))
 
 
 class LocalRoster(NamedTuple):

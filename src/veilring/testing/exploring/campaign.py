@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from veilring.errors import InputError, ScenarioError
 from veilring.simulation import LoopTrace
@@ -111,6 +111,7 @@ def explore(
     public: Mapping[str, object] | Public | None = None,
     least: int = 2,
     workers: int | None = 1,
+    **constant: Any,
 ) -> Campaign:
     """Explore your own role: play it in many worlds with faults, and judge each run.
 
@@ -127,10 +128,17 @@ def explore(
         least: The smallest number of parties that the role needs after others were lost.
         workers: The number of processes that share the work; 1 is this process, and None is one
             per core.
+        **constant: Public arguments of the role as keywords, instead of `public`.
 
     Raises:
-        InputError: If there are fewer parties than `least`.
+        InputError: If there are fewer parties than `least`, or public arguments are given in both
+            ways.
     """
+    if public is not None and constant:
+        raise InputError.because(
+            f"give all public arguments in public=, or all as keywords: {', '.join(constant)}",
+            field="public",
+        )
     if not isinstance(inputs, Mapping):
         inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
     if len(inputs) < max(2, least):
@@ -138,7 +146,7 @@ def explore(
             f"give the inputs of at least {max(2, least)} parties, not {len(inputs)}",
             field="inputs",
         )
-    subject = RoleSubject(role, inputs, invariant, public or {}, least)
+    subject = RoleSubject(role, inputs, invariant, public or constant, least)
     return explore_subject(
         subject, range(seeds) if isinstance(seeds, int) else seeds, workers=workers
     )

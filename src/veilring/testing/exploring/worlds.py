@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from numpy.random import Generator
 
 from veilring import simulation
-from veilring.errors import VeilringError
+from veilring.errors import Deadlock, SessionTimeout, VeilringError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, lost_parties
 from veilring.nodes.run import Outcome
@@ -47,6 +47,9 @@ FAULT_SECONDS: Final = 20.0
 CALM_SECONDS: Final = 30.0
 # The limit on each run, which ends within CALM_SECONDS even on a clock that is four times too slow.
 EXPLORED_SECONDS: Final = 6.0
+# Half of the limit: all losses are announced by then. A role that is still busy at the limit and
+# waits for no message retries for ever.
+QUIET_SECONDS: Final = 3.0
 _PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike between runs
 _PERMUTED_SHARE: Final = 0.5  # the other worlds keep the order in which tasks became ready
 
@@ -215,7 +218,8 @@ def play_world(
     """Play a subject's runs in a world and judge them.
 
     The checks are: every result of every party is right, even if others failed; every failure is a
-    named error; everything ends within `CALM_SECONDS` after the faults; no task is left over.
+    named error; everything ends within `CALM_SECONDS` after the faults; no task is left over. No
+    role is busy without end, `QUIET_SECONDS` or more after the last fault.
 
     Args:
         subject: The subject to explore.
@@ -316,7 +320,8 @@ class _World:
         self, cluster: Cluster, number: int, alive: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Play a run among the parties believed alive; return the parties for the next run."""
-        explored = self.explored
+        explored, clock = self.explored, asyncio.get_running_loop().time
+        started = clock()
         outcomes, wrong = await self.subject.play(
             cluster,
             alive,
@@ -324,7 +329,7 @@ class _World:
             seconds=EXPLORED_SECONDS,
             trace=self.journal or False,
         )
-        explored.wrong += wrong
+        explored.wrong += [*wrong, *self._endless(outcomes, started, clock())]
         errors = [outcome for outcome in outcomes if outcome.error is not None]
         for outcome in errors:
             if not isinstance(outcome.error, VeilringError):
@@ -338,6 +343,24 @@ class _World:
         left = tuple(name for name in alive if name not in lost)
         # A lost party may be back: the run after the next tries all parties again.
         return left if lost and self.subject.can_do_with(left) else tuple(cluster.parties)
+
+    def _endless(self, outcomes: Sequence[Outcome], start: float, end: float) -> Iterator[str]:
+        """Yield a sentence for each party whose run could not end, although no fault struck.
+
+        A wait for a message may end with the limit: a fault may have lost the message.
+        """
+        faults = [fault for fault in self.world.faults if fault.start < end]
+        ends = (fault.end if fault.end < math.inf else fault.start for fault in faults)
+        quiet = end - max([start, *ends])
+        for party, standing, error in ((o.party, o.standing, o.error) for o in outcomes):
+            is_working = standing is not None and standing.is_working
+            if isinstance(error, Deadlock):
+                yield f"{party} cannot end without any fault: {error}"
+            elif isinstance(error, SessionTimeout) and is_working and quiet >= QUIET_SECONDS:
+                yield (
+                    f"{party} was still busy after {error.seconds:g} s, though it waited for no"
+                    f" message and no fault struck in the last {quiet:.1f} s: it may retry for ever"
+                )
 
     def _record(self, outcomes: Sequence[Outcome]) -> None:
         if self.trace is not None:
