@@ -10,6 +10,7 @@ the caller's                `InputError`, `ScenarioError`, `ClusterError`, `Budg
                             `AskedBefore`, `SimulationError`, `MissingExtra`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
+nobody's                    `Busy`
 the network's, or a crash   `PeerLost`, `PeerGivenUp`, `TooManyLost`, `PeerSilent`,
                             `SessionTimeout`, `NotReady`, `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
@@ -307,6 +308,27 @@ class NotReady(VeilringError):
         return f"{self.party} is not ready: it is waiting for {self.culprit}"
 
 
+class Busy(VeilringError):
+    """Raised if a request waited too long for its turn among the requests of all clients.
+
+    Nothing was sent to other parties or charged for it.
+
+    Attributes:
+        party: The party that was asked.
+        seconds: The time that the request waited.
+    """
+
+    def __init__(self, party: str, seconds: float) -> None:
+        self.party, self.seconds = party, seconds
+        super().__init__(party, seconds)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.party} is busy: the request waited {self.seconds:g} s for its turn among those"
+            " of all clients; ask again later, or ask another party"
+        )
+
+
 class EndpointClosed(TransportError):
     """Raised if an endpoint is used after its own side closed it."""
 
@@ -412,19 +434,46 @@ class PeerSilent(SessionTimeout):
 
 # The reasons of an abort, explained to a person who can read no other log than their own.
 _MEANS: Final = {
-    "SessionTimeout": "it did not finish in time, and nobody can be blamed; the log of {by} shows"
-    " which party was waiting for which",
-    "EarlyFramesDropped": "{by} had no room for messages that arrived before it joined; ask again",
     "AskedBefore": "{by} already answered these queries with a different set of parties, and"
     " comparing the totals would reveal the rows of some of them; the log of {by} names them",
-    "StoreFailed": "{by} cannot use its disk or database; its operator must fix this",
+    "BudgetExhausted": "a privacy budget at {by} is insufficient",
+    "Busy": "it has too many other requests at the moment; ask again later, or ask another party",
+    "EarlyFramesDropped": "{by} had no room for messages that arrived before it joined; ask again",
+    "InputError": "{by} could not use a value; its log has the details",
     "InternalError": "{by} had an error that is not its peers' fault; its log has the details",
+    "NotOffered": "{by} does not offer this service to the party that asked",
+    "OtherTerms": "the terms of {by} differ; compare the files of the terms",
+    "PeerLost": "{by} lost the connection with another party",
+    "ProtocolViolation": "{by} received something that no honest party sends; its log has the"
+    " details",
+    "SessionTimeout": "it did not finish in time, and nobody can be blamed; the log of {by} shows"
+    " which party was waiting for which",
+    "StoreFailed": "{by} cannot use its disk or database; its operator must fix this",
+    "Tampered": "one of several parties broke the protocol; the log of the party that noticed it"
+    " names them",
+    "TooManySessions": "{by} has as many sessions open for one peer as it allows; ask again once"
+    " some have ended",
+    "WrongParties": "{by} plays this role with other parties; compare the rosters",
 }
 _BLAMED: Final = {
-    "SessionTimeout": "{culprit} did not send its message in time",
-    "PeerSilent": "{culprit} is connected but does not answer: it is stopped, cut off or busy",
-    "StoreFailed": "{culprit} cannot use its disk or database; its operator must fix this",
+    "AskedBefore": "{culprit} already answered these queries with a different set of parties, and"
+    " comparing the totals would reveal the rows of some of them; its log names them",
+    "BudgetExhausted": "a privacy budget at {culprit} is insufficient",
+    "EarlyFramesDropped": "{culprit} had no room for messages that arrived before it joined; ask"
+    " again",
+    "InputError": "{culprit} could not use a value; its log has the details",
     "InternalError": "{culprit} had an error that is not its peers' fault; its log has the details",
+    "NotOffered": "{culprit} does not offer this service to {by}",
+    "OtherTerms": "the terms of {culprit} differ; compare the files of the terms",
+    "PeerGivenUp": "{culprit} did not send its message in time",
+    "PeerLost": "{culprit} has left, or the connection with it broke",
+    "PeerSilent": "{culprit} is connected but does not answer: it is stopped, cut off or busy",
+    "ProtocolViolation": "{culprit} sent something that no honest party sends; the log of {by} has"
+    " the details",
+    "SessionTimeout": "{culprit} did not send its message in time",
+    "StoreFailed": "{culprit} cannot use its disk or database; its operator must fix this",
+    "TooManyLost": "fewer parties are left than the sum needs; {culprit} was lost first",
+    "WrongParties": "{culprit} plays this role with other parties; compare the rosters",
 }
 
 
@@ -433,7 +482,7 @@ class SessionAborted(VeilringError):
 
     Attributes:
         by: The party that ended it.
-        reason: The class name of the error that caused the abort.
+        reason: The class name of the error that caused the abort, or the name of a refusal.
         culprit: The party that it blames, or an empty string.
     """
 
@@ -444,6 +493,9 @@ class SessionAborted(VeilringError):
     def __str__(self) -> str:
         if self.reason == "NotReady":
             return f"{self.by} is not ready: it is waiting for {self.culprit or 'other parties'}"
+        if self.reason == "PeerStopped":
+            stopped = f"{self.culprit or self.by} is shutting down"
+            return f"PeerStopped: {stopped}, or its user cancelled the session"
         blame = f", blaming {self.culprit}" if self.culprit else ""
         ended = f"{self.by} aborted the session ({self.reason}{blame})"
         means = (_BLAMED if self.culprit else _MEANS).get(self.reason)

@@ -1,21 +1,38 @@
 """The abort notice that a party sends when another party has ended a session."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from numpy.random import default_rng
 from tests.roles import Word
 
-from veilring.errors import ProtocolViolation, SessionAborted
+from veilring.errors import (
+    AskedBefore,
+    BudgetExhausted,
+    Busy,
+    InputError,
+    PeerGivenUp,
+    PeerLost,
+    PeerSilent,
+    ProtocolViolation,
+    SessionAborted,
+    Tampered,
+    TooManyLost,
+)
 from veilring.nodes import node as early
+from veilring.nodes.abort import REFUSALS, abort_notice, public_error
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, Service, opening
+from veilring.nodes.session import Abort, Session
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryNetwork
 
 CLIENT, *MEMBERS = ("clerk", "ada", "bob", "cy")
+ALL = Parties(MEMBERS)
 TERMS, OTHER = bytes(32), bytes(31) + b"\x01"
 
 
@@ -50,7 +67,7 @@ async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> 
 
     async def answer(party: Party, client: str) -> None:
         role = opening(meet, "meet", TERMS)
-        await nodes["ada"].run(role, bytes(15) + party.session[-1:], Parties(MEMBERS))
+        await nodes["ada"].run(role, bytes(15) + party.session[-1:], ALL)
         await party.send(client, Word(text="done"))
 
     async def noting(party: Party, _opener: str) -> None:
@@ -62,7 +79,7 @@ async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> 
 
     offers = {
         "ada": {"ask": Offer(answer, TERMS, lambda _: True)},
-        "bob": {"meet": Offer(noting, TERMS, lambda _: True)},
+        "bob": {"meet": Offer(noting, TERMS, lambda _: True, parties=ALL)},
         "cy": cy,
     }
     async with AsyncExitStack() as stack:
@@ -76,10 +93,14 @@ async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> 
 @pytest.mark.parametrize(
     ("cy", "reason", "blamed"),
     [
-        ({"meet": Offer(meet, OTHER, lambda _: True)}, "OtherTerms", "cy"),
+        ({"meet": Offer(meet, OTHER, lambda _: True, parties=ALL)}, "OtherTerms", "cy"),
         ({}, "NotOffered", "cy"),
-        ({"meet": Offer(stumble, TERMS, lambda _: True)}, "InternalError", "cy"),
-        ({"meet": Offer(accuse_bob, TERMS, lambda _: True)}, "ProtocolViolation", "bob"),
+        ({"meet": Offer(stumble, TERMS, lambda _: True, parties=ALL)}, "InternalError", "cy"),
+        (
+            {"meet": Offer(accuse_bob, TERMS, lambda _: True, parties=ALL)},
+            "ProtocolViolation",
+            "bob",
+        ),
     ],
 )
 async def test_the_end_of_a_members_session_is_reported_to_client_and_peers(
@@ -107,3 +128,53 @@ async def test_sessions_that_were_refused_leave_nothing_behind(
             ask = opening(wait_for_answer, "ask", TERMS)
             with pytest.raises(SessionAborted, match="NotOffered, blaming cy"):
                 await client.run(ask, bytes([number]) * 16, pair)
+
+
+@pytest.mark.parametrize(
+    ("reason", "notice"),
+    [
+        ("TooManySessions", Abort(reason="Busy", culprit="")),
+        ("Busy", Abort(reason="Busy", culprit="")),
+        ("SessionTimeout", Abort(reason="SessionTimeout", culprit="")),
+        ("Tampered", Abort(reason="Tampered", culprit="")),
+        ("OtherTerms", Abort(reason="OtherTerms", culprit="cy")),
+        ("StoreFailed", Abort(reason="StoreFailed", culprit="cy")),
+    ],
+)
+def test_a_party_is_blamed_for_its_own_end_of_a_session_only(reason: str, notice: Abort) -> None:
+    """A party that has no room, or that only reports what others did, is not named as culprit."""
+    endpoint = MemoryNetwork((CLIENT, *MEMBERS)).endpoint("ada")
+    session = Session(endpoint, bytes(16), Parties((CLIENT, "ada")), lambda: default_rng(1))
+    assert abort_notice(session, SessionAborted("cy", reason)) == notice
+
+
+def test_a_cancelled_session_is_reported_as_a_stop_of_the_party() -> None:
+    """No name of a class of Python crosses the wire, and a stopped party is named as such."""
+    endpoint = MemoryNetwork(MEMBERS).endpoint("cy")
+    session = Session(endpoint, bytes(16), ALL, lambda: default_rng(1))
+    notice = abort_notice(session, public_error(asyncio.CancelledError(), session))
+    assert notice == Abort(reason="PeerStopped", culprit="")
+    for said in (SessionAborted("cy", notice.reason), SessionAborted("ada", notice.reason, "cy")):
+        assert str(said).startswith("PeerStopped: cy is shutting down")
+
+
+UNEXPLAINED = r"ada aborted the session \(\w+(, blaming cy)?\)"
+OWN = {error.__name__ for error in (AskedBefore, BudgetExhausted, Busy, InputError, Tampered)}
+PASSED_ON = {
+    error.__name__ for error in (PeerGivenUp, PeerLost, PeerSilent, ProtocolViolation, TooManyLost)
+}
+EITHER = {"EarlyFramesDropped", "InternalError", "NotReady", "StoreFailed", "SessionTimeout"}
+
+
+@pytest.mark.parametrize("reason", sorted(OWN | EITHER | REFUSALS))
+def test_every_reason_of_an_abort_is_explained(reason: str) -> None:
+    """A client reads a sentence, not only the name of a class."""
+    assert re.fullmatch(UNEXPLAINED, str(SessionAborted("ada", reason))) is None
+
+
+@pytest.mark.parametrize(
+    "reason", sorted(PASSED_ON | EITHER | REFUSALS - {"TooManySessions"} | {"BudgetExhausted"})
+)
+def test_every_reason_of_an_abort_with_a_culprit_is_explained(reason: str) -> None:
+    """A client reads what the culprit did, not only its name."""
+    assert re.fullmatch(UNEXPLAINED, str(SessionAborted("ada", reason, "cy"))) is None

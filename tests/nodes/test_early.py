@@ -2,10 +2,10 @@
 
 import pytest
 
-from veilring.errors import ProtocolViolation
 from veilring.nodes.node import (
     DROPPED,
     EARLY_BYTES_MAX,
+    EARLY_DROPPED_MAX,
     EARLY_FRAMES_MAX,
     EARLY_SECONDS,
     EARLY_TOTAL_BYTES_MAX,
@@ -33,16 +33,15 @@ def test_early_frames_are_returned_in_order_and_once() -> None:
     ("frame", "most"),
     [(b"x", EARLY_FRAMES_MAX), (bytes(FRAME_BYTES_MAX), EARLY_BYTES_MAX // FRAME_BYTES_MAX)],
 )
-def test_a_peer_that_sends_too_much_is_named_and_forgotten(frame: bytes, most: int) -> None:
-    """At a limit in frames or bytes the peer is at fault; other peers' frames are kept."""
+def test_a_peer_that_sends_too_much_loses_its_oldest_frames(frame: bytes, most: int) -> None:
+    """At a limit in frames or bytes nobody is accused; newer sessions and other peers keep all."""
     early = EarlyFrames(lambda: 0.0)
     early.keep("bob", FIRST, b"of bob")
-    for _ in range(most):
-        early.keep("ada", FIRST, frame)
-    with pytest.raises(ProtocolViolation, match="sent too much for sessions") as caught:
-        early.keep("ada", FIRST, frame)
-    assert caught.value.culprit == "ada"
-    assert list(early.take(FIRST)) == [("bob", b"of bob")]
+    assert all(early.keep("ada", FIRST, frame) for _ in range(most))
+    assert not early.keep("ada", SECOND, b"next")
+    assert not early.keep("ada", FIRST, frame)
+    assert list(early.take(FIRST)) == [("bob", b"of bob"), ("ada", DROPPED)]
+    assert list(early.take(SECOND)) == [("ada", b"next")]
 
 
 MIB = bytes(1 << 20)
@@ -89,6 +88,16 @@ def test_old_frames_are_no_attack() -> None:
         now += 2 * EARLY_SECONDS / EARLY_FRAMES_MAX
         early.keep("ada", number.to_bytes(16, "big"), b"x")
     assert list(early.take(bytes(16))) == []
+
+
+def test_dropped_sessions_are_remembered_up_to_a_limit() -> None:
+    """A flood of new sessions leaves a bounded number of names, those of the newest."""
+    early = EarlyFrames(lambda: 0.0)
+    names = [number.to_bytes(16, "big") for number in range(2 * EARLY_DROPPED_MAX)]
+    for name in names:
+        early.keep("ada", name, b"x")
+    dropped = [name for name in names if list(early.take(name)) == [("ada", DROPPED)]]
+    assert dropped == names[-EARLY_FRAMES_MAX - EARLY_DROPPED_MAX : -EARLY_FRAMES_MAX]
 
 
 def test_forgotten_and_dropped_frames_are_not_counted() -> None:

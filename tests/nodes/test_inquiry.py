@@ -53,7 +53,7 @@ async def three(silent: str, limits: SessionLimits = QUICK) -> AsyncIterator[dic
         for node in nodes.values():
             await stack.enter_async_context(node)
             if node.name != "ada":
-                offers = {"round": Offer(join, TERMS, lambda _: True, limits.joined)}
+                offers = {"round": Offer(join, TERMS, lambda _: True, limits.joined, NAMES)}
                 await stack.enter_async_context(Service(node, offers))
         yield nodes
 
@@ -138,7 +138,7 @@ def test_the_party_nearest_to_the_fault_gives_up_first() -> None:
     """Each limit leaves time for the answers and the news of the one before it."""
     limits = SessionLimits(session=120, answer=5)
     found = (limits.session, limits.joined, limits.served, limits.client)
-    assert found == (120, 130, 140, 150)
+    assert found == (120, 130, 170, 180)
 
 
 def test_an_answer_among_a_thousand_parties_fits_a_frame() -> None:

@@ -28,6 +28,7 @@ from veilring.transport.memory import MemoryNetwork
 from veilring.transport.messages import encode
 
 NAMES = Parties(["ada", "bob", "cy"])
+PAIR = Parties(["ada", "bob"])
 TERMS = bytes(32)
 
 
@@ -55,6 +56,7 @@ async def stumble(party: Party, _opener: str) -> None:
 
 OFFERS = {
     "greet": Offer(join, TERMS, lambda _peer: True),
+    "gather": Offer(join, TERMS, lambda _peer: True, parties=NAMES),
     "wait": Offer(wait, TERMS, lambda _peer: True),
     "private": Offer(join, TERMS, lambda peer: peer == "bob"),
     "stumble": Offer(stumble, TERMS, lambda _peer: True),
@@ -77,7 +79,7 @@ async def served() -> AsyncIterator[dict[str, Node]]:
 async def test_a_session_that_one_party_opens_is_joined_by_all() -> None:
     """One party opens the session, the others join, and all play under one name."""
     async with served() as nodes:
-        heard = await nodes["ada"].run(opening(greet, "greet", TERMS), bytes(16), NAMES)
+        heard = await nodes["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
     assert heard == ["hello from bob", "hello from cy"]
 
 
@@ -98,17 +100,46 @@ async def test_an_invalid_request_is_refused_with_a_reason(
             await nodes["ada"].run(opening(greet, service, terms), bytes(16), NAMES)
 
 
-async def test_a_session_of_parties_without_its_opener_is_refused() -> None:
-    """A session is refused if its opener is not among its parties."""
+@pytest.mark.parametrize(
+    ("service", "parties"),
+    [
+        ("greet", ("bob", "cy")),
+        ("greet", ("ada", "bob", "cy")),
+        ("greet", ("ada", "ada")),
+        ("greet", ("bob",)),
+        ("gather", ("ada", "bob")),
+        ("gather", ("bob", "ada", "cy")),
+        ("gather", ("ada", "bob", "cy", "dan")),
+    ],
+)
+async def test_a_session_of_other_parties_is_refused_and_no_third_party_hears_of_it(
+    service: str, parties: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client's session is its own and the server's; a session of members is that of them all."""
 
     async def open_for_others(party: Party) -> None:
-        request = Open(service="greet", parties=("bob", "cy"), terms=TERMS)
-        await party.send("bob", request)
+        await party.send("bob", Open(service=service, parties=parties, terms=TERMS))
         await party.receive(Word, sender="bob")
 
     async with served() as nodes:
+        told = list[str]()
+        monkeypatch.setattr(nodes["cy"], "_take", lambda peer, _item: told.append(peer))
+        nodes["cy"].start()
         with pytest.raises(SessionAborted, match="WrongParties"):
-            await nodes["ada"].run(open_for_others, bytes(16), NAMES)
+            await nodes["ada"].run(open_for_others, bytes(16), PAIR)
+        await turns()
+    assert told == []
+
+
+async def test_a_member_that_copies_the_name_of_a_session_gets_nobody_blamed() -> None:
+    """Either of two openers may have copied the name, so the honest one is not named alone."""
+    async with served() as nodes:
+        copied = Open(service="gather", parties=tuple(NAMES), terms=TERMS)
+        await nodes["cy"].endpoint.send("bob", encode(bytes(16), copied))
+        await turns(4)
+        with pytest.raises(SessionAborted) as caught:
+            await nodes["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
+    assert (caught.value.by, caught.value.reason, caught.value.culprit) == ("bob", "Tampered", "")
 
 
 async def test_a_peer_may_open_a_limited_number_of_sessions() -> None:
@@ -117,21 +148,20 @@ async def test_a_peer_may_open_a_limited_number_of_sessions() -> None:
     async def hang(_party: Party) -> None:
         await asyncio.Event().wait()
 
-    pair = Parties(["ada", "bob"])
     async with served() as nodes:
         role = opening(hang, "wait", TERMS)
         hanging = [
-            asyncio.create_task(nodes["ada"].run(role, bytes([number]) * 16, pair))
+            asyncio.create_task(nodes["ada"].run(role, bytes([number]) * 16, PAIR))
             for number in range(SESSIONS_PER_PEER_MAX)
         ]
         await turns()
         with pytest.raises(SessionAborted, match="TooManySessions"):
-            await nodes["ada"].run(opening(greet, "greet", TERMS), b"x" * 16, pair)
+            await nodes["ada"].run(opening(greet, "greet", TERMS), b"x" * 16, PAIR)
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
         await turns()
-        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, pair)
+        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
     assert greeting == ["hello from bob"]
 
 
@@ -139,11 +169,10 @@ async def test_a_bug_in_one_session_does_not_end_the_service(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The opener gets an error, the log has the traceback, and the node keeps serving."""
-    pair = Parties(["ada", "bob"])
     async with served() as nodes:
         with pytest.raises(SessionAborted, match="InternalError"):
-            await nodes["ada"].run(opening(greet, "stumble", TERMS), bytes(16), pair)
-        await nodes["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, pair)
+            await nodes["ada"].run(opening(greet, "stumble", TERMS), bytes(16), PAIR)
+        await nodes["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, PAIR)
     assert "stumble for ada failed" in caplog.text
 
 
@@ -165,11 +194,11 @@ async def test_a_peer_that_leaves_with_its_answer_is_not_logged(
         if answers:
             await party.receive(Word, sender="bob")
 
-    network, pair = MemoryNetwork(NAMES), Parties(["ada", "bob"])
-    ada, bob = (Node(network.endpoint(name), Streams(1)) for name in pair)
+    network = MemoryNetwork(NAMES)
+    ada, bob = (Node(network.endpoint(name), Streams(1)) for name in PAIR)
     async with bob, Service(bob, {"answer": Offer(answer, TERMS, lambda _peer: True)}):
         async with ada:
-            await ada.run(opening(ask, "answer", TERMS), bytes(16), pair)
+            await ada.run(opening(ask, "answer", TERMS), bytes(16), PAIR)
         await turns()
         has_left.set()
         await turns()
@@ -178,11 +207,10 @@ async def test_a_peer_that_leaves_with_its_answer_is_not_logged(
 
 async def test_a_malformed_request_is_blamed_on_its_sender() -> None:
     """A malformed request opens nothing and ends nothing else."""
-    pair = Parties(["ada", "bob"])
     async with served() as nodes:
         frame = encode(b"w" * 16, Word(text="x")).replace(b"test.word", b"test.what")
         await nodes["ada"].endpoint.send("bob", frame)
-        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), bytes(16), pair)
+        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), bytes(16), PAIR)
     assert greeting == ["hello from bob"]
 
 
@@ -201,9 +229,9 @@ def watched(server: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], l
     return cut, rested
 
 
-def request(number: int, service: str, *, names: Parties = NAMES) -> bytes:
+def request(number: int, service: str) -> bytes:
     """Encode a request for a session."""
-    opened = Open(service=service, parties=tuple(names), terms=TERMS)
+    opened = Open(service=service, parties=tuple(PAIR), terms=TERMS)
     return encode(number.to_bytes(16, "big"), opened)
 
 
@@ -251,18 +279,17 @@ async def test_a_peer_that_does_not_read_its_refusals_is_cut_off(
 @pytest.mark.usefixtures("budgets_do_not_refill")
 async def test_a_peer_with_too_many_sessions_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A further session is refused with a reason; the peer keeps the others and its connection."""
-    pair = Parties(["ada", "bob"])
     async with served() as nodes:
         cut, rested = watched(nodes["bob"], monkeypatch)
         for number in range(2 * OPENS_MAX):
-            await nodes["ada"].endpoint.send("bob", request(number, "wait", names=pair))
+            await nodes["ada"].endpoint.send("bob", request(number, "wait"))
             await turns(4)
         assert (cut, len(rested)) == ([], OPENS_MAX)
         for number in range(SESSIONS_PER_PEER_MAX):
             name = number.to_bytes(16, "big")
             await nodes["ada"].endpoint.send("bob", encode(name, Word(text="go")))
         await turns()
-        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, pair)
+        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
     assert greeting == ["hello from bob"]
 
 
@@ -323,11 +350,10 @@ async def test_a_peer_that_opens_sessions_endlessly_is_paused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is still answered, only later."""
-    pair = Parties(["ada", "bob"])
     async with served() as nodes:
         cut, rested = watched(nodes["bob"], monkeypatch)
         for number in range(OPENS_MAX + 1):
-            await nodes["ada"].endpoint.send("bob", request(number, "stumble", names=pair))
+            await nodes["ada"].endpoint.send("bob", request(number, "stumble"))
             await turns(4)
         assert (cut, set(rested)) == ([], {"ada"})
 

@@ -16,6 +16,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from veilring.errors import (
+    Busy,
     Deadlock,
     EndpointClosed,
     InternalError,
@@ -23,6 +24,7 @@ from veilring.errors import (
     SessionAborted,
     SessionTimeout,
     StoreFailed,
+    Tampered,
     VeilringError,
 )
 from veilring.nodes.blame import Standing, Wait, find_fault
@@ -30,8 +32,12 @@ from veilring.nodes.session import Abort, Session
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Message
 
-REFUSALS: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties", "TooManySessions"})
+TOO_MANY_SESSIONS: Final = "TooManySessions"
+"""The only reason for which a refused peer repeats its request, as it should."""
+REFUSALS: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties", TOO_MANY_SESSIONS})
 """The reasons for which a party refuses to join a session. Only the opener is told."""
+# Reasons of which the party that gives them is the reporter, not the cause.
+_BLAMELESS: Final = frozenset({Busy.__name__, SessionTimeout.__name__, Tampered.__name__})
 # Errors of a disk or a database, in our own terms: a peer does not know our libraries.
 _STORES: Final = (OSError, sqlite3.Error, MemoryError)
 # A kind of message as shown in an error; it comes from a peer.
@@ -50,7 +56,7 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
     if isinstance(error, VeilringError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return SessionAborted(session.me, type(error).__name__)
+        return SessionAborted(session.me, "PeerStopped")
     is_limit = (
         isinstance(error, TimeoutError) and error.errno is None
     )  # an error of a custom role, unknown to any system
@@ -64,7 +70,8 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
 
     A party that aborts informs all peers, and no peer repeats the notice. A refusal is sent to the
     opener only, which passes it on. An error in another session of this party is new to all peers:
-    the party that ended that session is blamed here, unless it blamed another one itself.
+    the party that ended that session is blamed here, unless it blamed another one itself, or its
+    reason blames nobody.
 
     Args:
         session: The failed session.
@@ -75,11 +82,13 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
     if not isinstance(cause, SessionAborted):
         culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
         return Abort(reason=type(cause).__name__, culprit=culprit)
+    if cause.reason == TOO_MANY_SESSIONS:
+        return Abort(reason=Busy.__name__, culprit="")
     refused = cause.reason in REFUSALS and not cause.culprit
     if session.was_aborted and not refused:
         return None
-    blamed = cause.culprit or (cause.by if cause.by != session.me else "")
-    return Abort(reason=cause.reason, culprit=blamed)
+    is_blameless = cause.by == session.me or cause.reason in _BLAMELESS
+    return Abort(reason=cause.reason, culprit=cause.culprit or ("" if is_blameless else cause.by))
 
 
 class StandingRequest(Message, kind="session.inquiry"):

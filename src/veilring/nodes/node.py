@@ -58,9 +58,9 @@ ABORT_SECONDS: Final = 1.0
 ENDED_SESSIONS_MAX: Final = 4096
 # Peers ask for this party's state while their own ends of the session are still open.
 STANDINGS_KEPT: Final = 64
-# Frames of one peer for sessions that ended here or are not its own. An honest peer sends until it
-# hears of the end: some thousands, in a session of many small messages. They are skipped, which
-# takes a few percent of a core at this rate.
+# Frames of one peer for sessions that ended here or are not its own, or early ones beyond the
+# limits. An honest peer sends until it hears of the end: some thousands, in a session of many small
+# messages. They are skipped, which takes a few percent of a core at this rate.
 STRAYS_MAX: Final = 4096
 STRAYS_PER_SECOND: Final = 10_000.0
 # A request for a session names its parties: a thousand of the longest names fit.
@@ -68,8 +68,12 @@ OPEN_BYTES_MAX: Final = 1 << 16
 # A peer has 16 sessions open here, and asks once for our state in each.
 REPLIES_WAITING_MAX: Final = 16
 # A session's first frames arrive early if its opener told another party first. That is a handful
-# per session; a thousand from one peer is an attack on our memory.
+# per session, within milliseconds. A malicious opener can also make an honest party send us frames
+# of a session that never opens here, so a peer with more is not accused: its oldest are dropped.
 EARLY_FRAMES_MAX: Final = 1024
+# Names of sessions of one peer whose early frames were dropped: a later frame without the earlier
+# ones would be misread. This many are 64 KiB.
+EARLY_DROPPED_MAX: Final = 4096
 # Eight of the largest frames: one can contain the queries of a batch.
 EARLY_BYTES_MAX: Final = 8 << 20
 # The limit in bytes for all peers together, so that colluding peers gain nothing.
@@ -311,12 +315,16 @@ class Node:
                 session.deliver(sender, envelope, frame)
             elif session is None and envelope.session not in self._ended:
                 self._meet(sender, envelope, frame)
-            elif not self._strays.spend(sender):
-                self.endpoint.rest(sender, REST_SECONDS)
+            else:
+                self._skip(sender)
         except FrameError as error:
             self.accuse(ProtocolViolation(sender, str(error)))
         except ProtocolViolation as violation:
             self.accuse(violation)
+
+    def _skip(self, sender: str) -> None:
+        if not self._strays.spend(sender):
+            self.endpoint.rest(sender, REST_SECONDS)
 
     def _inquired(self, sender: str, envelope: Envelope) -> bool:
         """Handle a frame of an inquiry; return whether it was one."""
@@ -344,7 +352,8 @@ class Node:
     def _meet(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Handle a frame of a session that is not open here."""
         if envelope.kind != Open.kind or self._opener is None:
-            self._early.keep(sender, envelope.session, frame)
+            if not self._early.keep(sender, envelope.session, frame):
+                self._skip(sender)
         elif len(frame) > OPEN_BYTES_MAX:
             raise ProtocolViolation(sender, f"requested a session with {len(frame)} bytes")
         elif isinstance(request := envelope.message(), Open):
@@ -395,24 +404,25 @@ class EarlyFrames:
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
         self._lines = SparingLog(_log, clock)
 
-    def keep(self, sender: str, session: bytes, frame: bytes) -> None:
-        """Keep a frame.
+    def keep(self, sender: str, session: bytes, frame: bytes) -> bool:
+        """Keep a frame, and return whether there was room for it without dropping others.
 
-        If all peers together have sent too much, nobody is at fault: some may be honest, and each
-        kept within its limits. The oldest frames of the peer that sent most are dropped.
-
-        Raises:
-            ProtocolViolation: If this peer has sent too much; all its frames are forgotten.
+        Nobody is at fault if there was not: another party may have opened the session at the sender
+        and not here, and all peers together may have sent too much. The oldest frames of the sender
+        are dropped, or of the peer that sent most.
         """
         now = self._clock()
         peer = self._peers[sender]
         peer.forget_before(now - EARLY_SECONDS)
-        peer.add(session, frame, now)
-        if peer.frame_count > EARLY_FRAMES_MAX or peer.byte_count > EARLY_BYTES_MAX:
-            self.forget(sender)
-            raise ProtocolViolation(sender, "sent too much for sessions that are not open")
+        if not peer.add(session, frame, now):
+            return False
+        had_room = True
+        while peer.frame_count > EARLY_FRAMES_MAX or peer.byte_count > EARLY_BYTES_MAX:
+            self._drop_oldest(sender)
+            had_room = False
         if self._total() > EARLY_TOTAL_BYTES_MAX:
             self._make_room(now - EARLY_SECONDS)
+        return had_room
 
     def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
         """Yield the frames of a session, each sender's in order, and keep the rest.
@@ -422,7 +432,7 @@ class EarlyFrames:
         for sender, peer in list(self._peers.items()):
             for frame in peer.pop(session):
                 yield sender, frame
-            if not peer.sessions:
+            if not peer.sessions and not peer.dropped:
                 self.forget(sender)
 
     def drop(self, session: bytes) -> None:
@@ -441,10 +451,12 @@ class EarlyFrames:
         for peer in self._peers.values():
             peer.forget_before(horizon)
         while self._total() > EARLY_TOTAL_BYTES_MAX:
-            sender = max(self._peers, key=lambda name: self._peers[name].byte_count)
-            self._peers[sender].make_room()
-            line = "dropped frames of %s, sent before their session was opened: there was no room"
-            self._lines.say(logging.WARNING, sender, "no room", line, sender)
+            self._drop_oldest(max(self._peers, key=lambda name: self._peers[name].byte_count))
+
+    def _drop_oldest(self, sender: str) -> None:
+        self._peers[sender].make_room()
+        line = "dropped frames of %s, sent before their session was opened: there was no room"
+        self._lines.say(logging.WARNING, sender, "no room", line, sender)
 
 
 @dataclass(slots=True)
@@ -457,20 +469,24 @@ class _Session:
 
 @dataclass(slots=True)
 class _Peer:
-    """The early frames of one peer: its sessions, the oldest first."""
+    """The early frames of one peer: its sessions, and those without their frames, oldest first."""
 
     sessions: dict[bytes, _Session] = field(default_factory=dict)
+    dropped: dict[bytes, float] = field(default_factory=dict)
     frame_count: int = 0
     byte_count: int = 0
 
-    def add(self, session: bytes, frame: bytes, now: float) -> None:
-        kept = self.sessions.setdefault(session, _Session(now))
-        if kept.frames != [DROPPED]:  # a later frame without the earlier ones would be misread
-            kept.frames.append(frame)
-            self.frame_count += 1
-            self.byte_count += len(frame)
+    def add(self, session: bytes, frame: bytes, now: float) -> bool:
+        if session in self.dropped:
+            return False
+        self.sessions.setdefault(session, _Session(now)).frames.append(frame)
+        self.frame_count += 1
+        self.byte_count += len(frame)
+        return True
 
     def pop(self, session: bytes) -> list[bytes]:
+        if self.dropped.pop(session, None) is not None:
+            return [DROPPED]
         kept = self.sessions.pop(session, None)
         if kept is None:
             return []
@@ -479,16 +495,15 @@ class _Peer:
         return kept.frames
 
     def forget_before(self, horizon: float) -> None:
-        while self.sessions:
-            session, kept = next(iter(self.sessions.items()))
-            if kept.since > horizon:
-                return
-            self.pop(session)
+        while self.sessions and next(iter(self.sessions.values())).since <= horizon:
+            self.pop(next(iter(self.sessions)))
+        while self.dropped and next(iter(self.dropped.values())) <= horizon:
+            del self.dropped[next(iter(self.dropped))]
 
     def make_room(self) -> None:
-        """Drop the frames of the oldest session that has any left."""
-        session = next(name for name, kept in self.sessions.items() if kept.frames != [DROPPED])
-        kept = self.sessions[session]
-        self.frame_count -= len(kept.frames) - 1
-        self.byte_count -= sum(map(len, kept.frames))
-        kept.frames[:] = [DROPPED]
+        """Drop the frames of the oldest session."""
+        session, kept = next(iter(self.sessions.items()))
+        self.pop(session)
+        self.dropped[session] = kept.since
+        if len(self.dropped) > EARLY_DROPPED_MAX:
+            del self.dropped[next(iter(self.dropped))]

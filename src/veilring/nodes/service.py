@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from veilring.errors import PeerLost, ProtocolViolation, TransportError, VeilringError
+from veilring.errors import Busy, PeerLost, ProtocolViolation, TransportError, VeilringError
+from veilring.nodes.abort import TOO_MANY_SESSIONS
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import Abort, Open
@@ -17,6 +19,11 @@ from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
 # A peer that opens more sessions than this at once is broken or malicious; each costs us a task and
 # its arrays. A client that labels a large file keeps one or two open.
 SESSIONS_PER_PEER_MAX: Final = 16
+# Sessions that a party opens at once at the same peers, for all its clients. A peer counts a
+# session until its own end has finished, a moment later, so this is half of what peers accept.
+CONVENED_MAX: Final = SESSIONS_PER_PEER_MAX // 2
+# Those for one client: while it asks alone, any other client starts at once.
+CONVENED_PER_CLIENT_MAX: Final = CONVENED_MAX // 2
 # Sessions of one peer that are joined, or refused because too many are open. A client that asks one
 # question at a time never reaches this over a network; a faster one is read less often, and loses
 # nothing.
@@ -32,8 +39,6 @@ REFUSALS_WAITING_MAX: Final = 16
 # while refusals wait, it is read 20 times a second, so this many take longer than ten seconds.
 EXCESS_WAITING_MAX: Final = 256
 
-# the only reason for which a refused client repeats its request, as it should
-_TOO_MANY: Final = "TooManySessions"
 _DOES_NOT_READ: Final = "did not read the reasons for the refusals"
 
 _R = TypeVar("_R")
@@ -50,12 +55,22 @@ class Offer:
         terms: The SHA-256 of the public parameters; a peer with different ones is refused.
         may_open: A function that returns whether a peer may ask for it.
         seconds: The time limit of a session; by default the node's.
+        parties: All participants of its sessions, in order; by default this node and the opener
+            alone. A request that names others is refused: the abort of a session goes to all its
+            parties, and must not reach one that the opener has only named.
     """
 
     play: Callable[[Party, str], Awaitable[object]]
     terms: bytes
     may_open: Callable[[str], bool]
     seconds: float | None = None
+    parties: Parties | None = None
+
+    def is_for(self, parties: tuple[str, ...], me: str, opener: str) -> bool:
+        """Return whether these are exactly the participants of a session that a peer opens."""
+        if self.parties is not None:
+            return parties == self.parties
+        return sorted(parties) == sorted((me, opener))
 
 
 class Service:
@@ -103,10 +118,10 @@ class Service:
             return "NotOffered"
         if offer.terms != request.terms:
             return "OtherTerms"
-        if peer not in request.parties or len(set(request.parties)) != len(request.parties):
+        if not offer.is_for(request.parties, self._node.name, peer):
             return "WrongParties"
         if self._open[peer] >= SESSIONS_PER_PEER_MAX:
-            return _TOO_MANY
+            return TOO_MANY_SESSIONS
         return ""
 
     async def _join(self, peer: str, session: bytes, request: Open) -> None:
@@ -140,7 +155,7 @@ class Service:
         self._node.shut(session)
         line = "refused a session to %s: %s"
         self._lines.say(logging.WARNING, peer, reason, line, peer, reason)
-        if fault := self._excess(peer) if reason == _TOO_MANY else self._insistence(peer):
+        if fault := self._excess(peer) if reason == TOO_MANY_SESSIONS else self._insistence(peer):
             self._node.accuse(ProtocolViolation(peer, f"was refused sessions, and {fault}"))
         else:
             self._begin(self._refuse(peer, session, reason), f"refusal for {peer}")
@@ -176,6 +191,72 @@ class Service:
 
 def _has_left(peer: str, error: VeilringError) -> bool:
     return isinstance(error, PeerLost) and error.orderly and error.peer == peer
+
+
+class FairTurns:
+    """Limits the sessions that a party opens for its clients; clients take turns.
+
+    Each client's requests keep their order. The next turn is that of the client that has waited
+    longest since its last one, so that the number of its requests gains a client nothing.
+
+    Args:
+        party: The party's name.
+    """
+
+    def __init__(self, party: str) -> None:
+        self._party = party
+        self._open: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def turn(self, client: str, seconds: float) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it in the context.
+
+        Args:
+            client: The client.
+            seconds: The maximum time to wait.
+
+        Raises:
+            Busy: If there was no turn in this time.
+        """
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        self._admit()
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                await turn
+            yield
+        except TimeoutError:
+            if limit.expired():
+                raise Busy(self._party, seconds) from None
+            raise
+        finally:
+            if turn.cancelled():
+                self._forget(client, turn)
+            else:
+                self._open[client] -= 1
+                self._admit()
+
+    def _admit(self) -> None:
+        while self._open.total() < CONVENED_MAX:
+            free = (name for name in self._waiting if self._open[name] < CONVENED_PER_CLIENT_MAX)
+            client = next(free, None)
+            if client is None:
+                return
+            turns = self._waiting.pop(client)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns  # behind all other clients
+            if not turn.cancelled():
+                self._open[client] += 1
+                turn.set_result(None)
+
+    def _forget(self, client: str, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(client, deque())
+        if turn in turns:
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(client, None)
 
 
 def opening(

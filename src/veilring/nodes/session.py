@@ -18,6 +18,7 @@ from veilring.errors import (
     ProtocolViolation,
     SessionAborted,
     SessionTimeout,
+    Tampered,
     VeilringError,
 )
 from veilring.nodes.blame import Standing, Wait
@@ -30,6 +31,9 @@ _M = TypeVar("_M", bound=Message)
 # A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still
 # open after two minutes is waiting for a silent peer.
 SESSION_SECONDS: Final = 120.0
+# The share of that time that a request of a client may wait for its turn. Thirty seconds are some
+# hundreds of batches of other clients.
+WAITING_SHARE: Final = 0.25
 # A peer answers a request for its state at once, unless it is computing: a second or two at most.
 ANSWER_SECONDS: Final = 5.0
 # Parties of one protocol run in step, so at most a few messages queue up; a peer that is a thousand
@@ -83,14 +87,19 @@ class SessionLimits:
         return self.session + 2 * self.answer
 
     @property
+    def waiting(self) -> float:
+        """The time that a client's request may wait for its turn at the queried party."""
+        return WAITING_SHARE * self.session
+
+    @property
     def served(self) -> float:
         """The limit of a session with a client, at the queried party."""
-        return self.session + 4 * self.answer
+        return self.waiting + self.session + 4 * self.answer
 
     @property
     def client(self) -> float:
         """The limit of the same session, at the client."""
-        return self.session + 6 * self.answer
+        return self.waiting + self.session + 6 * self.answer
 
 
 class Session(Party):
@@ -140,6 +149,7 @@ class Session(Party):
         self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
         self.limit: asyncio.Timeout | None = None  # while the role plays
+        self._has_opened = False  # otherwise a second opener may have copied the name of the first
         self.error: VeilringError | None = None
         self.was_aborted = False
         self.is_late = False
@@ -183,6 +193,7 @@ class Session(Party):
         frame = encode(self._session, message)
         self._observe(Event(True, self._me, to, self._round, message, frame))
         self._blocked[to] += 1
+        self._has_opened = self._has_opened or isinstance(message, Open)
         try:
             await self._endpoint.send(to, frame)
             self._sent[to] += not isinstance(message, Open)  # which opens the peer's session
@@ -260,6 +271,9 @@ class Session(Party):
         if isinstance(message, Abort):
             self.was_aborted = self.was_aborted or self._lost is None
             self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
+            return
+        if isinstance(message, Open) and not self._has_opened and len(self.peers) > 1:
+            self.fail(Tampered(self.peers, "opened a session under the name of another one"))
             return
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         inbox.put(message, frame)

@@ -147,7 +147,13 @@ class OnceMember:
         """Return the services for the first party and for clients."""
         terms, limits = self.member.terms, self.member.limits
         return {
-            PEERS_JOIN: Offer(self._join, terms, lambda peer: peer == self.convener, limits.joined),
+            PEERS_JOIN: Offer(
+                self._join,
+                terms,
+                lambda peer: peer == self.convener,
+                limits.joined,
+                self.member.parties,
+            ),
             PEERS_RESULT: Offer(self._answer, terms, lambda _peer: True, limits.served),
         }
 
@@ -188,7 +194,7 @@ class OnceMember:
 
     async def _convene(self, payer: str) -> bytes | ResultReady:
         try:
-            return await self.member.convene(partial(self._lead, payer=payer))
+            return await self.member.convene(partial(self._lead, payer=payer), payer)
         except (BudgetExhausted, SessionAborted) as error:
             return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
@@ -213,7 +219,7 @@ class OnceMember:
         return self._take(kept, holder)
 
     async def _join(self, party: Party, opener: str) -> None:
-        self.member.check_joined(party, opener)
+        self.node.require(self.member.parties)
         async with self._joining:  # an earlier session may still end with the result
             kept = self._find()
             digest = b"" if kept is None else digest_of(kept)

@@ -29,7 +29,7 @@ from veilring.errors import (
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.service import Offer, opening
+from veilring.nodes.service import FairTurns, Offer, opening
 from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
@@ -211,8 +211,10 @@ class PeerMember:
     limits: SessionLimits = field(default_factory=SessionLimits)
     till: Till | None = None
     _kept: object = field(init=False, repr=False)
+    _turns: FairTurns = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_turns", FairTurns(self.node.name))
         check_rows(self.rows, self.facts.features, self.facts.classes)
         object.__setattr__(self, "_kept", self.membership.keep(self.rows))
 
@@ -220,7 +222,9 @@ class PeerMember:
         """Return the services for other members and for clients."""
         joined, served = self.limits.joined, self.limits.served
         return {
-            PEERS_JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
+            PEERS_JOIN: Offer(
+                self._join, self.terms, self.parties.__contains__, joined, self.parties
+            ),
             PEERS_ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
         }
 
@@ -242,6 +246,7 @@ class PeerMember:
 
         Raises:
             InputError: If the queries are invalid.
+            Busy: If there was no turn for it in time.
             NotReady: If a party is not connected.
             StoreFailed: If this party's own disk or memory failed, now or before.
             VeilringError: If the run failed. It may have been charged.
@@ -264,32 +269,27 @@ class PeerMember:
 
     async def _label(self, queries: NDArray[np.float64], payer: str) -> NDArray[np.int64]:
         play = partial(self.play, client=self.node.name, payer=payer, queries=queries)
-        return self.membership.labels(await self.convene(play))
+        return self.membership.labels(await self.convene(play, payer))
 
-    async def convene(self, role: Callable[[Party], Awaitable[_R]]) -> _R:
+    async def convene(self, role: Callable[[Party], Awaitable[_R]], payer: str) -> _R:
         """Play a role in a session of all members, which the others join.
 
+        Args:
+            role: The role of this member.
+            payer: The client or member for which it is played. They take turns.
+
         Raises:
-            NotReady: If one of them is not connected.
+            Busy: If there was no turn for it in time.
+            NotReady: If a member is not connected.
             VeilringError: If the session failed.
         """
-        self.node.require(self.parties)
-        session = Streams().token("session")
-        return await self.node.run(opening(role, PEERS_JOIN, self.terms), session, self.parties)
-
-    def check_joined(self, party: Party, opener: str) -> None:
-        """Refuse to join a session with other parties, or one with missing parties.
-
-        Raises:
-            ProtocolViolation: If the opener asked for other parties.
-            NotReady: If a member is not connected.
-        """
-        if party.parties != self.parties:
-            raise ProtocolViolation(opener, "asked for a session of other parties")
-        self.node.require(self.parties)
+        async with self._turns.turn(payer, self.limits.waiting):
+            self.node.require(self.parties)
+            session = Streams().token("session")
+            return await self.node.run(opening(role, PEERS_JOIN, self.terms), session, self.parties)
 
     async def _join(self, party: Party, opener: str) -> None:
-        self.check_joined(party, opener)
+        self.node.require(self.parties)
         if self.till is not None:
             self.till.require(opener)
         await self.play(party, client=opener, payer=opener)

@@ -1,0 +1,391 @@
+"""A client that attacks a served system for a long time, while an honest client uses it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.protocols.ldp.collecting import batches as reports_of
+from tests.protocols.ldp.collecting import make_task
+from tests.protocols.prediction.serving import make_rules, opened, table
+from tests.protocols.prediction.serving import queries as prediction_queries
+from tests.roles import Word
+
+from veilring import simulation
+from veilring.data.table import Features, Rows
+from veilring.errors import VeilringError
+from veilring.nodes.abort import StandingRequest
+from veilring.nodes.node import EARLY_FRAMES_MAX, Node
+from veilring.nodes.offload import run_inline
+from veilring.nodes.party import Parties
+from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, opening
+from veilring.nodes.session import Abort, Open, SessionLimits
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
+from veilring.protocols.ldp.collector import SUBMIT, Collector
+from veilring.protocols.ldp.roles import submit_reports
+from veilring.protocols.ldp.store import open_report_store
+from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.once import PEERS_RESULT, OnceMember, result_client
+from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN, PeerMember, Till, peer_client
+from veilring.protocols.prediction.client import label_session
+from veilring.protocols.prediction.server import PREDICT, PredictionServer
+from veilring.protocols.promise import Facts
+from veilring.protocols.radius.analyst import ask_within, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner
+from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.ranksearch.system import RankSearch
+from veilring.protocols.release.system import Release
+from veilring.protocols.ring.system import PrivateKNN
+from veilring.protocols.system import System
+from veilring.protocols.treewalk import Comparison, Places, Variant, WalkPlan
+from veilring.protocols.treewalk.roles import WALK_SERVICE, offers, walk_client
+from veilring.randomness import Streams
+from veilring.simulation.links import Constant, LinkModel
+from veilring.simulation.network import SimulatedNetwork, Topology
+from veilring.transport.messages import Message, encode
+
+MEMBERS = Parties(["ada", "bob", "cyd"])
+ANN, EVE = "ann", "eve"
+TERMS = bytes(32)
+SCHEMA = Features.of_numbers(2, 2)
+FACTS = Facts(len(MEMBERS), 2, 2, 60, schema=SCHEMA)
+LIMITS = SessionLimits()
+LATENCY_SECONDS = 0.002
+RICH = Budgets(total=1e6)
+DRAWS = np.random.default_rng(1)
+QUERIES = DRAWS.random((2, 2))
+STRAYS = 50  # frames of unknown sessions in a round
+
+Ask = Callable[[Node, str], Awaitable[object]]
+"""Plays a client's whole request: ``await ask(node of the client, server)``."""
+
+
+async def converse(
+    role: Callable[..., Awaitable[object]], node: Node, server: str, *given: object, **public: Any
+) -> object:
+    """Play a client's role in a new session with a server."""
+    session, pair = Streams().token("session"), Parties((node.name, server))
+    return await node.run(role, session, pair, *given, **public)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A served system.
+
+    Attributes:
+        servers: The names of the servers.
+        offers: The services of a server, given its node.
+        ask: The request of a client.
+        services: The names of all services, with the SHA-256 of their terms.
+    """
+
+    servers: tuple[str, ...]
+    offers: Callable[[Node], Mapping[str, Offer]]
+    ask: Ask
+    services: Mapping[str, bytes]
+
+
+def rows() -> Rows:
+    """Draw the rows of a party; classes alternate."""
+    return Rows(DRAWS.random((20, 2)), np.arange(20) % 2)
+
+
+@asynccontextmanager
+async def of_peers(system: System, price: float = 0.0) -> AsyncIterator[Setting]:
+    """Serve a system in which all members hold rows."""
+    membership = system.membership(FACTS)
+    assert membership is not None
+
+    def serve(node: Node) -> Mapping[str, Offer]:
+        till = Till(open_ledger(None, RICH), price, TERMS) if price else None
+        member = PeerMember(node, rows(), MEMBERS, membership, FACTS, TERMS, LIMITS, till)
+        if membership.once is None or till is None:
+            return member.offers()
+        return OnceMember(member, membership.once, till, b"content").offers()
+
+    role: Callable[..., Awaitable[object]]
+    services = {PEERS_JOIN: TERMS, PEERS_ASK: TERMS, PEERS_RESULT: TERMS}
+    if membership.once is None:
+        role = partial(peer_client(TERMS, 2, price), queries=QUERIES)
+    else:
+        role = result_client(TERMS, membership.once, price)
+    yield Setting(MEMBERS, serve, partial(converse, role), services)
+
+
+@asynccontextmanager
+async def of_owner() -> AsyncIterator[Setting]:
+    """Serve a data owner."""
+    rules = OwnerRules(2, 2)
+
+    async def ask(node: Node, server: str) -> object:
+        asked = ask_within(QUERIES, np.full(2, 0.3), 0.5, name=Streams().token("name").hex())
+        return await converse(convene_owner(TERMS), node, server, asked, rules=rules)
+
+    with open_ledger(None, RICH) as ledger:
+        owner = Owner(rows(), rules, ledger, run_inline)
+        yield Setting(("owner",), lambda _node: owner.offers(TERMS), ask, {LABEL_SERVICE: TERMS})
+
+
+@asynccontextmanager
+async def of_places() -> AsyncIterator[Setting]:
+    """Serve public places."""
+    places = Places.of(DRAWS.random((64, 2)))
+    role = opening(walk_client, WALK_SERVICE, TERMS)
+    plan = WalkPlan("comparison", Variant("early", 2))
+
+    async def ask(node: Node, server: str) -> object:
+        return await converse(role, node, server, QUERIES[:1], plan=plan, utility=Comparison(0.25))
+
+    yield Setting(("places",), lambda _node: offers(places, TERMS), ask, {WALK_SERVICE: TERMS})
+
+
+@asynccontextmanager
+async def of_collector() -> AsyncIterator[Setting]:
+    """Serve a collection of reports."""
+    task, seeds = make_task(), count()
+    with TemporaryDirectory() as folder:
+        store = open_report_store(f"{folder}/reports.sqlite", task)
+        async with Collector(store, lambda: 1000.0, run_inline) as collector:
+            role = opening(submit_reports, SUBMIT, task.digest)
+
+            async def ask(node: Node, server: str) -> object:
+                made = reports_of(task, 3, next(seeds))
+                return await converse(
+                    role, node, server, made, task=task, settled=lambda _batch, _verdicts: None
+                )
+
+            services = {SUBMIT: task.digest}
+            yield Setting(("census",), lambda _node: collector.offers(), ask, services)
+
+
+@asynccontextmanager
+async def of_prediction() -> AsyncIterator[Setting]:
+    """Serve predictions from a stream that is long enough for all requests."""
+    rules, numbers = make_rules(queries=20_000), count()
+    role = label_session(TERMS)
+    with opened(rules, None, table(60)) as state:
+        server = PredictionServer(state, run_inline)
+
+        async def ask(node: Node, name: str) -> object:
+            asked = prediction_queries(2, next(numbers)).features
+            return await converse(role, node, name, asked, rules=rules, block=2)
+
+        yield Setting(("server",), lambda _node: server.offers(TERMS), ask, {PREDICT: TERMS})
+
+
+SYSTEMS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
+    "rank-search": partial(of_peers, RankSearch(k=3)),
+    "private-knn": partial(of_peers, PrivateKNN(k=3)),
+    "noisy-votes": partial(of_peers, NoisyVotes(epsilon=1.0, k=3), 1.0),
+    "release": partial(of_peers, Release(epsilon=2.0, rows=60, statistic="means"), 2.0),
+    "owner": of_owner,
+    "prediction": of_prediction,
+    "places": of_places,
+    "collector": of_collector,
+}
+
+
+@dataclass
+class Attacker:
+    """A client that does all that the transport lets it do, round after round.
+
+    Attributes:
+        node: Its node.
+        setting: The system that it attacks.
+        reflected: The number of sessions in a round that name a third party.
+    """
+
+    node: Node
+    setting: Setting
+    reflected: int
+    _tasks: set[asyncio.Task[object]] = field(default_factory=set)
+
+    async def attack(self, *, flood: bool) -> None:
+        """Attack each server once in each way."""
+        first = self.setting.servers[0]
+        for service in self.setting.services:
+            for victim in {ANN, self.setting.servers[-1]} - {first}:
+                await self._reflect(service, first, victim)
+            for server in self.setting.servers:
+                await self._send_wrong_kinds(service, server)
+            await self._open(service, first, (EVE, first))  # and left so
+        for server in self.setting.servers:
+            await self._send_strays(server)
+            for milliseconds in (0, 2, 6, 20):
+                await self._leave_halfway(server, milliseconds)
+        if flood:
+            for _ in range(SESSIONS_PER_PEER_MAX):
+                self._begin(first)
+
+    def _begin(self, server: str) -> asyncio.Task[object]:
+        task = asyncio.ensure_future(self.setting.ask(self.node, server))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _send(self, server: str, frame: bytes) -> None:
+        await self.node.endpoint.send(server, frame)
+
+    async def _open(
+        self, service: str, server: str, parties: tuple[str, ...], *then: Message
+    ) -> None:
+        session, terms = Streams().token("session"), self.setting.services[service]
+        for message in (Open(service=service, parties=parties, terms=terms), *then):
+            await self._send(server, encode(session, message))
+
+    async def _reflect(self, service: str, server: str, victim: str) -> None:
+        """Have the server abort sessions of which the victim has never heard."""
+        for _ in range(self.reflected):
+            await self._open(service, server, (EVE, server, victim), Word(text="x"))
+        for parties in ((server, victim), (EVE, victim), (EVE,), (EVE, EVE), ()):
+            await self._open(service, server, parties, Word(text="x"))
+
+    async def _send_wrong_kinds(self, service: str, server: str) -> None:
+        for message in (Word(text="x"), Abort(reason="ProtocolViolation", culprit=ANN)):
+            await self._open(service, server, (EVE, server), message, message)
+
+    async def _send_strays(self, server: str) -> None:
+        for _ in range(STRAYS):
+            session = Streams().token("stray")
+            await self._send(server, encode(session, Abort(reason="Tampered", culprit=server)))
+            await self._send(server, encode(session, Word(text="x")))
+            await self._send(server, encode(session, StandingRequest()))
+
+    async def _leave_halfway(self, server: str, milliseconds: int) -> None:
+        task = self._begin(server)
+        await asyncio.sleep(milliseconds / 1000)
+        task.cancel()
+
+
+@dataclass
+class Observed:
+    """The result of an attack.
+
+    Attributes:
+        answered: The number of answered requests of the honest client.
+        failed: The errors of its other requests.
+        cut: The parties accused outside of a session, with the accuser.
+    """
+
+    answered: int = 0
+    failed: list[str] = field(default_factory=list)
+    cut: list[tuple[str, str]] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def served(
+    setting: Setting, clients: Sequence[str], seen: Observed | None = None
+) -> AsyncIterator[dict[str, Node]]:
+    """Serve a system on a simulated network, and yield the nodes of its servers and clients."""
+    names = (*setting.servers, *clients)
+    links = Topology(LinkModel(latency=Constant(LATENCY_SECONDS)))
+    network, nodes = SimulatedNetwork(names, Streams(1), topology=links), dict[str, Node]()
+    async with AsyncExitStack() as stack:
+        for name in names:
+            limit = LIMITS.served if name in setting.servers else LIMITS.client
+            node = Node(network.endpoint(name), Streams(), seconds=limit, limits=LIMITS)
+            if seen is not None:
+                _note_cuts(node, seen)
+            nodes[name] = await stack.enter_async_context(node)
+            if name in setting.servers:
+                await stack.enter_async_context(Service(node, setting.offers(node)))
+        yield nodes
+
+
+async def attacked(system: str, seconds: float, pause: float, reflected: int) -> Observed:
+    """Attack a system for some simulated seconds, with an honest request every few seconds."""
+    seen = Observed()
+    async with SYSTEMS[system]() as setting, served(setting, (ANN, EVE), seen) as nodes:
+        eve = Attacker(nodes[EVE], setting, reflected)
+        now = asyncio.get_running_loop().time
+        for number in count():
+            if now() >= seconds:
+                return seen
+            await eve.attack(flood=number % 4 == 0)
+            for server in setting.servers:
+                try:
+                    await setting.ask(nodes[ANN], server)
+                    seen.answered += 1
+                except VeilringError as error:
+                    seen.failed.append(f"{now():.1f} s: {type(error).__name__}: {error}")
+            await asyncio.sleep(pause)
+    raise AssertionError
+
+
+def _note_cuts(node: Node, seen: Observed) -> None:
+    def cut(peer: str, _why: VeilringError) -> None:
+        seen.cut.append((node.name, peer))
+
+    node.endpoint.cut = cut  # type: ignore[method-assign,assignment]  # this one only
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pause", "reflected"),  # more than EARLY_FRAMES_MAX in EARLY_SECONDS
+    [
+        (8.0, 4.0, EARLY_FRAMES_MAX // 2 + 1),
+        pytest.param(3600.0, 15.0, EARLY_FRAMES_MAX // 7, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_attacking_client_harms_no_other_party(
+    system: str, seconds: float, pause: float, reflected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each honest request is answered, and no honest party accuses or cuts off another one."""
+    seen = simulation.simulate(attacked(system, seconds, pause, reflected))
+    assert seen.failed == []
+    assert seen.answered >= seconds / (pause + 1.0)
+    assert {culprit for _, culprit in seen.cut} <= {EVE}
+    honest = rf"(?:{'|'.join([*MEMBERS, ANN, 'owner', 'places', 'census', 'server'])})"
+    accused = rf"{honest} broke the protocol|blaming {honest}|has cut off {honest}|did not send"
+    said = [line for line in caplog.messages if "eve aborted the session" not in line]
+    assert [line for line in said if re.search(accused, line)] == []
+
+
+CLIENTS = 40
+
+
+@pytest.mark.parametrize("batches", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_many_honest_clients_at_one_member_are_all_answered(batches: int) -> None:
+    """Forty clients, each with several batches at once, wait for their turns; none is refused."""
+
+    async def main() -> Sequence[object]:
+        names = [f"client-{number}" for number in range(CLIENTS)]
+        async with of_peers(RankSearch(k=3)) as setting, served(setting, names) as nodes:
+            asked = [setting.ask(nodes[name], "ada") for name in names for _ in range(batches)]
+            return await asyncio.gather(*asked)
+
+    assert len(simulation.simulate(main())) == CLIENTS * batches
+
+
+def test_a_member_cannot_have_another_one_accused_of_its_frames(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Thousands of sessions that a malicious member opens at one member only harm no other."""
+    seen = Observed()
+
+    async def main() -> None:
+        async with of_peers(RankSearch(k=3)) as setting, served(setting, [ANN], seen) as nodes:
+            mal = nodes["cyd"].endpoint
+            for _ in range(EARLY_FRAMES_MAX + 100):
+                session = Streams().token("alone")
+                request = Open(service=PEERS_JOIN, parties=tuple(MEMBERS), terms=TERMS)
+                await mal.send("ada", encode(session, request))
+                await mal.send("ada", encode(session, Word(text="x")))
+                await asyncio.sleep(4 * LATENCY_SECONDS)
+            await setting.ask(nodes[ANN], "ada")
+            await setting.ask(nodes[ANN], "bob")
+
+    simulation.simulate(main())
+    assert seen.cut == []
+    accused = [line for line in caplog.messages if "broke the protocol" in line]
+    assert accused
+    assert not any(re.search("(ada|bob) broke the protocol", line) for line in accused)
