@@ -51,7 +51,7 @@ def test_a_silent_process_is_named() -> None:
 
 
 def test_without_a_culprit_no_party_is_named() -> None:
-    """If a link stalls until the limit, the error says who waited, and blames no party."""
+    """If a link stalls until the limit, the error names who waited, and blames no party."""
     stall = "{kind='stall', source='party-1', target='party-2', start_seconds=0, end_seconds=99}"
     faults = ("--set", f"faults=[{stall}]")
     command = ["run", "wine", "--runtime", "simulated", "--seed", "1", *LIMIT, *faults]

@@ -208,7 +208,7 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
 
 
 def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:
-    """Without options, an analyst asks for the radius that the system takes by itself."""
+    """Without options, an analyst asks for the default radius of the system."""
     folder = tmp_path / "owner"
     made = CliRunner().invoke(app, ["deploy", "owner", "iris", "--out", str(folder)])
     assert made.exit_code == 0, made.output

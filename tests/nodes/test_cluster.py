@@ -155,7 +155,7 @@ def test_sending_to_a_stranger_lists_the_peers(run_protocol: ProtocolRunner) -> 
 
 
 async def test_the_fixture_needs_a_plain_function() -> None:
-    """In an `async def` test, the error says what to do."""
+    """In an `async def` test, the error names the remedy."""
     for runtime in ("memory", "simulated"):
         with pytest.raises(ClusterError, match="write the test as `def`"):
             ProtocolRunner(runtime)(pass_on, 3)

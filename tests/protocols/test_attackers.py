@@ -195,7 +195,7 @@ SYSTEMS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
 
 @dataclass
 class Attacker:
-    """A client that does all that the transport lets it do, round after round.
+    """A client that does everything that the transport permits, round after round.
 
     Attributes:
         node: Its node.
