@@ -287,7 +287,9 @@ def _open_till(
         return
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         _log_delta(price, terms.total, terms.delta(len(roster.parties)))
-        yield Till(ledger, price or 0.0, terms.digest)
+        till = Till(ledger, price or 0.0, terms.digest)
+        till.make_room(0 if membership.once is None else membership.once.size)
+        yield till
 
 
 def _log_delta(price: float | None, total: float | None, delta: float) -> None:
