@@ -96,11 +96,14 @@ class PeerTerms(MemberTerms):
 
     Attributes:
         protocol: The system and its parameters, as in a scenario.
+        edition: The name of this version of the parties' rows. Changed rows are released, or
+            queries repeated, under a new name, and charged again.
         budget: The total ε that each party may spend over the lifetime of its ledger, for a system
             that spends any.
     """
 
     protocol: Protocol = Field(default_factory=default_system)
+    edition: str = Field("1", description="a text")
     budget: float | None = Field(
         None, gt=0, le=AMOUNT_MAX, description=f"a number above 0, up to {AMOUNT_MAX:,}"
     )
