@@ -3,12 +3,16 @@
 import resource
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 Fault = Callable[[Path, int], AbstractContextManager[object]]
 """Makes a state file fail for the process that writes it: `fault(path, pid)`."""
+
+
+_OPENED_BYTES: Final = 32_768
+"""The size of the index of a log, which opening a state file writes."""
 
 
 @contextmanager
@@ -24,9 +28,13 @@ def _locked(path: Path, _pid: int) -> Iterator[None]:
 def _full(path: Path, pid: int) -> Iterator[None]:
     """Prevent all files of the process from growing, as on a full disk."""
     log = path.with_name(f"{path.name}-wal")
-    most = log.stat().st_size
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
-    yield
+    most = log.stat().st_size if log.exists() else _OPENED_BYTES
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):  # a process that ended needs none
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 FAULTS: Final[dict[str, Fault]] = {"locked": _locked, "full": _full}

@@ -80,6 +80,26 @@ async def test_a_release_labels_any_queries_at_one_price(
         assert served.spent() == [5.5] * 3
 
 
+async def test_changed_rows_are_released_as_another_edition(folder: Path) -> None:
+    """It is charged separately, and the first edition stays as it is."""
+    first, second = 'edition = "1"\n', 'edition = "2026-11"\n'
+    change(folder / "terms.toml", "budget = 4.5", "budget = 6.0")
+    async with all_served(folder, NAMES, serve_member):
+        before = await labels_of(folder, 0, 38, QUERIES)
+    header, *rows = (folder / "party-0.csv").read_text().splitlines()
+    (folder / "party-0.csv").write_text("\n".join([header, *rows[:5]]))
+    terms = (folder / "terms.toml").read_text()
+    (folder / "terms.toml").write_text(second + terms)
+    async with all_served(folder, NAMES, serve_member) as served:
+        after = await labels_of(folder, 0, 38, QUERIES)
+        assert await labels_of(folder, 0, 38, QUERIES) == after
+        assert served.spent() == [2 * EPSILON] * 3
+    (folder / "terms.toml").write_text(first + terms)
+    async with all_served(folder, NAMES, serve_member) as served:
+        assert await labels_of(folder, 0, 38, QUERIES) == before
+        assert served.spent() == [2 * EPSILON] * 3
+
+
 async def test_an_owner_releases_alone(tmp_path: Path) -> None:
     """The roster is one party with all rows, and its client."""
     folder = written(tmp_path / "one", Release(trusted=True), 1.0)

@@ -1,5 +1,6 @@
 """Deployed noisy votes: each member charges its own ledger before it adds to a sum."""
 
+import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -18,7 +19,13 @@ from veilring.deployment import load_config
 from veilring.deployment.examples import VotesExample
 from veilring.deployment.roles import load_config_of
 from veilring.deployment.votes import VotesMemberConfig, VotesTerms, serve_votes
-from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    ScenarioError,
+    StoreFailed,
+    VeilringError,
+)
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.noisyvotes import NearestRows
@@ -169,7 +176,7 @@ async def test_invalid_budgets_of_clients_are_refused(
 
 
 def test_a_member_with_a_failing_disk_ends(folder: Path) -> None:
-    """It is named and ends with exit code 1; meanwhile the others pay for one batch only."""
+    """It is named and ends with exit code 1; the others do not pay for a batch without it."""
     servers = {name: Server(folder, name) for name in NAMES}
     try:
         for server in servers.values():
@@ -186,8 +193,7 @@ def test_a_member_with_a_failing_disk_ends(folder: Path) -> None:
         assert "party-2" in told.stderr
         assert "StoreFailed" in told.stderr
         spent = [read_totals(folder / f"{name}.db").spent for name in NAMES]
-        assert spent[2] == EPSILON
-        assert max(spent) <= 2 * EPSILON
+        assert spent == [EPSILON] * 3
         for _ in range(2):
             assert _asked(folder, 20, 30).exit_code == 1
         assert [read_totals(folder / f"{name}.db").spent for name in NAMES] == spent
@@ -196,6 +202,22 @@ def test_a_member_with_a_failing_disk_ends(folder: Path) -> None:
     finally:
         for server in servers.values():
             server.kill()
+
+
+async def test_a_member_with_a_full_disk_does_not_start(folder: Path) -> None:
+    """It writes as much as a charge before it connects to the others, and names the cause."""
+    async with all_served(folder) as served:
+        before = await labels_of(folder, 0, 20)
+        spent = served.spent()
+    config = load_config_of(folder / "party-2.toml", VotesMemberConfig, "this")
+    with (
+        FAULTS["full"](folder / "party-2.db", os.getpid()),
+        pytest.raises(StoreFailed, match=r"the ledger failed: .* Check the disk"),
+    ):
+        await serve_votes(config)
+    async with all_served(folder) as served:  # with space again
+        assert await labels_of(folder, 0, 20) == before
+        assert served.spent() == spent
 
 
 def _asked(folder: Path, first: int, last: int) -> Result:

@@ -18,6 +18,7 @@ from veilring.errors import (
     EndpointClosed,
     InputError,
     SessionAborted,
+    StoreFailed,
     VeilringError,
 )
 from veilring.nodes.node import Node
@@ -127,8 +128,8 @@ async def test_clients_of_all_members_at_once_get_one_release() -> None:
         answers = await asyncio.gather(*(ask(served, name, client) for name, client in asked))
         assert len(set(answers)) == 1
         assert deployed.spent() == [EPSILON] * 3
-        opened = [frame for frame in served.passed if frame[2] == "session.open"]
-        assert len([frame for frame in opened if frame[0] == "ada"]) == 2  # to bob and cyd
+        started = [frame[:2] for frame in served.passed if frame[2] == "result.start"]
+        assert started == [("ada", "bob"), ("ada", "cyd")]
 
 
 async def test_a_session_waits_for_the_previous_one() -> None:
@@ -136,7 +137,7 @@ async def test_a_session_waits_for_the_previous_one() -> None:
     deployed = Deployed()
     async with deployed.served():
         first = deployed.members["ada"]
-        sessions = (first._convene("ann") for _ in range(2))  # noqa: SLF001  (at once, as after a restart)
+        sessions = (first._obtain("ann") for _ in range(2))  # noqa: SLF001  (at once, as after a restart)
         one, other = await asyncio.gather(*sessions)
         assert one == other
         assert deployed.spent() == [EPSILON] * 3
@@ -248,6 +249,124 @@ async def test_a_client_is_charged_at_the_asked_member(asked: str) -> None:
         assert deployed.spent() == [EPSILON] * 3
         payers = {each.name for each in deployed.ledgers[asked].totals().analysts if each.spent}
         assert payers == {"ann"}
+
+
+async def test_a_client_that_cannot_pay_delays_nobody() -> None:
+    """While it asks one member, others get the release, and no payer lacks a budget."""
+    deployed, refused = Deployed(), asyncio.Event()
+
+    async def insist(served: World) -> None:
+        while True:
+            with suppress(BudgetExhausted):
+                await ask(served, "bob", "eve")
+                return
+            refused.set()
+
+    async with deployed.served() as served:
+        poor = [asyncio.create_task(insist(served)) for _ in range(4)]
+        await refused.wait()
+        assert deployed.spent() == [0.0] * 3
+        await ask(served, "ada", "ann")
+        await asyncio.gather(*poor)  # each is answered now
+        assert deployed.spent() == [EPSILON] * 3
+        payers = {each.name for each in deployed.ledgers["bob"].totals().analysts if each.spent}
+        assert payers == {"ada"}
+
+
+async def test_a_waiting_client_that_can_pay_pays_in_place_of_the_first_party() -> None:
+    """A client without a budget that began to wait before it does not."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        waiting = deployed.members["bob"]._waiting  # noqa: SLF001  (as if both asked just before)
+        waiting += ["eve", "dan"]
+        await ask(served, "ada", "ann")
+        payers = {each.name for each in deployed.ledgers["bob"].totals().analysts if each.spent}
+        assert payers == {"dan"}
+
+
+def forge(deployed: Deployed, *names: str) -> bytes:
+    """Have members store one result that nobody computed; return it."""
+    forged = bytes(deployed.members["ada"].once.size)
+    for name in names:
+        deployed.members[name].till.keep(name, "result", CONTENT, forged)
+    return forged
+
+
+def charge(deployed: Deployed, *names: str) -> None:
+    """Charge members as in a session whose result they did not get."""
+    for name in names:
+        member = deployed.members[name]
+        with member.till.paying("ann", member._payment) as pay:  # noqa: SLF001  (the recorded request)
+            pay(None)
+
+
+@pytest.mark.parametrize("asked", ["ada", "cyd"])
+async def test_a_member_alone_cannot_present_a_release(asked: str) -> None:
+    """A result that was not charged and that no other party has is neither stored nor sent."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        forge(deployed, "bob")
+        with pytest.raises(SessionAborted, match=rf"{asked} aborted the session \(Tampered\)"):
+            await ask(served, asked)
+        assert [deployed.members[name]._find() for name in ("ada", "cyd")] == [None] * 2  # noqa: SLF001  (the stored content)
+        assert deployed.spent() == [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("holders", "charged"), [(("bob",), ("ada",)), (("bob", "cyd"), ())], ids=["paid", "confirmed"]
+)
+async def test_a_release_that_was_paid_for_or_confirmed_is_fetched(
+    holders: tuple[str, ...], charged: tuple[str, ...]
+) -> None:
+    """Its own charge or more than the tolerated number of holders convince a member."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        whole = await ask(served, "bob")
+        kept = deployed.members["bob"]._find()  # noqa: SLF001  (the stored content)
+    assert kept is not None
+    again = Deployed()
+    async with again.served() as served:
+        for name in holders:
+            again.members[name].till.keep(name, "result", CONTENT, kept)
+        charge(again, *charged)
+        before = again.spent()
+        assert await ask(served, "ada") == whole
+        assert again.spent() == before
+
+
+async def test_a_release_is_fetched_while_the_first_party_is_down() -> None:
+    """A member that paid for a release and did not get it fetches it from any other member."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        whole = await ask(served, "bob")
+        kept = deployed.members["bob"]._find()  # noqa: SLF001  (the stored content)
+    assert kept is not None
+    again = Deployed()
+    async with again.served() as served:
+        again.members["bob"].till.keep("bob", "result", CONTENT, kept)
+        charge(again, "cyd")
+        served.nodes["ada"].abort()
+        assert await ask(served, "cyd") == whole
+
+
+def fill(ledger: Ledger) -> None:
+    """Let a ledger's file grow no further, as on a full disk."""
+    ledger._store.connection.execute("PRAGMA max_page_count = 1")  # noqa: SLF001  (means its current size)
+
+
+@pytest.mark.parametrize("asked", PARTIES)
+async def test_nobody_pays_if_a_member_has_no_space_for_its_charge(asked: str) -> None:
+    """It finds out before it agrees to take part, and ends; no other member is charged."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        fill(deployed.ledgers["cyd"])
+        for _ in range(2):
+            with pytest.raises(SessionAborted, match="StoreFailed"):
+                await ask(served, asked)
+        with pytest.raises(StoreFailed, match="disk is full"):
+            await deployed.members["cyd"].failure()
+        paid = [deployed.ledgers[name].totals().spent for name in ("ada", "bob")]
+        assert paid == [0.0] * 2
 
 
 @pytest.mark.parametrize("change", [lambda kept: kept[:-8], lambda kept: bytes(32) + kept[32:]])

@@ -96,11 +96,14 @@ class PeerTerms(MemberTerms):
 
     Attributes:
         protocol: The system and its parameters, as in a scenario.
+        edition: The name of this version of the parties' rows. Changed rows are released, or
+            queries repeated, under a new name, and charged again.
         budget: The total ε that each party may spend over the lifetime of its ledger, for a system
             that spends any.
     """
 
     protocol: Protocol = Field(default_factory=default_system)
+    edition: str = Field("1", description="a text")
     budget: float | None = Field(
         None, gt=0, le=AMOUNT_MAX, description=f"a number above 0, up to {AMOUNT_MAX:,}"
     )
@@ -291,7 +294,9 @@ def _open_till(
         return
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         _log_delta(price, terms.total, terms.delta(len(roster.parties)))
-        yield Till(ledger, price or 0.0, terms.digest)
+        till = Till(ledger, price or 0.0, terms.digest)
+        till.make_room(0 if membership.once is None else membership.once.size)
+        yield till
 
 
 def _log_delta(price: float | None, total: float | None, delta: float) -> None:

@@ -64,6 +64,10 @@ _FORMAT: Final = Format(
     loss="charges are forgotten, and their budget can be spent again",
 )
 _KEY_BYTES: Final = 32
+# Twice the pages that a charge rewrites: those of its two tables, of their indexes, and of the row
+# about the file itself.
+_CHARGE_BYTES: Final = 16 * 4096
+_ROOM: Final = "room"  # the setting that only occupies space
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
 _FINGERPRINT_BYTES: Final = 32
 _FINGERPRINTS: Final = b"fingerprint"  # separates them from the hashes of records' ids
@@ -164,6 +168,7 @@ class Ledger:
         self.records = Records(store, self._guard, limits.record, key)
         rows = store.connection.execute("SELECT name, spent FROM analysts").fetchall()
         self._spent = Counter(dict(rows))
+        self._reserved = dict[tuple[str, str], int]()
         self._total = sum(self._spent.values())
 
     @property
@@ -220,6 +225,58 @@ class Ledger:
         with self._guard:
             self._store.require_open()
             self._require(analyst, int(to_units(amount, field="amount")))
+
+    def has_charged(self, request: bytes) -> bool:
+        """Return whether anyone was charged for this request, under any key."""
+        with self._guard:
+            find = "SELECT 1 FROM answers WHERE request = ?"
+            found = self._store.connection.execute(find, (digest_of(request),)).fetchone()
+            return found is not None
+
+    @contextmanager
+    def reserving(self, charge: Charge, size: int = 0) -> Iterator[None]:
+        """Reserve budget and space on the disk for a charge, until the block is left.
+
+        Only a charge with the same analyst and key can then spend this part of the budgets. Charge
+        in the block, or not at all.
+
+        Args:
+            charge: The charge that may follow.
+            size: The size of an answer to store besides it, in bytes.
+
+        Raises:
+            BudgetExhausted: If a budget is insufficient, given all charges and reservations.
+            InputError: If the ledger is closed.
+            sqlite3.Error: If the disk fails or has no space for it.
+        """
+        name = charge.analyst, charge.key
+        try:
+            with self._guard:
+                self.check(charge.analyst, charge.amount)
+                self._reserved[name] = int(to_units(charge.amount))
+                self.make_room(size)
+            yield
+        finally:
+            with self._guard:
+                self._reserved.pop(name, None)
+
+    def make_room(self, size: int = 0) -> None:
+        """Write as much as the reserved charges, at least one, and an answer will write.
+
+        Afterwards they need no new space, because they overwrite the same pages of the log; a file
+        system that never overwrites, and a long reading of the ledger, are the exceptions.
+
+        Args:
+            size: The size of the answer, in bytes.
+
+        Raises:
+            InputError: If the ledger is closed.
+            sqlite3.Error: If the disk fails or has no space for it.
+        """
+        with self._guard:
+            charges = max(1, len(self._reserved))
+            _set(self._store, _ROOM, bytes(charges * _CHARGE_BYTES + size))
+            self._store.reuse_log()
 
     def charge(self, charge: Charge) -> bytes:
         """Charge, and return the answer that may now be sent.
@@ -285,6 +342,7 @@ class Ledger:
             kept = self._find(charge.analyst, charge.key, digest)
             if kept is not None:
                 return kept
+            self._reserved.pop((charge.analyst, charge.key), None)
             self._pay(charge, units)
         except (BudgetExhausted, InputError) as refusal:
             return refusal
@@ -322,8 +380,15 @@ class Ledger:
                 raise BudgetExhausted(budget, asked, rest, self._limits.unit)
 
     def _left(self, analyst: str) -> tuple[tuple[str, int], ...]:
-        own = units_left(self._limits.for_analyst(analyst), self._spent[analyst])
-        return ("analyst", own), ("total", units_left(self._limits.total, self._total))
+        held = Counter[str]()
+        for (name, _), units in self._reserved.items():
+            held[name] += units
+        spent = self._spent[analyst] + held[analyst]
+        own = units_left(self._limits.for_analyst(analyst), spent)
+        return ("analyst", own), (
+            "total",
+            units_left(self._limits.total, self._total + held.total()),
+        )
 
     def _write_analysts(self, charged: Counter[str]) -> None:
         self._store.connection.executemany(

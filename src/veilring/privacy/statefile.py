@@ -184,6 +184,17 @@ class StateFile:
         if busy:
             raise _being_read(self._format)
 
+    def reuse_log(self) -> None:
+        """Move the log into the file, so that the next transactions overwrite it from its start.
+
+        They then need no new space on the disk until they are as large as the log, unless a reader
+        still needs the old pages.
+
+        Raises:
+            sqlite3.Error: If the disk fails.
+        """
+        self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
     def close(self) -> None:
         """Close the file, marked as complete. Idempotent."""
         if self._closed:

@@ -44,12 +44,15 @@ class Once:
             they depend on.
         read: A function that returns the result of such bytes. It raises an `InputError` if they
             are invalid, or have other parameters.
+        tolerated: The number of parties that may lie about having a result: one that more parties
+            have was made by all.
         model: A function that returns the public model of a result, if the system has one.
     """
 
     size: int
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
+    tolerated: int
     model: Callable[[Any], PublicModel] | None = None
 
 

@@ -5,28 +5,45 @@ make one concurrently. All members pay for it before they send anything that dep
 and each stores it in its ledger before anyone outside learns of it. A client asks any member and
 gets the result itself, so its queries stay local.
 
-A member that lacks the result, because it was lost in transit or the member was killed before
-storing it, asks the first party. That party asks all others whether they have it, in the same
-session that would make it: if one has, it is fetched and nobody pays. So the result is never made
-again as long as one member has it. If none has, some may have paid for a session that failed;
-others may have seen its totals, so the next session is charged separately.
+A member may lack the result because it was lost in transit, or the member was killed before storing
+it. It first asks all connected members for the hash of theirs, and fetches the result from one of
+them. So nobody pays, and the first party is not needed. The member believes a hash in two cases:
+
+- More than the tolerated number of parties have it. One of them is honest, and has it from a
+  session that all parties paid for, or has itself believed it by these rules.
+- The member's own ledger was charged for the result. Without a charge, a single liar could present
+  a result that nobody computed. After one, a liar gains nothing: in a session that was paid for,
+  the party that sends last determines the total anyway.
+
+Requiring both would lose results. After a crash of several members, few may have stored the result
+that all have paid for; and if parties may be lost, a lost one has not always been charged for the
+result that the others have.
+
+If no member has the result, the first party convenes the session that makes it, for a client that
+can pay. Each member reports there that it has none, or has got one from an earlier session in the
+meantime, and that it can pay: its budget and the space on its disk are reserved. The session
+continues only if all can. Some may have paid before for a session that failed; others may have seen
+its totals, so the next session is charged separately.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field
 
 from veilring.errors import (
     BudgetExhausted,
     InputError,
+    NotReady,
     ProtocolViolation,
     SessionAborted,
     Tampered,
+    VeilringError,
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
@@ -47,7 +64,11 @@ from veilring.randomness import Streams
 from veilring.transport.messages import Message
 
 PEERS_RESULT: Final = "peers.result"
-"""The service of sending the result, for clients of any member and for members of the first one."""
+"""The service of sending the result, for clients and for other members."""
+PEERS_HELD: Final = "peers.held"
+"""The service of sending the hash of the result, for other members."""
+
+_R = TypeVar("_R")
 
 _log = logging.getLogger("veilring.member")
 
@@ -76,24 +97,25 @@ class ResultPiece(Message, kind="result.piece"):
 
 
 class ResultHeld(Message, kind="result.held"):
-    """Reports to the first party whether a member has the result.
+    """Reports whether a member has the result, and in a session of all, whether it can pay.
 
     Attributes:
         digest: The hash of the result, or empty.
+        ready: Whether the member has reserved its part of the price.
     """
 
-    digest: Annotated[bytes, Field(max_length=DIGEST_BYTES)]
+    digest: Annotated[bytes, Field(max_length=DIGEST_BYTES)] = b""
+    ready: bool = False
 
 
-class ResultHolder(Message, kind="result.holder"):
+class ResultStart(Message, kind="result.start"):
     """Tells all members how the session continues.
 
     Attributes:
-        name: The member that sends the result to the first party; empty if all members make it
-            together.
+        make: Whether all members make the result now; otherwise the session ends.
     """
 
-    name: NameOrNone
+    make: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +166,13 @@ class OnceMember:
         return self.member.parties[0]
 
     def offers(self) -> dict[str, Offer]:
-        """Return the services for the first party and for clients."""
-        terms, limits = self.member.terms, self.member.limits
+        """Return the services for members and for clients."""
+        parties, terms, limits = self.member.parties, self.member.terms, self.member.limits
         return {
             PEERS_JOIN: Offer(
-                self._join,
-                terms,
-                lambda peer: peer == self.convener,
-                limits.joined,
-                self.member.parties,
+                self._join, terms, lambda peer: peer == self.convener, limits.joined, parties
             ),
+            PEERS_HELD: Offer(self._tell, terms, lambda peer: peer in parties, limits.answer),
             PEERS_RESULT: Offer(self._answer, terms, lambda _peer: True, limits.served),
         }
 
@@ -177,6 +196,7 @@ class OnceMember:
         Raises:
             NotReady: If a required party is not connected.
             StoreFailed: If this party's own disk or memory failed, now or before.
+            Tampered: If members have different results, or claim one that nobody was charged for.
             VeilringError: If the session failed. It may have been charged.
         """
         payer = client or self.node.name
@@ -184,88 +204,149 @@ class OnceMember:
         try:
             async with self._asking:
                 kept = self._find()
-                if kept is not None:
-                    return kept
-                if self.node.name == self.convener:
-                    return await self._convene(payer)
-                return await self._fetch(payer)
+                return await self._obtain(payer) if kept is None else kept
         finally:
             self._waiting.remove(payer)
 
-    async def _convene(self, payer: str) -> bytes | ResultReady:
+    async def _obtain(self, payer: str) -> bytes | ResultReady:
+        """Fetch the result from a member that has it; if none has, have it made."""
+        kept = await self._fetch()
+        if kept is not None:
+            return kept
+        refusal = self._refusal(payer)
+        if refusal is not None:
+            return refusal
+        is_first = self.node.name == self.convener
+        refusal = await (self._convene(payer) if is_first else self._request_making())
+        if refusal is not None:
+            return refusal
+        kept = self._find()
+        kept = await self._fetch() if kept is None else kept
+        if kept is None:  # the member that has it was lost in the meantime
+            others = (name for name in self.member.parties if name != self.node.name)
+            raise NotReady(self.node.name, next(others))
+        return kept
+
+    def _refusal(self, payer: str) -> ResultReady | None:
+        """Return the refusal of a payer that cannot pay now."""
+        try:
+            self.till.require(payer)
+        except BudgetExhausted as error:
+            return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
+        return None
+
+    async def _fetch(self) -> bytes | None:
+        """Store and return the result of another member, or return none if no member has it."""
+        peers = [name for name in self.node.endpoint.connected if name in self.member.parties]
+        found = zip(peers, await asyncio.gather(*map(self._digest_at, peers)), strict=True)
+        held = {peer: digest for peer, digest in found if digest}
+        if not held:
+            return None
+        digest = self._believed(held)
+        holder = next(peer for peer in held if held[peer] == digest)
+        kept = await self._run(partial(_request, size=self.once.size), PEERS_RESULT, holder)
+        if isinstance(kept, ResultReady):
+            raise ProtocolViolation(holder, "does not send the result that it announced")
+        if digest_of(kept) != digest:
+            raise ProtocolViolation(holder, "sent a result different from the one it announced")
+        read_result(self.once, kept, holder)
+        return self._keep(kept)
+
+    async def _digest_at(self, peer: str) -> bytes:
+        """Return the hash of a member's result; empty if it has none, or does not tell."""
+        try:
+            return (await self._run(_hear, PEERS_HELD, peer)).digest
+        except VeilringError as error:
+            _log.debug("%s does not tell whether it has the release: %s", peer, error)
+            return b""
+
+    def _believed(self, held: Mapping[str, bytes]) -> bytes:
+        """Return the hash to believe, given those of other members: see the module.
+
+        Raises:
+            Tampered: If it believes no hash, or more than one.
+        """
+        counts = Counter(held.values())
+        believed = [each for each, number in counts.items() if number > self.once.tolerated]
+        if not believed and self.till.ledger.has_charged(self._payment):
+            believed = list(counts)
+        if not believed and len(counts) == 1:
+            suspects = (*held, self.node.name)
+            reason = "claims a release that was never made, or lost its own charge for one"
+            raise Tampered(suspects, reason)
+        if len(believed) != 1:
+            raise Tampered(tuple(held), "keeps a different result than the others")
+        return believed[0]
+
+    async def _request_making(self) -> ResultReady | None:
+        """Have the first party convene the session; return its refusal, if it refuses."""
+        me, first = self.node.name, self.convener
+        self.node.require((first,))
+        answer = await self._run(partial(_request, size=self.once.size), PEERS_RESULT, first)
+        if isinstance(answer, ResultReady):
+            return ResultReady(exhausted=first) if answer.exhausted == me else answer
+        return None
+
+    async def _run(self, role: Callable[..., Awaitable[_R]], service: str, peer: str) -> _R:
+        """Play a role in a session with one member."""
+        limits, terms = self.member.limits, self.member.terms
+        seconds = limits.answer if service == PEERS_HELD else limits.joined
+        pair, session = Parties((self.node.name, peer)), Streams().token("session")
+        return await self.node.run(opening(role, service, terms), session, pair, seconds=seconds)
+
+    async def _convene(self, payer: str) -> ResultReady | None:
         try:
             return await self.member.convene(partial(self._lead, payer=payer), payer)
         except (BudgetExhausted, SessionAborted) as error:
             return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
-    async def _lead(self, party: Party, payer: str) -> bytes:
-        """Fetch the result from a member that has it; if none has, make it with all members."""
-        held = dict[str, bytes]()
-        for peer in party.peers:
-            said = await party.receive(ResultHeld, sender=peer)
-            if said.digest:
-                held[peer] = said.digest
-        if len(set(held.values())) > 1:
-            raise Tampered(tuple(held), "keeps a different result than the others")
-        holder = next(iter(held), "")
-        if not holder:
-            self.till.require(payer)
-        await broadcast(party, ResultHolder(name=holder))
-        if not holder:
-            return await self._make(party, client=party.me, payer=payer)
-        kept = await _receive(party, holder, self.once.size)
-        if digest_of(kept) != held[holder]:
-            raise ProtocolViolation(holder, "sent a result different from the one it announced")
-        return self._take(kept, holder)
+    async def _lead(self, party: Party, payer: str) -> ResultReady | None:
+        """Make the result with all members, unless one has it or cannot pay."""
+        told = {peer: await party.receive(ResultHeld, sender=peer) for peer in party.peers}
+        has_one = any(each.digest for each in told.values())
+        poor = next((peer for peer, each in told.items() if not each.ready), "")
+        if has_one or poor:
+            await broadcast(party, ResultStart(make=False))
+            return None if has_one else ResultReady(exhausted=poor)
+        with self.till.paying(payer, self._payment, self.once.size) as charge:
+            await broadcast(party, ResultStart(make=True))
+            await self._make(party, party.me, charge)
+        return None
 
     async def _join(self, party: Party, opener: str) -> None:
         self.node.require(self.member.parties)
         async with self._joining:  # an earlier session may still end with the result
             kept = self._find()
-            digest = b"" if kept is None else digest_of(kept)
-            await party.send(opener, ResultHeld(digest=digest))
-            holder = (await party.receive(ResultHolder, sender=opener)).name
-            if holder == party.me and kept is not None:
-                await _send(party, opener, kept)
-            elif not holder and kept is None:
-                payer = next(iter(self._waiting), opener)  # it is made for this client's request
-                self.till.require(payer)
-                await self._make(party, client=opener, payer=payer)
-            elif holder in {"", party.me}:
-                raise ProtocolViolation(opener, "ignored which parties have the result")
+            payer = next((each for each in (*self._waiting, opener) if not self._refusal(each)), "")
+            if kept is not None or not payer:
+                digest = b"" if kept is None else digest_of(kept)
+                await party.send(opener, ResultHeld(digest=digest))
+                if (await party.receive(ResultStart, sender=opener)).make:
+                    raise ProtocolViolation(opener, "began a release that we cannot take part in")
+                return
+            with self.till.paying(payer, self._payment, self.once.size) as charge:
+                await party.send(opener, ResultHeld(ready=True))
+                if (await party.receive(ResultStart, sender=opener)).make:
+                    await self._make(party, opener, charge)
 
-    async def _make(self, party: Party, *, client: str, payer: str) -> bytes:
-        result = await self.member.play(party, client=client, payer=payer)
-        return self._keep(self.once.write(result))
+    async def _make(self, party: Party, client: str, charge: Callable[[object], object]) -> None:
+        result = await self.member.play(party, client=client, charge=charge)
+        self._keep(self.once.write(result))
 
-    async def _fetch(self, payer: str) -> bytes | ResultReady:
-        """Have the first party send the result, which it makes with all if necessary."""
-        me, first = self.node.name, self.convener
-        self.node.require((first,))
-        role = opening(partial(_request, size=self.once.size), PEERS_RESULT, self.member.terms)
-        session, seconds = Streams().token("session"), self.member.limits.joined
-        answer = await self.node.run(role, session, Parties((me, first)), seconds=seconds)
-        if isinstance(answer, bytes):
-            return self._take(answer, first)
-        try:
-            self.till.require(payer)
-        except BudgetExhausted as error:
-            return ResultReady(exhausted=find_exhausted(error, payer, me))
-        return ResultReady(exhausted=first) if answer.exhausted == me else answer
-
-    def _take(self, kept: bytes, sender: str) -> bytes:
-        """Store a result sent by another member, after validating it."""
-        read_result(self.once, kept, sender)
-        first = self._keep(kept)
-        if first != kept:
-            raise ProtocolViolation(sender, "sent a result different from the one kept here")
-        return first
+    @property
+    def _payment(self) -> bytes:
+        """The request of a charge for the result, which its storage does not have."""
+        return b"payment for " + self.content
 
     def _find(self) -> bytes | None:
         return self.till.find(self.node.name, _RESULT, self.content)
 
     def _keep(self, kept: bytes) -> bytes:
         return self.till.keep(self.node.name, _RESULT, self.content, kept)
+
+    async def _tell(self, party: Party, peer: str) -> None:
+        kept = self._find()
+        await party.send(peer, ResultHeld(digest=b"" if kept is None else digest_of(kept)))
 
     async def _answer(self, party: Party, client: str) -> None:
         answer = await self.ask(client)
@@ -317,6 +398,11 @@ async def _request(party: Party, *, size: int) -> bytes | ResultReady:
     (member,) = party.peers
     answer = await party.receive(ResultReady, sender=member)
     return answer if answer.exhausted else await _receive(party, member, size)
+
+
+async def _hear(party: Party) -> ResultHeld:
+    (member,) = party.peers
+    return await party.receive(ResultHeld, sender=member)
 
 
 async def _send(party: Party, peer: str, kept: bytes) -> None:

@@ -115,14 +115,43 @@ class Till:
         with self.ending():
             self.ledger.check(payer, self.price)
 
-    def charge(self, payer: str) -> Callable[[object], object]:
-        """Return a callback that charges the whole price once, before the first release.
+    @contextmanager
+    def paying(
+        self, payer: str, request: bytes = b"", size: int = 0
+    ) -> Iterator[Callable[[object], object]]:
+        """Yield a callback that charges the whole price once, before the first release.
+
+        Until the block is left, the payer's budget and space on the disk are reserved. So a party
+        that cannot pay, or cannot store a charge, finds out before it agrees to take part, and the
+        others pay nothing.
 
         The key is our own and new: the client chooses the session's name, and could reuse one.
+
+        Args:
+            payer: The client or member whose account is charged.
+            request: What is paid for; by default any batch under these terms.
+            size: The size of the answer to store afterwards, in bytes.
+
+        Raises:
+            BudgetExhausted: If the payer's or the total budget is insufficient.
+            StoreFailed: If the ledger fails, now or before.
         """
         key = Streams().token("charge").hex()
-        charge = Charge(payer, key, self.terms, b"", self.price)
-        return lambda _release: self.ledger.charge(charge)  # which knows the key of later releases
+        charge = Charge(payer, key, request or self.terms, b"", self.price)
+        with self.ending(), self.ledger.reserving(charge, size):
+            yield lambda _release: self.ledger.charge(charge)  # which knows it at later releases
+
+    def make_room(self, size: int = 0) -> None:
+        """Make sure that the disk has space for a charge and an answer.
+
+        Args:
+            size: The size of the answer, in bytes.
+
+        Raises:
+            StoreFailed: If the ledger fails, now or before.
+        """
+        with self.ending():
+            self.ledger.make_room(size)
 
     def find(self, member: str, kind: str, content: bytes) -> bytes | None:
         """Return the stored answer for this content, if there is one.
@@ -268,7 +297,7 @@ class PeerMember:
         return PeerLabels(labels=np.frombuffer(kept, _LABEL).astype(np.int64))
 
     async def _label(self, queries: NDArray[np.float64], payer: str) -> NDArray[np.int64]:
-        play = partial(self.play, client=self.node.name, payer=payer, queries=queries)
+        play = partial(self._pay, client=self.node.name, payer=payer, queries=queries)
         return self.membership.labels(await self.convene(play, payer))
 
     async def convene(self, role: Callable[[Party], Awaitable[_R]], payer: str) -> _R:
@@ -290,32 +319,41 @@ class PeerMember:
 
     async def _join(self, party: Party, opener: str) -> None:
         self.node.require(self.parties)
-        if self.till is not None:
-            self.till.require(opener)
-        await self.play(party, client=opener, payer=opener)
+        await self._pay(party, client=opener, payer=opener)
 
-    async def play(
+    async def _pay(
         self, party: Party, *, client: str, payer: str, queries: NDArray[np.float64] | None = None
     ) -> Any:  # noqa: ANN401  (the role's result)
-        """Play the system's role, and charge for it if it costs budget.
+        """Play the system's role, and charge the payer's account for it if it costs budget."""
+        if self.till is None:
+            return await self.play(party, client=client, queries=queries)
+        size = 0 if queries is None else len(queries) * _LABEL.itemsize
+        with self.till.paying(payer, size=size) as charge:
+            return await self.play(party, client=client, queries=queries, charge=charge)
+
+    async def play(
+        self,
+        party: Party,
+        *,
+        client: str,
+        queries: NDArray[np.float64] | None = None,
+        charge: Callable[[object], object] | None = None,
+    ) -> Any:  # noqa: ANN401  (the role's result)
+        """Play the system's role.
 
         Args:
             party: This participant.
             client: The member that opened the session.
-            payer: The client or member whose account is charged.
             queries: The client's queries, if there are any.
+            charge: The callback of `Till.paying`, if it costs budget.
 
         Returns:
             The return value of the role.
         """
-        own = {} if queries is None else {"queries": queries}
-        play = partial(
-            self.membership.role, party, self._kept, client=client, **own, **self.membership.public
-        )
-        if self.till is None:
-            return await play()
-        with self.till.ending():
-            return await play(charge=self.till.charge(payer))
+        given = {"queries": queries, "charge": charge}
+        own = {name: value for name, value in given.items() if value is not None}
+        public = self.membership.public
+        return await self.membership.role(party, self._kept, client=client, **own, **public)
 
     async def _answer(self, party: Party, client: str) -> None:
         queries = (await party.receive(PeerQueries, sender=client)).features

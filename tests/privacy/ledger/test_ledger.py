@@ -1,8 +1,10 @@
 """Global budgets: single charges, repeated requests and refusals."""
 
 import pickle
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,46 @@ def test_a_group_is_charged_in_order_and_refused_one_by_one(ledger: Ledger) -> N
     ]
     assert [outcomes[0], outcomes[2], outcomes[4]] == [b"1", b"1", b"3"]
     assert ledger.totals().spent == 1.0
+
+
+def test_a_reserved_budget_is_for_its_own_charge(ledger: Ledger) -> None:
+    """Until the block is left, no other charge or reservation can spend it."""
+    reserved = charge("ann", "1", 0.6)
+    with ledger.reserving(reserved):
+        assert ledger.remaining("ann") == 0.0
+        assert ledger.remaining("bob") == 0.4  # of the total
+        with pytest.raises(BudgetExhausted):
+            ledger.charge(charge("ann", "2", 0.1))
+        with pytest.raises(BudgetExhausted), ledger.reserving(charge("bob", "1", 0.5)):
+            pytest.fail("it was reserved")
+        ledger.charge(reserved)
+        assert ledger.totals().spent == 0.6
+    assert ledger.remaining("bob") == 0.4
+    with ledger.reserving(charge("bob", "2", 0.4)):
+        pass
+    assert ledger.remaining("bob") == 0.4
+
+
+def test_a_reservation_needs_space_for_its_charge(ledger: Ledger) -> None:
+    """On a full disk it fails, before the charge."""
+    ledger._store.connection.execute("PRAGMA max_page_count = 1")  # noqa: SLF001  (means its current size)
+    reservation = ledger.reserving(charge("ann", "1", 0.6))
+    with pytest.raises(sqlite3.OperationalError, match="disk is full"), reservation:
+        pytest.fail("it was reserved")
+
+
+def test_a_reserved_charge_needs_no_new_space(tmp_path: Path) -> None:
+    """Charges and an answer that were reserved for leave the log's size unchanged."""
+    log = tmp_path / "a-wal"
+    with open_ledger(tmp_path / "a", Budgets()) as ledger, ExitStack() as stack:
+        charges = [charge("ann", str(number), 0.1) for number in range(5)]
+        for each in charges:
+            stack.enter_context(ledger.reserving(each, size=100_000))
+        before = log.stat().st_size
+        for each in charges:
+            ledger.charge(each)
+        ledger.charge(charge("ann", "answer", 0.0, answer=bytes(100_000)))
+        assert log.stat().st_size == before
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -35,8 +35,6 @@ from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
-
-pytestmark = pytest.mark.slow
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
@@ -137,6 +135,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(chosen, tuple(draw(budgets) for _ in PARTIES), tuple(asked))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     tables=neighbours(FEATURES, CLASSES),
@@ -159,6 +158,7 @@ def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], place: int, case
     assert one == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [MemoryError("row 7"), InputError("rows", "row 7", "none")])
 async def test_a_party_that_cannot_count_its_rows_ends(
     monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -199,3 +199,36 @@ async def test_a_party_that_cannot_count_its_rows_ends(
                 await members["cyd"].failure()
     assert "row 7" not in str(failed.value)
     assert type(error).__name__ in str(failed.value)
+
+
+@pytest.mark.parametrize("limits", [{"analysts": {"eve": 1.0}}, {"total": 1.0}])
+async def test_a_budget_for_one_batch_pays_for_one_of_several_at_once(
+    limits: dict[str, Any],
+) -> None:
+    """The batches that cannot be paid for are refused before any party is charged for them."""
+    parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
+    rows = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)
+    role = peer_client(TERMS, CLASSES, parameters.epsilon)
+    with ExitStack() as stack:
+        budgets = (Budgets(**limits), Budgets(), Budgets())
+        ledgers = [stack.enter_context(open_ledger(None, each)) for each in budgets]
+
+        def offers(ledger: Ledger, node: Node) -> dict[str, Offer]:
+            return member_of(node, rows, parameters, ledger).offers()
+
+        held = zip(PARTIES, ledgers, strict=True)
+        async with world({name: partial(offers, ledger) for name, ledger in held}, "eve") as served:
+            batches = (np.full((1, FEATURES), number / 3) for number in range(3))
+            sessions = (
+                served.nodes["eve"].run(
+                    role, served.streams.token("session", number), Parties(("eve", "ada")), batch
+                )
+                for number, batch in enumerate(batches)
+            )
+            told = await asyncio.gather(*sessions, return_exceptions=True)
+        assert sorted(type(each).__name__ for each in told) == [
+            "BudgetExhausted",
+            "BudgetExhausted",
+            "ndarray",
+        ]
+        assert [ledger.totals().spent for ledger in ledgers] == [1.0] * 3

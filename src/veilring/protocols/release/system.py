@@ -280,6 +280,7 @@ class Release(System):
                 released_size(parameters),
                 partial(write_release, parameters),
                 partial(read_release, parameters),
+                parameters.plan.trust.tolerated,
                 lambda released: ReleasedModel.of(released, parameters, promise),
             ),
         )
