@@ -140,7 +140,7 @@ def test_an_error_in_a_cell_is_a_sentence(notebook: Notebook) -> None:
     assert shown.traceback.splitlines()[-1] == shown.error
 
     shown = notebook.cell("vr.run(mistaken, [1, 2, 3], runtime='tls')")
-    assert shown.error.startswith("RunFailed: party-0: the role divides by nothing")
+    assert shown.error.startswith("RunFailed: party-0: ValueError: the role divides by nothing")
     assert shown.traceback.splitlines()[-1] == shown.error
     assert 'raise ValueError("the role divides by nothing")' in shown.traceback.replace("'", '"')
 

@@ -74,5 +74,5 @@ def test_without_the_extra_the_error_says_what_to_install(
 ) -> None:
     """The error is the install command, without a traceback."""
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(MissingExtra, match=r"veilring\[text\]"):
+    with pytest.raises(MissingExtra, match=r"'\.\[text\]'"):
         embed(["a"], model)

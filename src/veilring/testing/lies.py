@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.errors import InputError, RunFailed, SessionAborted, SessionTimeout, VeilringError
+from veilring.errors import (
+    Deadlock,
+    InputError,
+    RunFailed,
+    SessionAborted,
+    SessionTimeout,
+    VeilringError,
+)
 from veilring.nodes.adversary import (
     Adversary,
     Alter,
@@ -370,13 +377,13 @@ def _judge(played: Played, liar: str) -> tuple[Verdict, str]:
         return (Verdict.MISNAMED if named - {liar} else Verdict.CULPRIT), said
     if liar in suspects:
         return Verdict.SUSPECTS, said
-    if not isinstance(root, SessionTimeout | SessionAborted):
+    if not isinstance(root, Deadlock | SessionTimeout | SessionAborted):
         return Verdict.UNNAMED, said
     return _judge_late(played.outcomes, liar, said)
 
 
 def _judge_late(outcomes: Sequence[Outcome], liar: str, said: str) -> tuple[Verdict, str]:
-    """Judge a run that timed out, as its launcher does, from where all parties stand."""
+    """Judge a run that could not end, as its launcher does, from where all parties stand."""
     fault = find_fault(done.standing for done in outcomes if done.standing is not None)
     if not fault.culprit:
         return Verdict.HANG, said

@@ -229,7 +229,9 @@ def test_invalid_neighbourhoods_are_refused() -> None:
     with pytest.raises(InputError, match="radius is -1"):
         WithinRadius(-1.0)
     for k in (0, 2**53 + 1, 10**400):
-        with pytest.raises(InputError, match=f"k is {k}; allowed: a whole number from 1 to"):
+        with pytest.raises(
+            InputError, match=f"k is {str(k)[:200]}.*; allowed: a whole"
+        ):
             NearestRows(k, 0.1, 5)
     with pytest.raises(InputError, match="rows is 1000"):
         NearestRows(1, 0.1, 10**400)

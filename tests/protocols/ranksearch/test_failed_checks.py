@@ -81,7 +81,7 @@ class TestWhoAborts:
             name: Rows(np.array([0.3] * near + [0.9] * 5)[:, None], np.array([1] * near + [0] * 5))
             for name, near in self.HELD.items()
         }
-        system = RankSearch(k=9, sum=adding, reveal=reveal)  # type: ignore[arg-type]
+        system = RankSearch(k=9, sum=adding, reveal=reveal)  # type: ignore[arg-type]  # a parameter of the test
         return system.setup(parts, Facts(parties=len(NAMES), features=1, classes=2))
 
     def errors(

@@ -45,7 +45,7 @@ def test_a_batch_takes_the_time_of_its_longest_chain(
 def test_a_chain_adds_latencies_and_bytes() -> None:
     """Seconds are rounds times latency plus bytes over bandwidth."""
     assert Chain(rounds=7, bytes=100).seconds(0.5, 50.0) == 5.5
-    with pytest.raises(InputError, match=r"sum\.name is 'shares'"):
+    with pytest.raises(InputError, match=r"sum is 'shares'"):
         knn_chain(5, 1, KNNParameters(features=1, classes=1, sum=SumMethod("shares")))
 
 

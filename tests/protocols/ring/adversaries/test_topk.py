@@ -18,7 +18,7 @@ from tests.protocols.ring.adversaries.hands import (
 )
 
 from veilring import simulation
-from veilring.errors import RunFailed, SessionTimeout
+from veilring.errors import Deadlock, RunFailed
 from veilring.nodes.adversary import Adversary, Delay, Forger, Repeat, Replay, Silent
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import pp_topk
@@ -103,7 +103,7 @@ async def test_a_starter_that_sends_another_result_to_one_party_is_not_detected(
 
 
 def test_a_silent_party_is_waited_for_and_named() -> None:
-    """Its successor names it at the timeout; the others name the party that they wait for."""
+    """Its successor names it at the deadlock; the others name the party that they wait for."""
 
     async def main() -> None:
         async with Cluster(NAMES, runtime="simulated", own=VALUES, seed=5) as cluster:
@@ -119,7 +119,7 @@ def test_a_silent_party_is_waited_for_and_named() -> None:
         simulation.simulate(main())
     errors = caught.value.errors
     successor = RING.successor("party-4")
-    assert any(isinstance(error, SessionTimeout) for error in errors.values())
+    assert any(isinstance(error, Deadlock) for error in errors.values())
     assert "ring.topk.vector from party-4" in str(errors[successor])
 
 
