@@ -334,6 +334,16 @@ async def test_a_release_that_was_paid_for_or_confirmed_is_fetched(
         assert again.spent() == before
 
 
+async def test_nobody_is_suspected_while_a_member_is_missing() -> None:
+    """A member that does not believe another one waits for the rest, who could confirm it."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        forge(deployed, "bob")
+        served.nodes["cyd"].abort()
+        with pytest.raises(SessionAborted, match="it is waiting for cyd"):
+            await ask(served, "ada")
+
+
 async def test_a_release_is_fetched_while_the_first_party_is_down() -> None:
     """A member that paid for a release and did not get it fetches it from any other member."""
     deployed = Deployed()

@@ -309,7 +309,10 @@ class Ledger:
             return outcomes
 
     def remaining(self, analyst: str) -> float:
-        """Return the remaining budget of an analyst, or the total one if that is smaller."""
+        """Return the remaining budget of an analyst, or the total one if that is smaller.
+
+        Reserved budget does not remain.
+        """
         with self._guard:
             self._store.require_open()
             return float(from_units(min(amount for _, amount in self._left(analyst))))
@@ -380,15 +383,10 @@ class Ledger:
                 raise BudgetExhausted(budget, asked, rest, self._limits.unit)
 
     def _left(self, analyst: str) -> tuple[tuple[str, int], ...]:
-        held = Counter[str]()
-        for (name, _), units in self._reserved.items():
-            held[name] += units
-        spent = self._spent[analyst] + held[analyst]
-        own = units_left(self._limits.for_analyst(analyst), spent)
-        return ("analyst", own), (
-            "total",
-            units_left(self._limits.total, self._total + held.total()),
-        )
+        reserved = sum(units for (name, _), units in self._reserved.items() if name == analyst)
+        own = units_left(self._limits.for_analyst(analyst), self._spent[analyst] + reserved)
+        total = units_left(self._limits.total, self._total + sum(self._reserved.values()))
+        return ("analyst", own), ("total", total)
 
     def _write_analysts(self, charged: Counter[str]) -> None:
         self._store.connection.executemany(

@@ -237,12 +237,13 @@ class OnceMember:
 
     async def _fetch(self) -> bytes | None:
         """Store and return the result of another member, or return none if no member has it."""
-        peers = [name for name in self.node.endpoint.connected if name in self.member.parties]
-        found = zip(peers, await asyncio.gather(*map(self._digest_at, peers)), strict=True)
-        held = {peer: digest for peer, digest in found if digest}
+        peers = [name for name in self.member.parties if name != self.node.name]
+        found = await asyncio.gather(*map(self._digest_at, peers))
+        told = dict(zip(peers, found, strict=True))
+        held = {peer: digest for peer, digest in told.items() if digest}
         if not held:
             return None
-        digest = self._believed(held)
+        digest = self._believed(held, next((peer for peer in peers if told[peer] is None), ""))
         holder = next(peer for peer in held if held[peer] == digest)
         kept = await self._run(partial(_request, size=self.once.size), PEERS_RESULT, holder)
         if isinstance(kept, ResultReady):
@@ -252,24 +253,32 @@ class OnceMember:
         read_result(self.once, kept, holder)
         return self._keep(kept)
 
-    async def _digest_at(self, peer: str) -> bytes:
-        """Return the hash of a member's result; empty if it has none, or does not tell."""
+    async def _digest_at(self, peer: str) -> bytes | None:
+        """Return the hash of a member's result, empty if it has none; none if it does not tell."""
         try:
+            self.node.require((peer,))
             return (await self._run(_hear, PEERS_HELD, peer)).digest
         except VeilringError as error:
             _log.debug("%s does not tell whether it has the release: %s", peer, error)
-            return b""
+            return None
 
-    def _believed(self, held: Mapping[str, bytes]) -> bytes:
-        """Return the hash to believe, given those of other members: see the module.
+    def _believed(self, held: Mapping[str, bytes], silent: str) -> bytes:
+        """Return the hash to believe: see the module.
+
+        Args:
+            held: The hashes of other members that have the result.
+            silent: A member that does not tell, or empty.
 
         Raises:
+            NotReady: If the silent member could convince it of a hash.
             Tampered: If it believes no hash, or more than one.
         """
         counts = Counter(held.values())
         believed = [each for each, number in counts.items() if number > self.once.tolerated]
         if not believed and self.till.ledger.has_charged(self._payment):
             believed = list(counts)
+        if not believed and silent:
+            raise NotReady(self.node.name, silent)
         if not believed and len(counts) == 1:
             suspects = (*held, self.node.name)
             reason = "claims a release that was never made, or lost its own charge for one"
