@@ -18,7 +18,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str, str]:
     Standard error has no progress, which only a command on a slow or busy machine would print.
     """
     environment = {"COLUMNS": "100", "VEILRING_DEBUG": ""}
-    with mock.patch("veilring.cli.console.FIRST_PROGRESS_SECONDS", math.inf):
+    with mock.patch("veilring.cli.console.PROGRESS_SECONDS", math.inf):
         result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
     return result.exit_code, result.stdout, result.stderr
 

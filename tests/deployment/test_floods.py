@@ -19,8 +19,8 @@ SECONDS = 1.0  # the maximum duration of an attack after it is cut off
 MIB_MAX = 64.0
 LINES_MAX = 100
 HONEST, NEWCOMER = "survey-client-0", "survey-client-1"
-CUT_OFF = ("garbage", "opens", "unread", "large")
-HEARD = ("tiny", "early", "stragglers", "offered")
+CUT_OFF = ("garbage", "opens", "unread")
+HEARD = ("tiny", "early", "large", "stragglers", "offered")
 FLOODERS = {kind: f"survey-client-{number}" for number, kind in enumerate((*CUT_OFF, *HEARD), 2)}
 
 

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -347,6 +348,44 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
             connection.commit()
         with pytest.raises(StoreFailed, match="is damaged"):
             open_state_file(path, FORMAT)
+
+
+@pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
+def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: str) -> None:
+    """A healthy file of another format is not called damaged, and is left as it is."""
+    path = tmp_path / "notebook"
+    open_state_file(path, replace(FORMAT, version=version)).close()
+    content = path.read_bytes()
+    with pytest.raises(InputError) as refused:
+        open_state_file(path, FORMAT)
+    said = f"is a notebook of format {version}, of {age} version of veilring; this version reads"
+    assert said in str(refused.value)
+    assert "damaged" not in str(refused.value)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) -> None:
+    """Nothing is written to a file that nobody would find again."""
+    path = tmp_path / "notebook"
+    file = open_state_file(path, FORMAT)
+    write(file, "first", b"a")
+    path.rename(tmp_path / "aside")
+    if how == "replaced":
+        shutil.copyfile(tmp_path / "aside", path)
+    with pytest.raises(StoreFailed, match="was removed or replaced while it was open"):
+        write(file, "second", b"b")
+
+
+def test_a_new_file_is_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A new state leaves a warning, and an existing one does not."""
+    path = tmp_path / "notebook"
+    open_state_file(path, FORMAT).close()
+    assert "created a new notebook" in caplog.text
+    assert "without it, all notes are lost" in caplog.text
+    caplog.clear()
+    open_state_file(path, FORMAT).close()
+    assert not caplog.text
 
 
 def test_memory_needs_no_file() -> None:

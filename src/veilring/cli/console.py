@@ -32,8 +32,6 @@ def make_console() -> Console:
 
 # An hour's log has a hundred lines then, and the command still shows that it is alive.
 PROGRESS_SECONDS: Final = 30.0
-# Sooner, people take a silent command for a stuck one; most commands end before.
-FIRST_PROGRESS_SECONDS: Final = 5.0
 
 
 @contextmanager
@@ -63,13 +61,13 @@ def show_progress(
 
 
 def _lines(clock: Callable[[], float]) -> _Progress:
-    """Return a callback that prints a line of progress soon, and then at intervals."""
-    due = clock() + FIRST_PROGRESS_SECONDS
+    """Return a callback that prints a line of progress every `PROGRESS_SECONDS`."""
+    last = clock()
 
     def tell(doing: str, done: int, total: int) -> None:
-        nonlocal due
-        if clock() >= due:
-            due = clock() + PROGRESS_SECONDS
+        nonlocal last
+        if clock() - last >= PROGRESS_SECONDS:
+            last = clock()
             typer.echo(f"{doing}: {done:,} of {total:,}", err=True)
 
     return tell

@@ -5,6 +5,7 @@ each record under an individual filter. A charge and its answer are one transact
 file.
 """
 
+import logging
 import secrets
 import sqlite3
 from collections import Counter
@@ -55,6 +56,7 @@ CREATE TABLE records (
 CREATE TABLE blocks (number INTEGER PRIMARY KEY, units BLOB NOT NULL);
 CREATE TABLE journal (number INTEGER PRIMARY KEY, slots BLOB NOT NULL, units BLOB NOT NULL);
 """
+_log = logging.getLogger("veilring.state")
 _FORMAT: Final = Format(
     name="ledger",
     application=0x5645494C,  # "VEIL"
@@ -97,9 +99,12 @@ def open_ledger(
         StoreFailed: If the disk failed, or the file is damaged; the message gives the remedy.
     """
     try:
-        return _opened(open_ledger_store(path), Limits.of(budgets), key, amend=amend)
+        ledger = _opened(open_ledger_store(path), Limits.of(budgets), key, amend=amend)
     except (sqlite3.Error, OSError) as error:
         raise ledger_unreadable(path, error) from error
+    if path is not None:
+        _log.info("%s: %s", path.name, ledger.totals())
+    return ledger
 
 
 def _opened(store: StateFile, limits: Limits, key: bytes | None, *, amend: bool) -> "Ledger":
@@ -148,6 +153,12 @@ class Totals:
     budget: float | None
     answers: int
     analysts: tuple[AnalystTotal, ...]
+
+    def __str__(self) -> str:
+        left = "without a limit"
+        if self.budget is not None:
+            left = f"{max(0.0, self.budget - self.spent):.6g} of {self.budget:.6g} left"
+        return f"{self.spent:.6g} {self.unit} spent on {self.answers:,} answers, {left}"
 
 
 class Ledger:

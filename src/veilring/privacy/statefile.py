@@ -21,6 +21,7 @@ SQLite cannot see changes of files between two runs, so five mechanisms are adde
 These protect against accidents, not against anyone with write access to the file.
 """
 
+import logging
 import secrets
 import sqlite3
 import weakref
@@ -46,6 +47,7 @@ from veilring.privacy.witness import (
     primary_code,
 )
 
+_logger = logging.getLogger("veilring.state")
 # The time to wait for a reader when a file is opened for writing, or its log is erased. Reading and
 # checking a gigabyte takes less.
 READER_SECONDS: Final = 30.0
@@ -121,6 +123,7 @@ class StateFile:
         self._connection, self._format, self._witness = connection, kind, witness
         self._state, self._closed, self._change = state, False, 0
         if witness is not None:
+            self._place = _place_of(witness.path)
             connection.create_function("seal_add", -1, self._seal_add)
             connection.create_function("seal_drop", -1, self._seal_drop)
             for table in kind.sealed:
@@ -211,6 +214,11 @@ class StateFile:
     def _require_alone(self) -> None:
         if self._witness is None:
             return
+        if _place_of(self._witness.path) != self._place:
+            raise StoreFailed(
+                f"{self._witness.path} was removed or replaced while it was open. This process will"
+                f" write nothing more. Restore it: without it, {self._format.loss}"
+            )
         state = _state_of(self._connection)
         if (state.id, state.transactions) != (self._state.id, self._state.transactions):
             raise StoreFailed(
@@ -404,6 +412,13 @@ def _begun(path: Path, kind: Format) -> _State:
         _make_tables(connection, kind, state)
     new.replace(path)
     sync_folder(path.parent)
+    _logger.warning(
+        "created a new %s, %s. If there was one before, stop and look for it, since its disk may"
+        " not be mounted: without it, %s",
+        kind.name,
+        path,
+        kind.loss,
+    )
     return state
 
 
@@ -476,6 +491,15 @@ def _make_tables(connection: sqlite3.Connection, kind: Format, state: _State) ->
     connection.execute("COMMIT")
 
 
+def _place_of(path: Path) -> tuple[int, int] | None:
+    """Return the device and the number of a file, or none if it does not exist."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _new_state() -> _State:
     return _State(secrets.token_bytes(_ID_BYTES), 0, seal=0)
 
@@ -492,6 +516,14 @@ def _require_format(
     except sqlite3.DatabaseError as error:
         if primary_code(error) != sqlite3.SQLITE_NOTADB:
             raise
+    if found is not None and found[0] == kind.application and found[1] != kind.version:
+        age = "an older" if found[1] < kind.version else "a newer"
+        raise InputError.because(
+            f"{path} is a {kind.name} of format {found[1]}, of {age} version of veilring; this"
+            f" version reads format {kind.version}. Go on with the version that wrote it. Do not"
+            f" begin a new {kind.name} in its place: without it, {kind.loss}",
+            field=kind.name,
+        )
     if found != (kind.application, kind.version):
         if begun:
             raise _damaged(path, kind, f"it does not start like a {kind.name}")

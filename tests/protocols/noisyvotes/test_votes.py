@@ -229,9 +229,7 @@ def test_invalid_neighbourhoods_are_refused() -> None:
     with pytest.raises(InputError, match="radius is -1"):
         WithinRadius(-1.0)
     for k in (0, 2**53 + 1, 10**400):
-        with pytest.raises(
-            InputError, match=f"k is {str(k)[:200]}.*; allowed: a whole"
-        ):
+        with pytest.raises(InputError, match=f"k is {str(k)[:200]}.*; allowed: a whole"):
             NearestRows(k, 0.1, 5)
     with pytest.raises(InputError, match="rows is 1000"):
         NearestRows(1, 0.1, 10**400)
