@@ -1,6 +1,7 @@
 """State files: damaged, truncated, removed, moved or doubly written files are refused."""
 
 import gc
+import logging
 import multiprocessing
 import os
 import shutil
@@ -378,7 +379,8 @@ def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) 
 
 
 def test_a_new_file_is_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A new state leaves a warning, and an existing one does not."""
+    """A new state leaves a line in the log, and an existing one does not."""
+    caplog.set_level(logging.INFO, "veilring.state")
     path = tmp_path / "notebook"
     open_state_file(path, FORMAT).close()
     assert "created a new notebook" in caplog.text

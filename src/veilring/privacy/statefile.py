@@ -412,7 +412,7 @@ def _begun(path: Path, kind: Format) -> _State:
         _make_tables(connection, kind, state)
     new.replace(path)
     sync_folder(path.parent)
-    _logger.warning(
+    _logger.info(
         "created a new %s, %s. If there was one before, stop and look for it, since its disk may"
         " not be mounted: without it, %s",
         kind.name,
