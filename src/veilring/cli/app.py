@@ -32,6 +32,7 @@ from veilring.cli.prediction import embed_command, records_app
 from veilring.cli.report import report, reproduce, trace
 from veilring.cli.run import run_command
 from veilring.cli.scenarios import scenarios, systems
+from veilring.cli.state import state_app
 from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
 from veilring.cli.sweep import sweep
 from veilring.cli.tune import tune_command
@@ -248,3 +249,4 @@ app.add_typer(deploy_app, name="deploy")
 app.add_typer(keys_app, name="keys")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(records_app, name="records")
+app.add_typer(state_app, name="state")

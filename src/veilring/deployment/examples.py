@@ -236,16 +236,17 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     parties = (OWNER,) if protocol.has_owner else parties
     dealt = deal(train.y, len(parties), streams.generator("partition"))
     terms = PeerTerms.of_table(table, protocol=protocol.declaring(len(train)))
-    terms.membership(len(parties), count="parties.count")
+    membership = terms.membership(len(parties), count="parties.count")
     price = terms.price(len(parties))
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
     terms.checked(len(parties))
     ports = {name: port + offset for offset, name in enumerate(parties)}
     begin_folder(folder, terms, ports, (CLIENT,))
+    keeps = price is not None or membership.once is not None
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
-        ledger = {} if price is None else {"ledger": f"{name}.db"}
+        ledger = {"ledger": f"{name}.db"} if keeps else {}
         write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **ledger)
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))

@@ -11,6 +11,7 @@ import tomli_w
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.table import Table
 from veilring.deployment.config import Terms
+from veilring.deployment.roles import begin_state
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
 from veilring.transport.identity import make_identity, save_identity
@@ -53,9 +54,16 @@ def begin_folder(
 
 
 def write_config(folder: Path, name: str, **own: object) -> None:
-    """Write a party's configuration, `NAME.toml`, with its key, the roster and the given keys."""
-    config = {"identity": f"{name}.key", "roster": _ROSTER, **own}
-    (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
+    """Write a party's configuration, `NAME.toml`, and create its state.
+
+    Args:
+        folder: The folder of the deployment.
+        name: The name of the party.
+        own: The keys besides its own key and the roster.
+    """
+    config, path = {"identity": f"{name}.key", "roster": _ROSTER, **own}, folder / f"{name}.toml"
+    path.write_text(tomli_w.dumps(config), encoding="utf-8")
+    begin_state(path)
 
 
 def write_clients(

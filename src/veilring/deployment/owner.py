@@ -190,10 +190,9 @@ async def serve_owner(
     """
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
-    budgets = _budgets(config, terms)
     rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     ids = _ids(config, terms)
-    with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
+    with open_owner_ledger(config) as ledger:
         if ids is not None:
             _require_known(ledger, config, rows)
         async with Threads(WORKERS_MAX, "labels") as offload:
@@ -202,6 +201,22 @@ async def serve_owner(
                 if on_ready is not None:
                     on_ready(owner)
                 await owner.failure()
+
+
+def open_owner_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
+    """Open the ledger of an owner, for a `with` block.
+
+    Args:
+        config: The configuration, which names the file.
+        new: Whether to create the file, which must not exist; otherwise it must.
+
+    Raises:
+        ScenarioError: If a file is invalid.
+        InputError: As in `open_ledger`.
+        StoreFailed: If the disk fails.
+    """
+    budgets = _budgets(config, OwnerTerms.load(Path(config.terms)))
+    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
 
 
 def _budgets(config: OwnerConfig, terms: OwnerTerms) -> Budgets:

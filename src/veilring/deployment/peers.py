@@ -32,6 +32,7 @@ from veilring.deployment.config import (
     FilePath,
     QueryingConfig,
     ServerConfig,
+    load_credentials,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import Schema
@@ -267,7 +268,7 @@ async def serve_peers(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with _open_till(config, terms, membership, server.roster) as till:
+    with open_till(config) as till:
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
             async with Service(met.node, member.offers()):
@@ -279,11 +280,25 @@ async def serve_peers(
 
 
 @contextmanager
-def _open_till(
-    config: HolderConfig, terms: MemberTerms, membership: Membership, roster: Roster
-) -> Iterator[Till | None]:
-    """Open the ledger with a member's charges and its result, if it needs one."""
-    price = terms.price(len(roster.parties))
+def open_till(config: HolderConfig, *, new: bool = False) -> Iterator[Till | None]:
+    """Open the ledger with a member's charges and its result.
+
+    Args:
+        config: The configuration, which names the file.
+        new: Whether to create the file, which must not exist; otherwise it must.
+
+    Yields:
+        The charges and the result; none if the system needs no ledger.
+
+    Raises:
+        ScenarioError: If a file is invalid.
+        InputError: As in `open_ledger`.
+        StoreFailed: If the disk fails.
+    """
+    _, roster = load_credentials(config)
+    parties = len(roster.parties)
+    terms = _terms_of(Path(config.terms), parties)
+    membership, price = terms.membership(parties), terms.price(parties)
     budgets = _budgets(config, terms.total, roster)
     if price is None and membership.once is None:
         if config.client is not None or config.clients:
@@ -292,8 +307,8 @@ def _open_till(
             )
         yield None
         return
-    with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        _log_delta(price, terms.total, terms.delta(len(roster.parties)))
+    with open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new) as ledger:
+        _log_delta(price, terms.total, terms.delta(parties))
         till = Till(ledger, price or 0.0, terms.digest)
         till.make_room(0 if membership.once is None else membership.once.size)
         yield till

@@ -23,7 +23,7 @@ from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
-from veilring.privacy.ledger import open_ledger
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.privacy.tables import EPSILON_MAX
 from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places, depth_of
@@ -399,11 +399,25 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
         async with client.connect(terms.keys) as connection:
             return await asking(connection, queries, keeper)
 
-    budgets = Budgets("epsilon", total=config.budget)
-    with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
+    with open_questions(config) as ledger:
         memory = WalkMemory(ledger, config.ask, asking.terms)
         (answer,) = await ask_once(memory, asked, ask, most=near.epsilon)
     return _columns(answer, here[0], terms, config.show)
+
+
+def open_questions(config: PlacesClientConfig, *, new: bool = False) -> Ledger:
+    """Open the ledger of a client's questions, for a `with` block.
+
+    Args:
+        config: The configuration, which names the file.
+        new: Whether to create the file, which must not exist; otherwise it must.
+
+    Raises:
+        InputError: As in `open_ledger`.
+        StoreFailed: If the disk fails.
+    """
+    budgets = Budgets("epsilon", total=config.budget)
+    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,7 +316,7 @@ async def serve_prediction(
         )
     if doubt := doubt_of_delta(terms.rules.delta):
         _log.warning("prediction.%s", doubt)
-    with _opened(config, terms) as state:
+    with open_server_state(config) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
@@ -353,9 +353,20 @@ def repair_server(
         )
 
 
-def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> ServerState:
+def open_server_state(config: PredictionServerConfig, *, new: bool = False) -> ServerState:
+    """Open the ledger and the records of a server, for a `with` block.
+
+    Args:
+        config: The configuration, which names their folder.
+        new: Whether to create them; then they must not exist, and otherwise they must.
+
+    Raises:
+        ScenarioError: If a file is invalid.
+        StoreFailed: If a file cannot be read, or is damaged.
+    """
+    terms = PredictionTerms.load(Path(config.terms))
     with _state_errors():
-        return open_state(terms.rules, Path(config.state), terms.schema_digest)
+        return open_state(terms.rules, Path(config.state), terms.schema_digest, new=new)
 
 
 @contextmanager

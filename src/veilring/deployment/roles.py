@@ -31,6 +31,8 @@ class DeployedRole:
         ask: The coroutine of `veilring ask` for a file of queries, if the role has one.
         near: The coroutine of `veilring ask --near` for a place, if the role has one.
         model: The coroutine of `veilring ask --model`, if the role has one.
+        state: The function that opens the role's durable state, as a context manager, if the role
+            has any. With `new` it creates the state, which must not exist.
     """
 
     config: str
@@ -38,28 +40,38 @@ class DeployedRole:
     ask: str = ""
     near: str = ""
     model: str = ""
+    state: str = ""
 
 
 def _role(module: str, config: str, **duties: str) -> DeployedRole:
-    place = f"veilring.deployment.{module}"
-    places = {duty: f"{place}:{name}" for duty, name in duties.items()}
-    return DeployedRole(f"{place}:{config}", **places)
+    given = {"config": config, **duties}
+    full = {duty: name if ":" in name else f"{module}:{name}" for duty, name in given.items()}
+    return DeployedRole(**{duty: f"veilring.deployment.{name}" for duty, name in full.items()})
 
 
 ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
     {
-        "member": _role("peers", "MemberConfig", serve="serve_member"),
-        "ring-member": _role("peers", "MemberConfig", serve="serve_member"),
+        "member": _role("peers", "MemberConfig", serve="serve_member", state="open_till"),
+        "ring-member": _role("peers", "MemberConfig", serve="serve_member", state="open_till"),
         "client": _role("peers", "ClientConfig", ask="ask_member", model="fetch_model"),
-        "votes-member": _role("votes", "VotesMemberConfig", serve="serve_votes"),
-        "collector": _role("survey", "CollectorConfig", serve="serve_collector"),
-        "survey-client": _role("survey_client", "SurveyClientConfig"),
-        "data-owner": _role("owner", "OwnerConfig", serve="serve_owner"),
+        "votes-member": _role(
+            "votes", "VotesMemberConfig", serve="serve_votes", state="peers:open_till"
+        ),
+        "collector": _role(
+            "survey", "CollectorConfig", serve="serve_collector", state="open_store"
+        ),
+        "survey-client": _role("survey_client", "SurveyClientConfig", state="open_outbox"),
+        "data-owner": _role("owner", "OwnerConfig", serve="serve_owner", state="open_owner_ledger"),
         "analyst": _role("owner", "AnalystConfig", ask="ask_owner"),
         "places": _role("places", "PlacesConfig", serve="serve_places"),
-        "places-client": _role("places", "PlacesClientConfig", near="ask_places"),
+        "places-client": _role(
+            "places", "PlacesClientConfig", near="ask_places", state="open_questions"
+        ),
         "prediction-server": _role(
-            "prediction", "PredictionServerConfig", serve="serve_prediction"
+            "prediction",
+            "PredictionServerConfig",
+            serve="serve_prediction",
+            state="open_server_state",
         ),
         "prediction-client": _role("prediction", "PredictionClientConfig", ask="ask_prediction"),
         "records-administrator": _role("prediction", "RecordsAdministratorConfig"),
@@ -175,6 +187,31 @@ def fetch_model(config: Config | Path | str) -> Coroutine[Any, Any, "PublicModel
         loaded
     )
     return fetched
+
+
+def begin_state(config: Config | Path | str) -> bool:
+    """Create the durable state of a configuration: its ledger, store, outbox or records.
+
+    No other function creates it, so a server never begins an empty ledger because a disk is not
+    mounted.
+
+    Args:
+        config: The configuration, or the path of its file.
+
+    Returns:
+        Whether its role has any state.
+
+    Raises:
+        ScenarioError: As in `load_config`.
+        InputError: If the state exists.
+        StoreFailed: If it existed, as its lock file shows, or the disk fails.
+    """
+    loaded = _loaded(config)
+    opened = ROLES[loaded.role].state
+    if not opened:
+        return False
+    with _imported(opened)(loaded, new=True) as state:
+        return state is not None
 
 
 def _loaded(config: Config | Path | str) -> Config:

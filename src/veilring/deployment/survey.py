@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -366,14 +367,28 @@ def _warn_of_quotas(quotas: Quotas, senders: Sequence[str], minimum: int) -> Non
         )
 
 
-def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
+def open_configured_store(
+    config: CollectorConfig, task: Task, *, read_only: bool = False, new: bool = False
+) -> Store:
     """Open the database that a configuration names.
+
+    Args:
+        config: The configuration.
+        task: The task that the reports answer.
+        read_only: Whether to open it only for reading, while a collector writes.
+        new: Whether to create the store, which must not exist; otherwise it must.
 
     Raises:
         ScenarioError: If it contains anything but this task's reports.
         StoreFailed: If it cannot be reached.
     """
     try:
-        return open_report_store(config.store, task, read_only=read_only)
+        return open_report_store(config.store, task, read_only=read_only, new=new)
     except InputError as error:
         raise ScenarioError.of(error, "store") from error
+
+
+def open_store(config: CollectorConfig, *, new: bool = False) -> AbstractContextManager[Store]:
+    """Open the store of a collector for a `with` block: see `open_configured_store`."""
+    task = SurveyTerms.load(Path(config.terms)).task
+    return closing(open_configured_store(config, task, new=new))

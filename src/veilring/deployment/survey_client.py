@@ -252,7 +252,7 @@ async def submit_rows(
     """
     client = Client(config, "collector")
     report = progress or (lambda _doing, _done, _total: None)
-    with _open_outbox(config) as outbox:
+    with open_outbox(config) as outbox:
         async with client.connect(format_terms(), seconds=COLLECTOR_CONNECT_SECONDS) as connection:
             sender = Sender(connection, config.collector)
             terms = await sender.read_task()
@@ -264,9 +264,19 @@ async def submit_rows(
     return Submitted(terms.task.digest, terms.task.survey.exact_epsilon, refused, verdicts)
 
 
-def _open_outbox(config: SurveyClientConfig) -> Outbox:
+def open_outbox(config: SurveyClientConfig, *, new: bool = False) -> Outbox:
+    """Open the outbox that a configuration names.
+
+    Args:
+        config: The configuration.
+        new: Whether to create the file, which must not exist; otherwise it must.
+
+    Raises:
+        ScenarioError: If it is not an outbox, another process has it open, or it does not exist.
+        StoreFailed: If it is damaged.
+    """
     try:
-        return Outbox(Path(config.outbox))
+        return Outbox(Path(config.outbox), new=new)
     except InputError as error:
         raise ScenarioError.of(error, "outbox") from error
 

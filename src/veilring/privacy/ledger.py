@@ -80,9 +80,14 @@ _OWN_KEY_BYTES: Final = (
 
 
 def open_ledger(
-    path: Path | None, budgets: Budgets, *, key: bytes | None = None, amend: bool = False
+    path: Path | None,
+    budgets: Budgets,
+    *,
+    key: bytes | None = None,
+    amend: bool = False,
+    new: bool = False,
 ) -> "Ledger":
-    """Open a ledger, or create it.
+    """Open a ledger, or create it if asked.
 
     Args:
         path: The file, on a disk of this machine; none for a ledger in memory, for simulations.
@@ -91,15 +96,17 @@ def open_ledger(
             each time, for owners who keep secrets elsewhere. Without it the file contains its own
             key, and anyone with the file can test guesses of ids and of fingerprinted data.
         amend: Whether to accept changed budgets. Charges are kept, and the unit stays the same.
+        new: Whether to create the file, which must not exist; otherwise it must. A lost ledger is
+            therefore never replaced by an empty one unnoticed.
 
     Raises:
-        InputError: If another process is writing it, it is not a ledger, or it was created with
-            other budgets or another key; or if records are to have budgets after answers were
-            charged without them, even with `amend`.
+        InputError: If it does not exist or, with `new`, exists; if another process is writing it,
+            it is not a ledger, or it was created with other budgets or another key; or if records
+            are to have budgets after answers were charged without them, even with `amend`.
         StoreFailed: If the disk failed, or the file is damaged; the message gives the remedy.
     """
     try:
-        ledger = _opened(open_ledger_store(path), Limits.of(budgets), key, amend=amend)
+        ledger = _opened(open_ledger_store(path, new=new), Limits.of(budgets), key, amend=amend)
     except (sqlite3.Error, OSError) as error:
         raise ledger_unreadable(path, error) from error
     if path is not None:
@@ -544,9 +551,9 @@ def back_up_ledger(path: Path, to: Path) -> None:
         raise ledger_unreadable(path, error) from error
 
 
-def open_ledger_store(path: Path | None) -> StateFile:
-    """Open a ledger for writing, or create it: see `open_state_file`."""
-    return open_state_file(path, _FORMAT)
+def open_ledger_store(path: Path | None, *, new: bool = False) -> StateFile:
+    """Open a ledger for writing, or create it if asked: see `open_state_file`."""
+    return open_state_file(path, _FORMAT, new=new)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ SQLite cannot see changes of files between two runs, so five mechanisms are adde
 These protect against accidents, not against anyone with write access to the file.
 """
 
-import logging
 import secrets
 import sqlite3
 import weakref
@@ -47,7 +46,6 @@ from veilring.privacy.witness import (
     primary_code,
 )
 
-_logger = logging.getLogger("veilring.state")
 # The time to wait for a reader when a file is opened for writing, or its log is erased. Reading and
 # checking a gigabyte takes less.
 READER_SECONDS: Final = 30.0
@@ -247,19 +245,26 @@ class StateFile:
 
 
 def open_state_file(
-    path: Path | None, kind: Format, *, check: Callable[[sqlite3.Connection], None] | None = None
+    path: Path | None,
+    kind: Format,
+    *,
+    new: bool = False,
+    check: Callable[[sqlite3.Connection], None] | None = None,
 ) -> StateFile:
-    """Open a state file for writing, or create it.
+    """Open a state file for writing, or create it if asked.
 
     Args:
-        path: The path, on a disk of this machine; none for a file in memory.
+        path: The path, on a disk of this machine; none for a file in memory, which is always new.
         kind: Its kind.
+        new: Whether to create it; then it must not exist. Otherwise it must: a process that begins
+            an empty file wherever none is found would forget everything when a disk is not mounted.
         check: Called with a connection to an existing file whose seal is correct. It raises an
             error to refuse the file nevertheless, before anything in it changes.
 
     Raises:
-        InputError: If another process is writing it, or reading it for longer than
-            `READER_SECONDS`, it belongs to another program, or it cannot be created.
+        InputError: If it does not exist or, with `new`, exists; if another process is writing it,
+            or reading it for longer than `READER_SECONDS`; if it belongs to another program, or
+            cannot be created.
         StoreFailed: If it is missing although it was created, damaged, or incomplete. Nothing in it
             was changed, and the message gives the remedy.
         sqlite3.Error: If the disk fails.
@@ -272,9 +277,15 @@ def open_state_file(
         weakref.finalize(file, connection.close)
         return file
     path = path.resolve()
+    if new and path.exists():
+        raise InputError.because(
+            f"there is a {kind.name} at {path} already; use it as it is", field=kind.name
+        )
+    if not new and not path.exists() and not _companions(path):
+        raise missing_state(str(path), kind)  # before a lock file is left in a wrong folder
     witness = Witness(path, kind.name)
     try:
-        state = _inspected(path, kind, witness, check) or _begun(path, kind)
+        state = _begun(path, kind, witness) if new else _inspected(path, kind, witness, check)
         if witness.known is None:
             witness.write(state.id, state.transactions)
         connection = _connect(str(path), kind)
@@ -354,20 +365,15 @@ def _inspected(
     kind: Format,
     witness: Witness,
     check: Callable[[sqlite3.Connection], None] | None,
-) -> _State | None:
-    """Return the state of a valid file, or none if it was never created.
+) -> _State:
+    """Return the state of a valid file.
 
     It is opened only for reading: otherwise SQLite would move a damaged log into the file and
     remove it.
     """
     if not path.exists() or not path.stat().st_size:
-        if witness.known is None and not _log_size(path):
-            return None
-        raise StoreFailed(
-            f"{path} is missing or empty, although {lock_path(path).name} or its log shows that it "
-            f"existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
-            f"{', '.join(each.name for each in _companions(path))} as well"
-        )
+        _require_never_begun(path, kind, witness)
+        raise missing_state(str(path), kind)
     logged = bool(_log_size(path))
     with closing(connect_to_read(path)) as connection:
         with _as_damage(path, kind):
@@ -383,6 +389,15 @@ def _inspected(
     elif needs_log and not logged:
         raise _incomplete(path, kind)
     return state
+
+
+def _require_never_begun(path: Path, kind: Format, witness: Witness) -> None:
+    if witness.known is not None or _log_size(path):
+        raise StoreFailed(
+            f"{path} is missing or empty, although {lock_path(path).name} or its log shows that it "
+            f"existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
+            f"{', '.join(each.name for each in _companions(path))} as well"
+        )
 
 
 def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, int]) -> None:
@@ -402,8 +417,9 @@ def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, 
         )
 
 
-def _begun(path: Path, kind: Format) -> _State:
+def _begun(path: Path, kind: Format, witness: Witness) -> _State:
     """Create a file, completely or not at all."""
+    _require_never_begun(path, kind, witness)
     state, new = _new_state(), path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     create_private(new, kind.name)
@@ -412,13 +428,6 @@ def _begun(path: Path, kind: Format) -> _State:
         _make_tables(connection, kind, state)
     new.replace(path)
     sync_folder(path.parent)
-    _logger.info(
-        "created a new %s, %s. If there was one before, stop and look for it, since its disk may"
-        " not be mounted: without it, %s",
-        kind.name,
-        path,
-        kind.loss,
-    )
     return state
 
 
@@ -613,6 +622,17 @@ def _as_damage(path: Path, kind: Format) -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         raise _damaged(path, kind, error) from None
+
+
+def missing_state(where: str, kind: Format) -> InputError:
+    """Return the error for state that is not where it should be."""
+    return InputError.because(
+        f"there is no {kind.name} at {where}. If there was one, find it: its disk may not be"
+        f" mounted, or the path may be wrong. Do not begin another in its place: without it,"
+        f" {kind.loss}. If there never was one, create it with `veilring state new CONFIG`, or"
+        " with `new=True` in Python",
+        field=kind.name,
+    )
 
 
 def _being_read(kind: Format) -> InputError:

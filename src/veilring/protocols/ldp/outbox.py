@@ -91,17 +91,18 @@ class Outbox:
     """A file of reports, used by one process at a time. Use it as a context manager.
 
     Args:
-        path: The file, which is created if it is missing.
+        path: The file.
+        new: Whether to create it; then it must not exist, and otherwise it must.
 
     Raises:
-        StoreFailed: If the file is damaged, incomplete, or missing although it was created.
-        InputError: If it cannot be created, another process has it open, or it belongs to another
-            program.
+        StoreFailed: If the file is damaged, incomplete, or missing although its lock remains.
+        InputError: If it does not exist, cannot be created, another process has it open, or it
+            belongs to another program.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, new: bool = False) -> None:
         with as_store_failed(_WHAT, path):
-            self._file = open_state_file(path, _FORMAT)
+            self._file = open_state_file(path, _FORMAT, new=new)
 
     def __enter__(self) -> Self:
         return self

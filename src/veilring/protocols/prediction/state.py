@@ -69,17 +69,23 @@ class ChangeRefused(InputError):
 
 
 def open_state(
-    rules: ServerRules, folder: Path | None, schema: bytes = bytes(SCHEMA_BYTES)
+    rules: ServerRules,
+    folder: Path | None,
+    schema: bytes = bytes(SCHEMA_BYTES),
+    *,
+    new: bool = False,
 ) -> "ServerState":
-    """Open or create a server's two files.
+    """Open a server's two files, or create them if asked.
 
     Args:
         rules: The public rules.
         folder: The folder of the files; none for a server in memory.
         schema: A hash of the terms that convert a row into a direction.
+        new: Whether to create the ledger, which must not exist, and its folder; otherwise it must.
 
     Raises:
-        InputError: If another process has the files open, or they were created under other rules.
+        InputError: If there are no files or, with `new`, there are; if another process has them
+            open, or they were created under other rules.
         StoreFailed: If the files cannot be opened or read, are damaged, or do not belong together.
             The error names the file and the remedy.
     """
@@ -87,13 +93,14 @@ def open_state(
         return _opened(rules, None, None, schema)
     budgets, rows = folder / BUDGETS, folder / ROWS
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if new:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if rows.exists() and not budgets.exists():
             raise StoreFailed(
                 f"{budgets} is missing, although {rows.name} next to it is in use: it contains all"
                 f" charges of records. Restore it. Without it, see `{REPAIR}`"
             )
-        return _opened(rules, budgets, rows, schema)
+        return _opened(rules, budgets, rows, schema, new=new)
     except sqlite3.Error as error:
         raise ledger_unreadable(budgets, error) from error
     except OSError as error:
@@ -101,10 +108,15 @@ def open_state(
 
 
 def _opened(
-    rules: ServerRules, budgets: Path | None, rows: Path | None, schema: bytes
+    rules: ServerRules,
+    budgets: Path | None,
+    rows: Path | None,
+    schema: bytes,
+    *,
+    new: bool = False,
 ) -> "ServerState":
     with ExitStack() as unless_failed:
-        ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets)))
+        ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets, new=new)))
         opened = open_rows(
             rows,
             rules.features,
@@ -390,7 +402,8 @@ def repair_state(
         if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
             return damage
     try:
-        with closing(open_ledger(budgets, rules.budgets)) as ledger:
+        lost = not budgets.exists()
+        with closing(open_ledger(budgets, rules.budgets, new=lost)) as ledger:
             files = _Files(rules, ledger, rows, schema)
             damage = files.damage()
             if damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):

@@ -12,25 +12,29 @@ from veilring.protocols.ldp.task import Task
 URL_PREFIXES: Final = ("postgresql://", "postgres://")
 
 
-def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Store:
+def open_report_store(
+    where: str, task: Task, *, read_only: bool = False, new: bool = False
+) -> Store:
     """Open the database of reports to a task.
 
     Args:
         where: The path of an SQLite file, or the URL of a PostgreSQL database.
         task: The task that the reports answer.
         read_only: Whether to open the database only for reading, for estimates.
+        new: Whether to create the file, or the tables in the database, which must not exist;
+            otherwise they must.
 
     Raises:
         StoreFailed: If the database cannot be reached.
-        InputError: If the database contains other data.
+        InputError: If there is no store or, with `new`, there is one; or if it contains other data.
         MissingExtra: If psycopg is needed and not installed.
     """
     if where.startswith(URL_PREFIXES):
         require_extra("psycopg")
         from veilring.protocols.ldp.store.postgres import PostgresStore
 
-        return PostgresStore(where, task, read_only=read_only)
-    return SqliteStore(Path(where), task, read_only=read_only)
+        return PostgresStore(where, task, read_only=read_only, new=new)
+    return SqliteStore(Path(where), task, read_only=read_only, new=new)
 
 
 def back_up_reports(where: str, to: Path) -> None:

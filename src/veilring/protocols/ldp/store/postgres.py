@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
+from veilring.privacy.statefile import missing_state
 from veilring.protocols.ldp.store.base import (
     Matches,
     RunningSums,
@@ -28,6 +29,7 @@ from veilring.protocols.ldp.store.base import (
     statement_values,
     sums_blob,
 )
+from veilring.protocols.ldp.store.sqlite import STORE_FILE
 from veilring.protocols.ldp.task import Task
 
 # A server that takes longer for its first answer is treated as unreachable; clients send again.
@@ -85,15 +87,22 @@ class PostgresStore(Store):
         url: The database's URL; it is never shown, because it may contain a password.
         task: The task that the reports answer.
         read_only: Whether to open the database only for reading, for estimates.
+        new: Whether to create the tables; then they must not exist, and otherwise they must.
+
+    Raises:
+        InputError: If there are no tables or, with `new`, there are; or if they are another task's.
+        StoreFailed: If the database cannot be reached.
     """
 
-    def __init__(self, url: str, task: Task, *, read_only: bool = False) -> None:
+    def __init__(self, url: str, task: Task, *, read_only: bool = False, new: bool = False) -> None:
         super().__init__(task)
         self._url, self._read_only = url, read_only
         self._db: psycopg.Connection | None = None
         try:
             with self.transaction():
-                self._open_task()
+                if new:
+                    self._create()
+                self._require_task()
         except BaseException:
             self.close()
             raise
@@ -107,24 +116,34 @@ class PostgresStore(Store):
             self._db.execute("SET synchronous_commit = on")
         return self._db
 
-    def _open_task(self) -> None:
+    def _create(self) -> None:
         db = self._connection()
-        row = self.task.digest, self.task.encoded
-        if not self._read_only:
-            db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            for statement in _SCHEMA:
-                db.execute(statement)
-            db.execute(
-                "INSERT INTO veilring.task SELECT %b, %b "
-                "WHERE NOT EXISTS (SELECT FROM veilring.task)",
-                row,
+        db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if self._exists():
+            raise InputError.because(
+                "the database has a store of reports already; collectors may share it, so use it"
+                " as it is, or name another database",
+                field="store",
             )
-            for question, randomiser in enumerate(self.task.survey.questions):
-                # only an existing row can be locked by two collectors in turn
-                db.execute(
-                    "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
-                    (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
-                )
+        for statement in _SCHEMA:
+            db.execute(statement)
+        row = self.task.digest, self.task.encoded
+        db.execute("INSERT INTO veilring.task VALUES (%b, %b)", row)
+        for question, randomiser in enumerate(self.task.survey.questions):
+            # only an existing row can be locked by two collectors in turn
+            db.execute(
+                "INSERT INTO veilring.tallies VALUES (%s, 0, %b)",
+                (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
+            )
+
+    def _exists(self) -> bool:
+        found = self._connection().execute("SELECT to_regclass('veilring.task')").fetchone()
+        return found != (None,)
+
+    def _require_task(self) -> None:
+        db = self._connection()
+        if not self._exists():
+            raise missing_state("its PostgreSQL database", STORE_FILE)
         found = db.execute("SELECT digest, body FROM veilring.task").fetchone()
         if found is None or found[0] != self.task.digest:
             raise for_another_task("the database", found[1] if found else None, self.task)

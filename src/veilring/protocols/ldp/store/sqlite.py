@@ -49,7 +49,7 @@ LOG_BYTES_MAX: Final = 64 << 20
 
 _WHAT: Final = "SQLite"
 _DIGEST_BYTES: Final = 8
-_FORMAT: Final = Format(
+STORE_FILE: Final = Format(
     name="store of reports",
     application=0x7665696C,  # "veil", so that other programs' files are not mistaken for ours
     version=1,
@@ -97,24 +97,28 @@ class SqliteStore(Store):
     """An SQLite `Store`, written by one collector at a time.
 
     Args:
-        path: The file, which is created if it is missing, unless `read_only`.
+        path: The file.
         task: The task that the reports answer.
         read_only: Whether to open the file only for reading, for estimates while a collector
             writes; neither waits for the other.
+        new: Whether to create the file; then it must not exist, and otherwise it must.
 
     Raises:
-        InputError: If another process writes the file, or it is another program's file.
-        StoreFailed: If the file is damaged, incomplete, or missing although it was created.
+        InputError: If the file does not exist or, with `new`, exists; if another process writes
+            it, or it is another program's file.
+        StoreFailed: If the file is damaged, incomplete, or missing although its lock remains.
     """
 
-    def __init__(self, path: Path, task: Task, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, task: Task, *, read_only: bool = False, new: bool = False
+    ) -> None:
         super().__init__(task)
         self._path, self._read_only = path, read_only
         self._file: StateFile | None = None
         self._reading: Connection | None = None
         if not read_only:
             with as_store_failed(_WHAT, path):
-                self._file = self._open()
+                self._file = self._open(new=new)
             if self._db.execute("SELECT 1 FROM task").fetchone() is None:
                 with self.transaction():
                     row = self.task.digest, self.task.encoded
@@ -128,9 +132,9 @@ class SqliteStore(Store):
             raise StoreFailed(f"{self._path} is closed")
         return self._file.connection
 
-    def _open(self) -> StateFile:
+    def _open(self, *, new: bool = False) -> StateFile:
         """Open the file, even after a failure has closed it, and check its content."""
-        file = open_state_file(self._path, _FORMAT, check=self._require_sound)
+        file = open_state_file(self._path, STORE_FILE, new=new, check=self._require_sound)
         try:
             db = file.connection
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES_MAX >> 10}")
@@ -177,7 +181,7 @@ class SqliteStore(Store):
         name = self._path.name
         return StoreFailed(
             f"{self._path} is damaged (its reports are not those that were stored). Restore your "
-            f"newest copy of it. Without it, {_FORMAT.loss}; to start over "
+            f"newest copy of it. Without it, {STORE_FILE.loss}; to start over "
             f"nevertheless, move away {name}, {name}.lock, {name}-wal and {name}-shm"
         )
 
@@ -213,7 +217,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _read_at_once(self) -> Iterator[None]:
-        with read_state_file(self._path, _FORMAT) as database:
+        with read_state_file(self._path, STORE_FILE) as database:
             self._require_task(database)
             self._reading = database
             try:
@@ -301,4 +305,4 @@ def back_up_store(path: Path, to: Path) -> None:
         StoreFailed: If the store is damaged or incomplete, or the disk fails.
     """
     with as_store_failed(_WHAT, path):
-        back_up_state_file(path, to, _FORMAT)
+        back_up_state_file(path, to, STORE_FILE)
