@@ -1,7 +1,6 @@
 """State files: damaged, truncated, removed, moved or doubly written files are refused."""
 
 import gc
-import logging
 import multiprocessing
 import os
 import shutil
@@ -58,7 +57,7 @@ def notebook(folder: Path, way: str) -> Path:
     """Create a file with all notes, in the state left by a process that ended in a given way."""
     live, left = folder / "live" / "notebook", folder / "left"
     live.parent.mkdir(parents=True)
-    file = open_state_file(live, FORMAT)
+    file = open_state_file(live, FORMAT, new=True)
     for name, text in NOTES.items():
         write(file, name, text)
     if way == "killed after its log was moved into it":
@@ -181,8 +180,8 @@ def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) ->
 def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
     """Neither an older copy nor another file is accepted in its place."""
     path, older, other = tmp_path / "notebook", tmp_path / "older", tmp_path / "other"
-    open_state_file(path, FORMAT).close()
-    open_state_file(other, FORMAT).close()
+    open_state_file(path, FORMAT, new=True).close()
+    open_state_file(other, FORMAT, new=True).close()
     shutil.copy(path, older)
     with closing(open_state_file(path, FORMAT)) as file:
         write(file, "a", b"b")
@@ -197,7 +196,7 @@ def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
 def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
     """If the lock file is removed, another process's writes are never overwritten."""
     path = tmp_path / "notebook"
-    first = open_state_file(path, FORMAT)
+    first = open_state_file(path, FORMAT, new=True)
     write(first, "a", b"of the first")
     with pytest.raises(InputError, match="is locked"):
         open_state_file(path, FORMAT)
@@ -215,7 +214,7 @@ def test_a_long_reader_delays_no_transaction(
     """During an endless read, transactions continue, and the main file stays incomplete."""
     monkeypatch.setattr("veilring.privacy.witness.BUSY_SECONDS", 1e6)
     path, copy = tmp_path / "notebook", tmp_path / "copy"
-    file = open_state_file(path, FORMAT)
+    file = open_state_file(path, FORMAT, new=True)
     with read_state_file(path, FORMAT) as reader:
         write(file, "a", b"written beside a reader")
         shutil.copy(path, copy)
@@ -230,7 +229,7 @@ def test_a_long_reader_is_named_at_the_start(
 ) -> None:
     """A closed file is not opened for writing while it is read, and nothing is lost."""
     path = tmp_path / "notebook"
-    with closing(open_state_file(path, FORMAT)) as file:
+    with closing(open_state_file(path, FORMAT, new=True)) as file:
         write(file, "a", b"b")
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
     with (
@@ -286,7 +285,7 @@ def _open_and_die(path: Path, statement: int) -> None:
 def test_a_transaction_that_fails_changes_neither_rows_nor_seal(tmp_path: Path) -> None:
     """A failure closes the file; reopened, it is sound and has its previous content."""
     path = tmp_path / "notebook"
-    file = open_state_file(path, FORMAT)
+    file = open_state_file(path, FORMAT, new=True)
     write(file, "a", b"kept")
     two = "INSERT INTO notes VALUES ('b', 1, x'00'), ('c', 1, NULL)"
     with pytest.raises(sqlite3.IntegrityError), file.transaction() as connection:
@@ -342,7 +341,7 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
     """SQLite detects nothing, but the seal does; nor can a table be omitted."""
     for statement in ("UPDATE notes SET text = x'01'", "DELETE FROM notes", "DROP INDEX by_pages"):
         path = tmp_path / statement[:6]
-        with closing(open_state_file(path, FORMAT)) as file:
+        with closing(open_state_file(path, FORMAT, new=True)) as file:
             write(file, "a", b"b")
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(statement)
@@ -355,7 +354,7 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
 def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: str) -> None:
     """A healthy file of another format is not called damaged, and is left as it is."""
     path = tmp_path / "notebook"
-    open_state_file(path, replace(FORMAT, version=version)).close()
+    open_state_file(path, replace(FORMAT, version=version), new=True).close()
     content = path.read_bytes()
     with pytest.raises(InputError) as refused:
         open_state_file(path, FORMAT)
@@ -369,7 +368,7 @@ def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: s
 def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) -> None:
     """Nothing is written to a file that nobody would find again."""
     path = tmp_path / "notebook"
-    file = open_state_file(path, FORMAT)
+    file = open_state_file(path, FORMAT, new=True)
     write(file, "first", b"a")
     path.rename(tmp_path / "aside")
     if how == "replaced":
@@ -378,16 +377,31 @@ def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) 
         write(file, "second", b"b")
 
 
-def test_a_new_file_is_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A new state leaves a line in the log, and an existing one does not."""
-    caplog.set_level(logging.INFO, "veilring.state")
+def test_a_missing_file_is_never_begun_unasked(tmp_path: Path) -> None:
+    """Without `new` a missing file is an error that leaves nothing behind, not even a lock."""
     path = tmp_path / "notebook"
+    with pytest.raises(
+        InputError, match=r"no notebook at .*may not be mounted.*all notes are lost"
+    ):
+        open_state_file(path, FORMAT)
+    assert not list(tmp_path.iterdir())
+    open_state_file(path, FORMAT, new=True).close()
     open_state_file(path, FORMAT).close()
-    assert "created a new notebook" in caplog.text
-    assert "without it, all notes are lost" in caplog.text
-    caplog.clear()
-    open_state_file(path, FORMAT).close()
-    assert not caplog.text
+
+
+def test_an_existing_file_is_never_begun_again(tmp_path: Path) -> None:
+    """With `new` an existing file, or one whose lock remains, is an error, and is unchanged."""
+    path = tmp_path / "notebook"
+    with closing(open_state_file(path, FORMAT, new=True)) as file:
+        write(file, "a", b"b")
+    with pytest.raises(InputError, match=r"there is a notebook at .* already"):
+        open_state_file(path, FORMAT, new=True)
+    path.rename(tmp_path / "moved")
+    with pytest.raises(StoreFailed, match=r"missing or empty, although notebook\.lock"):
+        open_state_file(path, FORMAT, new=True)
+    (tmp_path / "moved").rename(path)
+    with closing(open_state_file(path, FORMAT)) as file:
+        assert notes_in(file.connection) == {"a": b"b"}
 
 
 def test_memory_needs_no_file() -> None:

@@ -105,6 +105,8 @@ def open_ledger(
             are to have budgets after answers were charged without them, even with `amend`.
         StoreFailed: If the disk failed, or the file is damaged; the message gives the remedy.
     """
+    if key is not None:
+        _require_key_size(key)  # before a file is created
     try:
         ledger = _opened(open_ledger_store(path, new=new), Limits.of(budgets), key, amend=amend)
     except (sqlite3.Error, OSError) as error:
@@ -462,13 +464,6 @@ def _settle_key(store: StateFile, key: bytes | None) -> bytes:
                 "the key is missing; give the one with which the ledger was created", field="key"
             )
         return own
-    shortest, longest = _OWN_KEY_BYTES
-    fits = shortest <= len(key) <= longest
-    require_that(
-        fits,
-        "key",
-        f"the key has {len(key)} bytes; it must have {shortest} to {longest}, and be secret",
-    )
     check = digest_of(b"veilring ledger" + key)
     if _setting(store, "key") is None and _setting(store, "key check") is None:
         _set(store, "key check", check)
@@ -477,6 +472,16 @@ def _settle_key(store: StateFile, key: bytes | None) -> bytes:
             "this is not the key with which the ledger was created", field="key"
         )
     return key
+
+
+def _require_key_size(key: bytes) -> None:
+    shortest, longest = _OWN_KEY_BYTES
+    fits = shortest <= len(key) <= longest
+    require_that(
+        fits,
+        "key",
+        f"the key has {len(key)} bytes; it must have {shortest} to {longest}, and be secret",
+    )
 
 
 def _setting(store: StateFile, name: str) -> bytes | None:

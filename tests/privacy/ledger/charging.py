@@ -40,7 +40,7 @@ def _kill_before(ledger: Ledger, statement: int) -> None:
 
 def main(path: Path, first: int, statement: int | None) -> None:
     """Charge request after request."""
-    with open_ledger(path, BUDGETS) as ledger:
+    with open_ledger(path, BUDGETS, new=not path.exists()) as ledger:
         ledger.records.add(IDS)
         print("ready", flush=True)
         if statement is not None:

@@ -117,7 +117,7 @@ def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) 
 def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None:
     """A second writer fails with a clear error, while totals stay readable."""
     path = tmp_path / "ledger"
-    with open_ledger(path, BUDGETS) as ledger:
+    with open_ledger(path, BUDGETS, new=True) as ledger:
         ledger.records.add(IDS)
         command = [sys.executable, str(PROGRAM), str(path), "0"]
         second = subprocess.run(
@@ -137,7 +137,7 @@ def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None
 def test_a_log_torn_anywhere_is_a_prefix_of_the_charges(tmp_path: Path) -> None:
     """Moved without its lock file, a ledger has only whole charges, wherever its log ends."""
     path, torn = tmp_path / "ledger", tmp_path / "torn"
-    with open_ledger(path, BUDGETS) as ledger:
+    with open_ledger(path, BUDGETS, new=True) as ledger:
         ledger.records.add(IDS)
         for number in range(6):
             ledger.charge(charge_of(number, b"yes"))
@@ -158,7 +158,7 @@ def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
     """A copy of the folder taken at any moment opens with every charge made before it."""
     path = tmp_path / "here" / "ledger"
     path.parent.mkdir()
-    with open_ledger(path, BUDGETS) as ledger:
+    with open_ledger(path, BUDGETS, new=True) as ledger:
         ledger.records.add(IDS)
         for number in range(10):
             ledger.charge(charge_of(number, b"yes"))
@@ -171,7 +171,7 @@ def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
 def test_the_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     """The ledger, its log and its lock are readable by their owner only."""
     path = tmp_path / "ledger"
-    with open_ledger(path, BUDGETS):
+    with open_ledger(path, BUDGETS, new=True):
         modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
     assert modes.pop("ledger.lock") == modes.pop("ledger") == 0o600
     assert set(modes.values()) == {0o600}

@@ -15,7 +15,7 @@ from veilring.privacy.ledger import open_ledger
 def test_a_forgotten_record_pays_nothing_and_comes_back_with_its_budget(tmp_path: Path) -> None:
     """This holds at once and after a restart; a record that joins meanwhile has a fresh budget."""
     path = tmp_path / "a"
-    with open_ledger(path, RECORD_BUDGETS) as ledger:
+    with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add(["ann", "bob"])
         ledger.charge(charge_records(1, [0, 1], [0.25, 0.5]))
         ledger.records.forget(["bob"])
@@ -33,7 +33,7 @@ def test_a_forgotten_record_pays_nothing_and_comes_back_with_its_budget(tmp_path
 def test_a_record_that_comes_back_remains_after_a_restart(which: int, tmp_path: Path) -> None:
     """A forgotten record that is added again has its remaining budget in later processes, too."""
     path, ids = tmp_path / "a", ["ann", "bob"]
-    with open_ledger(path, RECORD_BUDGETS) as ledger:
+    with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add(ids)
         ledger.charge(charge_records(1, [0, 1], [0.25, 0.5]))
         ledger.records.forget([ids[which]])
@@ -57,7 +57,7 @@ def test_no_byte_of_a_forgotten_record_is_left(tmp_path: Path) -> None:
     path = tmp_path / "a"
     name = "a-name-that-is-nowhere"
     paid = [np.array([n], "<i8").tobytes() for n in (0x1234567, 0x2345678, 0x3456789)]
-    with open_ledger(path, RECORD_BUDGETS) as ledger:
+    with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add([*(f"other {number}" for number in range(3000)), name])
         for key, units in enumerate(paid):
             pays = RecordCharge(np.array([3000]), np.frombuffer(units, "<i8").astype(np.int64))
@@ -78,7 +78,7 @@ def test_a_crash_before_the_wiping_is_repaired(tmp_path: Path) -> None:
     """Traces of a forgotten record are removed when the ledger is opened again."""
     path, copy = tmp_path / "a", tmp_path / "copy"
     units = np.array([0x1234567], "<i8")
-    with open_ledger(path, RECORD_BUDGETS) as ledger:
+    with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add(["ann"])
         ledger.charge(charge_of(1, RecordCharge(np.array([0]), units.astype(np.int64))))
         ledger.charge(charge_records(2, [0], [0.5]))
@@ -96,7 +96,7 @@ def test_a_blocking_reader_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """The record is forgotten; its traces are removed with the next one, once no reader is left."""
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
     path = tmp_path / "a"
-    with open_ledger(path, RECORD_BUDGETS) as ledger:
+    with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add(["ann", "bob"])
         ledger.charge(charge_records(1, [0, 1], [0.25, 0.25]))
         reader = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
@@ -118,7 +118,7 @@ def bytes_beside(path: Path) -> bytes:
 def test_ids_are_hashed_with_the_owners_key(tmp_path: Path) -> None:
     """The owner's key is stored in no file, is required again, and links ids to their budgets."""
     path, key = tmp_path / "a", b"k" * 32
-    with open_ledger(path, RECORD_BUDGETS, key=key) as ledger:
+    with open_ledger(path, RECORD_BUDGETS, key=key, new=True) as ledger:
         ledger.records.add(["ann"])
         ledger.charge(charge_records(1, [0], 0.5))
     assert key not in bytes_beside(path)
@@ -128,10 +128,11 @@ def test_ids_are_hashed_with_the_owners_key(tmp_path: Path) -> None:
     with open_ledger(path, RECORD_BUDGETS, key=key) as ledger:
         assert ledger.records.add(["ann"]).tolist() == [0]
         assert left(ledger) == [0.5]
-    with open_ledger(tmp_path / "own", RECORD_BUDGETS):
+    with open_ledger(tmp_path / "own", RECORD_BUDGETS, new=True):
         pass
     with pytest.raises(InputError, match="key"):
         open_ledger(tmp_path / "own", RECORD_BUDGETS, key=key)
     for short_or_long in (b"k" * 15, b"k" * 65):
         with pytest.raises(InputError, match="16 to 64"):
-            open_ledger(tmp_path / "new", RECORD_BUDGETS, key=short_or_long)
+            open_ledger(tmp_path / "new", RECORD_BUDGETS, key=short_or_long, new=True)
+        assert not (tmp_path / "new").exists()

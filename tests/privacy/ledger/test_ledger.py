@@ -19,7 +19,7 @@ from veilring.privacy.ledger import Ledger, open_ledger
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     """Return a ledger on disk and one in memory."""
     path = tmp_path / "spent.ledger" if request.param == "file" else None
-    with open_ledger(path, BUDGETS) as opened:
+    with open_ledger(path, BUDGETS, new=True) as opened:
         yield opened
 
 
@@ -37,7 +37,7 @@ def test_an_answer_is_given_for_its_price(ledger: Ledger) -> None:
 
 def test_ten_charges_of_a_tenth_fill_a_budget_of_one(tmp_path: Path) -> None:
     """Ten charges of 0.1 fit into a budget of 1, and not a millionth of a millionth more."""
-    with open_ledger(tmp_path / "a", Budgets(total=1.0)) as ledger:
+    with open_ledger(tmp_path / "a", Budgets(total=1.0), new=True) as ledger:
         for number in range(10):
             ledger.charge(charge("ann", str(number), 0.1))
         with pytest.raises(BudgetExhausted):
@@ -154,7 +154,7 @@ def test_a_reservation_needs_space_for_its_charge(ledger: Ledger) -> None:
 def test_a_reserved_charge_needs_no_new_space(tmp_path: Path) -> None:
     """Charges and an answer that were reserved for leave the log's size unchanged."""
     log = tmp_path / "a-wal"
-    with open_ledger(tmp_path / "a", Budgets()) as ledger, ExitStack() as stack:
+    with open_ledger(tmp_path / "a", Budgets(), new=True) as ledger, ExitStack() as stack:
         charges = [charge("ann", str(number), 0.1) for number in range(5)]
         for each in charges:
             stack.enter_context(ledger.reserving(each, size=100_000))
@@ -168,7 +168,7 @@ def test_a_reserved_charge_needs_no_new_space(tmp_path: Path) -> None:
 def test_threads_take_turns(tmp_path: Path) -> None:
     """Charges from many threads never exceed the budget together, and exhaust it."""
     given = Budgets(total=0.5)
-    with open_ledger(tmp_path / "a", given) as ledger:
+    with open_ledger(tmp_path / "a", given, new=True) as ledger:
         outcomes: list[object] = []
 
         def spend(analyst: str) -> None:

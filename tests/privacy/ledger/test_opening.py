@@ -15,7 +15,7 @@ from veilring.privacy.ledger import open_ledger, open_ledger_store, read_totals
 def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
     """A ledger opens only with its original budgets; amending them keeps all spending."""
     path = tmp_path / "a"
-    with open_ledger(path, Budgets(total=1.0)) as ledger:
+    with open_ledger(path, Budgets(total=1.0), new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.8))
     with pytest.raises(InputError, match="budgets"):
         open_ledger(path, Budgets(total=2.0))
@@ -28,7 +28,7 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
 def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
     """Spending in one unit is never counted in another unit, even with amended budgets."""
     path = tmp_path / "a"
-    with open_ledger(path, Budgets("epsilon within 10.0", total=1.0)) as ledger:
+    with open_ledger(path, Budgets("epsilon within 10.0", total=1.0), new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.8))
     with pytest.raises(InputError, match=r"counts in epsilon within 10"):
         open_ledger(path, Budgets("epsilon", total=1.0), amend=True)
@@ -38,7 +38,7 @@ def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
 def test_another_key_changes_no_budget(tmp_path: Path) -> None:
     """The budgets of a ledger cannot be amended without its key."""
     path = tmp_path / "a"
-    open_ledger(path, Budgets(total=1.0), key=bytes(16)).close()
+    open_ledger(path, Budgets(total=1.0), key=bytes(16), new=True).close()
     with pytest.raises(InputError, match="key"):
         open_ledger(path, Budgets(total=9.0), key=bytes(15) + b"1", amend=True)
     assert read_totals(path).budget == 1.0
@@ -48,7 +48,8 @@ def test_a_record_over_a_lowered_budget_delays_no_others(tmp_path: Path) -> None
     """A record that has spent more than its lowered budget still takes part at no cost."""
     path = tmp_path / "a"
     for budget, key, amounts in ((1.0, "1", [0.9, 0.0]), (0.5, "2", [0.0, 0.1])):
-        with open_ledger(path, Budgets(record=budget), amend=True) as ledger:
+        new = not path.exists()
+        with open_ledger(path, Budgets(record=budget), amend=True, new=new) as ledger:
             paid = RecordCharge.of(ledger.records.add(["a", "b"]), amounts)
             assert ledger.charge(Charge("ann", key, b"?", b"yes", records=paid)) == b"yes"
 
@@ -56,7 +57,7 @@ def test_a_record_over_a_lowered_budget_delays_no_others(tmp_path: Path) -> None
 def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
     """After a disk error the ledger closes; reopened, it shows all charges."""
     path = tmp_path / "a"
-    with open_ledger(path, Budgets()) as ledger:
+    with open_ledger(path, Budgets(), new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.5))
         ledger._store.connection.execute("PRAGMA max_page_count = 1")  # noqa: SLF001  (a full disk)
         with pytest.raises(sqlite3.OperationalError, match="full"):
@@ -74,23 +75,23 @@ def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + bytes(5000)])
 def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path, content: bytes) -> None:
-    """It cannot be written or read, and is left unchanged; an empty file can be initialised."""
+    """It cannot be written or read, is not overwritten by a new one, and is left unchanged."""
     path = tmp_path / "a"
     path.write_bytes(content)
     with pytest.raises(InputError, match="a ledger of veilring"):
         read_totals(path)
-    if content:
-        with pytest.raises(InputError, match="a ledger of veilring"):
-            open_ledger(path, BUDGETS)
-        assert path.read_bytes() == content
-    else:
-        open_ledger(path, BUDGETS).close()
+    refusal = "a ledger of veilring" if content else "there is no ledger at"
+    with pytest.raises(InputError, match=refusal):
+        open_ledger(path, BUDGETS)
+    with pytest.raises(InputError, match=r"there is a ledger at .* already"):
+        open_ledger(path, BUDGETS, new=True)
+    assert path.read_bytes() == content
 
 
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     """Overwritten pages are detected on opening or reading, and the lock is released."""
     path = tmp_path / "a"
-    with open_ledger(path, BUDGETS) as ledger:
+    with open_ledger(path, BUDGETS, new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.5))
     content = path.read_bytes()
     path.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
@@ -116,7 +117,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 def test_an_uninitialised_ledger_has_no_totals(tmp_path: Path) -> None:
     """A process that died between creating the file and its budgets leaves a usable file."""
     path = tmp_path / "a"
-    open_ledger_store(path).close()
+    open_ledger_store(path, new=True).close()
     with pytest.raises(InputError, match="ledger has no budgets"):
         read_totals(path)
     open_ledger(path, BUDGETS).close()
@@ -126,7 +127,7 @@ def test_an_uninitialised_ledger_has_no_totals(tmp_path: Path) -> None:
 def test_records_get_no_budgets_after_unpaid_answers(tmp_path: Path) -> None:
     """Records cannot get budgets after answers that did not charge records."""
     path = tmp_path / "a"
-    with open_ledger(path, Budgets(total=9.0)):
+    with open_ledger(path, Budgets(total=9.0), new=True):
         pass
     with open_ledger(path, Budgets(total=9.0, record=1.0), amend=True):
         pass  # nothing was answered
@@ -139,7 +140,7 @@ def test_records_get_no_budgets_after_unpaid_answers(tmp_path: Path) -> None:
 def test_a_fingerprint_belongs_to_one_ledgers_key(tmp_path: Path) -> None:
     """It survives restarts, differs between ledgers, and is not the hash of a record."""
     budgets = Budgets(total=1.0, record=1.0)
-    with open_ledger(tmp_path / "a", budgets) as ledger:
+    with open_ledger(tmp_path / "a", budgets, new=True) as ledger:
         ledger.records.add(["ann"])
         made = ledger.fingerprint(b"ann")
         assert made != ledger.fingerprint(b"bob")
@@ -148,18 +149,18 @@ def test_a_fingerprint_belongs_to_one_ledgers_key(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a")) as database:
         ((record,),) = database.execute("SELECT digest FROM records")
     assert record.hex() not in made
-    with open_ledger(tmp_path / "b", budgets) as other:
+    with open_ledger(tmp_path / "b", budgets, new=True) as other:
         assert other.fingerprint(b"ann") != made
     fingerprints = []
     for name in ("c", "d"):
-        with open_ledger(tmp_path / name, budgets, key=b"k" * 32) as ledger:
+        with open_ledger(tmp_path / name, budgets, key=b"k" * 32, new=True) as ledger:
             fingerprints.append(ledger.fingerprint(b"ann"))
     assert fingerprints[0] == fingerprints[1] != made
 
 
 def test_stored_settings_are_returned(tmp_path: Path) -> None:
     """The latest stored settings are returned, separate from the ledger's own."""
-    with open_ledger(tmp_path / "a", Budgets()) as ledger:
+    with open_ledger(tmp_path / "a", Budgets(), new=True) as ledger:
         assert ledger.recall("budgets") is None
         ledger.keep("budgets", "one")
         ledger.keep("budgets", "two")

@@ -92,7 +92,7 @@ def test_spending_survives_any_number_of_foldings(tmp_path: Path) -> None:
     spent: NDArray[np.int64] = np.zeros(count, np.int64)
     keys = iter(range(10**6))
     for more in (700, 2, 1398):  # records join while the ledger is in use
-        with open_ledger(path, RECORD_BUDGETS) as ledger:
+        with open_ledger(path, RECORD_BUDGETS, new=not path.exists()) as ledger:
             known = len(ledger.records) + more
             slots = ledger.records.add(f"record {number}" for number in range(known))
             np.testing.assert_array_equal(slots, np.arange(known))
@@ -111,7 +111,7 @@ def test_spending_survives_any_number_of_foldings(tmp_path: Path) -> None:
 
 def test_the_journal_is_folded_before_it_grows_large(tmp_path: Path) -> None:
     """After any charges, a start reads only blocks and a short journal."""
-    with open_ledger(tmp_path / "a", RECORD_BUDGETS) as ledger:
+    with open_ledger(tmp_path / "a", RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add(str(number) for number in range(5000))
         sizes = []
         for key in range(30):
@@ -129,7 +129,7 @@ def test_the_odometer_shows_no_record(tmp_path: Path) -> None:
     """Totals do not depend on the records that paid."""
     seen = []
     for name, amount in (("a", 0.0), ("b", 0.5)):
-        with open_ledger(tmp_path / name, RECORD_BUDGETS) as ledger:
+        with open_ledger(tmp_path / name, RECORD_BUDGETS, new=True) as ledger:
             ledger.records.add("xyz")
             ledger.charge(charge_records(1, [0, 2], amount))
             seen.append(ledger.totals())

@@ -96,7 +96,8 @@ def stores(where: str) -> Iterator[OpenStore]:
     opened: list[Store] = []
 
     def open_at(task: Task, *, read_only: bool = False) -> Store:
-        opened.append(open_report_store(where, task, read_only=read_only))
+        new = not (opened or read_only)
+        opened.append(open_report_store(where, task, read_only=read_only, new=new))
         return opened[-1]
 
     yield open_at

@@ -60,6 +60,10 @@ class Setting:
         return verdicts
 
 
+def _open_store(path: Path, task: Task) -> Store:
+    return open_report_store(str(path), task, new=not path.exists())
+
+
 @asynccontextmanager
 async def collecting(
     path: Path,
@@ -70,7 +74,7 @@ async def collecting(
     offload: Offload | None = None,
 ) -> AsyncIterator[Setting]:
     """Start a collector with three clients and a constant clock."""
-    store = open_report_store(str(path), task)
+    store = _open_store(path, task)
     async with (
         Collector(store, lambda: now, offload) as collector,
         Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,

@@ -36,7 +36,7 @@ def by_client(made: Iterable[ClientBatch]) -> dict[int, tuple[int, bytes, bytes]
 def test_a_repeated_report_is_identical(tmp_path: Path) -> None:
     """Question, id and report of each client never change, even after a restart."""
     made = batches(TASK, len(NAMES))
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         outbox.add(TASK, named(NAMES), made)
         first = [(batch.question, batch.ids.tobytes(), batch.reports.tobytes()) for batch in made]
     with Outbox(tmp_path / "outbox") as outbox:
@@ -50,7 +50,7 @@ def test_a_repeated_report_is_identical(tmp_path: Path) -> None:
 
 def test_an_answered_report_is_not_sent_again(tmp_path: Path) -> None:
     """A report with a verdict, good or bad, is not sent again; a report without one is."""
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         first, second, *_ = outbox.waiting(TASK)
         refused = np.full(len(second), ReportVerdict.CLOSED, dtype=np.uint8)
@@ -68,7 +68,7 @@ def test_an_answered_report_is_not_sent_again(tmp_path: Path) -> None:
 
 def test_a_client_reports_to_a_task_once(tmp_path: Path) -> None:
     """A second report of any client is refused together with its whole batch."""
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         outbox.add(TASK, named(NAMES[:200]), batches(TASK, 200))
         assert outbox.reported(TASK, NAMES).tolist() == [True] * 200 + [False] * 100
         assert not outbox.reported(make_task(epsilon=2.0), NAMES).any()
@@ -83,7 +83,7 @@ def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
     tasks = [make_task(closes=n + 1.0) for n in range(3)]
     spends = tasks[0].survey.exact_epsilon
     for round_, task in enumerate(tasks):
-        with Outbox(tmp_path / "outbox") as outbox:
+        with Outbox(tmp_path / "outbox", new=not round_) as outbox:
             affords = outbox.can_afford(NAMES, spends, 2 * spends)
             expected = [True] * 300 if round_ < 2 else [False] * 100 + [True] * 200
             assert affords.tolist() == expected
@@ -96,7 +96,7 @@ def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
 def test_the_budget_covers_the_loss_of_one_report(tmp_path: Path) -> None:
     """An outbox charges the exact loss of the most expensive question of its task."""
     task = make_task(epsilon=0.7)
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         outbox.add(task, named(NAMES[:1]), batches(task, 1))
         left = 0.7 - max(question.exact_epsilon for question in task.survey.questions)
         assert not outbox.can_afford(NAMES[:1], left + 1e-9, 0.7).any()
@@ -104,7 +104,7 @@ def test_the_budget_covers_the_loss_of_one_report(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time_uses_an_outbox(tmp_path: Path) -> None:
     """A second survey client is refused while the first one has the outbox open."""
-    with Outbox(tmp_path / "outbox"), pytest.raises(InputError, match="locked"):
+    with Outbox(tmp_path / "outbox", new=True), pytest.raises(InputError, match="locked"):
         Outbox(tmp_path / "outbox")
     Outbox(tmp_path / "outbox").__exit__()
 
@@ -113,7 +113,7 @@ def test_only_the_owner_can_read_an_outbox(tmp_path: Path) -> None:
     """The file and its log are private to their owner, for any umask."""
     generous = os.umask(0)
     try:
-        with Outbox(tmp_path / "outbox") as outbox:
+        with Outbox(tmp_path / "outbox", new=True) as outbox:
             outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     finally:
@@ -124,12 +124,12 @@ def test_only_the_owner_can_read_an_outbox(tmp_path: Path) -> None:
 def test_an_outbox_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     """The error names a missing folder and the cause."""
     with pytest.raises(InputError, match=r"outbox is .*nowhere/outbox.*; allowed: .*No such file"):
-        Outbox(tmp_path / "nowhere" / "outbox")
+        Outbox(tmp_path / "nowhere" / "outbox", new=True)
 
 
 def test_another_programs_file_is_left_unchanged(tmp_path: Path) -> None:
     """A file that is not an outbox is refused."""
-    open_report_store(str(tmp_path / "reports"), TASK).close()
+    open_report_store(str(tmp_path / "reports"), TASK, new=True).close()
     (tmp_path / "reports").rename(tmp_path / "store")
     with pytest.raises(InputError, match="allowed: a survey client's outbox"):
         Outbox(tmp_path / "store")
@@ -139,7 +139,7 @@ def test_pages_return_every_report_once(tmp_path: Path, monkeypatch: pytest.Monk
     """Reading pages while settling earlier ones returns each waiting report once."""
     monkeypatch.setattr("veilring.protocols.ldp.outbox.batch_reports", lambda _width: 7)
     seen: list[int] = []
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         outbox.add(TASK, named(NAMES), _answers(TASK))
         for batch in outbox.waiting(TASK):
             assert len(batch) <= 7
@@ -152,7 +152,7 @@ def test_pages_return_every_report_once(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("at_once", [0, -1])
 def test_an_empty_batch_size_is_refused(tmp_path: Path, at_once: int) -> None:
     """A batch size below one report is refused."""
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         with pytest.raises(InputError, match="at_once"):
             list(outbox.waiting(TASK, at_once=at_once))
@@ -169,7 +169,7 @@ def test_known_rows_are_compared_by_their_cells(tmp_path: Path) -> None:
     """Changed rows are refused by number and by key; new and amended rows are accepted."""
     cells = {"age": np.array(["1", "2"]), "sex": np.array(["f", "m"])}
     swapped = {header: column[::-1] for header, column in cells.items()}
-    with Outbox(tmp_path / "keyed") as outbox:
+    with Outbox(tmp_path / "keyed", new=True) as outbox:
         rows = outbox.recognise("name", ["a", "b"], cells)
         outbox.add(TASK, rows.at([0]), batches(TASK, 1))
         outbox.recognise("name", ["a", "c"], cells)
@@ -180,7 +180,7 @@ def test_known_rows_are_compared_by_their_cells(tmp_path: Path) -> None:
         assert "amend" in str(caught.value)
         outbox.recognise("name", ["a", "b"], swapped, amend=True)
         outbox.recognise("name", ["a", "b"], swapped)
-    with Outbox(tmp_path / "numbered") as outbox:
+    with Outbox(tmp_path / "numbered", new=True) as outbox:
         outbox.add(TASK, outbox.recognise(ROW_NUMBER, ["1", "2"], cells), batches(TASK, 2))
         with pytest.raises(InputError, match="2 rows, from row 1 on, differ"):
             outbox.recognise(ROW_NUMBER, ["1", "2"], swapped)
@@ -201,7 +201,7 @@ def test_a_row_may_be_corrected_until_it_has_reported(tmp_path: Path, by: str) -
         raise KeyboardInterrupt
 
     cells = {"age": np.array(["33", "34"])}
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         rows = outbox.recognise(by, ["1", "2"], cells)
         with pytest.raises(KeyboardInterrupt):
             outbox.add(TASK, rows, interrupted())
@@ -217,7 +217,7 @@ def test_a_row_may_be_corrected_until_it_has_reported(tmp_path: Path, by: str) -
 def test_an_outbox_reveals_no_cell(tmp_path: Path) -> None:
     """The memory of an outbox depends on a key that no other outbox has, and reveals no cell."""
     cells = {"age": np.array(["33"])}
-    with Outbox(tmp_path / "one") as one, Outbox(tmp_path / "other") as other:
+    with Outbox(tmp_path / "one", new=True) as one, Outbox(tmp_path / "other", new=True) as other:
         marks = [each.recognise("name", ["a"], cells).marks for each in (one, other)]
     assert marks[0] != marks[1]
     assert b"33" not in marks[0][0]
@@ -225,7 +225,7 @@ def test_an_outbox_reveals_no_cell(tmp_path: Path) -> None:
 
 def test_a_report_over_the_quota_waits_again(tmp_path: Path) -> None:
     """A report over a collector's quota is sent again by the next command; a bad one is not."""
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         first, second, *others = outbox.waiting(TASK)
         for batch, verdict in ((first, ReportVerdict.OVER_QUOTA), (second, ReportVerdict.CLOSED)):

@@ -237,4 +237,4 @@ def test_an_invalid_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     for folder in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StoreFailed, match=f"{folder}: .*Check the disk"):
-            open_state(RULES, folder)
+            open_state(RULES, folder, new=True)

@@ -44,7 +44,7 @@ def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
 @contextmanager
 def _owner(path: Path | None, budgets: Budgets, rules: OwnerRules = RULES) -> Iterator[Owner]:
     ids = IDS if rules.accounting == "record" else None
-    with open_ledger(path, budgets) as ledger:
+    with open_ledger(path, budgets, new=path is None or not path.exists()) as ledger:
         yield Owner(ROWS, rules, ledger, run_inline, ids=ids)
 
 
@@ -129,7 +129,7 @@ def test_rows_pay_until_exhausted_without_disclosure(tmp_path: Path) -> None:
     left = np.full(60, 300_000_000_000)
     for number in range(5):
         asked, seed = ask_within(query, radius, 0.1, name=f"{number}"), 100 + number
-        with open_ledger(path, budgets) as ledger:
+        with open_ledger(path, budgets, new=not number) as ledger:
             room = Owner(ROWS, BY_ROW, ledger, run_inline, ids=IDS)
             answer = room.answer_once("ann", asked, np.random.default_rng(seed))
             spent = 300_000_000_000 - ledger.records.remaining()

@@ -113,7 +113,8 @@ def _memory(
     radius: float = inf,
 ) -> WalkMemory:
     budgets = Budgets(unit_within(radius), analyst=budget)
-    return WalkMemory(open_ledger(path, budgets), SERVER, terms, radius)
+    ledger = open_ledger(path, budgets, new=path is None or not path.exists())
+    return WalkMemory(ledger, SERVER, terms, radius)
 
 
 def _spent(memory: WalkMemory) -> float:

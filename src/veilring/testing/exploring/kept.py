@@ -17,7 +17,7 @@ from veilring.protocols.ldp.store.sqlite import SqliteStore
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
-from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.protocols.prediction.state import BUDGETS, ServerState, open_state
 from veilring.testing.exploring.stores import StoreSubject
 
 _AMOUNT: Final = 0.25
@@ -37,7 +37,8 @@ class LedgerSubject(StoreSubject[Ledger]):
 
     @override
     def open(self, folder: Path) -> Ledger:
-        return open_ledger(folder / "ledger", Budgets(total=1000.0))
+        path = folder / "ledger"
+        return open_ledger(path, Budgets(total=1000.0), new=not path.exists())
 
     @override
     def close(self, handle: Ledger) -> None:
@@ -74,7 +75,8 @@ class CollectorSubject(StoreSubject[SqliteStore]):
 
     @override
     def open(self, folder: Path) -> SqliteStore:
-        return SqliteStore(folder / "reports", _task())
+        path = folder / "reports"
+        return SqliteStore(path, _task(), new=not path.exists())
 
     @override
     def close(self, handle: SqliteStore) -> None:
@@ -115,7 +117,8 @@ class StateSubject(StoreSubject[ServerState]):
 
     @override
     def open(self, folder: Path) -> ServerState:
-        return open_state(_RULES, folder / "state")
+        state = folder / "state"
+        return open_state(_RULES, state, new=not (state / BUDGETS).exists())
 
     @override
     def close(self, handle: ServerState) -> None:
