@@ -16,7 +16,9 @@ from veilring.privacy.ledger import open_ledger, read_totals
 def path(tmp_path: Path) -> Path:
     """Return a ledger in which two analysts have spent."""
     path = tmp_path / "queries.ledger"
-    with open_ledger(path, Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)) as ledger:
+    with open_ledger(
+        path, Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123), new=True
+    ) as ledger:
         slots = ledger.records.add(["someone"])
         for number, (analyst, amount) in enumerate([("ann", 0.25), ("ann", 0.5), ("bob", 0.125)]):
             records = RecordCharge.of(slots, 0.0123)

@@ -81,7 +81,7 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
     sender = Sender(connection, "census")
 
     async def main() -> float:
-        with Outbox(outbox) as kept:
+        with Outbox(outbox, new=True) as kept:
             rows = MarkedRows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
             kept.add(TASK, rows, batches(TASK, CLIENTS))
             with pytest.raises(type(error)):

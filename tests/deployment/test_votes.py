@@ -167,12 +167,12 @@ async def test_a_client_has_its_own_budget_at_the_asked_member(folder: Path) -> 
 async def test_invalid_budgets_of_clients_are_refused(
     folder: Path, line: str, message: str
 ) -> None:
-    """The error names the key and the allowed values, before the ledger is created."""
+    """The error names the key and the allowed values, before the ledger is opened."""
     path = folder / "party-0.toml"
     path.write_text(f"{path.read_text()}{line}\n")
     with pytest.raises(ScenarioError, match=message):
         await serve_votes(load_config_of(path, VotesMemberConfig, "this"))
-    assert not (folder / "party-0.db").exists()
+    assert read_totals(folder / "party-0.db").answers == 0
 
 
 def test_a_member_with_a_failing_disk_ends(folder: Path) -> None:
@@ -230,8 +230,8 @@ def _asked(folder: Path, first: int, last: int) -> Result:
 
 async def test_another_budget_must_be_intended(folder: Path) -> None:
     """A member with a changed budget does not start unless it is amended."""
-    with open_ledger(folder / "party-0.db", Budgets(total=1.0)):
-        pass
+    with open_ledger(folder / "party-0.db", Budgets(total=1.0)) as ledger:
+        ledger.charge(Charge("client", "before", b"?", b"!", 0.5))
     config = load_config(folder / "party-0.toml")
     assert isinstance(config, VotesMemberConfig)
     with pytest.raises(InputError, match="ledger was created with other budgets"):

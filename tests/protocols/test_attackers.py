@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.protocols.ldp.collecting import batches as reports_of
-from tests.protocols.ldp.collecting import make_task
+from tests.protocols.ldp.collecting import make_task, new_store
 from tests.protocols.prediction.serving import make_rules, opened, table
 from tests.protocols.prediction.serving import queries as prediction_queries
 from tests.roles import Word
@@ -31,7 +31,6 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.ldp.collector import SUBMIT, Collector
 from veilring.protocols.ldp.roles import submit_reports
-from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import PEERS_RESULT, OnceMember, result_client
 from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN, PeerMember, Till, peer_client
@@ -152,7 +151,7 @@ async def of_collector() -> AsyncIterator[Setting]:
     """Serve a collection of reports."""
     task, seeds = make_task(), count()
     with TemporaryDirectory() as folder:
-        store = open_report_store(f"{folder}/reports.sqlite", task)
+        store = new_store(f"{folder}/reports.sqlite")
         async with Collector(store, lambda: 1000.0, run_inline) as collector:
             role = opening(submit_reports, SUBMIT, task.digest)
 

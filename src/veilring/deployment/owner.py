@@ -192,7 +192,7 @@ async def serve_owner(
     terms = OwnerTerms.load(Path(config.terms))
     rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     ids = _ids(config, terms)
-    with open_owner_ledger(config) as ledger:
+    with _open_ledger(config) as ledger:
         if ids is not None:
             _require_known(ledger, config, rows)
         async with Threads(WORKERS_MAX, "labels") as offload:
@@ -203,18 +203,13 @@ async def serve_owner(
                 await owner.failure()
 
 
-def open_owner_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
-    """Open the ledger of an owner, for a `with` block.
+def begin_owner(config: OwnerConfig) -> bool:
+    """Create the ledger of an owner: see `begin_state` of `veilring.deployment.roles`."""
+    _open_ledger(config, new=True).close()
+    return True
 
-    Args:
-        config: The configuration, which names the file.
-        new: Whether to create the file, which must not exist; otherwise it must.
 
-    Raises:
-        ScenarioError: If a file is invalid.
-        InputError: As in `open_ledger`.
-        StoreFailed: If the disk fails.
-    """
+def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     budgets = _budgets(config, OwnerTerms.load(Path(config.terms)))
     return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
 

@@ -268,7 +268,7 @@ async def serve_peers(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with open_till(config) as till:
+    with _open_till(config) as till:
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
             async with Service(met.node, member.offers()):
@@ -279,22 +279,15 @@ async def serve_peers(
                 await met.stay(member.failure())
 
 
+def begin_member(config: HolderConfig) -> bool:
+    """Create the ledger of a member, if its system needs one: see `begin_state` of the roles."""
+    with _open_till(config, new=True) as till:
+        return till is not None
+
+
 @contextmanager
-def open_till(config: HolderConfig, *, new: bool = False) -> Iterator[Till | None]:
-    """Open the ledger with a member's charges and its result.
-
-    Args:
-        config: The configuration, which names the file.
-        new: Whether to create the file, which must not exist; otherwise it must.
-
-    Yields:
-        The charges and the result; none if the system needs no ledger.
-
-    Raises:
-        ScenarioError: If a file is invalid.
-        InputError: As in `open_ledger`.
-        StoreFailed: If the disk fails.
-    """
+def _open_till(config: HolderConfig, *, new: bool = False) -> Iterator[Till | None]:
+    """Open the ledger with a member's charges and its result, if it needs one."""
     _, roster = load_credentials(config)
     parties = len(roster.parties)
     terms = _terms_of(Path(config.terms), parties)

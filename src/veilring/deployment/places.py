@@ -399,23 +399,19 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
         async with client.connect(terms.keys) as connection:
             return await asking(connection, queries, keeper)
 
-    with open_questions(config) as ledger:
+    with _open_ledger(config) as ledger:
         memory = WalkMemory(ledger, config.ask, asking.terms)
         (answer,) = await ask_once(memory, asked, ask, most=near.epsilon)
     return _columns(answer, here[0], terms, config.show)
 
 
-def open_questions(config: PlacesClientConfig, *, new: bool = False) -> Ledger:
-    """Open the ledger of a client's questions, for a `with` block.
+def begin_places_client(config: PlacesClientConfig) -> bool:
+    """Create the ledger of a client's questions: see `begin_state` of the roles."""
+    _open_ledger(config, new=True).close()
+    return True
 
-    Args:
-        config: The configuration, which names the file.
-        new: Whether to create the file, which must not exist; otherwise it must.
 
-    Raises:
-        InputError: As in `open_ledger`.
-        StoreFailed: If the disk fails.
-    """
+def _open_ledger(config: PlacesClientConfig, *, new: bool = False) -> Ledger:
     budgets = Budgets("epsilon", total=config.budget)
     return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
 

@@ -47,7 +47,7 @@ from veilring.protocols.prediction.client import label_session, make_request, st
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import ServerState, StateDamage, open_state
+from veilring.protocols.prediction.state import ServerState, StateDamage, begin_state, open_state
 from veilring.protocols.prediction.state import repair_state as repair_files
 from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN
 
@@ -316,7 +316,7 @@ async def serve_prediction(
         )
     if doubt := doubt_of_delta(terms.rules.delta):
         _log.warning("prediction.%s", doubt)
-    with open_server_state(config) as state:
+    with _opened(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
@@ -353,20 +353,16 @@ def repair_server(
         )
 
 
-def open_server_state(config: PredictionServerConfig, *, new: bool = False) -> ServerState:
-    """Open the ledger and the records of a server, for a `with` block.
-
-    Args:
-        config: The configuration, which names their folder.
-        new: Whether to create them; then they must not exist, and otherwise they must.
-
-    Raises:
-        ScenarioError: If a file is invalid.
-        StoreFailed: If a file cannot be read, or is damaged.
-    """
-    terms = PredictionTerms.load(Path(config.terms))
+def begin_server(config: PredictionServerConfig) -> bool:
+    """Create the state of a server: see `begin_state` of `veilring.deployment.roles`."""
     with _state_errors():
-        return open_state(terms.rules, Path(config.state), terms.schema_digest, new=new)
+        begin_state(PredictionTerms.load(Path(config.terms)).rules, Path(config.state))
+    return True
+
+
+def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> ServerState:
+    with _state_errors():
+        return open_state(terms.rules, Path(config.state), terms.schema_digest)
 
 
 @contextmanager

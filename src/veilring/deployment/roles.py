@@ -31,8 +31,8 @@ class DeployedRole:
         ask: The coroutine of `veilring ask` for a file of queries, if the role has one.
         near: The coroutine of `veilring ask --near` for a place, if the role has one.
         model: The coroutine of `veilring ask --model`, if the role has one.
-        state: The function that opens the role's durable state, as a context manager, if the role
-            has any. With `new` it creates the state, which must not exist.
+        begin: The function that creates the role's durable state, if the role has any. It returns
+            whether the terms need it.
     """
 
     config: str
@@ -40,7 +40,7 @@ class DeployedRole:
     ask: str = ""
     near: str = ""
     model: str = ""
-    state: str = ""
+    begin: str = ""
 
 
 def _role(module: str, config: str, **duties: str) -> DeployedRole:
@@ -51,27 +51,27 @@ def _role(module: str, config: str, **duties: str) -> DeployedRole:
 
 ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
     {
-        "member": _role("peers", "MemberConfig", serve="serve_member", state="open_till"),
-        "ring-member": _role("peers", "MemberConfig", serve="serve_member", state="open_till"),
+        "member": _role("peers", "MemberConfig", serve="serve_member", begin="begin_member"),
+        "ring-member": _role("peers", "MemberConfig", serve="serve_member", begin="begin_member"),
         "client": _role("peers", "ClientConfig", ask="ask_member", model="fetch_model"),
         "votes-member": _role(
-            "votes", "VotesMemberConfig", serve="serve_votes", state="peers:open_till"
+            "votes", "VotesMemberConfig", serve="serve_votes", begin="peers:begin_member"
         ),
         "collector": _role(
-            "survey", "CollectorConfig", serve="serve_collector", state="open_store"
+            "survey", "CollectorConfig", serve="serve_collector", begin="begin_store"
         ),
-        "survey-client": _role("survey_client", "SurveyClientConfig", state="open_outbox"),
-        "data-owner": _role("owner", "OwnerConfig", serve="serve_owner", state="open_owner_ledger"),
+        "survey-client": _role("survey_client", "SurveyClientConfig", begin="begin_outbox"),
+        "data-owner": _role("owner", "OwnerConfig", serve="serve_owner", begin="begin_owner"),
         "analyst": _role("owner", "AnalystConfig", ask="ask_owner"),
         "places": _role("places", "PlacesConfig", serve="serve_places"),
         "places-client": _role(
-            "places", "PlacesClientConfig", near="ask_places", state="open_questions"
+            "places", "PlacesClientConfig", near="ask_places", begin="begin_places_client"
         ),
         "prediction-server": _role(
             "prediction",
             "PredictionServerConfig",
             serve="serve_prediction",
-            state="open_server_state",
+            begin="begin_server",
         ),
         "prediction-client": _role("prediction", "PredictionClientConfig", ask="ask_prediction"),
         "records-administrator": _role("prediction", "RecordsAdministratorConfig"),
@@ -199,7 +199,7 @@ def begin_state(config: Config | Path | str) -> bool:
         config: The configuration, or the path of its file.
 
     Returns:
-        Whether its role has any state.
+        Whether its role and its terms need any.
 
     Raises:
         ScenarioError: As in `load_config`.
@@ -207,11 +207,8 @@ def begin_state(config: Config | Path | str) -> bool:
         StoreFailed: If it existed, as its lock file shows, or the disk fails.
     """
     loaded = _loaded(config)
-    opened = ROLES[loaded.role].state
-    if not opened:
-        return False
-    with _imported(opened)(loaded, new=True) as state:
-        return state is not None
+    begin = ROLES[loaded.role].begin
+    return bool(begin and _imported(begin)(loaded))
 
 
 def _loaded(config: Config | Path | str) -> Config:

@@ -4,8 +4,8 @@ import datetime as dt
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -47,7 +47,7 @@ from veilring.protocols.ldp.algorithm.survey import (
 )
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.roles import ClientPool
-from veilring.protocols.ldp.store import open_report_store
+from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
 from veilring.protocols.ldp.system import LDPBayes, OracleName
 from veilring.protocols.ldp.task import TASK_FORMAT, Task, format_terms, other_format
@@ -367,28 +367,27 @@ def _warn_of_quotas(quotas: Quotas, senders: Sequence[str], minimum: int) -> Non
         )
 
 
-def open_configured_store(
-    config: CollectorConfig, task: Task, *, read_only: bool = False, new: bool = False
-) -> Store:
-    """Open the database that a configuration names.
+def begin_store(config: CollectorConfig) -> bool:
+    """Create the store of a collector: see `begin_state` of `veilring.deployment.roles`."""
+    with _store_errors():
+        begin_report_store(config.store)
+    return True
 
-    Args:
-        config: The configuration.
-        task: The task that the reports answer.
-        read_only: Whether to open it only for reading, while a collector writes.
-        new: Whether to create the store, which must not exist; otherwise it must.
+
+def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
+    """Open the database that a configuration names.
 
     Raises:
         ScenarioError: If it contains anything but this task's reports.
         StoreFailed: If it cannot be reached.
     """
+    with _store_errors():
+        return open_report_store(config.store, task, read_only=read_only)
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
     try:
-        return open_report_store(config.store, task, read_only=read_only, new=new)
+        yield
     except InputError as error:
         raise ScenarioError.of(error, "store") from error
-
-
-def open_store(config: CollectorConfig, *, new: bool = False) -> AbstractContextManager[Store]:
-    """Open the store of a collector for a `with` block: see `open_configured_store`."""
-    task = SurveyTerms.load(Path(config.terms)).task
-    return closing(open_configured_store(config, task, new=new))

@@ -252,7 +252,7 @@ async def submit_rows(
     """
     client = Client(config, "collector")
     report = progress or (lambda _doing, _done, _total: None)
-    with open_outbox(config) as outbox:
+    with _open_outbox(config) as outbox:
         async with client.connect(format_terms(), seconds=COLLECTOR_CONNECT_SECONDS) as connection:
             sender = Sender(connection, config.collector)
             terms = await sender.read_task()
@@ -264,17 +264,13 @@ async def submit_rows(
     return Submitted(terms.task.digest, terms.task.survey.exact_epsilon, refused, verdicts)
 
 
-def open_outbox(config: SurveyClientConfig, *, new: bool = False) -> Outbox:
-    """Open the outbox that a configuration names.
+def begin_outbox(config: SurveyClientConfig) -> bool:
+    """Create the outbox of a survey client: see `begin_state` of `veilring.deployment.roles`."""
+    with _open_outbox(config, new=True):
+        return True
 
-    Args:
-        config: The configuration.
-        new: Whether to create the file, which must not exist; otherwise it must.
 
-    Raises:
-        ScenarioError: If it is not an outbox, another process has it open, or it does not exist.
-        StoreFailed: If it is damaged.
-    """
+def _open_outbox(config: SurveyClientConfig, *, new: bool = False) -> Outbox:
     try:
         return Outbox(Path(config.outbox), new=new)
     except InputError as error:

@@ -91,7 +91,8 @@ def open_ledger(
 
     Args:
         path: The file, on a disk of this machine; none for a ledger in memory, for simulations.
-        budgets: The budgets with which the ledger was created.
+        budgets: The budgets with which the ledger was created. Others are accepted, too, as long
+            as it has neither answers nor records.
         key: 16 to 64 secret bytes for the hashes of records' ids and for fingerprints, the same
             each time, for owners who keep secrets elsewhere. Without it the file contains its own
             key, and anyone with the file can test guesses of ids and of fingerprinted data.
@@ -420,6 +421,8 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
     kept = _setting(store, "budgets")
     if kept == limits.to_json().encode():
         return
+    if _is_unused(store):
+        kept = None  # nobody relies on the budgets with which it was created
     if kept is not None and not amend:
         raise InputError.because(
             "the ledger was created with other budgets; use those, or change them with `amend`",
@@ -431,20 +434,24 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
             field="budgets.unit",
         )
     if kept is not None:
-        _require_known_spending(store, Limits.from_json(kept.decode()), limits)
+        _require_known_spending(Limits.from_json(kept.decode()), limits)
     _set(store, "budgets", limits.to_json().encode())
 
 
-def _require_known_spending(store: StateFile, before: Limits, limits: Limits) -> None:
+def _is_unused(store: StateFile) -> bool:
+    (used,) = store.connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM answers UNION ALL SELECT 1 FROM records)"
+    ).fetchone()
+    return not used
+
+
+def _require_known_spending(before: Limits, limits: Limits) -> None:
     """Refuse budgets of records if answers were charged without them.
 
     The leakage of those answers is known only for all records together.
     """
-    if before.record is not None or limits.record is None:
-        return
-    (answers,) = store.connection.execute("SELECT count(*) FROM answers").fetchone()
     require_that(
-        not answers,
+        before.record is not None or limits.record is None,
         "budgets.record",
         "a budget for each record cannot be added after answers were charged without one; leave"
         " it out as before, or create another ledger whose budgets are reduced by the amounts"

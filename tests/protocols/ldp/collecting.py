@@ -15,6 +15,7 @@ from veilring.protocols.ldp.messages import (
     judge_batches,
 )
 from veilring.protocols.ldp.roles import ClientPool
+from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Senders, Store
 from veilring.protocols.ldp.task import Task
 
@@ -30,6 +31,12 @@ def make_task(*, epsilon: float = 1.0, closes: float | None = None) -> Task:
     )
     survey = DiscreteBayesSurvey((VALUES, VALUES), CLASSES, oracles)
     return Task({"columns": ["a", "b"]}, survey, closes)
+
+
+def new_store(where: str) -> Store:
+    """Create a store of reports to `make_task()`, and open it."""
+    begin_report_store(where)
+    return open_report_store(where, make_task())
 
 
 def people(count: int, rng: np.random.Generator) -> ClientPool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from veilring.protocols.ldp.store import open_report_store
+from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.ldp.task import Task
 
@@ -96,8 +96,9 @@ def stores(where: str) -> Iterator[OpenStore]:
     opened: list[Store] = []
 
     def open_at(task: Task, *, read_only: bool = False) -> Store:
-        new = not (opened or read_only)
-        opened.append(open_report_store(where, task, read_only=read_only, new=new))
+        if not opened and not read_only:
+            begin_report_store(where)
+        opened.append(open_report_store(where, task, read_only=read_only))
         return opened[-1]
 
     yield open_at

@@ -15,6 +15,7 @@ from veilring.protocols.ldp.messages import ClientBatch
 from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.ldp.store.base import Store
+from veilring.protocols.ldp.store.sqlite import begin_sqlite
 from veilring.protocols.ldp.task import Task
 
 TASK = make_task()
@@ -61,7 +62,9 @@ class Setting:
 
 
 def _open_store(path: Path, task: Task) -> Store:
-    return open_report_store(str(path), task, new=not path.exists())
+    if not path.exists():
+        begin_sqlite(path)
+    return open_report_store(str(path), task)
 
 
 @asynccontextmanager

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.protocols.ldp.collecting import batches, make_task, people
+from tests.protocols.ldp.collecting import batches, make_task, new_store, people
 
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict
 from veilring.protocols.ldp.outbox import ROW_NUMBER, MarkedRows, Outbox
-from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.ldp.task import Task
 
 TASK = make_task()
@@ -129,7 +128,7 @@ def test_an_outbox_that_cannot_be_created_is_named(tmp_path: Path) -> None:
 
 def test_another_programs_file_is_left_unchanged(tmp_path: Path) -> None:
     """A file that is not an outbox is refused."""
-    open_report_store(str(tmp_path / "reports"), TASK, new=True).close()
+    new_store(str(tmp_path / "reports")).close()
     (tmp_path / "reports").rename(tmp_path / "store")
     with pytest.raises(InputError, match="allowed: a survey client's outbox"):
         Outbox(tmp_path / "store")

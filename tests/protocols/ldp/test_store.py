@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
+from tests.protocols.ldp.collecting import accepted, batches, keep, make_task, new_store
 from tests.protocols.ldp.conftest import OpenStore
 
 from veilring.errors import InputError, StoreFailed
@@ -231,7 +231,7 @@ def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
 def test_a_second_collector_of_a_file_is_refused(tmp_path: Path) -> None:
     """One collector writes a file, and another one may after the first has closed it."""
     path = str(tmp_path / "reports.sqlite")
-    first = open_report_store(path, TASK, new=True)
+    first = new_store(path)
     with pytest.raises(InputError, match=r"reports.sqlite is locked"):
         open_report_store(path, TASK)
     first.close()
@@ -307,7 +307,7 @@ def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
 def test_a_changed_database_is_detected(tmp_path: Path) -> None:
     """A recount notices a report that was added, lost or made up behind the collector's back."""
     path = tmp_path / "reports.sqlite"
-    store = open_report_store(str(path), TASK, new=True)
+    store = new_store(str(path))
     keep(store, accepted(TASK, batches(TASK, 300)))
     store.close()
     store = open_report_store(str(path), TASK, read_only=True)
@@ -357,7 +357,7 @@ CHANGES = (
 def test_manual_changes_are_refused(tmp_path: Path, change: str) -> None:
     """A collector does not start on reports, sums or members that it has not written."""
     path = tmp_path / "reports.sqlite"
-    store = open_report_store(str(path), TASK, new=True)
+    store = new_store(str(path))
     keep(store, accepted(TASK, batches(TASK, 300)))
     store.close()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -394,7 +394,7 @@ def test_two_swapped_reports_have_another_digest() -> None:
 
 def test_a_disk_failure_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failed transaction, the next one finds every report acknowledged before it."""
-    store = open_report_store(str(tmp_path / "reports.sqlite"), TASK, new=True)
+    store = new_store(str(tmp_path / "reports.sqlite"))
     first, *others = accepted(TASK, batches(TASK, 300))
     keep(store, [first])
 
@@ -427,7 +427,7 @@ def test_another_programs_file_is_left_unchanged(tmp_path: Path) -> None:
 
 def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
     """The write-ahead log is synchronised with each transaction, for any SQLite default."""
-    store = open_report_store(str(tmp_path / "reports.sqlite"), TASK, new=True)
+    store = new_store(str(tmp_path / "reports.sqlite"))
     database = store._db  # type: ignore[attr-defined]  # noqa: SLF001  (the tested attribute)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -437,7 +437,7 @@ def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
 def test_a_copy_made_during_a_collection_is_complete(tmp_path: Path) -> None:
     """A copy of the store is one file with all acknowledged reports; a server makes its own."""
     path, copy = tmp_path / "reports.sqlite", tmp_path / "copy.sqlite"
-    store = open_report_store(str(path), TASK, new=True)
+    store = new_store(str(path))
     first, *others = accepted(TASK, batches(TASK, 300))
     keep(store, [first])
     back_up_reports(str(path), copy)

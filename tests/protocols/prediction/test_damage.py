@@ -15,7 +15,14 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.rowfile import SCHEMA_BYTES, RowFile, open_rows
-from veilring.protocols.prediction.state import BUDGETS, ROWS, StateDamage, open_state, repair_state
+from veilring.protocols.prediction.state import (
+    BUDGETS,
+    ROWS,
+    StateDamage,
+    begin_state,
+    open_state,
+    repair_state,
+)
 
 RULES, SCHEMA = make_rules(), bytes(SCHEMA_BYTES)
 
@@ -237,4 +244,4 @@ def test_an_invalid_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     for folder in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StoreFailed, match=f"{folder}: .*Check the disk"):
-            open_state(RULES, folder, new=True)
+            begin_state(RULES, folder)

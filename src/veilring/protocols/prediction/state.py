@@ -72,20 +72,19 @@ def open_state(
     rules: ServerRules,
     folder: Path | None,
     schema: bytes = bytes(SCHEMA_BYTES),
-    *,
-    new: bool = False,
 ) -> "ServerState":
-    """Open a server's two files, or create them if asked.
+    """Open a server's two files, whose folder `begin_state` has created.
+
+    The file of rows is created with the first opening, and may be lost until it has rows.
 
     Args:
         rules: The public rules.
         folder: The folder of the files; none for a server in memory.
         schema: A hash of the terms that convert a row into a direction.
-        new: Whether to create the ledger, which must not exist, and its folder; otherwise it must.
 
     Raises:
-        InputError: If there are no files or, with `new`, there are; if another process has them
-            open, or they were created under other rules.
+        InputError: If there is no ledger, another process has the files open, or they were created
+            under other rules.
         StoreFailed: If the files cannot be opened or read, are damaged, or do not belong together.
             The error names the file and the remedy.
     """
@@ -93,18 +92,38 @@ def open_state(
         return _opened(rules, None, None, schema)
     budgets, rows = folder / BUDGETS, folder / ROWS
     try:
-        if new:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if rows.exists() and not budgets.exists():
-            raise StoreFailed(
-                f"{budgets} is missing, although {rows.name} next to it is in use: it contains all"
-                f" charges of records. Restore it. Without it, see `{REPAIR}`"
-            )
-        return _opened(rules, budgets, rows, schema, new=new)
+        if not budgets.exists():
+            _require_no_rows(budgets, rows)
+        return _opened(rules, budgets, rows, schema)
     except sqlite3.Error as error:
         raise ledger_unreadable(budgets, error) from error
     except OSError as error:
         raise unreadable_rows(Path(error.filename or rows), error) from error
+
+
+def begin_state(rules: ServerRules, folder: Path) -> None:
+    """Create the folder of a server and its ledger, without records.
+
+    Raises:
+        InputError: If the ledger exists.
+        StoreFailed: If the ledger or rows existed, or the disk fails.
+    """
+    budgets, rows = folder / BUDGETS, folder / ROWS
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unreadable_rows(folder, error) from error
+    if not budgets.exists():
+        _require_no_rows(budgets, rows)
+    open_ledger(budgets, rules.budgets, new=True).close()
+
+
+def _require_no_rows(budgets: Path, rows: Path) -> None:
+    if rows.exists():
+        raise StoreFailed(
+            f"{budgets} is missing, although {rows.name} next to it is in use: it contains all"
+            f" charges of records. Restore it. Without it, see `{REPAIR}`"
+        )
 
 
 def _opened(
@@ -112,11 +131,9 @@ def _opened(
     budgets: Path | None,
     rows: Path | None,
     schema: bytes,
-    *,
-    new: bool = False,
 ) -> "ServerState":
     with ExitStack() as unless_failed:
-        ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets, new=new)))
+        ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets)))
         opened = open_rows(
             rows,
             rules.features,

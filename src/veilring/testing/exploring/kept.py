@@ -13,11 +13,11 @@ from veilring.protocols.ldp.algorithm.encodings import DirectEncoding
 from veilring.protocols.ldp.algorithm.survey import FrequencySurvey
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict
 from veilring.protocols.ldp.store.base import Senders
-from veilring.protocols.ldp.store.sqlite import SqliteStore
+from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
-from veilring.protocols.prediction.state import BUDGETS, ServerState, open_state
+from veilring.protocols.prediction.state import BUDGETS, ServerState, begin_state, open_state
 from veilring.testing.exploring.stores import StoreSubject
 
 _AMOUNT: Final = 0.25
@@ -76,7 +76,9 @@ class CollectorSubject(StoreSubject[SqliteStore]):
     @override
     def open(self, folder: Path) -> SqliteStore:
         path = folder / "reports"
-        return SqliteStore(path, _task(), new=not path.exists())
+        if not path.exists():
+            begin_sqlite(path)
+        return SqliteStore(path, _task())
 
     @override
     def close(self, handle: SqliteStore) -> None:
@@ -118,7 +120,9 @@ class StateSubject(StoreSubject[ServerState]):
     @override
     def open(self, folder: Path) -> ServerState:
         state = folder / "state"
-        return open_state(_RULES, state, new=not (state / BUDGETS).exists())
+        if not (state / BUDGETS).exists():
+            begin_state(_RULES, state)
+        return open_state(_RULES, state)
 
     @override
     def close(self, handle: ServerState) -> None:

@@ -6,35 +6,51 @@ from typing import Final
 from veilring.errors import InputError
 from veilring.extras import require_extra
 from veilring.protocols.ldp.store.base import Store
-from veilring.protocols.ldp.store.sqlite import SqliteStore, back_up_store
+from veilring.protocols.ldp.store.sqlite import SqliteStore, back_up_store, begin_sqlite
 from veilring.protocols.ldp.task import Task
 
 URL_PREFIXES: Final = ("postgresql://", "postgres://")
 
 
-def open_report_store(
-    where: str, task: Task, *, read_only: bool = False, new: bool = False
-) -> Store:
+def begin_report_store(where: str) -> None:
+    """Create a store without reports, which belongs to the first task that opens it.
+
+    Args:
+        where: The path of an SQLite file, or the URL of a PostgreSQL database.
+
+    Raises:
+        StoreFailed: If the database cannot be reached, or the file existed.
+        InputError: If there is a store already.
+        MissingExtra: If psycopg is needed and not installed.
+    """
+    if where.startswith(URL_PREFIXES):
+        require_extra("psycopg")
+        from veilring.protocols.ldp.store.postgres import begin_postgres
+
+        begin_postgres(where)
+    else:
+        begin_sqlite(Path(where))
+
+
+def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Store:
     """Open the database of reports to a task.
 
     Args:
         where: The path of an SQLite file, or the URL of a PostgreSQL database.
         task: The task that the reports answer.
         read_only: Whether to open the database only for reading, for estimates.
-        new: Whether to create the file, or the tables in the database, which must not exist;
-            otherwise they must.
 
     Raises:
         StoreFailed: If the database cannot be reached.
-        InputError: If there is no store or, with `new`, there is one; or if it contains other data.
+        InputError: If there is no store, or it contains other data.
         MissingExtra: If psycopg is needed and not installed.
     """
     if where.startswith(URL_PREFIXES):
         require_extra("psycopg")
         from veilring.protocols.ldp.store.postgres import PostgresStore
 
-        return PostgresStore(where, task, read_only=read_only, new=new)
-    return SqliteStore(Path(where), task, read_only=read_only, new=new)
+        return PostgresStore(where, task, read_only=read_only)
+    return SqliteStore(Path(where), task, read_only=read_only)
 
 
 def back_up_reports(where: str, to: Path) -> None:

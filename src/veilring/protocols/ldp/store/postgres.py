@@ -5,7 +5,7 @@ dialect.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 import numpy as np
@@ -78,6 +78,25 @@ ON CONFLICT (question) DO UPDATE SET reports = EXCLUDED.reports, sums = EXCLUDED
 """
 
 
+def begin_postgres(url: str) -> None:
+    """Create the tables of an empty store.
+
+    Raises:
+        InputError: If they exist.
+        StoreFailed: If the database cannot be reached.
+    """
+    with _as_store_failed(), closing(_connect(url)) as db, db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if _exists(db):
+            raise InputError.because(
+                "the database has a store of reports already; collectors may share it, so use it"
+                " as it is, or name another database",
+                field="store",
+            )
+        for statement in _SCHEMA:
+            db.execute(statement)
+
+
 class PostgresStore(Store):
     """A PostgreSQL `Store`, which restores a lost connection with the next transaction.
 
@@ -87,22 +106,19 @@ class PostgresStore(Store):
         url: The database's URL; it is never shown, because it may contain a password.
         task: The task that the reports answer.
         read_only: Whether to open the database only for reading, for estimates.
-        new: Whether to create the tables; then they must not exist, and otherwise they must.
 
     Raises:
-        InputError: If there are no tables or, with `new`, there are; or if they are another task's.
+        InputError: If there are no tables, or they are another task's.
         StoreFailed: If the database cannot be reached.
     """
 
-    def __init__(self, url: str, task: Task, *, read_only: bool = False, new: bool = False) -> None:
+    def __init__(self, url: str, task: Task, *, read_only: bool = False) -> None:
         super().__init__(task)
         self._url, self._read_only = url, read_only
         self._db: psycopg.Connection | None = None
         try:
             with self.transaction():
-                if new:
-                    self._create()
-                self._require_task()
+                self._open_task()
         except BaseException:
             self.close()
             raise
@@ -110,40 +126,28 @@ class PostgresStore(Store):
     def _connection(self) -> psycopg.Connection:
         if self._db is None or self._db.broken:
             self.close()
-            _require_readable(self._url)
-            self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=SERVER_SECONDS)
+            self._db = _connect(self._url)
             # An acknowledged report must be durable with any configuration of the server.
             self._db.execute("SET synchronous_commit = on")
         return self._db
 
-    def _create(self) -> None:
+    def _open_task(self) -> None:
         db = self._connection()
-        db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        if self._exists():
-            raise InputError.because(
-                "the database has a store of reports already; collectors may share it, so use it"
-                " as it is, or name another database",
-                field="store",
-            )
-        for statement in _SCHEMA:
-            db.execute(statement)
-        row = self.task.digest, self.task.encoded
-        db.execute("INSERT INTO veilring.task VALUES (%b, %b)", row)
-        for question, randomiser in enumerate(self.task.survey.questions):
-            # only an existing row can be locked by two collectors in turn
-            db.execute(
-                "INSERT INTO veilring.tallies VALUES (%s, 0, %b)",
-                (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
-            )
-
-    def _exists(self) -> bool:
-        found = self._connection().execute("SELECT to_regclass('veilring.task')").fetchone()
-        return found != (None,)
-
-    def _require_task(self) -> None:
-        db = self._connection()
-        if not self._exists():
+        if not _exists(db):
             raise missing_state("its PostgreSQL database", STORE_FILE)
+        if not self._read_only:
+            db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            db.execute(
+                "INSERT INTO veilring.task SELECT %b, %b "
+                "WHERE NOT EXISTS (SELECT FROM veilring.task)",
+                (self.task.digest, self.task.encoded),
+            )
+            for question, randomiser in enumerate(self.task.survey.questions):
+                # only an existing row can be locked by two collectors in turn
+                db.execute(
+                    "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
+                    (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
+                )
         found = db.execute("SELECT digest, body FROM veilring.task").fetchone()
         if found is None or found[0] != self.task.digest:
             raise for_another_task("the database", found[1] if found else None, self.task)
@@ -157,15 +161,12 @@ class PostgresStore(Store):
     @override
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        try:
-            with self._connection().transaction():
-                if self._read_only:
-                    self._connection().execute(
-                        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-                    )
-                yield
-        except psycopg.Error as error:
-            raise StoreFailed(f"PostgreSQL: {type(error).__name__}: {error}") from error
+        with _as_store_failed(), self._connection().transaction():
+            if self._read_only:
+                self._connection().execute(
+                    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+                )
+            yield
 
     @override
     def _mark(self) -> None:
@@ -229,6 +230,23 @@ class PostgresStore(Store):
             rows.execute(_STORED, (question,))
             while some := rows.fetchmany(rows_at_once(width)):
                 yield parse_reports(some, width)
+
+
+@contextmanager
+def _as_store_failed() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise StoreFailed(f"PostgreSQL: {type(error).__name__}: {error}") from error
+
+
+def _connect(url: str) -> psycopg.Connection:
+    _require_readable(url)
+    return psycopg.connect(url, autocommit=True, connect_timeout=SERVER_SECONDS)
+
+
+def _exists(db: psycopg.Connection) -> bool:
+    return db.execute("SELECT to_regclass('veilring.task')").fetchone() != (None,)
 
 
 def _require_readable(url: str) -> None:

@@ -93,32 +93,40 @@ SET reports = excluded.reports, sums = excluded.sums, digest = excluded.digest
 """
 
 
+def begin_sqlite(path: Path) -> None:
+    """Create an empty store.
+
+    Raises:
+        InputError: If the file exists or cannot be created.
+        StoreFailed: If it existed, as its lock file shows, or the disk fails.
+    """
+    with as_store_failed(_WHAT, path):
+        open_state_file(path, STORE_FILE, new=True).close()
+
+
 class SqliteStore(Store):
     """An SQLite `Store`, written by one collector at a time.
 
     Args:
-        path: The file.
+        path: The file, made by `begin_sqlite`. It belongs to the first task that opens it.
         task: The task that the reports answer.
         read_only: Whether to open the file only for reading, for estimates while a collector
             writes; neither waits for the other.
-        new: Whether to create the file; then it must not exist, and otherwise it must.
 
     Raises:
-        InputError: If the file does not exist or, with `new`, exists; if another process writes
-            it, or it is another program's file.
+        InputError: If the file does not exist, another process writes it, or it is another
+            program's file.
         StoreFailed: If the file is damaged, incomplete, or missing although its lock remains.
     """
 
-    def __init__(
-        self, path: Path, task: Task, *, read_only: bool = False, new: bool = False
-    ) -> None:
+    def __init__(self, path: Path, task: Task, *, read_only: bool = False) -> None:
         super().__init__(task)
         self._path, self._read_only = path, read_only
         self._file: StateFile | None = None
         self._reading: Connection | None = None
         if not read_only:
             with as_store_failed(_WHAT, path):
-                self._file = self._open(new=new)
+                self._file = self._open()
             if self._db.execute("SELECT 1 FROM task").fetchone() is None:
                 with self.transaction():
                     row = self.task.digest, self.task.encoded
@@ -132,9 +140,9 @@ class SqliteStore(Store):
             raise StoreFailed(f"{self._path} is closed")
         return self._file.connection
 
-    def _open(self, *, new: bool = False) -> StateFile:
+    def _open(self) -> StateFile:
         """Open the file, even after a failure has closed it, and check its content."""
-        file = open_state_file(self._path, STORE_FILE, new=new, check=self._require_sound)
+        file = open_state_file(self._path, STORE_FILE, check=self._require_sound)
         try:
             db = file.connection
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES_MAX >> 10}")
