@@ -118,6 +118,8 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     assert "restore the terms and the version of veilring" in refused.output.replace("\n", " ")
     for path in collection.folder.glob("reports.sqlite*"):
         path.rename(path.with_name(path.name.replace("reports", "first")))
+    begun = collection.run("state", "new", "collector.toml")
+    assert begun.poll() == 0, begun.output
     collection.serve()
     refused_all = collection.submit(0)
     assert refused_all.wait(SECONDS) == 1

@@ -41,6 +41,8 @@ def serve_command(
 
         ledger   = "ada.db"         # budget spent, and the release; never delete it
 
+    `veilring state new ada.toml` creates the ledger, once. Without it the member does not start.
+
     `veilring deploy peers wine --protocol release --out DIR` writes all files of a small example.
 
     For a party of noisy votes whose terms have the table `votes`, which also has a ledger:

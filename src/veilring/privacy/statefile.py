@@ -526,13 +526,7 @@ def _require_format(
         if primary_code(error) != sqlite3.SQLITE_NOTADB:
             raise
     if found is not None and found[0] == kind.application and found[1] != kind.version:
-        age = "an older" if found[1] < kind.version else "a newer"
-        raise InputError.because(
-            f"{path} is a {kind.name} of format {found[1]}, of {age} version of veilring; this"
-            f" version reads format {kind.version}. Go on with the version that wrote it. Do not"
-            f" begin a new {kind.name} in its place: without it, {kind.loss}",
-            field=kind.name,
-        )
+        raise another_format(path, kind.name, found[1], kind.version, kind.loss)
     if found != (kind.application, kind.version):
         if begun:
             raise _damaged(path, kind, f"it does not start like a {kind.name}")
@@ -622,6 +616,25 @@ def _as_damage(path: Path, kind: Format) -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         raise _damaged(path, kind, error) from None
+
+
+def another_format(path: Path, name: str, found: int, known: int, loss: str) -> InputError:
+    """Return the error for a file of another version of veilring.
+
+    Args:
+        path: The file.
+        name: A noun for it.
+        found: The number of its format.
+        known: The number of the format that this version reads.
+        loss: The consequence of losing it, as a clause that begins with a noun.
+    """
+    age = "an older" if found < known else "a newer"
+    return InputError.because(
+        f"{path} is a {name} of format {found}, of {age} version of veilring; this version reads"
+        f" format {known}. Go on with the version that wrote it. Do not begin a new {name} in its"
+        f" place: without it, {loss}",
+        field=name,
+    )
 
 
 def missing_state(where: str, kind: Format) -> InputError:

@@ -25,6 +25,17 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
         assert read_totals(path).budget == total
 
 
+def test_an_unused_ledger_takes_other_budgets(tmp_path: Path) -> None:
+    """Budgets and unit can be corrected until there is an answer or a record."""
+    path = tmp_path / "a"
+    open_ledger(path, Budgets(total=1.0), new=True).close()
+    with open_ledger(path, Budgets("rho", total=2.0, record=1.0)) as ledger:
+        ledger.records.add(["ann"])
+    assert (read_totals(path).unit, read_totals(path).budget) == ("rho", 2.0)
+    with pytest.raises(InputError, match="other budgets"):
+        open_ledger(path, Budgets("rho", total=3.0, record=1.0))
+
+
 def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
     """Spending in one unit is never counted in another unit, even with amended budgets."""
     path = tmp_path / "a"

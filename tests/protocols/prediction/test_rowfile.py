@@ -2,6 +2,7 @@
 
 import io
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,6 +246,24 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     assert is_refused(path)
     with pytest.raises(StoreFailed):
         open_rows(tmp_path, FEATURES)
+
+
+def test_a_file_of_another_format_is_refused_and_never_repaired(tmp_path: Path) -> None:
+    """An older or newer file is refused by its format, and a repair leaves it unchanged."""
+    path = tmp_path / "rows.bin"
+    open_rows(path, FEATURES, SCHEMA, TIE).close()
+    head = path.read_bytes()[: 16 + 4 + len(SCHEMA) + len(TIE)]
+    older = head.replace(b"rows 2", b"rows 1")
+    newer = head.replace(b"rows 2", b"rows 3")
+    newer += zlib.crc32(newer).to_bytes(4, "little")
+    for content, said in ((older, "format 1, of an older"), (newer, "format 3, of a newer")):
+        path.write_bytes(content.ljust(20_000, b"\0"))
+        before = path.read_bytes()
+        with pytest.raises(InputError, match=said):
+            opened(path)
+        with pytest.raises(InputError, match=said):
+            salvage(path, FEATURES, SCHEMA, TIE, overwrite=True)
+        assert path.read_bytes() == before
 
 
 def test_steps_are_counted_and_bounded(tmp_path: Path) -> None:

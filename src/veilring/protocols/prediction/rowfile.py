@@ -11,6 +11,7 @@ the file erases it. Any other damage is refused, and nothing is overwritten.
 
 import io
 import os
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.files import open_private, sync_folder
+from veilring.privacy.statefile import another_format
 from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 
 SCHEMA_BYTES: Final = 32
@@ -35,7 +37,9 @@ STEP_RECORDS_MAX: Final = 1000
 REPAIR: Final = "veilring records repair"
 """The command that repairs files after a loss."""
 
-_MAGIC: Final = b"veilring rows 2\n"
+_VERSION: Final = 2
+_MAGIC: Final = b"veilring rows %d\n" % _VERSION
+_ANY_MAGIC: Final = re.compile(rb"veilring rows ([1-9]\d*)\n")
 _CHECK_BYTES: Final = 4
 # The unit of a disk's writes, so that a torn write of one mark leaves the others intact.
 _BLOCK_BYTES: Final = 4096
@@ -163,7 +167,9 @@ def salvage(
                 _write_new(path, _begun(head))
             return Salvage()
         with path.open("r+b" if overwrite else "rb", buffering=0) as file:
-            kept = _head_of(_read_all(file, _BLOCK_BYTES))
+            block = _read_all(file, _BLOCK_BYTES)
+            _require_format(path, block)
+            kept = _head_of(block)
             if kept is not None:
                 _require_terms(kept, head)
             found = RowFile(file, features, path).salvage(head if overwrite else None)
@@ -458,11 +464,28 @@ def _block_of(head: bytes) -> bytes:
 
 def _head_of(block: bytes) -> bytes | None:
     """Return the header in the first block, or None if it is damaged."""
+    given = _checked_head(block)
+    return given if given is not None and given.startswith(_MAGIC) else None
+
+
+def _checked_head(block: bytes) -> bytes | None:
     given, check = block[: _HEAD.size], block[_HEAD.size : _HEAD.size + _CHECK_BYTES]
-    return given if check == _crc(given) and given.startswith(_MAGIC) else None
+    return given if check == _crc(given) else None
+
+
+def _require_format(path: Path, block: bytes) -> None:
+    """Refuse a file of another version, which is not damaged and must not be repaired."""
+    found = _ANY_MAGIC.match(block)
+    version = int(found[1]) if found else _VERSION
+    # A flipped bit may make a higher number of ours; format 1 had no checksum.
+    if version < _VERSION or (version > _VERSION and _checked_head(block) is not None):
+        raise another_format(
+            path, "file of rows", version, _VERSION, "records and their labels are lost"
+        )
 
 
 def _require_head(path: Path, block: bytes, head: bytes) -> None:
+    _require_format(path, block)
     kept = _head_of(block)
     if kept is None:
         raise _damaged_rows(path, "its header is damaged, or it is another program's file")
