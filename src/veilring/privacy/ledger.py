@@ -101,9 +101,9 @@ def open_ledger(
             therefore never replaced by an empty one unnoticed.
 
     Raises:
-        InputError: If it does not exist or, with `new`, exists; if another process is writing it,
-            it is not a ledger, or it was created with other budgets or another key; or if records
-            are to have budgets after answers were charged without them, even with `amend`.
+        InputError: If it does not exist or, with `new`, exists. If another process is writing it,
+            it is not a ledger, or it was created with other budgets or another key. If records are
+            to have budgets after answers were charged without them, even with `amend`.
         StoreFailed: If the disk failed, or the file is damaged; the message gives the remedy.
     """
     if key is not None:
