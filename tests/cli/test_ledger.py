@@ -52,6 +52,16 @@ def test_json_has_the_same_totals_and_no_records(path: Path) -> None:
     }
 
 
+def test_json_has_the_given_numbers_of_large_amounts(tmp_path: Path) -> None:
+    """A budget and a charge are printed as they were given, also above 1,000."""
+    path = tmp_path / "queries.ledger"
+    with open_ledger(path, Budgets(total=100_000.0, analyst=1500.3)) as ledger:
+        ledger.charge(Charge("ann", "0", b"?", b"!", 1500.3))
+    shown = json.loads(invoke("ledger", "show", path, "--json")[1])
+    assert (shown["budget"], shown["spent"]) == (100_000.0, 1500.3)
+    assert shown["analysts"][0]["budget"] == shown["analysts"][0]["spent"] == 1500.3
+
+
 def test_a_backup_is_complete_and_its_return_is_explicit(path: Path) -> None:
     """A backup contains every earlier charge, and opens in place only without the ledger's lock."""
     copy, later = path.with_name("copy"), Charge("cid", "1", b"?", b"!", 0.5)

@@ -22,7 +22,7 @@ from veilring.deployment.survey_client import (
     for_one_session,
 )
 from veilring.errors import PeerLost, SessionAborted, VeilringError
-from veilring.protocols.ldp.messages import ClientBatch
+from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict
 from veilring.protocols.ldp.outbox import MarkedRows, Outbox
 
 TASK, CLIENTS = make_task(), 12
@@ -68,7 +68,7 @@ class _Unlucky(ClientConnection):
         await asyncio.sleep(SESSION_SECONDS)
         if self.sessions <= self.receipts:
             first = next(waiting)
-            public["settled"](first, np.zeros(len(first), dtype=np.uint8))
+            public["settled"](first, np.full(len(first), ReportVerdict.KNOWN, dtype=np.uint8))
         raise self.error
 
 

@@ -11,7 +11,7 @@ from tests.deployment.commands import SECONDS, Command
 
 from veilring.deployment.roles import load_config_of
 from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
-from veilring.protocols.ldp.messages import ClientBatch
+from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict
 from veilring.protocols.ldp.roles import ClientPool
 
 CLIENTS = 120
@@ -111,7 +111,7 @@ def test_keys_of_other_people_are_refused(collection: Collection) -> None:
     """A known key with other cells is refused, without a report, unless amended."""
     lines = lines_of(collection)
     handed_in(collection, "survey-client-0.csv")
-    made = collection.outboxes()
+    made = [report[:-1] for report in collection.outboxes()]
     shifted = [[key, *cells] for (key, *_), (_, *cells) in zip(lines[2:], lines[1:], strict=False)]
     others = write(collection, "others.csv", [lines[0], *shifted])
     refused = handed_in(collection, others, 2)
@@ -121,7 +121,7 @@ def test_keys_of_other_people_are_refused(collection: Collection) -> None:
     handed_in(collection, others)
     configure(collection, "client")
     handed_in(collection, others)
-    assert collection.outboxes() == made
+    assert [report[:-1] for report in collection.outboxes()] == made
 
 
 def test_a_row_may_be_corrected_until_its_report_is_made(
@@ -183,6 +183,45 @@ def test_a_member_submits_at_most_its_quota(collection: Collection) -> None:
     collection.serve()
     again = handed_in(collection, rows, 1)  # the same reports, once more
     assert collection.kept(again.output) == 390 == len(collection.stored())
+
+
+@pytest.mark.parametrize("rows", [0, 60, CLIENTS])
+def test_reports_that_a_collector_lost_are_sent_again(collection: Collection, rows: int) -> None:
+    """If a restored backup lacks reports, all are sent again, unchanged; otherwise none is."""
+    lines, folder = lines_of(collection), collection.folder
+    if rows:
+        handed_in(collection, write(collection, "first.csv", lines[: 1 + rows]))
+    assert collection.run("export", "collector.toml", "--backup", "copy.sqlite").poll() == 0
+    handed_in(collection, "survey-client-0.csv")
+    stored = collection.stored()
+    collection.kill_all()
+    for each in folder.glob("reports.sqlite*"):
+        each.unlink()
+    (folder / "copy.sqlite").rename(folder / "reports.sqlite")
+    collection.serve()
+    assert len(collection.stored()) == rows
+    again = handed_in(collection, "survey-client-0.csv")
+    assert collection.kept(again.output) == CLIENTS
+    assert collection.stored() == stored
+    lost = f"all {CLIENTS} reports are sent again, unchanged"
+    assert (lost in again.output) == (rows < CLIENTS)
+    nothing = "acknowledged earlier; the collector still has the newest"
+    assert (nothing in again.output) == (rows == CLIENTS)
+    assert nothing in handed_in(collection, "survey-client-0.csv").output
+    collection.kill_all()
+    assert collection.require_sound() == CLIENTS
+
+
+def test_reports_are_sent_again_on_request(collection: Collection) -> None:
+    """With `--again`, a survey client sends all its reports, and each counts once."""
+    handed_in(collection, "survey-client-0.csv")
+    stored = collection.stored()
+    again = collection.submit(0, "--again")
+    assert again.wait(SECONDS) == 0, again.output
+    assert collection.kept(again.output) == CLIENTS
+    assert "acknowledged earlier" not in again.output
+    assert collection.stored() == stored
+    assert {verdict for *_, verdict in collection.outboxes()} == {ReportVerdict.KNOWN}
 
 
 def test_a_quota_for_an_unknown_member_is_refused(collection: Collection) -> None:

@@ -294,6 +294,9 @@ def submit_command(
     single: Annotated[
         bool, typer.Option("--single", help="Send each report in its own message.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Send acknowledged reports again, too, unchanged.")
+    ] = False,
 ) -> None:
     """Make one noisy report for each row of a CSV file, and send the reports to a collector.
 
@@ -310,6 +313,10 @@ def submit_command(
     The rows never leave this machine. Each report is kept in the outbox before it is sent, and the
     same bytes are sent until the collector confirms that they are stored. You can interrupt the
     command at any time and run it again. No row is ever reported twice to the same task.
+
+    If the collector lost reports, for example because a backup was restored, the command notices it
+    and sends all of them again. This costs no budget, and a report that the collector has counts
+    once. --again does the same without a check.
     """
     import asyncio
     import logging
@@ -322,7 +329,7 @@ def submit_command(
     loaded = load_config_of(config, SurveyClientConfig, "veilring submit")
     with show_progress(quiet=False) as progress:
         done = asyncio.run(
-            submit_rows(loaded, rows, at_once=1 if single else None, progress=progress)
+            submit_rows(loaded, rows, at_once=1 if single else None, again=again, progress=progress)
         )
     _say(done)
     if not done.is_complete:
@@ -334,6 +341,8 @@ def _say(done: "Submitted") -> None:
 
     typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} per report")
     typer.echo(f"{done.kept:,} reports are stored and counted")
+    if done.kept and not done.sent:
+        typer.echo("they were acknowledged earlier; the collector still has the newest")
     for verdict, number in done.verdicts.items():
         if verdict is not None and not verdict.is_kept:
             typer.echo(f"{number:,} reports refused: {REASONS[verdict]}")

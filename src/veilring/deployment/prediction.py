@@ -201,23 +201,6 @@ def read_records(
     return LabelledRecords.of(ids, terms.directions(rows.features), rows.labels)
 
 
-def read_labelled(
-    path: Path, terms: PredictionTerms
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Read public rows in the server's form, with their labels; ids are ignored.
-
-    Raises:
-        InputError: As in `read_records`.
-    """
-    if terms.dimensions:
-        held = _vectors(path)
-        return terms.directions(held.features), _labels(path, held, terms)
-    cells = read_cells(path)
-    check_ranges(path, terms.features, cells, 1.0, _log)
-    rows = terms.rows_of(path, cells)
-    return terms.directions(rows.features), rows.labels
-
-
 def read_queries(
     path: Path, terms: PredictionTerms, outside_max: float = OUTSIDE_MAX, log: logging.Logger = _log
 ) -> NDArray[np.float32]:

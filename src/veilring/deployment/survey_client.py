@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
 from unicodedata import normalize
@@ -87,8 +88,11 @@ class Sender:
         *,
         at_once: int | None,
         progress: _Progress,
-    ) -> None:
+    ) -> int:
         """Send the unanswered reports until all are answered.
+
+        Each session begins with the newest acknowledged reports. If the collector does not know
+        them, all reports are sent again.
 
         Args:
             task: The collector's task.
@@ -96,15 +100,21 @@ class Sender:
             at_once: The maximum number of reports in a message.
             progress: A callback with the number of answered reports.
 
+        Returns:
+            The number of reports sent, except those that the collector was only asked about.
+
         Raises:
             VeilringError: If the collector refuses, or sent no receipt for `PATIENCE_SECONDS`.
         """
         clock = asyncio.get_running_loop().time
-        book, heard, failures = _Book(outbox, task, progress), clock(), 0
-        while book.waiting:
+        book, heard, failures = _Book(outbox, task, progress, self._collector), clock(), 0
+        while True:
+            newest = book.doubt()
             before = book.waiting
+            if not before:
+                return book.sent
             try:
-                await self._send_some(task, outbox, book, at_once)
+                await self._send_some(task, outbox, book, newest, at_once)
             except (TransportError, SessionAborted, SessionTimeout) as error:
                 if book.waiting < before:
                     heard, failures = clock(), 0
@@ -119,12 +129,21 @@ class Sender:
                 await asyncio.sleep(pause)
             else:
                 heard, failures = clock(), 0
+                if not book.waiting:
+                    return book.sent
 
     async def _send_some(
-        self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None
+        self,
+        task: Task,
+        outbox: Outbox,
+        book: "_Book",
+        newest: Sequence[ClientBatch],
+        at_once: int | None,
     ) -> None:
         role = opening(submit_reports, SUBMIT, task.digest)
-        batches = for_one_session(outbox.waiting(task, at_once=at_once))
+        numbers = {int(batch.clients[0]) for batch in newest}
+        others = outbox.waiting(task, at_once=at_once, without=numbers)
+        batches = for_one_session(chain(newest, others))
         try:
             await self._connection.run(role, batches, task=task, settled=book.settle)
         finally:
@@ -134,20 +153,48 @@ class Sender:
 class _Book:
     """Writes receipts to the outbox, several at a time."""
 
-    def __init__(self, outbox: Outbox, task: Task, progress: _Progress) -> None:
-        counted = outbox.count(task)
-        self.waiting, self._total = counted.get(None, 0), sum(counted.values())
-        self._outbox, self._progress = outbox, progress
+    def __init__(self, outbox: Outbox, task: Task, progress: _Progress, collector: str) -> None:
+        self._outbox, self._task, self._progress = outbox, task, progress
+        self._collector = collector
         self._settled: list[tuple[ClientBatch, Verdicts]] = []
         self._unwritten = 0
+        self._newest: list[ClientBatch] = []
+        self.sent = 0
+        self._count()
+
+    def _count(self) -> None:
+        counted = self._outbox.count(self._task)
+        self.waiting, self._total = counted.get(None, 0), sum(counted.values())
+
+    def doubt(self) -> list[ClientBatch]:
+        """Return the newest acknowledged reports, which the next session sends first."""
+        self._newest = self._outbox.doubt(self._task)
+        self.waiting += len(self._newest)
+        return self._newest
 
     def settle(self, batch: ClientBatch, verdicts: Verdicts) -> None:
         """Record the verdicts on a batch."""
         self._settled.append((batch, verdicts))
         self._unwritten += len(batch)
         self.waiting -= len(batch)
+        if not any(batch is each for each in self._newest):
+            self.sent += len(batch)
+        elif verdicts[0] != ReportVerdict.KNOWN:
+            self._send_all_again()
         if self._unwritten >= SETTLED_BATCH:
             self.write()
+
+    def _send_all_again(self) -> None:
+        self.sent += 1
+        self._newest = []
+        self._outbox.wait_again(self._task, every=True)
+        self.write()
+        self._count()
+        _log.warning(
+            "%s lost reports that it had acknowledged: its store is new, or was restored from an "
+            "older copy; all %d reports are sent again, unchanged",
+            *(self._collector, self._total),
+        )
 
     def write(self) -> None:
         """Write the recorded receipts."""
@@ -207,12 +254,14 @@ class Submitted:
         task: The hash of the task.
         epsilon: The price of each report.
         refused: The number of clients with exhausted budgets, for which no report was made.
+        sent: The number of reports that were sent in this call.
         verdicts: The number of the outbox's reports to this task, by verdict.
     """
 
     task: bytes
     epsilon: float
     refused: int
+    sent: int
     verdicts: dict[ReportVerdict | None, int]
 
     @property
@@ -231,16 +280,19 @@ async def submit_rows(
     rows: Path,
     *,
     at_once: int | None = None,
+    again: bool = False,
     progress: _Progress | None = None,
 ) -> Submitted:
     """Make a report for each row of a CSV file without one, and send all unanswered reports.
 
-    After any interruption, repeating the call continues it.
+    After any interruption, repeating the call continues it. If the collector lost reports that it
+    had acknowledged, all are sent again, unchanged; those that it has count once.
 
     Args:
         config: The survey client's configuration.
         rows: A file with one row per client, and the columns of the task's terms.
         at_once: The number of reports in a message; by default up to its size limit.
+        again: Whether to send all reports of the task again, also those acknowledged.
         progress: A callback for progress.
 
     Raises:
@@ -257,11 +309,11 @@ async def submit_rows(
             sender = Sender(connection, config.collector)
             terms = await sender.read_task()
             _require_task(config, terms)
-            outbox.wait_again(terms.task)
+            outbox.wait_again(terms.task, every=again)
             refused = _make_reports(config, rows, terms, outbox, report)
-            await sender.send(terms.task, outbox, at_once=at_once, progress=report)
+            sent = await sender.send(terms.task, outbox, at_once=at_once, progress=report)
         verdicts = outbox.count(terms.task)
-    return Submitted(terms.task.digest, terms.task.survey.exact_epsilon, refused, verdicts)
+    return Submitted(terms.task.digest, terms.task.survey.exact_epsilon, refused, sent, verdicts)
 
 
 def begin_outbox(config: SurveyClientConfig) -> bool:

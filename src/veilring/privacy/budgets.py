@@ -252,7 +252,7 @@ def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]
     Raises:
         InputError: If an amount is negative, too large or not a number.
     """
-    return np.ceil(_scaled(amounts, field) * (1 - _FLOAT_ERROR)).astype(np.int64)
+    return _units_of(amounts, field, np.ceil)
 
 
 def budget_units(amount: float, *, field: str) -> int:
@@ -261,7 +261,7 @@ def budget_units(amount: float, *, field: str) -> int:
     Raises:
         InputError: If it is negative, too large or not a number.
     """
-    return int(np.floor(_scaled(amount, field) * (1 + _FLOAT_ERROR)))
+    return int(_units_of(amount, field, np.floor))
 
 
 def from_units(units: ArrayLike) -> NDArray[np.float64]:
@@ -269,8 +269,14 @@ def from_units(units: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(units, np.int64) / float(UNITS)
 
 
-def _scaled(amounts: ArrayLike, field: str) -> NDArray[np.float64]:
+def _units_of(amounts: ArrayLike, field: str, rounded: np.ufunc) -> NDArray[np.int64]:
+    """Return amounts in units: the nearest ones if a float's rounding error may have moved them."""
     given = np.asarray(amounts, np.float64)
     valid = bool(np.all((given >= 0) & (given <= AMOUNT_MAX)))
     require_that(valid, field, f"{field} must be from 0 to {AMOUNT_MAX:,}")
-    return given * UNITS
+    whole = np.floor(given)
+    rest = (given - whole) * UNITS  # a float with all digits of the whole amount would round it
+    nearest = np.rint(rest)
+    is_moved = np.abs(rest - nearest) <= given * UNITS * _FLOAT_ERROR
+    units = np.where(is_moved, nearest, rounded(rest)).astype(np.int64)
+    return whole.astype(np.int64) * UNITS + units

@@ -20,6 +20,7 @@ from typing import Final, Self
 
 from veilring.errors import BudgetExhausted, InputError, StoreFailed
 from veilring.privacy.budgets import (
+    UNITS,
     Budgets,
     Charge,
     ChargeOutcome,
@@ -532,18 +533,18 @@ def _totals_of(connection: sqlite3.Connection) -> Totals:
     each = [row[1:] for row in rows if row[1] is not None]
     return Totals(
         limits.unit,
-        float(from_units(sum(spent for _, spent, _ in each))),
+        sum(spent for _, spent, _ in each) / UNITS,
         _amount(limits.total),
         sum(answers for _, _, answers in each),
         tuple(
-            AnalystTotal(name, float(from_units(spent)), _amount(limits.for_analyst(name)), answers)
+            AnalystTotal(name, spent / UNITS, _amount(limits.for_analyst(name)), answers)
             for name, spent, answers in each
         ),
     )
 
 
 def _amount(units: int | None) -> float | None:
-    return None if units is None else float(from_units(units))
+    return None if units is None else units / UNITS
 
 
 def back_up_ledger(path: Path, to: Path) -> None:

@@ -1,5 +1,6 @@
 """Amounts as whole units."""
 
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -30,6 +31,16 @@ def test_twelve_decimals_are_exact(units: int) -> None:
     amount = float(from_units(units))
     assert amount == float(f"{units // UNITS}.{units % UNITS:012d}")
     assert to_units(amount) == budget_units(amount, field="total") == units
+
+
+@settings(deadline=None)
+@given(st.decimals(0, AMOUNT_MAX, places=6))
+def test_large_amounts_are_the_given_numbers(given: Decimal) -> None:
+    """A decimal number of up to 13 digits is the same number again, as a charge and as a budget."""
+    amount = float(given)
+    charged = int(to_units(amount))
+    assert charged == budget_units(amount, field="total")
+    assert charged / UNITS == amount
 
 
 @settings(deadline=None)

@@ -232,3 +232,30 @@ def test_a_report_over_the_quota_waits_again(tmp_path: Path) -> None:
         assert sum(map(len, outbox.waiting(TASK))) == sum(map(len, others))
         outbox.wait_again(TASK)
         assert sum(map(len, outbox.waiting(TASK))) == sum(map(len, others)) + len(first)
+
+
+def test_the_newest_stored_reports_are_in_doubt(tmp_path: Path) -> None:
+    """They wait again, even after a crash; the next in doubt are older, and never a bad one."""
+    by_question: dict[int, list[ClientBatch]] = {}
+    with Outbox(tmp_path / "outbox") as outbox:
+        assert outbox.doubt(TASK) == []
+        outbox.add(TASK, named(NAMES[:30]), batches(TASK, 30))
+        settled = []
+        for batch in outbox.waiting(TASK, at_once=1):
+            by_question.setdefault(batch.question, []).append(batch)
+            bad = len(by_question[batch.question]) == 3
+            verdict = ReportVerdict.CLOSED if bad else ReportVerdict.COUNTED
+            settled.append((batch, np.full(1, verdict, dtype=np.uint8)))
+        outbox.settle(settled)
+    for place in (-1, -2):
+        newest = by_client(made[place] for made in by_question.values())
+        with Outbox(tmp_path / "outbox") as outbox:
+            assert by_client(outbox.doubt(TASK)) == newest
+            assert newest.items() <= by_client(outbox.waiting(TASK)).items()
+            assert not by_client(outbox.waiting(TASK, without=newest)).keys() & newest
+    with Outbox(tmp_path / "outbox") as outbox:
+        while outbox.doubt(TASK):
+            pass
+        assert outbox.count(TASK)[ReportVerdict.CLOSED] == len(by_question)
+        outbox.wait_again(TASK, every=True)
+        assert outbox.count(TASK) == {None: 30}

@@ -22,10 +22,11 @@ STOPPED = Plan("wine", parse_grid(["parties.count=5,8"]), 8, SMALL)
 OPTIONS = ("--grid", "parties.count=5,8", "--trials", "8", "--workers", "2")
 KEPT = 6
 # The command, which waits for a signal after storing this number of cells, so that it cannot end
-# before the signal on a busy machine.
+# before the signal on a busy machine. Nor does it print progress, as a busy machine would make it.
 WAITING = f"""
+import math
 import signal
-from veilring.cli import main
+from veilring.cli import console, main
 from veilring.scenarios.sweep.run import SweepJournal
 
 append = SweepJournal.append
@@ -36,6 +37,7 @@ def append_and_wait(journal, outcome):
         signal.pause()
 
 SweepJournal.append = append_and_wait
+console.PROGRESS_SECONDS = math.inf
 main()
 """
 

@@ -4,17 +4,21 @@ A report that was sent but not acknowledged may have arrived. A fresh one would 
 and count twice, so the same bytes are sent again, even after a crash. The outbox therefore also
 stores each client's lifetime budget. It is as sensitive as the rows: it contains each client's
 noisy answer, and a guess of a row can be checked against its contents.
+
+A collector may lose reports that it acknowledged, with its disk or by restoring a backup. A store
+loses its newest reports first, and reports are sent in order; so it has them all if it has the
+newest one to each question, and these are sent again to find out.
 """
 
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgpack
 import numpy as np
@@ -257,13 +261,16 @@ class Outbox:
                     ),
                 )
 
-    def waiting(self, task: Task, *, at_once: int | None = None) -> Iterator[ClientBatch]:
+    def waiting(
+        self, task: Task, *, at_once: int | None = None, without: Collection[int] = ()
+    ) -> Iterator[ClientBatch]:
         """Yield all unanswered reports, unchanged, by question.
 
         Args:
             task: The task that the reports were made for.
             at_once: The maximum number of reports in a batch; by default limited by
                 `BATCH_BYTES_MAX`.
+            without: The numbers of reports to leave out.
 
         Raises:
             InputError: If `at_once` is below 1.
@@ -273,13 +280,29 @@ class Outbox:
             size, last = batch_reports(width), 0
             while rows := self._page(task, question, last, size):
                 last = rows[-1][0]
-                numbers = np.array([number for number, _, _ in rows], dtype=np.int64)
-                ids = _joined([name for _, name, _ in rows], ID_BYTES)
-                reports = _joined([report for _, _, report in rows], width)
-                step = reports_at_once(at_once, len(rows))
+                rows = [row for row in rows if row[0] not in without]
+                step = reports_at_once(at_once, size)
                 for first in range(0, len(rows), step):
-                    part = slice(first, first + step)
-                    yield ClientBatch(question, ids[part], reports[part], numbers[part])
+                    yield _batch(question, rows[first : first + step], width)
+
+    def doubt(self, task: Task) -> list[ClientBatch]:
+        """Remove the receipt of the newest stored report to each question, and return the reports.
+
+        If the collector does not know one of them, it has lost reports. They wait from now on, so
+        that a crash before the answer cannot hide the loss: the next ones in doubt are older.
+        """
+        newest = (
+            "SELECT max(number) FROM reports WHERE task = ? AND verdict IN (?, ?) GROUP BY question"
+        )
+        kept = [int(verdict) for verdict in ReportVerdict if verdict.is_kept]
+        with self._transaction() as database:
+            rows = database.execute(
+                f"UPDATE reports SET verdict = NULL WHERE number IN ({newest}) "  # noqa: S608
+                "RETURNING question, number, id, report",
+                (task.digest, *kept),
+            ).fetchall()
+        widths = [randomiser.report_bytes for randomiser in task.survey.questions]
+        return [_batch(question, [row], widths[question]) for question, *row in sorted(rows)]
 
     def _page(
         self, task: Task, question: int, after: int, size: int
@@ -300,12 +323,18 @@ class Outbox:
                     zip(verdicts.tolist(), batch.clients.tolist(), strict=True),
                 )
 
-    def wait_again(self, task: Task) -> None:
-        """Mark reports rejected for lack of quota as waiting: the collector may have raised it."""
+    def wait_again(self, task: Task, *, every: bool = False) -> None:
+        """Mark reports as waiting.
+
+        Args:
+            task: The task that the reports were made for.
+            every: Whether to mark all, because the collector lost its store; by default those
+                rejected for lack of quota, because the collector may have raised it.
+        """
         with self._transaction() as database:
             database.execute(
-                "UPDATE reports SET verdict = NULL WHERE task = ? AND verdict = ?",
-                (task.digest, int(ReportVerdict.OVER_QUOTA)),
+                "UPDATE reports SET verdict = NULL WHERE task = ? AND (? OR verdict = ?)",
+                (task.digest, every, int(ReportVerdict.OVER_QUOTA)),
             )
 
     def count(self, task: Task) -> dict[ReportVerdict | None, int]:
@@ -329,6 +358,17 @@ def _remember(database: Connection, rows: MarkedRows) -> None:
 def _rows(table: NDArray[np.uint8]) -> Iterator[bytes]:
     width, data = table.shape[1], table.tobytes()
     return (data[start : start + width] for start in range(0, len(data), width))
+
+
+def _batch(question: int, rows: Sequence[Sequence[Any]], width: int) -> ClientBatch:
+    """Return reports from rows of number, id and report."""
+    numbers, ids, reports = zip(*rows, strict=True)
+    return ClientBatch(
+        question,
+        _joined(ids, ID_BYTES),
+        _joined(reports, width),
+        np.array(numbers, dtype=np.int64),
+    )
 
 
 def _joined(rows: Sequence[bytes], width: int) -> NDArray[np.uint8]:

@@ -160,7 +160,7 @@ class ServerState:
 
     Raises:
         InputError: If a row does not fit the rules.
-    StoreFailed: If the two files do not belong together.
+        StoreFailed: If the two files do not belong together.
     """
 
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: RowFile) -> None:

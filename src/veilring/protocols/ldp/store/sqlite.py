@@ -68,7 +68,7 @@ CREATE TABLE tallies (
     # Reports have a separate digest, in the tallies: there are millions, and hashing them one by
     # one in Python would take longer than storing them.
     sealed=("task", "members", "tallies"),
-    loss="acknowledged reports are lost, and their clients do not send them again",
+    loss="acknowledged reports are lost until their clients run `veilring submit` again",
     log_bytes_max=LOG_BYTES_MAX,
 )
 _INSERT: Final = """
