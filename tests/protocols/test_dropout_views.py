@@ -44,7 +44,7 @@ LOST_LATE: dict[str, Any] = {
     "tolerated": 1,
     "lost": 1,
     "coordinator": "party-0",
-    "crashes": {"party-3": 3 + 1},
+    "crashes": {"party-3": 3 + 1 + 1},
 }
 
 
@@ -82,8 +82,8 @@ async def sum_once(
         return table.of(key) * (size // 8)
 
     quorum = Quorum(len(party.parties), settings["tolerated"], settings["lost"])
-    seeds = await share_seeds(party, quorum)
-    sums = SurvivingSums(party, seeds, settings["coordinator"], stream=stream)
+    seeds = await share_seeds(party, quorum, settings["coordinator"])
+    sums = SurvivingSums(party, seeds, stream=stream)
     return [total.tolist() for total in await sums.add([own])]
 
 

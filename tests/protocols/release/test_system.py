@@ -240,7 +240,7 @@ class TestLosses:
         rows = rows_of(MIXED)
         parts = [Rows(rows.features[n::12], rows.labels[n::12]) for n in range(12)]
         gone = rng.choice(np.arange(1, 12), 4, replace=False)
-        at = rng.uniform(0.0101, 0.06, 4)  # set-up ends after 10 ms
+        at = rng.uniform(0.0, 0.08, 4)  # set-up ends after 30 ms
         faults = [Fault("crash", t, t, (f"party-{n}",)) for n, t in zip(gone, at, strict=True)]
         run = simulation.simulate(release_under(faults, parts, lost=4))
         first, *others = run.results.values()
@@ -256,7 +256,7 @@ class TestLosses:
 
     def test_one_loss_too_many_ends_it_without_disclosure(self) -> None:
         """With two parties lost of which one was tolerated, no party has a release."""
-        faults = [Fault("crash", 0.011, 0.011, (f"party-{n}",)) for n in (2, 3)]
+        faults = [Fault("crash", 0.031, 0.031, (f"party-{n}",)) for n in (2, 3)]
         with pytest.raises(RunFailed) as failed:
             simulation.simulate(release_under(faults, dealt(), lost=1))
         assert isinstance(failed.value.root, TooManyLost | PeerLost)

@@ -146,8 +146,8 @@ async def _agree(
     sums: MaskedSums | SurvivingSums
     if trust.lost:
         quorum = Quorum(trust.parties, trust.tolerated, trust.lost)
-        seeds = await share_seeds(party, quorum, sums=len(list(_pieces(parameters))))
-        sums = SurvivingSums(party, seeds, client, star=star)
+        seeds = await share_seeds(party, quorum, client, sums=len(list(_pieces(parameters))))
+        sums = SurvivingSums(party, seeds, star=star)
     else:
         keys = await agree_keys(party, colluding=trust.tolerated)
         sums = MaskedSums(party, keys, client if star else None)
