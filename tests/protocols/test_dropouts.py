@@ -309,25 +309,27 @@ class TestLosses:
         assert run.result[0][1] == ("party-0", "party-1", "party-2", "party-4")
         assert isinstance(world.outcomes["party-3"].error, PeerLost)
 
-    def test_parties_without_a_connection_in_set_up_lose_one_of_the_two(self) -> None:
-        """Of two parties that lack each other's seeds, the second one leaves and names the first.
+    @pytest.mark.parametrize(
+        ("left", "pairs"),
+        [
+            ("party-3", [("party-1", "party-3")]),
+            ("party-1", [("party-1", "party-2"), ("party-1", "party-4")]),
+        ],
+    )
+    def test_parties_without_a_connection_in_set_up_lose_one(
+        self, left: str, pairs: list[tuple[str, str]]
+    ) -> None:
+        """The party that lacks the seeds of most others leaves, or the second one of two."""
 
-        A party that lacks those of two others leaves in place of both.
-        """
-
-        async def run(*pairs: tuple[str, str]) -> Run[Any]:
+        async def run() -> Run[Any]:
             faults = [Fault("reset", 0.005, 9.0, pair) for pair in pairs]
             async with Cluster(5, runtime=Simulated(TIMED, faults), own=OWN, seed=3) as cluster:
                 return await cluster.run(surviving_sums, **FIVE)
 
-        for left, *pairs in [
-            ("party-3", ("party-1", "party-3")),
-            ("party-1", ("party-1", "party-2"), ("party-1", "party-4")),
-        ]:
-            found = simulation.simulate(run(*pairs))
-            assert found.lost == (left,)
-            assert left not in found.result[0][1]
-            assert len(found.result[0][1]) == 4
+        found = simulation.simulate(run())
+        assert found.lost == (left,)
+        assert left not in found.result[0][1]
+        assert len(found.result[0][1]) == 4
 
     def test_late_words_are_harmless(self) -> None:
         """Words that reach the coordinator too late are dropped everywhere."""

@@ -12,7 +12,7 @@ and shared by Shamir among all parties in set-up, so that any t of them can reco
 4. *Shares.* After t equal echoes, including its own if it received a set, each reveals its shares:
    of b_i for a party in the sum, lost later or not; of the private key for any other. The
    coordinator passes on missing words.
-5. In a star, the coordinator sends the *totals*.
+5. In a star, the coordinator sends the *totals*. After the last sum, all compare their hashes.
 
 A party reveals shares for only one set per sum, so both seeds of a party are never reconstructed. A
 self-mask protects the words of a party that was given up too early, and pairwise masks protect the
@@ -49,6 +49,7 @@ from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.masks import (
     Bound,
+    Confirmed,
     MaskedTotals,
     MaskedWords,
     PairwiseKeys,
@@ -275,6 +276,30 @@ class SurvivingSums:
             total.reshape(array.shape).astype(array.dtype)
             for total, array in zip(totals, own, strict=True)
         )
+
+    async def confirm(self) -> None:
+        """In a star, compare all totals with those of the other parties in the last sum.
+
+        The coordinator could have sent different totals to different parties. Any two honest
+        parties that are connected compare theirs. Otherwise nothing is sent: each party opens the
+        sum itself, from words whose hashes are part of the agreed set.
+
+        Raises:
+            Tampered: If a peer has other totals: it or the coordinator is malicious.
+            ProtocolViolation: If only the peer can be.
+        """
+        if not self._star:
+            return
+        due, party, steps = self._round, self._party, Steps(self._party, self._silence)
+        public = self._public._replace(tellers=(self._coordinator,))
+
+        async def receive(peer: str) -> Confirmed:
+            return await receive_bound(party, Confirmed, sender=peer, public=public, due=due)
+
+        party.round(due)
+        await steps.send(Confirmed(digest=public.digest), self._parties_in, step=1)
+        await steps.gather(self._parties_in, receive, step=2)
+        self._round += 1
 
 
 @dataclass(eq=False, repr=False)

@@ -131,6 +131,13 @@ class TestPeers:
         forecast = system.forecast(parties=5, queries=9, features=MIXED, rows=ROWS)
         assert measured(run.cost) == forecast
 
+    @released_as
+    def test_a_star_has_its_forecast(self, name: str) -> None:
+        """Its cost equals the closed form, with the confirmation of its totals."""
+        system = RELEASES[name].model_copy(update={"sum": "star"})
+        run = play(ProtocolRunner("memory"), system, "star")
+        assert measured(run.cost) == release_cost(5, bound(system), "star")
+
     def test_a_star_has_the_same_totals(self, run_protocol: ProtocolRunner) -> None:
         """Noise is drawn by each party, so it does not depend on the way of adding up."""
         system = RELEASES["lda"]
@@ -219,6 +226,33 @@ def test_parties_with_different_models_notice(name: str, adding: Adding) -> None
     found = [error for name, error in failed.value.errors.items() if name != liar]
     assert found
     assert all(isinstance(each, Tampered | ProtocolViolation | SessionAborted) for each in found)
+
+
+def test_parties_that_may_lose_some_notice_different_models() -> None:
+    """In a star, each party names the client that sent one of them other totals, or both ends."""
+    parameters = bound(RELEASES["with losses"])
+    with pytest.raises(RunFailed) as failed:
+        ProtocolRunner("simulated")(
+            release_rows,
+            NAMES,
+            own=dealt(),
+            client="party-2",
+            parameters=parameters,
+            adding="star",
+            adversaries={
+                "party-2": LastWords("party-1", release_cost(5, parameters, "star").rounds - 1)
+            },
+            seed=11,
+        )
+    found = {name: error for name, error in failed.value.errors.items() if name != "party-2"}
+    assert len(found) == 4
+    for name, error in found.items():
+        assert isinstance(error, Tampered | ProtocolViolation | SessionAborted), name
+        if isinstance(error, Tampered):
+            assert "party-2" in error.suspects
+            assert len(error.suspects) == 2
+        elif isinstance(error, ProtocolViolation):
+            assert error.culprit == "party-2"
 
 
 async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: int) -> Run[Any]:

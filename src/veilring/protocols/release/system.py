@@ -79,6 +79,7 @@ class Release(System):
     """
 
     is_lasting: ClassVar[bool] = True
+    messages_format: ClassVar[int] = 2
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = (
         "Parties release one noisy sum; a model made from it labels all queries."
