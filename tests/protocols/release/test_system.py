@@ -21,10 +21,10 @@ from veilring.errors import (
     Tampered,
     TooManyLost,
 )
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.cost import Cost, Traffic
-from veilring.nodes.run import Outcome, Run
+from veilring.nodes.run import Outcome, Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedTotals, MaskedWords, MaskKey
@@ -226,6 +226,49 @@ def test_parties_with_different_models_notice(name: str, adding: Adding) -> None
     found = [error for name, error in failed.value.errors.items() if name != liar]
     assert found
     assert all(isinstance(each, Tampered | ProtocolViolation | SessionAborted) for each in found)
+
+
+def blamed_in_release(silent: int, parties: int, tolerated: int, adding: Adding, first: int) -> str:
+    """Return the party that is blamed if one is silent in a release from a round on."""
+    few = Features.of_numbers(2, 2)
+    system = Release(rows=parties, statistic="means", tolerated=tolerated)
+    own = [Rows(np.array([[0.2, 0.3]]), np.array([0]))] * parties
+
+    async def release() -> object:
+        async with Cluster(parties, runtime=Simulated(), own=own, seed=1) as cluster:
+            return await cluster.run(
+                release_rows,
+                client="party-0",
+                parameters=system.bind(few, parties, None),
+                adding=adding,
+                adversaries={f"party-{silent}": Silent(first_round=first)},
+            )
+
+    with pytest.raises(RunFailed) as failed:
+        simulation.simulate(release())
+    return blamed_party(failed.value)
+
+
+@pytest.mark.parametrize("adding", SUMS)
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_a_silent_party_is_blamed(adding: Adding, first: int) -> None:
+    """It is blamed in the agreement on keys, in each sum and in the confirmation."""
+    for silent in (0, 7, 19):
+        assert blamed_in_release(silent, 20, 1, adding, first) == f"party-{silent}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adding", SUMS)
+@pytest.mark.parametrize(
+    ("parties", "tolerated", "first"), [(40, 3, 0), (40, 3, 1), (40, 3, 3), (60, 12, 0)]
+)
+def test_every_silent_party_is_blamed(
+    parties: int, tolerated: int, adding: Adding, first: int
+) -> None:
+    """At every position, the silent party is blamed and no honest one is."""
+    for silent in range(parties):
+        found = blamed_in_release(silent, parties, tolerated, adding, first)
+        assert found == f"party-{silent}"
 
 
 def test_parties_that_may_lose_some_notice_different_models() -> None:
