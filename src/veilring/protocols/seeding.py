@@ -53,7 +53,7 @@ from veilring.transport.messages import Message
 
 # How long a party waits for a silent connected peer, per step. Set-up takes at most three times as
 # long, and a sum six times, which together is less than the limit of a session.
-SILENCE_SECONDS: Final = 12.0
+SILENCE_SECONDS: Final = 10.0
 PAIRS, OWN = range(SEEDS)
 """The two seeds of a party: its private key, and that of its self-mask."""
 _Seed = Annotated[bytes, Field(min_length=SEED_BYTES, max_length=SEED_BYTES)]

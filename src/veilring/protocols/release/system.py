@@ -283,6 +283,7 @@ class Release(System):
                 partial(read_release, parameters),
                 parameters.plan.trust.tolerated,
                 lambda released: ReleasedModel.of(released, parameters, promise),
+                self.lost if 2 * self.lost < facts.parties else 0,
             ),
         )
 
