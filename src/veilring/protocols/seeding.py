@@ -180,9 +180,9 @@ class SharedSeeds:
     def __init__(self, quorum: Quorum, coordinator: str, seeds: Iterable[SumSeeds]) -> None:
         self.quorum, self.coordinator = quorum, coordinator
         self._seeds = deque(seeds)
-        heads = [b"".join(head) for one in self._seeds for head in one.heads.values()]
-        self.digest = digest_of(*heads)
-        """The hash of all dealers' announcements."""
+        said = [item for one in self._seeds for item in one.heads.items()]
+        self.digest = digest_of(*(part for name, head in said for part in (name.encode(), *head)))
+        """The hash of all dealers' names and announcements."""
 
     def take(self) -> SumSeeds:
         """Return the seeds of the next sum, once: shares are revealed for only one set.
