@@ -40,8 +40,9 @@ def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
             elif not star:
                 has_named = at >= SEEDS + DEALERS + VECTORS + SET
                 assert how == ("stood" if has_named else "failed")
-            if how == "failed":
-                assert {blamed(out.error) for out in world.survivors.values()} == {coordinator}
+            errors = [out.error for out in world.survivors.values() if out.error is not None]
+            assert {blamed(error) for error in errors} <= {coordinator}
+            assert how != "failed" or len(errors) == 3
             at += 1
         assert how == "stood"
         assert at >= SEEDS + HELD + 3
