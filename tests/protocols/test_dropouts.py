@@ -27,7 +27,7 @@ from veilring.errors import (
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.run import Outcome, Run, join_outcomes
+from veilring.nodes.run import Outcome, Run, blamed_party, join_outcomes
 from veilring.nodes.runtimes.simulated import Simulated
 from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 from veilring.protocols.digests import digest_of
@@ -331,6 +331,25 @@ class TestLosses:
         assert left not in found.result[0][1]
         assert len(found.result[0][1]) == 4
 
+    @pytest.mark.parametrize("star", [False, True])
+    def test_a_party_that_is_silent_to_some_is_given_up_alone(self, star: bool) -> None:
+        """The coordinator begins the next sum earlier, and waits for those that miss its shares."""
+        silent = {"party-3": NoSharesTo(("party-1", "party-2"))}
+        run = joined(play(5, adversaries=silent, sums=2, star=star, **FIVE))
+        assert run.lost == (() if star else ("party-3",))
+        assert run.result[0][1] == tuple(f"party-{n}" for n in range(5))
+
+    @pytest.mark.parametrize("star", [False, True])
+    def test_a_coordinator_that_falls_silent_convicts_nobody_else(self, star: bool) -> None:
+        """It is named in any round of two sums, or no party is, since it may be cut off."""
+        for first in range(10):
+            world = play(
+                5, adversaries={"party-0": Silent(first_round=first)}, sums=2, star=star, **FIVE
+            )
+            errors = [world.outcomes[name].error for name in PEERS]
+            found = {blamed_party(error) for error in errors if error is not None}
+            assert found <= {"party-0", ""}, first
+
     def test_late_words_are_harmless(self) -> None:
         """Words that reach the coordinator too late are dropped everywhere."""
         world = play(5, adversaries={"party-3": LateTo("party-0")}, sums=2, **FIVE)
@@ -445,6 +464,17 @@ class NotTo(Adversary):
     @override
     async def sending(self, to: str, message: Message) -> Lines:
         return [] if to == self.to and isinstance(message, MaskedWords) else [(to, message)]
+
+
+@dataclass
+class NoSharesTo(Adversary):
+    """Sends nothing to some parties from the shares of the first sum on."""
+
+    to: tuple[str, ...]
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return [] if to in self.to and self.round > 3 else [(to, message)]
 
 
 @dataclass

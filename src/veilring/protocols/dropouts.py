@@ -213,6 +213,7 @@ class SurvivingSums:
         self._party, self._seeds, self._round = party, seeds, first_round
         self._coordinator, self._star = seeds.coordinator, star
         self._silence, self._stream = silence, stream
+        self._late = 0
         self._parties_in: tuple[str, ...] = party.parties
         self._public = (public or Public(bytes(DIGEST_BYTES), ())).sent_by(party.parties)
         self.bind(seeds.digest)
@@ -264,11 +265,12 @@ class SurvivingSums:
             self._star,
             self._public,
             self._round,
-            self._silence,
+            Steps(self._party, self._silence, late=self._late),
             self._stream,
             words,
         )
         totals = await one.play()
+        self._late = surviving_rounds(star=self._star)
         self._parties_in = one.members
         self._round += surviving_rounds(star=self._star)
         self.bind(bits_of(self._party.parties, one.members), *(t.tobytes() for t in totals))
@@ -290,7 +292,11 @@ class SurvivingSums:
         """
         if not self._star:
             return
-        due, party, steps = self._round, self._party, Steps(self._party, self._silence)
+        due, party, steps = (
+            self._round,
+            self._party,
+            Steps(self._party, self._silence, late=self._late),
+        )
         public = self._public._replace(tellers=(self._coordinator,))
 
         async def receive(peer: str) -> Confirmed:
@@ -313,7 +319,7 @@ class _Sum:
     star: bool
     public: Public
     first: int
-    silence: float
+    steps: Steps
     stream: Stream
     words: tuple[Unsigned, ...]
 
@@ -321,13 +327,12 @@ class _Sum:
         self.members: tuple[str, ...] = ()
         self._vectors: dict[str, Sequence[Unsigned]] = {}
         self._hashes: dict[str, bytes] = {}
-        self._steps = Steps(self.party, self.silence)
 
     async def play(self) -> tuple[Unsigned, ...]:
         """Return the totals, flattened; `members` then names the parties in the sum."""
         await self._show()
         named = await self._learn_set()
-        self._steps.begin()
+        self.steps.begin()
         missing = () if self.star else await self._take_vectors(named)
         if not self.star:
             sometimes(
@@ -361,30 +366,30 @@ class _Sum:
         first = () if self.star else [peer for peer in peers if peer != self.coordinator]
         last = () if me == self.coordinator else (self.coordinator,)
         self.party.round(self.first)
-        await self._steps.send(message, (*first, *last), step=1)
+        await self.steps.send(message, (*first, *last), step=1)
 
     async def _learn_set(self) -> NamedSet | None:
         """Return the set named by this party or by the coordinator; `None` if that is lost."""
         party, due = self.party, self.first + 1
         if party.me != self.coordinator:
             party.round(due)
-            heard = await self._steps.gather((self.coordinator,), self._receive_set, step=2)
+            heard = await self.steps.gather((self.coordinator,), self._receive_set, step=2)
             named = heard.get(self.coordinator)
             if named is not None:
                 self._check_set(named)
             elif self.star:
-                raise self._steps.error(self.coordinator)
+                raise self.steps.error(self.coordinator)
             return named
-        self._vectors |= await self._steps.gather(party.peers, self._receive_vector, step=1)
+        self._vectors |= await self.steps.gather(party.peers, self._receive_vector, step=1)
         self._take_members([name for name in party.parties if name in self._vectors])
         if len(self.members) < self.threshold:
             sometimes("too few parties took part in the sum")
-            raise self._steps.too_few(len(self.members), self.threshold)
+            raise self.steps.too_few(len(self.members), self.threshold)
         hashes = () if self.star else [_hash_words(self._vectors[name]) for name in self.members]
         bits = bits_of(party.parties, self.members)
         named = NamedSet(digest=self.public.digest, members=bits, vectors=tuple(hashes))
         party.round(due)
-        await self._steps.send(named, self.members, step=2)
+        await self.steps.send(named, self.members, step=2)
         return named
 
     async def _receive_set(self, coordinator: str) -> NamedSet:
@@ -411,12 +416,12 @@ class _Sum:
     def _take_members(self, members: Sequence[str]) -> None:
         """Accept the set: a party outside it is lost, and its messages are dropped."""
         self.members = tuple(members)
-        self._steps.exclude(name for name in self.party.peers if name not in members)
+        self.steps.exclude(name for name in self.party.peers if name not in members)
 
     async def _take_vectors(self, named: NamedSet | None) -> tuple[str, ...]:
         """Receive the words of the parties in the sum; return the parties with missing words."""
         waited = [name for name in self.members or self.party.parties if name not in self._vectors]
-        self._vectors |= await self._steps.gather(waited, self._receive_vector, step=1)
+        self._vectors |= await self.steps.gather(waited, self._receive_vector, step=1)
         if named is None:
             return ()
         self._hashes = dict(zip(self.members, named.vectors, strict=True))
@@ -438,9 +443,9 @@ class _Sum:
             missing=b"" if self.star else bits_of(parties, missing),
         )
         self.party.round(due)
-        await self._steps.send(echo, among, step=2)
+        await self.steps.send(echo, among, step=2)
         peers = [name for name in among if name != self.party.me]
-        return await self._steps.gather(peers, self._receive(Echo, due), step=2)
+        return await self.steps.gather(peers, self._receive(Echo, due), step=2)
 
     def _agreed(self, own: bytes, echoes: Mapping[str, Echo]) -> bytes:
         """Return the hash of the set that enough parties received, including this one.
@@ -459,8 +464,8 @@ class _Sum:
                 "made parties disagree on the set of parties in the sum",
             )
         if own == _NOTHING:
-            raise self._steps.error(self.coordinator)
-        raise self._steps.too_few(counts[agreed], self.threshold)
+            raise self.steps.error(self.coordinator)
+        raise self.steps.too_few(counts[agreed], self.threshold)
 
     async def _exchange_shares(
         self, agreed: bytes, echoes: Mapping[str, Echo], missing: Collection[str]
@@ -473,7 +478,7 @@ class _Sum:
         # A party that received no set accepts this one, or leaves.
         tellers = [peer for peer, echo in echoes.items() if echo.named in {agreed, _NOTHING}]
         hearers = [self.coordinator] if self.star else tellers
-        await self._steps.send(told[self.party.me], hearers, step=3)
+        await self.steps.send(told[self.party.me], hearers, step=3)
         if self.star and self.party.me != self.coordinator:
             return told
 
@@ -482,7 +487,7 @@ class _Sum:
                 await self._receive_missing(missing)
             return await self._receive(OpeningShares, self.first + 3)(teller)
 
-        return told | await self._steps.gather(tellers, receive, step=3)
+        return told | await self.steps.gather(tellers, receive, step=3)
 
     def _own_shares(self) -> OpeningShares:
         held = self.seeds.held
@@ -505,7 +510,7 @@ class _Sum:
                         peer, "asked for the words of a party that is not in the sum"
                     )
                 words = tuple(self._vectors[name])
-                await self._steps.send(
+                await self.steps.send(
                     MaskedWords(digest=self.public.digest, words=words), (peer,), step=3
                 )
 
@@ -528,12 +533,12 @@ class _Sum:
             if digest_of(echo.members, *hashes) == agreed:
                 self._take_members(members)
                 return
-        raise self._steps.error(self.coordinator)  # which alone would have passed on the words
+        raise self.steps.error(self.coordinator)  # which alone would have passed on the words
 
     def _open(self, told: Mapping[str, OpeningShares]) -> tuple[Unsigned, ...]:
         """Open the sum from the shares that parties revealed."""
         if not set(self.members) <= set(self._vectors):
-            raise self._steps.error(self.coordinator)
+            raise self.steps.error(self.coordinator)
         seeds = self._join(told)
         lost = [name for name in self.seeds.heads if name not in self.members]
         return uncover(
@@ -561,7 +566,7 @@ class _Sum:
             if len(message.shares) != len(dealers) or not all(message.shares):
                 raise ProtocolViolation(teller, "revealed shares of the wrong number of parties")
         if len(told) < self.threshold:
-            raise self._steps.too_few(len(told), self.threshold)
+            raise self.steps.too_few(len(told), self.threshold)
         used = {
             teller: [split_hashes(share) for share in message.shares]
             for teller, message in list(told.items())[: self.threshold]
@@ -595,7 +600,7 @@ class _Sum:
     async def _send_totals(self, totals: tuple[Unsigned, ...]) -> None:
         self.party.round(self.first + 4)
         message = MaskedTotals(digest=self.public.digest, words=totals)
-        await self._steps.send(message, self.members, step=4)
+        await self.steps.send(message, self.members, step=4)
 
     async def _totals(self) -> tuple[Unsigned, ...]:
         due = self.first + 4
@@ -604,9 +609,9 @@ class _Sum:
         async def receive(coordinator: str) -> tuple[Unsigned, ...]:
             return await self._receive_words(MaskedTotals, coordinator, due)
 
-        heard = await self._steps.gather((self.coordinator,), receive, step=4)
+        heard = await self.steps.gather((self.coordinator,), receive, step=4)
         if not heard:
-            raise self._steps.error(self.coordinator)
+            raise self.steps.error(self.coordinator)
         return heard[self.coordinator]
 
     def _receive(self, kind: type[_B], due: int) -> "Callable[[str], Awaitable[_B]]":

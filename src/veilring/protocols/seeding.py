@@ -52,7 +52,8 @@ from veilring.protocols.seedshares import (
 from veilring.transport.messages import Message
 
 # How long a party waits for a silent connected peer, per step. Set-up takes at most three times as
-# long, and a sum six times, which together is less than the limit of a session.
+# long, a sum six times, and a further one up to eleven times if parties become silent in both: with
+# one silent party, two sums end before the limit of a session.
 SILENCE_SECONDS: Final = 10.0
 PAIRS, OWN = range(SEEDS)
 """The two seeds of a party: its private key, and that of its self-mask."""
@@ -204,17 +205,18 @@ class Steps:
     Args:
         party: This participant.
         silence: The time to wait for a silent connected peer in each step, in seconds.
+        late: The number of steps by which peers may begin later than this party.
     """
 
-    def __init__(self, party: Party, silence: float) -> None:
+    def __init__(self, party: Party, silence: float, *, late: int = 0) -> None:
         self._party, self._silence = party, silence
         self.lost: dict[str, PeerLost | SessionAborted] = {}
         """The reason for the loss of each lost peer."""
-        self.begin()
+        self.begin(late)
 
-    def begin(self) -> None:
-        """Count the time of steps from now on."""
-        self._began = asyncio.get_running_loop().time()
+    def begin(self, late: int = 0) -> None:
+        """Count the time of steps from now on, or from as many steps later."""
+        self._began = asyncio.get_running_loop().time() + late * self._silence
 
     def exclude(self, peers: Iterable[str]) -> None:
         """Treat peers as lost; their messages are dropped."""
@@ -229,11 +231,11 @@ class Steps:
     def too_few(self, left: int, needed: int) -> TooManyLost:
         """Return the error of a sum without enough parties.
 
-        A party that left because another one was lost comes last: the first is blamed.
+        It omits parties that left only because others were lost.
         """
         lost = [name for name in self._party.parties if name in self.lost]
-        lost.sort(key=self._has_followed)
-        return TooManyLost(tuple(lost), left, needed)
+        causes = [name for name in lost if not self._has_followed(name)]
+        return TooManyLost(tuple(causes or lost), left, needed)
 
     def _has_followed(self, peer: str) -> bool:
         error = self.lost[peer]
