@@ -271,6 +271,31 @@ def test_every_silent_party_is_blamed(
         assert found == f"party-{silent}"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("adding", SUMS)
+@pytest.mark.parametrize("first", [0, 1, 4, 5])
+def test_a_release_that_may_lose_some_blames_no_honest_party(adding: Adding, first: int) -> None:
+    """A party that falls silent in a round is lost, and only the silent client ends the release."""
+    few, own = Features.of_numbers(2, 2), [Rows(np.array([[0.2, 0.3]]), np.array([0]))] * 8
+    parameters = Release(rows=80, statistic="means", tolerated=1, lost=2).bind(few, 8, None)
+
+    async def release(silent: str) -> Run[Released]:
+        async with Cluster(8, runtime=Simulated(), own=own, seed=1) as cluster:
+            return await cluster.run(
+                release_rows,
+                client="party-0",
+                parameters=parameters,
+                adding=adding,
+                adversaries={silent: Silent(first_round=first)},
+            )
+
+    for silent in (f"party-{number}" for number in range(1, 8)):
+        assert simulation.simulate(release(silent)).lost == (silent,)
+    with pytest.raises(RunFailed) as failed:
+        simulation.simulate(release("party-0"))
+    assert blamed_party(failed.value) in {"party-0", ""}  # nobody, if it gave up the others first
+
+
 def test_parties_that_may_lose_some_notice_different_models() -> None:
     """In a star, each party names the client that sent one of them other totals, or both ends."""
     parameters = bound(RELEASES["with losses"])
