@@ -390,6 +390,11 @@ class TooManyLost(PeerLost):
         self.lost, self.left, self.needed = lost, left, needed
         super().__init__(lost[0] if lost else "")
 
+    @property
+    def culprit(self) -> str:
+        """The lost party; empty if there are several, because then this party may be cut off."""
+        return self.lost[0] if len(self.lost) == 1 else ""
+
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.lost, self.left, self.needed)
 
@@ -444,6 +449,7 @@ _MEANS: Final = {
     "NotOffered": "{by} does not offer this service to the party that asked",
     "OtherTerms": "the terms of {by} differ; compare the files of the terms",
     "PeerLost": "{by} lost the connection with another party",
+    "TooManyLost": "{by} lost more parties than the sum tolerates, or was cut off from them",
     "ProtocolViolation": "{by} received something that no honest party sends; its log has the"
     " details",
     "SessionTimeout": "it did not finish in time, and nobody can be blamed; the log of {by} shows"
@@ -472,7 +478,7 @@ _BLAMED: Final = {
     " the details",
     "SessionTimeout": "{culprit} did not send its message in time",
     "StoreFailed": "{culprit} cannot use its disk or database; its operator must fix this",
-    "TooManyLost": "fewer parties are left than the sum needs; {culprit} was lost first",
+    "TooManyLost": "fewer parties are left than the sum needs; {culprit} was lost",
     "WrongParties": "{culprit} plays this role with other parties; compare the rosters",
 }
 

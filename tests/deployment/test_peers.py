@@ -80,6 +80,21 @@ async def test_a_release_labels_any_queries_at_one_price(
         assert served.spent() == [5.5] * 3
 
 
+async def test_a_release_is_made_while_the_first_party_is_down(tmp_path: Path) -> None:
+    """The others release without its rows; it fetches their release later, and pays nothing."""
+    system = Release(epsilon=EPSILON, tolerated=1, lost=1)
+    folder = written(tmp_path / "peers", system, EPSILON)
+    change(folder / "client.toml", "party-0", "party-2")
+    async with all_served(folder, NAMES, serve_member) as served:
+        await served.end("party-0")
+        first = await labels_of(folder, 0, 38, QUERIES)
+        assert served.spent() == [0.0, EPSILON, EPSILON]
+        await served.serve("party-0")
+        change(folder / "client.toml", "party-2", "party-0")
+        assert await labels_of(folder, 0, 38, QUERIES) == first
+        assert served.spent() == [0.0, EPSILON, EPSILON]
+
+
 async def test_changed_rows_are_released_as_another_edition(folder: Path) -> None:
     """It is charged separately, and the first edition stays as it is."""
     first, second = 'edition = "1"\n', 'edition = "2026-11"\n'

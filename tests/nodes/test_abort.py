@@ -160,10 +160,15 @@ def test_a_cancelled_session_is_reported_as_a_stop_of_the_party() -> None:
 
 UNEXPLAINED = r"ada aborted the session \(\w+(, blaming cy)?\)"
 OWN = {error.__name__ for error in (AskedBefore, BudgetExhausted, Busy, InputError, Tampered)}
-PASSED_ON = {
-    error.__name__ for error in (PeerGivenUp, PeerLost, PeerSilent, ProtocolViolation, TooManyLost)
+PASSED_ON = {error.__name__ for error in (PeerGivenUp, PeerLost, PeerSilent, ProtocolViolation)}
+EITHER = {
+    TooManyLost.__name__,
+    "EarlyFramesDropped",
+    "InternalError",
+    "NotReady",
+    "StoreFailed",
+    "SessionTimeout",
 }
-EITHER = {"EarlyFramesDropped", "InternalError", "NotReady", "StoreFailed", "SessionTimeout"}
 
 
 @pytest.mark.parametrize("reason", sorted(OWN | EITHER | REFUSALS))

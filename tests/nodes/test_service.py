@@ -3,15 +3,15 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.roles import Word
 from tests.transport.rosters import Town
 
-from veilring.errors import SessionAborted
+from veilring.errors import NotReady, PeerLost, SessionAborted
 from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import (
     EXCESS_WAITING_MAX,
     OPENS_MAX,
@@ -54,7 +54,18 @@ async def stumble(party: Party, _opener: str) -> None:
     raise ZeroDivisionError(party.me)
 
 
+async def greet_rest(party: Party, _opener: str = "") -> list[str]:
+    """Greet all peers that are not lost, and return their greetings."""
+    await broadcast_to_rest(party, Word(text=f"hello from {party.me}"))
+    heard = []
+    for peer in party.peers:
+        with suppress(PeerLost):
+            heard.append((await party.receive(Word, sender=peer)).text)
+    return heard
+
+
 OFFERS = {
+    "rest": Offer(greet_rest, TERMS, lambda _peer: True, parties=NAMES, tolerant=True),
     "greet": Offer(join, TERMS, lambda _peer: True),
     "gather": Offer(join, TERMS, lambda _peer: True, parties=NAMES),
     "wait": Offer(wait, TERMS, lambda _peer: True),
@@ -81,6 +92,20 @@ async def test_a_session_that_one_party_opens_is_joined_by_all() -> None:
     async with served() as nodes:
         heard = await nodes["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
     assert heard == ["hello from bob", "hello from cy"]
+
+
+async def test_a_tolerant_session_begins_without_lost_peers() -> None:
+    """Any other session fails at once if a participant is not connected."""
+    async with served() as nodes:
+        nodes["bob"].abort()
+        with pytest.raises(NotReady, match="bob"):
+            nodes["ada"].require(NAMES)
+        nodes["ada"].require(NAMES, spare=1)
+        asking = opening(greet_rest, "rest", TERMS, tolerant=True)
+        heard = await nodes["ada"].run(asking, bytes(16), NAMES, tolerant=True)
+        with pytest.raises(PeerLost):
+            await nodes["ada"].run(opening(greet, "gather", TERMS), b"x" * 16, NAMES)
+    assert heard == ["hello from cy"]
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,24 @@ import numpy as np
 import pytest
 from tests.protocols.dropout_worlds import ending, endings, play
 
+from veilring.errors import PeerLost, SessionAborted
 from veilring.nodes.party import Party
 from veilring.protocols.dropouts import SurvivingSums
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.reached import sometimes
 
 FOUR: dict[str, Any] = {"tolerated": 1, "lost": 1, "own": [[1], [10], [100], [1000]]}
-SETUP, VECTORS = 3, 3  # messages that a party of four sends before its words, and its words
+SEEDS, VECTORS = 3, 3  # messages of seeds and of words that a party of four sends
+HELD, DEALERS, SET = 1, 3, 3  # its report, and the messages of the coordinator
 
 
 @pytest.mark.parametrize("coordinator", ["party-0", "party-2"])
 @pytest.mark.parametrize("star", [False, True])
 def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
-    """After set-up, a crash before any message leaves a sum over the included parties.
+    """A crash before any message, in set-up too, leaves a sum over the included parties.
 
-    Without the coordinator the sum completes once three others have the set, unless it is a star.
+    Without the coordinator the sum completes once three others have the set, unless it is a star;
+    otherwise the error of each party names the coordinator.
     """
     for victim in range(4):
         name, at = f"party-{victim}", 0
@@ -31,15 +34,24 @@ def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
             how = ending(world)
             if not world.crashed:  # it has no more to send
                 break
-            if name != coordinator and at >= SETUP:
-                is_in = at >= SETUP + (1 if star else VECTORS)
+            if name != coordinator:
+                is_in = at >= SEEDS + HELD + (1 if star else VECTORS)
                 assert how == ("stood" if is_in else "stood without some")
-            if name == coordinator and not star:
-                has_named = at >= SETUP + VECTORS + 3
+            elif not star:
+                has_named = at >= SEEDS + DEALERS + VECTORS + SET
                 assert how == ("stood" if has_named else "failed")
+            errors = [out.error for out in world.survivors.values() if out.error is not None]
+            assert {blamed(error) for error in errors} <= {coordinator}
+            assert how != "failed" or len(errors) == 3
             at += 1
         assert how == "stood"
-        assert at >= SETUP + 3
+        assert at >= SEEDS + HELD + 3
+
+
+def blamed(error: BaseException | None) -> str:
+    """Return the party named by an error about a lost party."""
+    assert isinstance(error, PeerLost | SessionAborted)
+    return error.peer if isinstance(error, PeerLost) else error.culprit
 
 
 def test_crashes_of_two_parties_where_one_may_be_lost() -> None:
@@ -55,7 +67,7 @@ def test_crashes_of_two_parties_where_one_may_be_lost() -> None:
             )
         )
         for one, other in combinations(range(4), 2)
-        for at, then in product(range(SETUP, 15, 3), repeat=2)
+        for at, then in product(range(1, 16, 4), repeat=2)
     }
     assert "failed" in found
 
@@ -75,8 +87,9 @@ Found = tuple[int, tuple[str, ...]]
 
 async def sum_with_marks(party: Party, own: int) -> Found:
     """Add up one number, with one party fewer if necessary."""
-    seeds = await share_seeds(party, Quorum(len(party.parties), 1, 1))
-    sums = SurvivingSums(party, seeds, party.parties[0], silence=1.0)
+    quorum = Quorum(len(party.parties), 1, 1)
+    seeds = await share_seeds(party, quorum, party.parties[0], silence=1.0)
+    sums = SurvivingSums(party, seeds, silence=1.0)
     (total,) = await sums.add([np.array([own], np.uint64)])
     sometimes("a sum stands without a party", len(sums.parties_in) < len(party.parties))
     sometimes("a sum stands with all parties", len(sums.parties_in) == len(party.parties))

@@ -34,18 +34,10 @@ from veilring.protocols.seeding import (
 from veilring.protocols.seedshares import Branch, join_shares, leaf_place, seed_bytes, tree_depth
 from veilring.transport.messages import Message
 
-pytestmark = pytest.mark.slow
-
 HALF: Final = 2**63
 SPY: Final = "party-1"
 SUM: Final = "veilring.protocols.dropouts._Sum"
-# Of four parties the last is lost after the spy has its words, and before the coordinator has them.
-LOST_LATE: dict[str, Any] = {
-    "tolerated": 1,
-    "lost": 1,
-    "coordinator": "party-0",
-    "crashes": {"party-3": 3 + 1},
-}
+SETTINGS: dict[str, Any] = {"tolerated": 1, "lost": 1, "coordinator": "party-0"}
 
 
 @dataclass
@@ -82,8 +74,8 @@ async def sum_once(
         return table.of(key) * (size // 8)
 
     quorum = Quorum(len(party.parties), settings["tolerated"], settings["lost"])
-    seeds = await share_seeds(party, quorum)
-    sums = SurvivingSums(party, seeds, settings["coordinator"], stream=stream)
+    seeds = await share_seeds(party, quorum, settings["coordinator"])
+    sums = SurvivingSums(party, seeds, stream=stream)
     return [total.tolist() for total in await sums.add([own])]
 
 
@@ -161,15 +153,18 @@ def keys_made(world: World, *spies: str) -> set[bytes]:
     return keys
 
 
-def distribution(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
+def distribution(bits: tuple[int, ...], is_lost: bool) -> Counter[tuple[bytes, ...]]:
     """Return the distribution of the spy's view for given values, over all masks unknown to it.
 
-    A view consists of all words sent to the spy, and the masks of all keys that it can derive.
+    A view consists of all words sent to the spy, and the masks of all keys that it can derive. If
+    the last party is lost, then after the spy has its words, and before the coordinator has them.
     """
-    own = [[bit * HALF] for bit in bits]
+    own, last = [[bit * HALF] for bit in bits], len(bits) - 1
+    seeds, held, words = last, 1, 1
+    crashes = {f"party-{last}": seeds + held + words} if is_lost else {}
 
     def view(table: Table) -> tuple[World, set[bytes]]:
-        world = play(4, role=sum_once, own=own, table=table, **LOST_LATE)
+        world = play(len(bits), role=sum_once, own=own, table=table, crashes=crashes, **SETTINGS)
         return world, keys_made(world, SPY)
 
     probe = Table()
@@ -185,12 +180,47 @@ def distribution(bits: tuple[int, ...]) -> Counter[tuple[bytes, ...]]:
     return found
 
 
-def distributions_are_equal(*values: tuple[int, ...]) -> bool:
+def distributions_are_equal(*values: tuple[int, ...], is_lost: bool = True) -> bool:
     """Return whether the spy's view has the same distribution for all of these values."""
-    first, *others = map(distribution, values)
+    first, *others = (distribution(bits, is_lost) for bits in values)
     return all(other == first for other in others)
 
 
+class TestThreeParties:
+    """One of them is the spy, and the last may be lost after the spy has its words."""
+
+    def test_a_view_depends_only_on_the_sum(self) -> None:
+        """It depends on neither of two words with one sum, nor on the words of a lost party."""
+        assert distributions_are_equal((0, 0, 0), (1, 0, 1), is_lost=False)
+        assert distributions_are_equal((0, 0, 0), (0, 0, 1))
+
+    def test_a_view_depends_on_that_sum(self) -> None:
+        """Otherwise this test could not distinguish distributions."""
+        assert not distributions_are_equal((0, 0, 0), (0, 0, 1), is_lost=False)
+        assert not distributions_are_equal((0, 0, 0), (1, 0, 0))
+
+    def test_with_both_seeds_words_would_be_revealed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """If parties disclosed both seeds of a party, its words would show, in the sum or not."""
+        monkeypatch.setattr(f"{SUM}._own_shares", tell_both)
+        assert not distributions_are_equal((0, 0, 0), (1, 0, 1), is_lost=False)
+        assert not distributions_are_equal((0, 0, 0), (0, 0, 1))
+
+    def test_without_a_self_mask_late_words_would_be_revealed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The lost party's pairwise masks are opened, and no other mask hides its words."""
+        monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
+        assert not distributions_are_equal((0, 0, 0), (0, 0, 1))
+
+    def test_without_pairwise_masks_words_would_be_revealed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The self-masks of parties in the sum are opened, and no other mask hides their words."""
+        monkeypatch.setattr("veilring.protocols.masks.put_mask", lambda *_: None)
+        assert not distributions_are_equal((0, 0, 0), (1, 0, 1), is_lost=False)
+
+
+@pytest.mark.slow
 class TestDistributions:
     """Four parties, one of them the spy, and one lost after the spy has its words."""
 

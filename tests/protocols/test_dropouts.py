@@ -27,7 +27,7 @@ from veilring.errors import (
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.run import Outcome, Run, join_outcomes
+from veilring.nodes.run import Outcome, Run, blamed_party, join_outcomes
 from veilring.nodes.runtimes.simulated import Simulated
 from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 from veilring.protocols.digests import digest_of
@@ -42,6 +42,7 @@ from veilring.protocols.dropouts import (
 from veilring.protocols.masks import MaskedSums, MaskedWords, Public, agree_keys
 from veilring.protocols.seeding import (
     Quorum,
+    SeedsDealt,
     SeedShares,
     seeds_cost,
     share_seeds,
@@ -174,7 +175,7 @@ def test_a_crash_is_survived_on_the_simulated_clock() -> None:
 
 def simulated_with_crash() -> Runtime:
     """Return the simulated runtime, where party-3 crashes after its words arrived."""
-    return Simulated(TIMED, [Fault("crash", 0.025, 0.025, ("party-3",))])
+    return Simulated(TIMED, [Fault("crash", 0.045, 0.045, ("party-3",))])
 
 
 class TestCost:
@@ -200,7 +201,7 @@ class TestCost:
     )
     def test_with_parties_lost_at_known_steps(self, losses: Losses, star: bool) -> None:
         """Parties are lost before their first message of a step, over links with latency."""
-        setup, vectors = 8, 1 if star else 8
+        setup, vectors = 8 + 1, 1 if star else 8
         echo = setup + vectors
         starts = {
             "vectors": setup,
@@ -227,7 +228,7 @@ class TestCost:
         """The second of two sums continues without the party lost in the first."""
         world = play(
             6,
-            crashes={"party-5": 5},
+            crashes={"party-5": 5 + 1},
             topology=TIMED,
             sums=2,
             tolerated=1,
@@ -278,11 +279,9 @@ class TestQuorum:
 async def misuse(party: Party, own: NDArray[np.uint64], how: str) -> None:
     """Call a sum with invalid arguments."""
     if how == "quorum":
-        await share_seeds(party, Quorum(7, 1, 1))
-    seeds = await share_seeds(party, Quorum(5, 1, 1))
-    if how == "coordinator":
-        SurvivingSums(party, seeds, "nobody")
-    adding = SurvivingSums(party, seeds, "party-0")
+        await share_seeds(party, Quorum(7, 1, 1), "party-0")
+    coordinator = "nobody" if how == "coordinator" else "party-0"
+    adding = SurvivingSums(party, await share_seeds(party, Quorum(5, 1, 1), coordinator))
     if how == "own":
         await adding.add([own.astype(float)])
     await adding.add([own])
@@ -301,13 +300,55 @@ def test_invalid_arguments_are_refused(how: str) -> None:
 class TestLosses:
     """Parties that are silent, late, disconnected or gone."""
 
-    def test_a_silent_party_is_given_up(self) -> None:
-        """After a step's time limit the others continue, as if it had crashed."""
-        world = play(5, adversaries={"party-3": Silent()}, **FIVE)
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_a_silent_party_is_given_up(self, first: int) -> None:
+        """After the time limit of a step, in set-up too, the others continue without it."""
+        world = play(5, adversaries={"party-3": Silent(first_round=first)}, **FIVE)
         run = joined(world)
         assert run.lost == ("party-3",)
         assert run.result[0][1] == ("party-0", "party-1", "party-2", "party-4")
         assert isinstance(world.outcomes["party-3"].error, PeerLost)
+
+    @pytest.mark.parametrize(
+        ("left", "pairs"),
+        [
+            ("party-3", [("party-1", "party-3")]),
+            ("party-1", [("party-1", "party-2"), ("party-1", "party-4")]),
+        ],
+    )
+    def test_parties_without_a_connection_in_set_up_lose_one(
+        self, left: str, pairs: list[tuple[str, str]]
+    ) -> None:
+        """The party that lacks the seeds of most others leaves, or the second one of two."""
+
+        async def run() -> Run[Any]:
+            faults = [Fault("reset", 0.005, 9.0, pair) for pair in pairs]
+            async with Cluster(5, runtime=Simulated(TIMED, faults), own=OWN, seed=3) as cluster:
+                return await cluster.run(surviving_sums, **FIVE)
+
+        found = simulation.simulate(run())
+        assert found.lost == (left,)
+        assert left not in found.result[0][1]
+        assert len(found.result[0][1]) == 4
+
+    @pytest.mark.parametrize("star", [False, True])
+    def test_a_party_that_is_silent_to_some_is_given_up_alone(self, star: bool) -> None:
+        """The coordinator begins the next sum earlier, and waits for those that miss its shares."""
+        silent = {"party-3": NoSharesTo(("party-1", "party-2"))}
+        run = joined(play(5, adversaries=silent, sums=2, star=star, **FIVE))
+        assert run.lost == (() if star else ("party-3",))
+        assert run.result[0][1] == tuple(f"party-{n}" for n in range(5))
+
+    @pytest.mark.parametrize("star", [False, True])
+    def test_a_coordinator_that_falls_silent_convicts_nobody_else(self, star: bool) -> None:
+        """It is named in any round of two sums, or no party is, since it may be cut off."""
+        for first in range(10):
+            world = play(
+                5, adversaries={"party-0": Silent(first_round=first)}, sums=2, star=star, **FIVE
+            )
+            errors = [world.outcomes[name].error for name in PEERS]
+            found = {blamed_party(error) for error in errors if error is not None}
+            assert found <= {"party-0", ""}, first
 
     def test_late_words_are_harmless(self) -> None:
         """Words that reach the coordinator too late are dropped everywhere."""
@@ -321,7 +362,7 @@ class TestLosses:
         """Two parties whose connection breaks have the same totals as all others."""
 
         async def run() -> Run[Any]:
-            runtime = Simulated(TIMED, [Fault("reset", 0.015, 9.0, ends)])
+            runtime = Simulated(TIMED, [Fault("reset", 0.035, 9.0, ends)])
             async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
                 return await cluster.run(surviving_sums, watch=["party-0"], **FIVE)
 
@@ -336,8 +377,8 @@ class TestLosses:
         """If two connections fail at once, parties without the words name the coordinator."""
 
         async def run() -> list[Outcome]:
-            faults = [Fault("reset", 0.015, 9.0, ("party-1", "party-3"))]
-            faults.append(Fault("crash", 0.035, 0.035, ("party-0",)))
+            faults = [Fault("reset", 0.035, 9.0, ("party-1", "party-3"))]
+            faults.append(Fault("crash", 0.055, 0.055, ("party-0",)))
             async with Cluster(5, runtime=Simulated(TIMED, faults), own=OWN, seed=3) as cluster:
                 return await cluster.play(surviving_sums, **FIVE)
 
@@ -358,7 +399,7 @@ class TestLosses:
 
     def test_too_many_losses_end_it_without_disclosure(self) -> None:
         """Each remaining party names the lost ones; none has disclosed a share."""
-        world = play(5, crashes={"party-3": 6, "party-4": 6}, **FIVE)
+        world = play(5, crashes={"party-3": 7, "party-4": 7}, **FIVE)
         assert ending(world) == "failed"
         error = world.outcomes["party-0"].error
         assert isinstance(error, TooManyLost)
@@ -367,21 +408,23 @@ class TestLosses:
 
     def test_a_coordinator_that_is_lost_early_ends_it(self) -> None:
         """The loss of a coordinator before it names a set ends the sum without any disclosure."""
-        world = play(5, crashes={"party-0": 8}, **FIVE)
+        world = play(5, crashes={"party-0": 4 + 4 + 4}, **FIVE)
         assert ending(world) == "failed"
         assert isinstance(world.outcomes["party-1"].error, PeerLost)
         assert not any(world.told(name) for name in world.parties)
 
     def test_a_coordinator_lost_late_ends_nothing(self) -> None:
         """After three others have the set, the fourth learns it from the disclosed shares."""
-        world = play(5, crashes={"party-0": 4 + 4 + 3}, tolerated=1, lost=2, coordinator="party-0")
+        world = play(
+            5, crashes={"party-0": 4 + 4 + 4 + 3}, tolerated=1, lost=2, coordinator="party-0"
+        )
         assert ending(world) == "stood"
         assert len(joined(world).results) == 4
         assert world.told("party-4")
 
     def test_a_share_of_a_party_that_learned_the_set_late_counts(self) -> None:
         """The coordinator and two more are lost in turn: the rest are just enough."""
-        crashes = {"party-0": 6 + 6 + 5, "party-1": 6 + 6 + 5 + 2}
+        crashes = {"party-0": 6 + 6 + 6 + 5, "party-1": 6 + 1 + 6 + 5 + 2}
         world = play(7, crashes=crashes, tolerated=1, lost=2, coordinator="party-0")
         assert ending(world) == "stood"
         assert len(joined(world).results) == 5
@@ -421,6 +464,17 @@ class NotTo(Adversary):
     @override
     async def sending(self, to: str, message: Message) -> Lines:
         return [] if to == self.to and isinstance(message, MaskedWords) else [(to, message)]
+
+
+@dataclass
+class NoSharesTo(Adversary):
+    """Sends nothing to some parties from the shares of the first sum on."""
+
+    to: tuple[str, ...]
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return [] if to in self.to and self.round > 3 else [(to, message)]
 
 
 @dataclass
@@ -478,6 +532,20 @@ class WrongSet(Adversary):
 
 
 @dataclass
+class WrongDealers(Adversary):
+    """Names wrong dealers in set-up to some parties, or to all."""
+
+    dealers: int
+    to: tuple[str, ...] = (*PEERS, "party-0")
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, SeedsDealt) and to in self.to:
+            message = message.model_copy(update={"dealers": bytes([self.dealers])})
+        return [(to, message)]
+
+
+@dataclass
 class Withhold(Adversary):
     """Sends nothing more to one party after the set-up."""
 
@@ -513,7 +581,7 @@ class TestPeersThatCheat:
             "passed on words other than those whose hash it had announced",
         )
 
-    @pytest.mark.parametrize("crashes", [{}, {"party-4": 5}])
+    @pytest.mark.parametrize("crashes", [{}, {"party-4": 6}])
     @pytest.mark.parametrize("dealer", [0, 2, 4])
     def test_a_wrong_share_names_its_sender(self, dealer: int, crashes: dict[str, int]) -> None:
         """A wrong share of either seed names the party that sent it."""
@@ -575,6 +643,33 @@ class TestPeersThatCheat:
         assert {error.culprit for error in violations} == {"party-0"}
         assert not any(world.told(name) for name in world.parties)
 
+    @pytest.mark.parametrize(
+        ("dealers", "crashes"),
+        [
+            (0b01111000, {}),  # without itself
+            (0b11100000, {}),  # too few
+            (0b11111100, {}),  # a party that does not exist
+            (0b11111000, {"party-3": 0}),  # a party that sent no seeds
+        ],
+    )
+    def test_impossible_dealers_name_the_coordinator(
+        self, dealers: int, crashes: dict[str, int]
+    ) -> None:
+        """An impossible set of dealers names the coordinator before anything else is sent."""
+        world = play(5, crashes=crashes, adversaries={"party-0": WrongDealers(dealers)}, **FIVE)
+        error = world.outcomes["party-1"].error
+        assert isinstance(error, ProtocolViolation)
+        assert error.culprit == "party-0"
+        assert not any(isinstance(each, MaskedWords) for _, each in world.sent("party-1"))
+
+    def test_different_dealers_open_nothing(self) -> None:
+        """A coordinator that names different dealers to two parties gets no share from either."""
+        lie = WrongDealers(0b11110000, ("party-1",))
+        world = play(5, adversaries={"party-0": lie}, **FIVE)
+        assert not any(world.told(name) for name in PEERS)
+        errors = [out.error for name, out in world.outcomes.items() if name != "party-0"]
+        assert any(isinstance(error, Tampered | ProtocolViolation) for error in errors)
+
     def test_different_hashes_of_words_are_detected_before_disclosure(self) -> None:
         """Either the coordinator lies or the party whose words differ: both are named."""
         world = play(5, adversaries={"party-0": WrongSet(0b11111000, 5)}, **FIVE)
@@ -591,17 +686,17 @@ class TestPeersThatCheat:
 
 async def bound_otherwise(party: Party, own: NDArray[np.uint64]) -> None:
     """Add up with other public inputs at one party."""
-    seeds = await share_seeds(party, Quorum(5, 1, 1))
+    seeds = await share_seeds(party, Quorum(5, 1, 1), "party-0")
     public = Public(digest_of(b"other" if party.me == "party-2" else b"same"), ("party-1",))
-    await SurvivingSums(party, seeds, "party-0", public=public).add([own])
+    await SurvivingSums(party, seeds, public=public).add([own])
 
 
 async def either(party: Party, own: NDArray[np.uint64], *, survive: bool) -> Any:
     """Add up twice through the common interface of both kinds of sums."""
     sums: MaskedSums | SurvivingSums
     if survive:
-        seeds = await share_seeds(party, Quorum(5, 1, 1), sums=2)
-        sums = SurvivingSums(party, seeds, "party-1", 3)
+        seeds = await share_seeds(party, Quorum(5, 1, 1), "party-1", sums=2)
+        sums = SurvivingSums(party, seeds, 3)
     else:
         sums = MaskedSums(party, await agree_keys(party), "party-1", 3)
     first = await sums.add([own])

@@ -32,7 +32,7 @@ SUMS: Final = ("masks.", "ring.sum.", "ring.commit", "ring.reveal")
 KINDS: Final = {
     "private-knn": ("ring.", "masks.", "peers."),
     "rank-search": ("ranksearch.", "masks.", "ring.queries", "peers."),
-    "release": ("release.", "masks.", "result."),
+    "release": ("release.", "masks.", "dropouts.", "result."),
     "noisy-votes": ("noisyvotes.", "peers.", *SUMS),
     "ldp-bayes": ("ldp.",),
     "radius": ("radius.",),
@@ -42,8 +42,6 @@ KINDS: Final = {
 }
 """The kinds of messages of each system, those of its deployment included."""
 DEPLOYED: Final = ("veilring.protocols.once", "veilring.protocols.peers")
-# No system uses sums that tolerate dropouts: both sides of such a sum run the same program.
-UNDEPLOYED: Final = ("dropouts.",)
 REMEDY: Final = (
     "the messages of {name} changed. Raise {number}, so that parties of both versions refuse each"
     " other, and run `python -m tests.protocols.test_formats`"
@@ -95,13 +93,14 @@ def fields(kind: type[Message]) -> list[str]:
 
 
 def variants(system: type[System]) -> Iterator[System]:
-    """Yield a system with each of its sums, which send different messages."""
+    """Yield a system with each of its sums, and with dropouts: they send different messages."""
     field = system.model_fields.get("sum")
     if field is None:
         yield system()
-    else:
+        return
+    for losing in ({}, {"lost": 1}) if "lost" in system.model_fields else ({},):
         for value in get_args(field.annotation):
-            yield system(sum=value, cycles=2) if value == "cycles" else system(sum=value)
+            yield system(sum=value, **({"cycles": 2} if value == "cycles" else {}), **losing)
 
 
 def order(system: System) -> dict[str, list[str]]:
@@ -150,7 +149,7 @@ def test_a_changed_message_has_a_new_number(name: str) -> None:
 def test_every_message_belongs_to_a_number() -> None:
     """A new message of a built-in system is part of a hash, and a new system has one."""
     assert set(KINDS) == {*BUILT_IN, GREETINGS}
-    covered = tuple(prefix for each in KINDS.values() for prefix in each) + UNDEPLOYED
+    covered = tuple(prefix for each in KINDS.values() for prefix in each)
     assert [kind for kind in messages() if not kind.startswith(covered)] == []
 
 

@@ -23,7 +23,7 @@ from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, 
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import ForwardingParty, Party
-from veilring.nodes.run import Run
+from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.nodes.trace import Journal
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
@@ -547,6 +547,45 @@ class TestNeighbours:
         assert [int(total[0]) for total in run.results.values()] == [36] * 9
         assert run.cost.setup == keys_cost(9, 0)
         assert keys_cost(9, 0).messages == 18
+
+    def test_only_neighbours_of_a_party_with_other_totals_notice(self) -> None:
+        """It and its neighbours end with an error, and the others may have finished before."""
+
+        async def run() -> list[Outcome]:
+            own = [np.array([n]) for n in range(9)]
+            async with Cluster(9, runtime=Simulated(), own=own, seed=1) as cluster:
+                lie = {"party-0": OtherTotals("party-4")}
+                return await cluster.play(add_and_confirm, adversaries=lie)
+
+        outcomes = {each.party: each for each in simulation.simulate(run())}
+        noticed = {name for name, each in outcomes.items() if isinstance(each.error, Tampered)}
+        results = {name: each.result for name, each in outcomes.items() if name not in noticed}
+        assert "party-4" in noticed
+        assert len(noticed) == 3
+        assert all("party-4" not in peers and total == 36 for peers, total in results.values())
+
+
+@dataclass
+class OtherTotals(Adversary):
+    """Sends other totals to one party."""
+
+    to: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskedTotals) and to == self.to:
+            words = tuple(each + each.dtype.type(1) for each in message.words)
+            message = message.model_copy(update={"words": words})
+        return [(to, message)]
+
+
+async def add_and_confirm(party: Party, own: Words) -> tuple[tuple[str, ...], int]:
+    """Return the neighbours, and a confirmed total that party-0 adds up."""
+    keys = await agree_keys(party, colluding=0)
+    sums = MaskedSums(party, keys, "party-0")
+    (total,) = await sums.add((own,))
+    await sums.confirm()
+    return keys.peers, int(total[0])
 
 
 def blamed_for(silent: int, parties: int, colluding: int) -> str:

@@ -174,6 +174,7 @@ class Node:
         *given: object,
         observers: Sequence[Observer] = (),
         seconds: float | EllipsisType | None = ...,
+        tolerant: bool = False,
         **public: object,
     ) -> _R:
         """Play a role in a session; all its participants use the same session name.
@@ -187,6 +188,8 @@ class Node:
             *given: Arguments of the role after the party, usually its private input.
             observers: Called with each message of the session.
             seconds: The time limit of the whole session, or none; by default the node's.
+            tolerant: Whether the session begins even if peers are lost, or were never connected:
+                see `Party.tolerate_losses`.
             **public: Keyword arguments of the role, usually the public parameters.
 
         Returns:
@@ -195,7 +198,7 @@ class Node:
         Raises:
             VeilringError: The error that ended the session.
         """
-        opened = self._open(session, parties, observers)
+        opened = self._open(session, parties, observers, tolerant=tolerant)
         try:
             async with session_timeout(self._seconds if seconds is ... else seconds, opened):
                 result = await role(opened, *given, **public)
@@ -218,7 +221,9 @@ class Node:
             self._end(session)
         return result
 
-    def _open(self, name: bytes, parties: Parties, observers: Sequence[Observer]) -> Session:
+    def _open(
+        self, name: bytes, parties: Parties, observers: Sequence[Observer], *, tolerant: bool
+    ) -> Session:
         if name in self._sessions or name in self._ended:
             raise ClusterError(f"{self.name} has used this session name before")
         make_rng = partial(self._streams.generator, "party", self.name, "session", name.hex())
@@ -226,9 +231,14 @@ class Node:
         self._sessions[name] = session
         if self._stopped:
             session.fail(EndpointClosed(f"{self.name} has shut down"))
-        for peer, lost in self._still_lost().items():
+        lost = self._still_lost()
+        if tolerant:
+            session.tolerate_losses()
+            here = {self.name, *self.endpoint.connected}
+            lost = {peer: PeerLost(peer) for peer in parties if peer not in here} | lost
+        for peer, loss in lost.items():
             if peer in parties:
-                session.fail(lost)
+                session.lose(peer, loss)
         for sender, frame in self._early.take(name):
             if frame != DROPPED:
                 session.deliver(sender, open_frame(frame), frame)
@@ -371,16 +381,20 @@ class Node:
                 session.fail(violation)
         self.endpoint.cut(culprit, violation)
 
-    def require(self, parties: Iterable[str]) -> None:
+    def require(self, parties: Iterable[str], spare: int = 0) -> None:
         """Require that parties are connected now.
+
+        Args:
+            parties: The parties.
+            spare: The number of them that may be missing.
 
         Raises:
             NotReady: Naming the first one that is not.
         """
         there = {self.name, *self.endpoint.connected}
-        missing = next((name for name in parties if name not in there), "")
-        if missing:
-            raise NotReady(self.name, missing)
+        missing = [name for name in parties if name not in there]
+        if len(missing) > spare:
+            raise NotReady(self.name, missing[0])
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:

@@ -1,12 +1,13 @@
 """`Party`: the only interface of a role, to the whole session or to a part of it."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol, Self, TypeVar
 
 from numpy.random import Generator
 from typing_extensions import override
 
-from veilring.errors import InputError, VeilringError
+from veilring.errors import InputError, PeerLost, SessionAborted, VeilringError
 from veilring.transport.messages import Message
 
 _M = TypeVar("_M", bound=Message)
@@ -129,6 +130,13 @@ async def broadcast(party: Party, message: Message, to: Iterable[str] | None = N
     """Send one message to several peers in order; by default to all."""
     for peer in party.peers if to is None else to:
         await party.send(peer, message)
+
+
+async def broadcast_to_rest(party: Party, message: Message) -> None:
+    """Send one message to all peers that are not lost, in a session that tolerates losses."""
+    for peer in party.peers:
+        with suppress(PeerLost, SessionAborted):
+            await party.send(peer, message)
 
 
 class ForwardingParty(Party):

@@ -205,7 +205,7 @@ def blamed_party(error: BaseException) -> str:
     """Return the party that an error blames, or an empty string if it blames nobody itself."""
     if isinstance(error, RunFailed) and not error.verdict:
         return blamed_party(error.root)
-    culprit = getattr(error, "culprit", "") or getattr(error, "peer", "")
+    culprit = getattr(error, "culprit", getattr(error, "peer", ""))
     return culprit if isinstance(culprit, str) else ""
 
 

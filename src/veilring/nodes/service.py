@@ -11,7 +11,7 @@ from typing import Final, Self, TypeVar
 from veilring.errors import Busy, PeerLost, ProtocolViolation, TransportError, VeilringError
 from veilring.nodes.abort import TOO_MANY_SESSIONS
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties, Party, broadcast
+from veilring.nodes.party import Parties, Party, broadcast, broadcast_to_rest
 from veilring.nodes.session import Abort, Open
 from veilring.transport.messages import encode
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
@@ -58,6 +58,7 @@ class Offer:
         parties: All participants of its sessions, in order; by default this node and the opener
             alone. A request that names others is refused: the abort of a session goes to all its
             parties, and must not reach one that the opener has only named.
+        tolerant: Whether a session begins even if participants are missing; see `Node.run`.
     """
 
     play: Callable[[Party, str], Awaitable[object]]
@@ -65,6 +66,7 @@ class Offer:
     may_open: Callable[[str], bool]
     seconds: float | None = None
     parties: Parties | None = None
+    tolerant: bool = False
 
     def is_for(self, parties: tuple[str, ...], me: str, opener: str) -> bool:
         """Return whether these are exactly the participants of a session that a peer opens."""
@@ -137,7 +139,9 @@ class Service:
         try:
             parties = Parties(request.parties)
             seconds = ... if offer.seconds is None else offer.seconds
-            await self._node.run(play, session, parties, peer, seconds=seconds)
+            await self._node.run(
+                play, session, parties, peer, seconds=seconds, tolerant=offer.tolerant
+            )
         except VeilringError as error:
             if has_answered and _has_left(peer, error):
                 return  # its goodbye arrived before our session ended
@@ -260,7 +264,7 @@ class FairTurns:
 
 
 def opening(
-    role: Callable[..., Awaitable[_R]], service: str, terms: bytes
+    role: Callable[..., Awaitable[_R]], service: str, terms: bytes, *, tolerant: bool = False
 ) -> Callable[..., Awaitable[_R]]:
     """Return the role of the party that opens a session: it asks all peers to join, then plays.
 
@@ -268,11 +272,12 @@ def opening(
         role: The role to play after the peers were asked.
         service: The name of the peers' offer.
         terms: The SHA-256 of the public parameters.
+        tolerant: Whether to continue without lost peers, in a tolerant session.
     """
 
     async def convene(party: Party, *given: object, **public: object) -> _R:
         request = Open(service=service, parties=tuple(party.parties), terms=terms)
-        await broadcast(party, request)
+        await (broadcast_to_rest if tolerant else broadcast)(party, request)
         return await role(party, *given, **public)
 
     return convene

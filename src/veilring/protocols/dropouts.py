@@ -12,7 +12,7 @@ and shared by Shamir among all parties in set-up, so that any t of them can reco
 4. *Shares.* After t equal echoes, including its own if it received a set, each reveals its shares:
    of b_i for a party in the sum, lost later or not; of the private key for any other. The
    coordinator passes on missing words.
-5. In a star, the coordinator sends the *totals*.
+5. In a star, the coordinator sends the *totals*. After the last sum, all compare their hashes.
 
 A party reveals shares for only one set per sum, so both seeds of a party are never reconstructed. A
 self-mask protects the words of a party that was given up too early, and pairwise masks protect the
@@ -23,14 +23,13 @@ could be combined to a total of fewer than n - l parties.)
 
 If too few parties are in the sum, or the coordinator is lost before t parties have the set, the sum
 fails at all parties and no total is revealed. In a star it also fails if the coordinator is lost
-later. A party that lacks the seeds of one that was lost in set-up leaves, and counts as lost.
-Messages of a party that was given up are dropped.
+later. A party that is lost in set-up, before the coordinator names the dealers of seeds, is in no
+sum, and no masks are agreed with it. Messages of a party that was given up are dropped.
 
 Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS
 2017. There a server relays everything; here parties are connected with each other.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,21 +40,16 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from veilring.errors import (
-    InputError,
-    PeerGivenUp,
-    PeerLost,
     ProtocolViolation,
-    SessionAborted,
     Tampered,
-    TooManyLost,
-    VeilringError,
 )
 from veilring.nodes.cost import Traffic
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import Party
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.masks import (
     Bound,
+    Confirmed,
     MaskedTotals,
     MaskedWords,
     PairwiseKeys,
@@ -71,7 +65,17 @@ from veilring.protocols.masks import (
     receive_bound,
     receive_words,
 )
-from veilring.protocols.seeding import OWN, PAIRS, SharedSeeds, SumSeeds, split_hashes
+from veilring.protocols.seeding import (
+    OWN,
+    PAIRS,
+    SILENCE_SECONDS,
+    SharedSeeds,
+    Steps,
+    SumSeeds,
+    bits_of,
+    names_of,
+    split_hashes,
+)
 from veilring.protocols.seedshares import (
     SEED_BYTES,
     Branch,
@@ -81,17 +85,11 @@ from veilring.protocols.seedshares import (
     tree_depth,
 )
 from veilring.reached import sometimes
-from veilring.transport.messages import Message
 
-# How long a party waits for a silent connected peer, per step. A sum takes at most six times as
-# long, which is less than the limit of a session.
-SILENCE_SECONDS: Final = 15.0
 _NOTHING: Final = bytes(DIGEST_BYTES)  # the echo of a party that received no set
 _STEPS: Final = 4  # rounds of a sum; a star has one more
 
-_T = TypeVar("_T")
 _B = TypeVar("_B", bound=Bound)
-_Loss = PeerLost | SessionAborted
 
 
 class NamedSet(Bound, kind="dropouts.set"):
@@ -124,7 +122,7 @@ class OpeningShares(Bound, kind="dropouts.shares"):
     """A party's shares, which open the sum of a set.
 
     Attributes:
-        shares: Its share of one secret of each party, in the order of the roster: the self-mask's
+        shares: Its share of one secret of each dealer, in the order of the roster: the self-mask's
             seed of a party in the sum, the private key of any other. Each share comes with the
             hashes that lead to its dealer's root.
     """
@@ -191,24 +189,20 @@ class SurvivingSums:
 
     Args:
         party: This participant.
-        seeds: The result of `share_seeds`, for the same number of sums.
-        coordinator: The party that names the parties in the sum.
+        seeds: The result of `share_seeds`, for the same number of sums. Its coordinator names the
+            parties in each sum.
         first_round: The communication round of the first sum.
         star: Whether words go only to the coordinator, which opens the sum and sends it to all
             others.
         public: The public inputs so far; none by default.
         silence: The time to wait for a silent connected peer in each step, in seconds.
         stream: The generator of masks. Proofs replace it by random functions.
-
-    Raises:
-        InputError: If there is no such coordinator.
     """
 
     def __init__(
         self,
         party: Party,
         seeds: SharedSeeds,
-        coordinator: str,
         first_round: int = 1,
         *,
         star: bool = False,
@@ -216,11 +210,10 @@ class SurvivingSums:
         silence: float = SILENCE_SECONDS,
         stream: Stream = chacha20_stream,
     ) -> None:
-        if coordinator not in party.parties:
-            raise InputError("coordinator", coordinator, f"one of {', '.join(party.parties)}")
         self._party, self._seeds, self._round = party, seeds, first_round
-        self._coordinator, self._star = coordinator, star
+        self._coordinator, self._star = seeds.coordinator, star
         self._silence, self._stream = silence, stream
+        self._late = 0
         self._parties_in: tuple[str, ...] = party.parties
         self._public = (public or Public(bytes(DIGEST_BYTES), ())).sent_by(party.parties)
         self.bind(seeds.digest)
@@ -272,18 +265,47 @@ class SurvivingSums:
             self._star,
             self._public,
             self._round,
-            self._silence,
+            Steps(self._party, self._silence, late=self._late),
             self._stream,
             words,
         )
         totals = await one.play()
+        self._late = surviving_rounds(star=self._star)
         self._parties_in = one.members
         self._round += surviving_rounds(star=self._star)
-        self.bind(_bits(self._party.parties, one.members), *(t.tobytes() for t in totals))
+        self.bind(bits_of(self._party.parties, one.members), *(t.tobytes() for t in totals))
         return tuple(
             total.reshape(array.shape).astype(array.dtype)
             for total, array in zip(totals, own, strict=True)
         )
+
+    async def confirm(self) -> None:
+        """In a star, compare all totals with those of the other parties in the last sum.
+
+        The coordinator could have sent different totals to different parties. Any two honest
+        parties that are connected compare theirs. Otherwise nothing is sent: each party opens the
+        sum itself, from words whose hashes are part of the agreed set.
+
+        Raises:
+            Tampered: If a peer has other totals: it or the coordinator is malicious.
+            ProtocolViolation: If only the peer can be.
+        """
+        if not self._star:
+            return
+        due, party, steps = (
+            self._round,
+            self._party,
+            Steps(self._party, self._silence, late=self._late),
+        )
+        public = self._public._replace(tellers=(self._coordinator,))
+
+        async def receive(peer: str) -> Confirmed:
+            return await receive_bound(party, Confirmed, sender=peer, public=public, due=due)
+
+        party.round(due)
+        await steps.send(Confirmed(digest=public.digest), self._parties_in, step=1)
+        await steps.gather(self._parties_in, receive, step=2)
+        self._round += 1
 
 
 @dataclass(eq=False, repr=False)
@@ -297,7 +319,7 @@ class _Sum:
     star: bool
     public: Public
     first: int
-    silence: float
+    steps: Steps
     stream: Stream
     words: tuple[Unsigned, ...]
 
@@ -305,14 +327,12 @@ class _Sum:
         self.members: tuple[str, ...] = ()
         self._vectors: dict[str, Sequence[Unsigned]] = {}
         self._hashes: dict[str, bytes] = {}
-        self._lost: dict[str, _Loss] = {}
-        self._began = asyncio.get_running_loop().time()
 
     async def play(self) -> tuple[Unsigned, ...]:
         """Return the totals, flattened; `members` then names the parties in the sum."""
         await self._show()
         named = await self._learn_set()
-        self._began = asyncio.get_running_loop().time()
+        self.steps.begin()
         missing = () if self.star else await self._take_vectors(named)
         if not self.star:
             sometimes(
@@ -346,30 +366,30 @@ class _Sum:
         first = () if self.star else [peer for peer in peers if peer != self.coordinator]
         last = () if me == self.coordinator else (self.coordinator,)
         self.party.round(self.first)
-        await self._send(message, (*first, *last), steps=1)
+        await self.steps.send(message, (*first, *last), step=1)
 
     async def _learn_set(self) -> NamedSet | None:
         """Return the set named by this party or by the coordinator; `None` if that is lost."""
         party, due = self.party, self.first + 1
         if party.me != self.coordinator:
             party.round(due)
-            heard = await self._gather((self.coordinator,), self._receive_set, steps=2)
+            heard = await self.steps.gather((self.coordinator,), self._receive_set, step=2)
             named = heard.get(self.coordinator)
             if named is not None:
                 self._check_set(named)
             elif self.star:
-                raise self._no_coordinator()
+                raise self.steps.error(self.coordinator)
             return named
-        self._vectors |= await self._gather(party.peers, self._receive_vector, steps=1)
+        self._vectors |= await self.steps.gather(party.peers, self._receive_vector, step=1)
         self._take_members([name for name in party.parties if name in self._vectors])
         if len(self.members) < self.threshold:
             sometimes("too few parties took part in the sum")
-            raise self._too_few(len(self.members))
+            raise self.steps.too_few(len(self.members), self.threshold)
         hashes = () if self.star else [_hash_words(self._vectors[name]) for name in self.members]
-        bits = _bits(party.parties, self.members)
+        bits = bits_of(party.parties, self.members)
         named = NamedSet(digest=self.public.digest, members=bits, vectors=tuple(hashes))
         party.round(due)
-        await self._send(named, self.members, steps=2)
+        await self.steps.send(named, self.members, step=2)
         return named
 
     async def _receive_set(self, coordinator: str) -> NamedSet:
@@ -378,11 +398,13 @@ class _Sum:
         return await self._receive(NamedSet, self.first + 1)(coordinator)
 
     def _check_set(self, named: NamedSet) -> None:
-        members = _names(self.party.parties, named.members, self.coordinator)
+        members = names_of(self.party.parties, named.members, self.coordinator)
         if not {self.party.me, self.coordinator} <= set(members):
             raise ProtocolViolation(
                 self.coordinator, "named a set without the parties that it had confirmed"
             )
+        if not set(members) <= set(self.seeds.heads):
+            raise ProtocolViolation(self.coordinator, "named a party that dealt no seeds")
         if len(members) < self.threshold:
             raise ProtocolViolation(self.coordinator, "named fewer parties than the sum needs")
         if len(named.vectors) != (0 if self.star else len(members)):
@@ -394,15 +416,12 @@ class _Sum:
     def _take_members(self, members: Sequence[str]) -> None:
         """Accept the set: a party outside it is lost, and its messages are dropped."""
         self.members = tuple(members)
-        for name in self.party.parties:
-            if name not in members:
-                self.party.give_up(name)
-                self._lost.setdefault(name, PeerGivenUp(name))
+        self.steps.exclude(name for name in self.party.peers if name not in members)
 
     async def _take_vectors(self, named: NamedSet | None) -> tuple[str, ...]:
         """Receive the words of the parties in the sum; return the parties with missing words."""
         waited = [name for name in self.members or self.party.parties if name not in self._vectors]
-        self._vectors |= await self._gather(waited, self._receive_vector, steps=1)
+        self._vectors |= await self.steps.gather(waited, self._receive_vector, step=1)
         if named is None:
             return ()
         self._hashes = dict(zip(self.members, named.vectors, strict=True))
@@ -420,13 +439,13 @@ class _Sum:
         echo = Echo(
             digest=self.public.digest,
             named=own,
-            members=_bits(parties, self.members),
-            missing=b"" if self.star else _bits(parties, missing),
+            members=bits_of(parties, self.members),
+            missing=b"" if self.star else bits_of(parties, missing),
         )
         self.party.round(due)
-        await self._send(echo, among, steps=2)
+        await self.steps.send(echo, among, step=2)
         peers = [name for name in among if name != self.party.me]
-        return await self._gather(peers, self._receive(Echo, due), steps=2)
+        return await self.steps.gather(peers, self._receive(Echo, due), step=2)
 
     def _agreed(self, own: bytes, echoes: Mapping[str, Echo]) -> bytes:
         """Return the hash of the set that enough parties received, including this one.
@@ -445,8 +464,8 @@ class _Sum:
                 "made parties disagree on the set of parties in the sum",
             )
         if own == _NOTHING:
-            raise self._no_coordinator()
-        raise self._too_few(counts[agreed])
+            raise self.steps.error(self.coordinator)
+        raise self.steps.too_few(counts[agreed], self.threshold)
 
     async def _exchange_shares(
         self, agreed: bytes, echoes: Mapping[str, Echo], missing: Collection[str]
@@ -459,7 +478,7 @@ class _Sum:
         # A party that received no set accepts this one, or leaves.
         tellers = [peer for peer, echo in echoes.items() if echo.named in {agreed, _NOTHING}]
         hearers = [self.coordinator] if self.star else tellers
-        await self._send(told[self.party.me], hearers, steps=3)
+        await self.steps.send(told[self.party.me], hearers, step=3)
         if self.star and self.party.me != self.coordinator:
             return told
 
@@ -468,11 +487,11 @@ class _Sum:
                 await self._receive_missing(missing)
             return await self._receive(OpeningShares, self.first + 3)(teller)
 
-        return told | await self._gather(tellers, receive, steps=3)
+        return told | await self.steps.gather(tellers, receive, step=3)
 
     def _own_shares(self) -> OpeningShares:
-        parties = self.party.parties
-        branches = [self.seeds.held[name].branch(self._seed_of(name)) for name in parties]
+        held = self.seeds.held
+        branches = [held[name].branch(self._seed_of(name)) for name in held]
         shares = tuple(b"".join((each.share, *each.siblings)) for each in branches)
         return OpeningShares(digest=self.public.digest, shares=shares)
 
@@ -485,14 +504,14 @@ class _Sum:
         for peer, echo in echoes.items():
             if self.star or echo.named != agreed:
                 continue
-            for name in _names(self.party.parties, echo.missing, peer):
+            for name in names_of(self.party.parties, echo.missing, peer):
                 if name not in self._vectors:
                     raise ProtocolViolation(
                         peer, "asked for the words of a party that is not in the sum"
                     )
                 words = tuple(self._vectors[name])
-                await self._send(
-                    MaskedWords(digest=self.public.digest, words=words), (peer,), steps=3
+                await self.steps.send(
+                    MaskedWords(digest=self.public.digest, words=words), (peer,), step=3
                 )
 
     async def _receive_missing(self, missing: Iterable[str]) -> None:
@@ -507,21 +526,21 @@ class _Sum:
         """Adopt the set of the parties that received it, at a party that did not."""
         tellers = {peer: echo for peer, echo in echoes.items() if echo.named == agreed}
         for teller, echo in tellers.items():
-            members = _names(self.party.parties, echo.members, teller)
+            members = names_of(self.party.parties, echo.members, teller)
             if not {self.party.me, *members} <= set(self._vectors) & set(members):
                 continue
             hashes = [_hash_words(self._vectors[name]) for name in members]
             if digest_of(echo.members, *hashes) == agreed:
                 self._take_members(members)
                 return
-        raise self._no_coordinator()  # which alone would have passed on the words
+        raise self.steps.error(self.coordinator)  # which alone would have passed on the words
 
     def _open(self, told: Mapping[str, OpeningShares]) -> tuple[Unsigned, ...]:
         """Open the sum from the shares that parties revealed."""
         if not set(self.members) <= set(self._vectors):
-            raise self._no_coordinator()
+            raise self.steps.error(self.coordinator)
         seeds = self._join(told)
-        lost = [name for name in self.party.parties if name not in self.members]
+        lost = [name for name in self.seeds.heads if name not in self.members]
         return uncover(
             [self._vectors[name] for name in self.members],
             [seeds[name] for name in self.members],
@@ -541,22 +560,22 @@ class _Sum:
         return PairwiseKeys(name, keys, stream=self.stream)
 
     def _join(self, told: Mapping[str, OpeningShares]) -> dict[str, bytes]:
-        """Return one seed of each party, reconstructed from enough shares."""
-        parties = self.party.parties
+        """Return one seed of each dealer, reconstructed from enough shares."""
+        dealers, place_of = self.seeds.heads, self.party.parties.position
         for teller, message in told.items():
-            if len(message.shares) != len(parties) or not all(message.shares):
+            if len(message.shares) != len(dealers) or not all(message.shares):
                 raise ProtocolViolation(teller, "revealed shares of the wrong number of parties")
         if len(told) < self.threshold:
-            raise self._too_few(len(told))
+            raise self.steps.too_few(len(told), self.threshold)
         used = {
             teller: [split_hashes(share) for share in message.shares]
             for teller, message in list(told.items())[: self.threshold]
         }
         by_place = {
-            parties.position(teller): [int.from_bytes(share[0], "little") for share in shares]
+            place_of(teller): [int.from_bytes(share[0], "little") for share in shares]
             for teller, shares in used.items()
         }
-        seeds = dict(zip(parties, map(seed_bytes, join_shares(by_place)), strict=True))
+        seeds = dict(zip(dealers, map(seed_bytes, join_shares(by_place)), strict=True))
         for place, (name, seed) in enumerate(seeds.items()):
             if not self._is_committed(name, seed):
                 self._blame({teller: shares[place] for teller, shares in used.items()}, name)
@@ -581,7 +600,7 @@ class _Sum:
     async def _send_totals(self, totals: tuple[Unsigned, ...]) -> None:
         self.party.round(self.first + 4)
         message = MaskedTotals(digest=self.public.digest, words=totals)
-        await self._send(message, self.members, steps=4)
+        await self.steps.send(message, self.members, step=4)
 
     async def _totals(self) -> tuple[Unsigned, ...]:
         due = self.first + 4
@@ -590,42 +609,10 @@ class _Sum:
         async def receive(coordinator: str) -> tuple[Unsigned, ...]:
             return await self._receive_words(MaskedTotals, coordinator, due)
 
-        heard = await self._gather((self.coordinator,), receive, steps=4)
+        heard = await self.steps.gather((self.coordinator,), receive, step=4)
         if not heard:
-            raise self._no_coordinator()
+            raise self.steps.error(self.coordinator)
         return heard[self.coordinator]
-
-    async def _send(self, message: Message, receivers: Iterable[str], *, steps: int) -> None:
-        """Send a message to all parties that are not lost; give up one that does not read it."""
-        for peer in receivers:
-            if peer != self.party.me:
-                await self._unless_lost(peer, self.party.send(peer, message), steps)
-
-    async def _gather(
-        self, senders: Iterable[str], receive: "Callable[[str], Awaitable[_T]]", *, steps: int
-    ) -> dict[str, _T]:
-        """Receive from each party, until it is lost or silent for too long."""
-        got: dict[str, _T] = {}
-
-        async def put(sender: str) -> None:
-            got[sender] = await receive(sender)
-
-        for sender in senders:
-            if sender != self.party.me:
-                await self._unless_lost(sender, put(sender), steps)
-        return got
-
-    async def _unless_lost(self, peer: str, done: Awaitable[None], steps: int) -> None:
-        # Others may have waited equally long for a silent peer in the previous step, so each step
-        # waits longer by one. Messages that have arrived are read even when time is up.
-        try:
-            async with asyncio.timeout_at(self._began + steps * self.silence):
-                await done
-        except (PeerLost, SessionAborted) as lost:
-            self._lost[peer] = lost
-        except TimeoutError:
-            self.party.give_up(peer)
-            self._lost[peer] = PeerGivenUp(peer)
 
     def _receive(self, kind: type[_B], due: int) -> "Callable[[str], Awaitable[_B]]":
         async def receive(sender: str) -> _B:
@@ -641,14 +628,6 @@ class _Sum:
     ) -> tuple[Unsigned, ...]:
         return await receive_words(self.party, kind, sender, self.words, self.public, due)
 
-    def _no_coordinator(self) -> VeilringError:
-        """Return the error of a party that needs the lost coordinator."""
-        return self._lost.get(self.coordinator) or PeerLost(self.coordinator)
-
-    def _too_few(self, left: int) -> TooManyLost:
-        lost = [name for name in self.party.parties if name in self._lost]
-        return TooManyLost(tuple(lost), left, self.threshold)
-
     def _accuse(self, suspects: Collection[str], reason: str) -> None:
         """End the session because one of several other parties is malicious."""
         listed = tuple(peer for peer in self.party.peers if peer in suspects)
@@ -659,20 +638,6 @@ class _Sum:
 
 def _hash_words(words: Iterable[Unsigned]) -> bytes:
     return digest_of(*(array.tobytes() for array in words))
-
-
-def _bits(parties: Parties, names: Collection[str]) -> bytes:
-    """Return a bit for each party, set for the named ones."""
-    return np.packbits([name in names for name in parties]).tobytes()
-
-
-def _names(parties: Parties, bits: bytes, sender: str) -> tuple[str, ...]:
-    """Return the parties whose bits are set."""
-    flags = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(bool)
-    names = tuple(name for name, flag in zip(parties, flags, strict=False) if flag)
-    if _bits(parties, names) != bits:
-        raise ProtocolViolation(sender, "named a set with unknown parties")
-    return names
 
 
 def surviving_rounds(*, star: bool) -> int:

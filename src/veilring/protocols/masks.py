@@ -91,7 +91,7 @@ class MaskedTotals(Bound, kind="masks.totals"):
 
 
 class Confirmed(Bound, kind="masks.confirmed"):
-    """A party's confirmation of all totals, after the last sum, to each party it has masks with."""
+    """A party's confirmation of all totals, after the last sum, to those that compare theirs."""
 
 
 class Public(NamedTuple):
@@ -451,7 +451,9 @@ class MaskedSums:
 
         Each sum confirms the totals before it, so this confirms those of the last one. Masks
         connect the honest parties, so if two of them have different totals, some honest party has
-        others than a neighbour of its own, and ends the session.
+        others than a neighbour of its own, and ends the session. A party without such a neighbour
+        may have finished before, with its totals. If all parties share masks, every honest party
+        notices.
 
         Raises:
             Tampered: If a peer has other totals: it or a sender of words is malicious.
@@ -481,7 +483,7 @@ def keys_cost(parties: int, colluding: int | None = None) -> Traffic:
 
 
 def confirming_cost(parties: int, colluding: int | None = None) -> Forecast:
-    """Forecast `MaskedSums.confirm`: one round, with a message for each key.
+    """Forecast a confirmation of totals: one round, with a message for each key.
 
     Args:
         parties: The number of parties, n.

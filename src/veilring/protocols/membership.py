@@ -47,6 +47,8 @@ class Once:
         tolerated: The number of parties that may lie about having a result: one that more parties
             have was made by all.
         model: A function that returns the public model of a result, if the system has one.
+        spare: The number of parties without which the others may make the result: fewer than half,
+            so that no two sets of parties make one each.
     """
 
     size: int
@@ -54,6 +56,7 @@ class Once:
     read: Callable[[bytes], Any]
     tolerated: int
     model: Callable[[Any], PublicModel] | None = None
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -1,16 +1,17 @@
 """The member of a deployment with one result, which answers all queries from then on.
 
-The first party of the roster convenes the session that makes the result, so that no two sessions
-make one concurrently. All members pay for it before they send anything that depends on their rows,
-and each stores it in its ledger before anyone outside learns of it. A client asks any member and
-gets the result itself, so its queries stay local.
+The first party of the roster convenes the session that makes the result. If the system tolerates
+the loss of fewer than half of the parties, then as many may be missing, and the first connected
+party convenes it. All members pay for the result before they send anything that depends on their
+rows, and each stores it in its ledger before anyone outside learns of it. A client asks any member
+and gets the result itself, so its queries stay local.
 
 A member may lack the result because it was lost in transit, or the member was killed before storing
 it. It first asks all connected members for the hash of theirs, and fetches the result from one of
-them. So nobody pays, and the first party is not needed. The member believes a hash in two cases:
+them. So nobody pays, and no particular party is needed. The member believes a hash in two cases:
 
 - More than the tolerated number of parties have it. One of them is honest, and has it from a
-  session that all parties paid for, or has itself believed it by these rules.
+  session that all of its parties paid for, or has itself believed it by these rules.
 - The member's own ledger was charged for the result. Without a charge, a single liar could present
   a result that nobody computed. After one, a liar gains nothing: in a session that was paid for,
   the party that sends last determines the total anyway.
@@ -19,11 +20,16 @@ Requiring both would lose results. After a crash of several members, few may hav
 that all have paid for; and if parties may be lost, a lost one has not always been charged for the
 result that the others have.
 
-If no member has the result, the first party convenes the session that makes it, for a client that
-can pay. Each member reports there that it has none, or has got one from an earlier session in the
-meantime, and that it can pay: its budget and the space on its disk are reserved. The session
-continues only if all can. Some may have paid before for a session that failed; others may have seen
-its totals, so the next session is charged separately.
+If no member has the result, the session that makes it is convened for a client that can pay. Each
+member reports there that it has none, or has got one from an earlier session in the meantime, and
+that it can pay: its budget and the space on its disk are reserved. The session continues only if
+all can. Some may have paid before for a session that failed; others may have seen its totals, so
+the next session is charged separately.
+
+A missing member could have the result of an earlier session, and two members could convene sessions
+at once if they see different members connected. Neither leads to a second result, because any two
+sessions have a member in common. A member takes part in one session at a time, and if any member
+of a session was charged before, none is made while another one is missing.
 """
 
 import asyncio
@@ -46,7 +52,7 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties, Party, broadcast
+from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import Offer, opening
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.membership import Once
@@ -60,6 +66,7 @@ from veilring.protocols.peers import (
     find_exhausted,
     pieces_of,
 )
+from veilring.protocols.seeding import SILENCE_SECONDS, Steps
 from veilring.randomness import Streams
 from veilring.transport.messages import Message
 
@@ -102,10 +109,12 @@ class ResultHeld(Message, kind="result.held"):
     Attributes:
         digest: The hash of the result, or empty.
         ready: Whether the member has reserved its part of the price.
+        paid: Whether the member was charged before, in a session that did not give it the result.
     """
 
     digest: Annotated[bytes, Field(max_length=DIGEST_BYTES)] = b""
     ready: bool = False
+    paid: bool = False
 
 
 class ResultStart(Message, kind="result.start"):
@@ -162,16 +171,21 @@ class OnceMember:
 
     @property
     def convener(self) -> str:
-        """The member that convenes all sessions."""
-        return self.member.parties[0]
+        """The member that convenes the session now."""
+        parties = self.member.parties
+        there = {self.node.name, *self.node.endpoint.connected} if self.once.spare else parties
+        return next(name for name in parties if name in there)
 
     def offers(self) -> dict[str, Offer]:
         """Return the services for members and for clients."""
         parties, terms, limits = self.member.parties, self.member.terms, self.member.limits
+        tolerant = self.once.spare > 0
+
+        def may_convene(peer: str) -> bool:
+            return peer in parties if tolerant else peer == self.convener
+
         return {
-            PEERS_JOIN: Offer(
-                self._join, terms, lambda peer: peer == self.convener, limits.joined, parties
-            ),
+            PEERS_JOIN: Offer(self._join, terms, may_convene, limits.joined, parties, tolerant),
             PEERS_HELD: Offer(self._tell, terms, lambda peer: peer in parties, limits.answer),
             PEERS_RESULT: Offer(self._answer, terms, lambda _peer: True, limits.served),
         }
@@ -275,7 +289,7 @@ class OnceMember:
         """
         counts = Counter(held.values())
         believed = [each for each, number in counts.items() if number > self.once.tolerated]
-        if not believed and self.till.ledger.has_charged(self._payment):
+        if not believed and self._has_paid:
             believed = list(counts)
         if not believed and silent:
             raise NotReady(self.node.name, silent)
@@ -304,26 +318,52 @@ class OnceMember:
         return await self.node.run(opening(role, service, terms), session, pair, seconds=seconds)
 
     async def _convene(self, payer: str) -> ResultReady | None:
-        try:
-            return await self.member.convene(partial(self._lead, payer=payer), payer)
-        except (BudgetExhausted, SessionAborted) as error:
-            return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
+        async with self._joining:  # a session of another convener may still end with the result
+            if self._find() is not None:
+                return None
+            try:
+                lead = partial(self._lead, payer=payer)
+                return await self.member.convene(lead, payer, self.once.spare)
+            except (BudgetExhausted, SessionAborted) as error:
+                return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
     async def _lead(self, party: Party, payer: str) -> ResultReady | None:
-        """Make the result with all members, unless one has it or cannot pay."""
-        told = {peer: await party.receive(ResultHeld, sender=peer) for peer in party.peers}
+        """Make the result with all members, unless one has it or cannot pay.
+
+        Raises:
+            NotReady: If too many members are missing, or one that may have the result.
+        """
+        told = await self._hear_all(party)
         has_one = any(each.digest for each in told.values())
+        missing = [peer for peer in party.peers if peer not in told]
+        is_paid = self._has_paid or any(each.paid for each in told.values())
+        needed = missing and (is_paid or len(missing) > self.once.spare)
         poor = next((peer for peer, each in told.items() if not each.ready), "")
-        if has_one or poor:
-            await broadcast(party, ResultStart(make=False))
+        if has_one or needed or poor:
+            await broadcast_to_rest(party, ResultStart(make=False))
+            if needed and not has_one:
+                if is_paid:
+                    line = "a release was paid for; %s may have it, so none is made without it"
+                    _log.warning(line, ", ".join(missing))
+                raise NotReady(self.node.name, missing[0])
             return None if has_one else ResultReady(exhausted=poor)
         with self.till.paying(payer, self._payment, self.once.size) as charge:
-            await broadcast(party, ResultStart(make=True))
+            await broadcast_to_rest(party, ResultStart(make=True))
             await self._make(party, party.me, charge)
         return None
 
+    async def _hear_all(self, party: Party) -> dict[str, ResultHeld]:
+        """Return the reports of all members, or of those that are not lost or silent."""
+
+        async def hear(peer: str) -> ResultHeld:
+            return await party.receive(ResultHeld, sender=peer)
+
+        if self.once.spare:
+            return await Steps(party, SILENCE_SECONDS).gather(party.peers, hear, step=1)
+        return {peer: await hear(peer) for peer in party.peers}
+
     async def _join(self, party: Party, opener: str) -> None:
-        self.node.require(self.member.parties)
+        self.node.require(self.member.parties, self.once.spare)
         async with self._joining:  # an earlier session may still end with the result
             kept = self._find()
             payer = next((each for each in (*self._waiting, opener) if not self._refusal(each)), "")
@@ -334,13 +374,18 @@ class OnceMember:
                     raise ProtocolViolation(opener, "began a release that we cannot take part in")
                 return
             with self.till.paying(payer, self._payment, self.once.size) as charge:
-                await party.send(opener, ResultHeld(ready=True))
+                await party.send(opener, ResultHeld(ready=True, paid=self._has_paid))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     await self._make(party, opener, charge)
 
     async def _make(self, party: Party, client: str, charge: Callable[[object], object]) -> None:
         result = await self.member.play(party, client=client, charge=charge)
         self._keep(self.once.write(result))
+
+    @property
+    def _has_paid(self) -> bool:
+        """Whether this member was charged for the result, which others may then have."""
+        return self.till.ledger.has_charged(self._payment)
 
     @property
     def _payment(self) -> bytes:

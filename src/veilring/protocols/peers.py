@@ -300,22 +300,27 @@ class PeerMember:
         play = partial(self._pay, client=self.node.name, payer=payer, queries=queries)
         return self.membership.labels(await self.convene(play, payer))
 
-    async def convene(self, role: Callable[[Party], Awaitable[_R]], payer: str) -> _R:
+    async def convene(
+        self, role: Callable[[Party], Awaitable[_R]], payer: str, spare: int = 0
+    ) -> _R:
         """Play a role in a session of all members, which the others join.
 
         Args:
             role: The role of this member.
             payer: The client or member for which it is played. They take turns.
+            spare: The number of members that may be missing, if the role tolerates that.
 
         Raises:
             Busy: If there was no turn for it in time.
-            NotReady: If a member is not connected.
+            NotReady: If more members are not connected.
             VeilringError: If the session failed.
         """
+        tolerant = spare > 0
         async with self._turns.turn(payer, self.limits.waiting):
-            self.node.require(self.parties)
+            self.node.require(self.parties, spare)
+            opened = opening(role, PEERS_JOIN, self.terms, tolerant=tolerant)
             session = Streams().token("session")
-            return await self.node.run(opening(role, PEERS_JOIN, self.terms), session, self.parties)
+            return await self.node.run(opened, session, self.parties, tolerant=tolerant)
 
     async def _join(self, party: Party, opener: str) -> None:
         self.node.require(self.parties)

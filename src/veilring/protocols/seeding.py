@@ -1,21 +1,38 @@
 """The set-up of sums that survive dropouts: fresh seeds of each sum, shared among all parties.
 
 For each sum a party draws a private key of X25519, from which its pairwise masks follow, and the
-seed of its self-mask. It sends all parties the public key and commitments to both, and deals each
-its shares. `veilring.protocols.dropouts` describes their use, and which shares are revealed when.
+seed of its self-mask. Set-up has three steps:
+
+1. *Seeds.* Each party sends all parties the public key and commitments to both, and deals each its
+   shares.
+2. *Held.* Each reports to the coordinator whose seeds it has.
+3. *Dealers.* The coordinator names the parties that all have each other's seeds: the dealers.
+
+A party that is lost meanwhile is no dealer: no masks are agreed with it, and the others continue.
+`veilring.protocols.dropouts` describes the use of the seeds, and which shares are revealed when.
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeVar
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pydantic import Field
 
-from veilring.errors import InputError, ProtocolViolation
+from veilring.errors import (
+    InputError,
+    PeerGivenUp,
+    PeerLost,
+    ProtocolViolation,
+    SessionAborted,
+    TooManyLost,
+    VeilringError,
+)
 from veilring.nodes.cost import Traffic
-from veilring.nodes.party import Party
+from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.forecast import repeated
@@ -34,9 +51,15 @@ from veilring.protocols.seedshares import (
 )
 from veilring.transport.messages import Message
 
+# How long a party waits for a silent connected peer, per step. Set-up takes at most three times as
+# long, a sum six times, and a further one up to eleven times if parties become silent in both: with
+# one silent party, two sums end before the limit of a session.
+SILENCE_SECONDS: Final = 10.0
 PAIRS, OWN = range(SEEDS)
 """The two seeds of a party: its private key, and that of its self-mask."""
 _Seed = Annotated[bytes, Field(min_length=SEED_BYTES, max_length=SEED_BYTES)]
+
+_T = TypeVar("_T")
 
 
 class SeedShares(Message, kind="dropouts.seeds"):
@@ -57,6 +80,22 @@ class SeedShares(Message, kind="dropouts.seeds"):
     pairs: tuple[_Seed, ...]
     owns: tuple[_Seed, ...]
     above: tuple[bytes, ...]
+
+
+class SeedsHeld(Message, kind="dropouts.held"):
+    """Reports to the coordinator whose seeds a party has, in set-up.
+
+    Attributes:
+        dealers: A bit for each party in the order of the roster.
+    """
+
+    dealers: bytes
+
+
+class SeedsDealt(Message, kind="dropouts.dealers"):
+    """Names the dealers, from the coordinator, in set-up; fields as in `SeedsHeld`."""
+
+    dealers: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +154,13 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SumSeeds:
-    """The knowledge of a party about all parties' seeds for one sum.
+    """The knowledge of a party about all dealers' seeds for one sum.
 
     Attributes:
-        pairs: The keys that it shares with each other party, by its name.
+        pairs: The keys that it shares with each other dealer, by its name.
         own: The seed of its self-mask.
-        heads: The announcement of each party.
-        held: Its shares of each party's seeds.
+        heads: The announcement of each dealer, in the order of the roster.
+        held: Its shares of each dealer's seeds.
     """
 
     pairs: Mapping[str, bytes]
@@ -135,15 +174,16 @@ class SharedSeeds:
 
     Args:
         quorum: The threshold of the sharing.
+        coordinator: The party that named the dealers, and names the parties in each sum.
         seeds: The seeds of each sum.
     """
 
-    def __init__(self, quorum: Quorum, seeds: Iterable[SumSeeds]) -> None:
-        self.quorum = quorum
+    def __init__(self, quorum: Quorum, coordinator: str, seeds: Iterable[SumSeeds]) -> None:
+        self.quorum, self.coordinator = quorum, coordinator
         self._seeds = deque(seeds)
-        heads = [b"".join(head) for one in self._seeds for head in one.heads.values()]
-        self.digest = digest_of(*heads)
-        """The hash of all parties' announcements."""
+        said = [item for one in self._seeds for item in one.heads.items()]
+        self.digest = digest_of(*(part for name, head in said for part in (name.encode(), *head)))
+        """The hash of all dealers' names and announcements."""
 
     def take(self) -> SumSeeds:
         """Return the seeds of the next sum, once: shares are revealed for only one set.
@@ -159,38 +199,217 @@ class SharedSeeds:
         return self._seeds.popleft()
 
 
-async def share_seeds(party: Party, quorum: Quorum, *, sums: int = 1, due: int = 0) -> SharedSeeds:
-    """Share fresh seeds for a number of sums, in one step of set-up: n(n - 1) messages.
+class Steps:
+    """Steps of a protocol that continues without peers that are lost, or silent in a step.
 
-    From here on the session tolerates the loss of peers. A party that lacks the shares of a lost
-    one leaves, without having sent anything that depends on a value; the others may continue
-    without both.
+    Args:
+        party: This participant.
+        silence: The time to wait for a silent connected peer in each step, in seconds.
+        late: The number of steps by which peers may begin later than this party.
+    """
+
+    def __init__(self, party: Party, silence: float, *, late: int = 0) -> None:
+        self._party, self._silence = party, silence
+        self.lost: dict[str, PeerLost | SessionAborted] = {}
+        """The reason for the loss of each lost peer."""
+        self.begin(late)
+
+    def begin(self, late: int = 0) -> None:
+        """Count the time of steps from now on, or from as many steps later."""
+        self._began = asyncio.get_running_loop().time() + late * self._silence
+
+    def exclude(self, peers: Iterable[str]) -> None:
+        """Treat peers as lost; their messages are dropped."""
+        for peer in peers:
+            self._party.give_up(peer)
+            self.lost.setdefault(peer, PeerGivenUp(peer))
+
+    def error(self, peer: str) -> VeilringError:
+        """Return the error of a party that needs a lost peer."""
+        return self.lost.get(peer) or PeerLost(peer)
+
+    def too_few(self, left: int, needed: int) -> TooManyLost:
+        """Return the error of a sum without enough parties.
+
+        It omits parties that left only because others were lost.
+        """
+        lost = [name for name in self._party.parties if name in self.lost]
+        causes = [name for name in lost if not self._has_followed(name)]
+        return TooManyLost(tuple(causes or lost), left, needed)
+
+    def _has_followed(self, peer: str) -> bool:
+        error = self.lost[peer]
+        return isinstance(error, SessionAborted) and error.culprit != peer
+
+    async def send(self, message: Message, receivers: Iterable[str], *, step: int) -> None:
+        """Send a message to all parties that are not lost; give up one that does not read it."""
+        for peer in receivers:
+            if peer != self._party.me:
+                await self._unless_lost(peer, self._party.send(peer, message), step)
+
+    async def gather(
+        self, senders: Iterable[str], receive: Callable[[str], Awaitable[_T]], *, step: int
+    ) -> dict[str, _T]:
+        """Receive from each party, until it is lost or silent for too long."""
+        got: dict[str, _T] = {}
+
+        async def put(sender: str) -> None:
+            got[sender] = await receive(sender)
+
+        for sender in senders:
+            if sender != self._party.me:
+                await self._unless_lost(sender, put(sender), step)
+        return got
+
+    async def _unless_lost(self, peer: str, done: Awaitable[None], step: int) -> None:
+        # Others may have waited equally long for a silent peer in the previous step, so each step
+        # waits longer by one. Messages that have arrived are read even when time is up.
+        try:
+            async with asyncio.timeout_at(self._began + step * self._silence):
+                await done
+        except (PeerLost, SessionAborted) as lost:
+            self.lost[peer] = lost
+        except TimeoutError:
+            self.exclude([peer])
+
+
+async def share_seeds(
+    party: Party,
+    quorum: Quorum,
+    coordinator: str,
+    *,
+    sums: int = 1,
+    due: int = 0,
+    silence: float = SILENCE_SECONDS,
+) -> SharedSeeds:
+    """Share fresh seeds for a number of sums in set-up; see the steps at the top of this module.
+
+    From here on the session tolerates the loss of peers. A party that is lost before it has dealt
+    its seeds to the others takes part in no sum, and no value of it is in any total.
 
     Args:
         party: This participant.
         quorum: The numbers of parties that may be lost and collude.
+        coordinator: The party that names the dealers, and the parties in each sum.
         sums: The number of sums.
-        due: The step of set-up in which the seeds are sent, from 0 backwards.
+        due: The last step of set-up, from 0 backwards.
+        silence: The time to wait for a silent connected peer in each step, in seconds.
 
     Raises:
-        InputError: If the quorum is for another number of parties. Nothing was sent then.
-        PeerLost: If a peer is lost.
-        ProtocolViolation: If a peer's shares do not match its commitment.
+        InputError: If the quorum is for another number of parties, or there is no such coordinator.
+            Nothing was sent then.
+        TooManyLost: If fewer than n - l parties are left.
+        PeerLost: If the coordinator is lost, or this party lost the connection to a dealer.
+        SessionAborted: If the coordinator gives up.
+        ProtocolViolation: If a peer's shares do not match its commitment, or the coordinator names
+            a set of dealers that no honest party names.
     """
     if quorum.parties != len(party.parties):
         raise InputError("quorum", quorum.parties, f"of {len(party.parties)} parties")
+    if coordinator not in party.parties:
+        raise InputError("coordinator", coordinator, f"one of {', '.join(party.parties)}")
     party.tolerate_losses()
     dealt = [_Dealt.draw(party, quorum.threshold) for _ in range(sums)]
     place = party.parties.position
+    steps = Steps(party, silence)
+
+    async def receive(peer: str) -> SeedShares:
+        return await party.receive(SeedShares, sender=peer, due=due - 2)
+
     for peer in party.peers:
-        await party.send(peer, _seed_shares(dealt, place(peer)))
-    given = {party.me: _seed_shares(dealt, place(party.me))}
-    for peer in party.peers:
-        given[peer] = await party.receive(SeedShares, sender=peer, due=due)
-        _check_seed_shares(peer, given[peer], place(party.me), sums, quorum.parties)
+        await steps.send(_seed_shares(dealt, place(peer)), (peer,), step=1)
+    given = await steps.gather(party.peers, receive, step=1)
+    for peer, shares in given.items():
+        _check_seed_shares(peer, shares, place(party.me), sums, quorum.parties)
+    given[party.me] = _seed_shares(dealt, place(party.me))
+    dealers = await _agree_on_dealers(party, steps, quorum, coordinator, given, due)
+    steps.exclude(peer for peer in party.peers if peer not in dealers)
+    heard = {name: given[name] for name in dealers}
     return SharedSeeds(
-        quorum, (_sum_seeds(party, one, given, number) for number, one in enumerate(dealt))
+        quorum,
+        coordinator,
+        (_sum_seeds(party, one, heard, number) for number, one in enumerate(dealt)),
     )
+
+
+async def _agree_on_dealers(  # noqa: PLR0917  (one step of `share_seeds`, with all it knows)
+    party: Party,
+    steps: Steps,
+    quorum: Quorum,
+    coordinator: str,
+    held: Collection[str],
+    due: int,
+) -> tuple[str, ...]:
+    """Return the parties that all have each other's seeds, as named by the coordinator."""
+    parties = party.parties
+    if party.me == coordinator:
+
+        async def hear(peer: str) -> SeedsHeld:
+            return await party.receive(SeedsHeld, sender=peer, due=due - 1)
+
+        told = await steps.gather(party.peers, hear, step=2)
+        reports = {peer: set(names_of(parties, each.dealers, peer)) for peer, each in told.items()}
+        dealers = _choose_dealers(parties, coordinator, {coordinator: set(held), **reports})
+        if len(dealers) < quorum.threshold:
+            raise steps.too_few(len(dealers), quorum.threshold)
+        await steps.send(SeedsDealt(dealers=bits_of(parties, dealers)), reports, step=3)
+        return dealers
+
+    async def learn(peer: str) -> SeedsDealt:
+        return await party.receive(SeedsDealt, sender=peer, due=due)
+
+    await steps.send(SeedsHeld(dealers=bits_of(parties, held)), (coordinator,), step=2)
+    named = (await steps.gather((coordinator,), learn, step=3)).get(coordinator)
+    if named is None:
+        raise steps.error(coordinator)
+    dealers = names_of(parties, named.dealers, coordinator)
+    if len(dealers) < quorum.threshold or coordinator not in dealers:
+        raise ProtocolViolation(coordinator, "named fewer dealers than the sum needs")
+    if party.me not in dealers:
+        raise steps.error(next(iter(steps.lost), coordinator))
+    if not set(dealers) <= set(held):
+        raise ProtocolViolation(coordinator, "named a dealer whose seeds this party lacks")
+    return dealers
+
+
+def _choose_dealers(
+    parties: Parties, coordinator: str, reports: Mapping[str, Collection[str]]
+) -> tuple[str, ...]:
+    """Return parties that have each other's seeds: all that reported, if no connection broke.
+
+    Otherwise those that lack the most connections are left out first, and never the coordinator.
+    """
+    chosen = [name for name in parties if name in reports]
+    while True:
+        apart = Counter(
+            name
+            for one in chosen
+            for other in chosen
+            if other not in reports[one]
+            for name in (one, other)
+            if name != coordinator
+        )
+        if not apart:
+            return tuple(chosen)
+        chosen.remove(max(reversed(chosen), key=apart.__getitem__))
+
+
+def bits_of(parties: Parties, names: Collection[str]) -> bytes:
+    """Return a bit for each party, set for the named ones."""
+    return np.packbits([name in names for name in parties]).tobytes()
+
+
+def names_of(parties: Parties, bits: bytes, sender: str) -> tuple[str, ...]:
+    """Return the parties whose bits are set.
+
+    Raises:
+        ProtocolViolation: If the sender's bits are not those of parties.
+    """
+    flags = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(bool)
+    names = tuple(name for name, flag in zip(parties, flags, strict=False) if flag)
+    if bits_of(parties, names) != bits:
+        raise ProtocolViolation(sender, "named a set with unknown parties")
+    return names
 
 
 class _Dealt(NamedTuple):
@@ -253,26 +472,29 @@ def _sum_seeds(
     private = X25519PrivateKey.from_private_bytes(dealt.seeds[PAIRS])
     heads = {
         name: Head(said.publics[number], said.commitments[number], said.roots[number])
-        for name, said in ((name, given[name]) for name in party.parties)
+        for name, said in given.items()
     }
     pairs = {}
-    for peer in party.peers:
+    for peer, head in heads.items():
+        if peer == party.me:
+            continue
         try:
-            end = peer, heads[peer].public
+            end = peer, head.public
             pairs[peer] = derive_secret(party.session, (party.me, private), end)
         except ValueError as error:
             raise ProtocolViolation(peer, "sent a key that makes no shared secret") from error
-    held = {name: _held(given[name], number) for name in party.parties}
+    held = {name: _held(said, number) for name, said in given.items()}
     return SumSeeds(pairs, dealt.seeds[OWN], heads, held)
 
 
 def seeds_cost(parties: int, *, sums: int = 1, lost: int = 0) -> Traffic:
-    """Forecast the sharing of seeds: n(n - 1) messages of set-up.
+    """Forecast the sharing of seeds: (n + 2)(n - 1) messages of set-up.
 
     Args:
         parties: The number of parties, n.
         sums: The number of sums.
-        lost: The number of parties lost later, whose messages are not counted.
+        lost: The number of parties lost later, whose messages are not counted. The coordinator is
+            not one of them.
     """
     seeds, above = (bytes(SEED_BYTES),) * sums, bytes(DIGEST_BYTES * (tree_depth(parties) - 1))
     message = SeedShares(
@@ -283,4 +505,7 @@ def seeds_cost(parties: int, *, sums: int = 1, lost: int = 0) -> Traffic:
         owns=seeds,
         above=(above,) * sums,
     )
-    return repeated((parties - lost) * (parties - 1), message)
+    bits, left = bytes((parties + 7) // 8), parties - lost
+    sent = repeated(left * (parties - 1), message)
+    held = repeated(left - 1, SeedsHeld(dealers=bits))
+    return sent.plus(held).plus(repeated(parties - 1, SeedsDealt(dealers=bits)))

@@ -81,6 +81,7 @@ async def play_job(node: Node, job: Job) -> Outcome:
             *job.given,
             observers=observers,
             seconds=job.seconds,
+            tolerant=False,
             **job.public,
         )
     except Exception as error:  # noqa: BLE001  (the cluster raises it again)

@@ -133,7 +133,7 @@ async def release_rows(
     for _ in parameters.noises[:-1]:
         step = steps.send(await _add(sums, step.draw(rows, party.rng)))
     total = await _add(sums, step.draw(rows, party.rng))
-    if isinstance(sums, MaskedSums):
+    if sums is not None:
         await sums.confirm()  # or a liar could give parties different models
     return finish_release(steps, total)
 
@@ -146,8 +146,8 @@ async def _agree(
     sums: MaskedSums | SurvivingSums
     if trust.lost:
         quorum = Quorum(trust.parties, trust.tolerated, trust.lost)
-        seeds = await share_seeds(party, quorum, sums=len(list(_pieces(parameters))))
-        sums = SurvivingSums(party, seeds, client, star=star)
+        seeds = await share_seeds(party, quorum, client, sums=len(list(_pieces(parameters))))
+        sums = SurvivingSums(party, seeds, star=star)
     else:
         keys = await agree_keys(party, colluding=trust.tolerated)
         sums = MaskedSums(party, keys, client if star else None)
@@ -252,7 +252,7 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
 def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) -> Forecast:
     """Forecast a release by peers without dropouts: one masked sum for each piece of its totals.
 
-    Unless parties may be lost, a last round confirms the totals.
+    A last round confirms the totals, unless parties may be lost and each opens the sums itself.
 
     Args:
         parties: The number of parties, n, at least 3.
@@ -263,10 +263,12 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
     cost = surviving_cost if trust.lost else masked_cost
     sums = [cost(parties, (piece,), star=adding == "star") for piece in pieces]
     if trust.lost:
-        total, setup = total_cost(*sums), seeds_cost(parties, sums=len(pieces))
+        setup = seeds_cost(parties, sums=len(pieces))
+        last = [confirming_cost(parties)] if adding == "star" else []
     else:
-        total = total_cost(*sums, confirming_cost(parties, trust.tolerated))
         setup = keys_cost(parties, trust.tolerated)
+        last = [confirming_cost(parties, trust.tolerated)]
+    total = total_cost(*sums, *last)
     return Forecast(total.rounds, total.traffic, setup)
 
 

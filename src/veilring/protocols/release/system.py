@@ -79,6 +79,7 @@ class Release(System):
     """
 
     is_lasting: ClassVar[bool] = True
+    messages_format: ClassVar[int] = 2
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = (
         "Parties release one noisy sum; a model made from it labels all queries."
@@ -282,6 +283,7 @@ class Release(System):
                 partial(read_release, parameters),
                 parameters.plan.trust.tolerated,
                 lambda released: ReleasedModel.of(released, parameters, promise),
+                self.lost if 2 * self.lost < facts.parties else 0,
             ),
         )
 
