@@ -1,5 +1,6 @@
 """Deployed systems with an ε: members that pay under terms with the table `protocol`."""
 
+import datetime as dt
 import os
 import signal
 from dataclasses import replace
@@ -22,15 +23,20 @@ from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
 from veilring.protocols.release.model import load_model
 from veilring.protocols.release.system import Release
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
 from veilring.testing.ports import reserve_ports
+from veilring.transport.identity import make_identity, save_identity
+from veilring.transport.roster import Member, Roster
 
 EPSILON = 3.0
 NAMES = ("party-0", "party-1", "party-2")
 QUERIES = "queries.csv"
 
 
-def written(folder: Path, system: System, budget: float, names: tuple[str, ...] = NAMES) -> Path:
+def written(
+    folder: Path, system: System, budget: float | None, names: tuple[str, ...] = NAMES
+) -> Path:
     """Write the files of a deployment on iris."""
     port = reserve_ports(len(names))
     write_peers(load("iris"), system, folder, parties=names, seed=0, port=port, budget=budget)
@@ -78,6 +84,30 @@ async def test_a_release_labels_any_queries_at_one_price(
             "party-2 has less left than the 2 epsilon that the release costs."
         ]
         assert served.spent() == [5.5] * 3
+
+
+async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
+    """Members restart one after another, first with the new roster, and last with the new key."""
+    folder = written(tmp_path / "peers", PrivateKNN(), None)
+    old, key = Roster.load(folder / "roster.toml"), make_identity("party-1")
+    save_identity(key, tmp_path)
+    place = old.member("party-1")
+    moved = Member.of(key, place.host, place.port)
+    members = tuple(moved if each is place else each for each in old.members)
+    today = dt.datetime.now(dt.UTC).date()
+    Roster(members).replacing(old, today + dt.timedelta(days=2), today).save(folder / "new.toml")
+    async with all_served(folder, NAMES, serve_member) as served:
+        first = await labels_of(folder, 0, 2, QUERIES)
+        for name in (*NAMES, "client", "party-1"):
+            config = folder / f"{name}.toml"
+            if "new.toml" in config.read_text():
+                change(config, "party-1.key", str(tmp_path / "party-1.key"))
+            else:
+                change(config, "roster.toml", "new.toml")
+            if name in NAMES:
+                await served.end(name)
+                await served.serve(name)
+            assert await labels_of(folder, 0, 2, QUERIES) == first
 
 
 async def test_changed_rows_are_released_as_another_edition(folder: Path) -> None:
