@@ -17,10 +17,17 @@ from veilring.data.sources import load
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
 from veilring.deployment.roles import fetch_model, load_config_of
-from veilring.errors import BudgetExhausted, InputError, ScenarioError
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    ScenarioError,
+    SessionAborted,
+    StoreFailed,
+)
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
+from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.model import load_model
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
@@ -108,6 +115,32 @@ async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
                 await served.end(name)
                 await served.serve(name)
             assert await labels_of(folder, 0, 2, QUERIES) == first
+
+
+async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None:
+    """Members restart with a smaller roster, and refuse the queries that they took part in."""
+    names = (*NAMES, "party-3")
+    folder = written(tmp_path / "peers", RankSearch(), None, names)
+    async with all_served(folder, names, serve_member):
+        await labels_of(folder, 0, 2, QUERIES)
+    members = Roster.load(folder / "roster.toml").members
+    Roster(tuple(each for each in members if each.name != "party-3")).save(folder / "roster.toml")
+    async with all_served(folder, NAMES, serve_member):
+        with pytest.raises(SessionAborted) as refused:
+            await labels_of(folder, 0, 2, QUERIES)
+        assert refused.value.reason == "AskedBefore"
+        assert len(await labels_of(folder, 2, 4, QUERIES)) == 2
+
+
+async def test_a_member_that_cannot_remember_queries_ends(tmp_path: Path) -> None:
+    """Its disk has failed, so the batch fails and it takes part in no other one."""
+    folder = written(tmp_path / "peers", RankSearch(), None)
+    async with all_served(folder, NAMES, serve_member) as served:
+        served.members["party-1"].kept.file.connection.execute("PRAGMA query_only = 1")
+        with pytest.raises(SessionAborted):
+            await labels_of(folder, 0, 2, QUERIES)
+        with pytest.raises(StoreFailed, match="the memory of queries failed: attempt to write"):
+            await served.until_ended("party-1")
 
 
 async def test_changed_rows_are_released_as_another_edition(folder: Path) -> None:

@@ -236,7 +236,7 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     parties = (OWNER,) if protocol.has_owner else parties
     dealt = deal(train.y, len(parties), streams.generator("partition"))
     terms = PeerTerms.of_table(table, protocol=protocol.declaring(len(train)))
-    terms.membership(len(parties), count="parties.count")
+    membership = terms.membership(len(parties), count="parties.count")
     price = terms.price(len(parties))
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
@@ -245,8 +245,10 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     begin_folder(folder, terms, ports, (CLIENT,))
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
-        ledger = {} if price is None else {"ledger": f"{name}.db"}
-        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **ledger)
+        files = {} if price is None else {"ledger": f"{name}.db"}
+        if membership.remembering is not None:
+            files["asked"] = f"{name}.asked.db"
+        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **files)
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
     write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])
