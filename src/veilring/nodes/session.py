@@ -389,8 +389,8 @@ class _Inbox:
         limits = "UNREAD_MESSAGES_MAX and UNREAD_BYTES_MAX of veilring.nodes.session"
         return (
             f"sent {len(self.unread):,} messages ({self.unread_bytes:,} bytes) ahead of its turn:"
-            f" {most} until the role receives them; let its sender wait for an answer in between, or set"
-            f" {limits} before the run"
+            f" {most} until the role receives them; let its sender wait for an answer in between,"
+            f" or set {limits} before the run"
         )
 
     @property
