@@ -10,7 +10,7 @@ import pytest
 
 import veilring
 from veilring.config import as_scenario_errors
-from veilring.errors import InputError, ScenarioError
+from veilring.errors import SENTENCE_CHARACTERS_MAX, InputError, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN
 
 SOURCE = Path(veilring.__file__).parent
@@ -22,6 +22,15 @@ def test_a_text_is_quoted_and_a_number_is_not() -> None:
     """An empty text, or a text with a comma, would otherwise be invisible."""
     assert str(InputError("k", 0, "at least 1")) == "k is 0; allowed: at least 1"
     assert str(InputError("mode", "", "a, b")) == "mode is ''; allowed: a, b"
+
+
+def test_the_middle_of_a_long_sentence_is_left_out() -> None:
+    """A value in a sentence hides neither its beginning nor the advice at its end."""
+    text = str(InputError.because(f"the key {'x' * 10_000} is unknown; remove it", field="key"))
+    assert len(text) < SENTENCE_CHARACTERS_MAX + 100
+    assert text.startswith("the key xxx")
+    assert text.endswith("xxx is unknown; remove it")
+    assert "(10,030 characters)" in text
 
 
 def test_a_long_value_is_cut() -> None:

@@ -15,7 +15,7 @@ the network's, or a crash   `PeerLost`, `PeerGivenUp`, `TooManyLost`, `PeerSilen
                             `SessionTimeout`, `NotReady`, `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
 another party's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
-the protocol's own          `Deadlock`, `UnforeseenCost`
+the protocol's own          `Deadlock`, `UnforeseenCost`, or a peer's: `TooFarAhead`
 a mistake in the program    `InternalError`
 ==========================  ==============================================================
 
@@ -47,6 +47,8 @@ class TransportError(VeilringError):
 
 # A value that takes more than two lines of a terminal hides what is wrong with it.
 SHOWN_CHARACTERS_MAX: Final = 200
+# A sentence may contain such a value, and a list of names; it ends with what to do.
+SENTENCE_CHARACTERS_MAX: Final = 2_000
 
 
 def _shown(value: object) -> str:
@@ -55,6 +57,14 @@ def _shown(value: object) -> str:
     cut = text[:SHOWN_CHARACTERS_MAX]
     shown = repr(cut) if isinstance(value, str) else cut
     return shown if len(text) == len(cut) else f"{shown}… ({len(text):,} characters)"
+
+
+def _without_middle(sentence: str) -> str:
+    """Return a sentence; of one that is too long, only its beginning and its end."""
+    if len(sentence) <= SENTENCE_CHARACTERS_MAX:
+        return sentence
+    kept = SENTENCE_CHARACTERS_MAX // 2
+    return f"{sentence[:kept]}… ({len(sentence):,} characters) …{sentence[-kept:]}"
 
 
 class InputError(VeilringError, ValueError):
@@ -85,11 +95,12 @@ class InputError(VeilringError, ValueError):
         """Return an error with a sentence: what is wrong, where, and what to do.
 
         Args:
-            message: The sentence, without a full stop. It must make sense without the field.
+            message: The sentence, without a full stop. It must make sense without the field. The
+                middle of a very long one is left out.
             field: The name of the argument or key concerned.
         """
         error = cls(field, "", "")
-        error.message = message
+        error.message = _without_middle(message)
         return error
 
     @classmethod
@@ -265,6 +276,17 @@ class ProtocolViolation(VeilringError):
 
     def __str__(self) -> str:
         return f"{self.culprit} broke the protocol: {self.reason}"
+
+
+class TooFarAhead(ProtocolViolation):
+    """Raised if a peer sent more messages than may wait until the role receives them.
+
+    The peer floods the session, or the role lets an honest peer send without an answer.
+    """
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.culprit} {self.reason}"
 
 
 class Tampered(VeilringError):
@@ -457,6 +479,7 @@ _MEANS: Final = {
     "StoreFailed": "{by} cannot use its disk or database; its operator must fix this",
     "Tampered": "one of several parties broke the protocol; the log of the party that noticed it"
     " names them",
+    "TooFarAhead": "{by} received messages faster than its role reads them; its log has the limit",
     "TooManySessions": "{by} has as many sessions open for one peer as it allows; ask again once"
     " some have ended",
     "WrongParties": "{by} plays this role with other parties; compare the rosters",
@@ -478,6 +501,8 @@ _BLAMED: Final = {
     " the details",
     "SessionTimeout": "{culprit} did not send its message in time",
     "StoreFailed": "{culprit} cannot use its disk or database; its operator must fix this",
+    "TooFarAhead": "{culprit} sent messages faster than the role of {by} reads them; the log of"
+    " {by} has the limit",
     "TooManyLost": "fewer parties are left than the sum needs; {culprit} was lost",
     "WrongParties": "{culprit} plays this role with other parties; compare the rosters",
 }

@@ -47,9 +47,13 @@ class Served:
             for _ in names:
                 await ready.acquire()
 
+    async def until_ended(self, name: str) -> None:
+        """Wait until a member ends on its own."""
+        await self._tasks.pop(name)
+
     async def end(self, *names: str) -> None:
-        """Stop some members."""
-        for name in names:
+        """Stop some members, unless they have ended."""
+        for name in self._tasks.keys() & names:
             self._tasks[name].cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._tasks[name]

@@ -1,5 +1,6 @@
 """Deployed systems with an ε: members that pay under terms with the table `protocol`."""
 
+import datetime as dt
 import os
 import signal
 from dataclasses import replace
@@ -16,21 +17,33 @@ from veilring.data.sources import load
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
 from veilring.deployment.roles import fetch_model, load_config_of
-from veilring.errors import BudgetExhausted, InputError, ScenarioError
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    ScenarioError,
+    SessionAborted,
+    StoreFailed,
+)
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
+from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.model import load_model
 from veilring.protocols.release.system import Release
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
 from veilring.testing.ports import reserve_ports
+from veilring.transport.identity import make_identity, save_identity
+from veilring.transport.roster import Member, Roster
 
 EPSILON = 3.0
 NAMES = ("party-0", "party-1", "party-2")
 QUERIES = "queries.csv"
 
 
-def written(folder: Path, system: System, budget: float, names: tuple[str, ...] = NAMES) -> Path:
+def written(
+    folder: Path, system: System, budget: float | None, names: tuple[str, ...] = NAMES
+) -> Path:
     """Write the files of a deployment on iris."""
     port = reserve_ports(len(names))
     write_peers(load("iris"), system, folder, parties=names, seed=0, port=port, budget=budget)
@@ -93,6 +106,56 @@ async def test_a_release_is_made_while_the_first_party_is_down(tmp_path: Path) -
         change(folder / "client.toml", "party-2", "party-0")
         assert await labels_of(folder, 0, 38, QUERIES) == first
         assert served.spent() == [0.0, EPSILON, EPSILON]
+
+
+async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
+    """Members restart one after another, first with the new roster, and last with the new key."""
+    folder = written(tmp_path / "peers", PrivateKNN(), None)
+    old, key = Roster.load(folder / "roster.toml"), make_identity("party-1")
+    save_identity(key, tmp_path)
+    place = old.member("party-1")
+    moved = Member.of(key, place.host, place.port)
+    members = tuple(moved if each is place else each for each in old.members)
+    today = dt.datetime.now(dt.UTC).date()
+    Roster(members).replacing(old, today + dt.timedelta(days=2), today).save(folder / "new.toml")
+    async with all_served(folder, NAMES, serve_member) as served:
+        first = await labels_of(folder, 0, 2, QUERIES)
+        for name in (*NAMES, "client", "party-1"):
+            config = folder / f"{name}.toml"
+            if "new.toml" in config.read_text():
+                change(config, "party-1.key", str(tmp_path / "party-1.key"))
+            else:
+                change(config, "roster.toml", "new.toml")
+            if name in NAMES:
+                await served.end(name)
+                await served.serve(name)
+            assert await labels_of(folder, 0, 2, QUERIES) == first
+
+
+async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None:
+    """Members restart with a smaller roster, and refuse the queries that they took part in."""
+    names = (*NAMES, "party-3")
+    folder = written(tmp_path / "peers", RankSearch(), None, names)
+    async with all_served(folder, names, serve_member):
+        await labels_of(folder, 0, 2, QUERIES)
+    members = Roster.load(folder / "roster.toml").members
+    Roster(tuple(each for each in members if each.name != "party-3")).save(folder / "roster.toml")
+    async with all_served(folder, NAMES, serve_member):
+        with pytest.raises(SessionAborted) as refused:
+            await labels_of(folder, 0, 2, QUERIES)
+        assert refused.value.reason == "AskedBefore"
+        assert len(await labels_of(folder, 2, 4, QUERIES)) == 2
+
+
+async def test_a_member_that_cannot_remember_queries_ends(tmp_path: Path) -> None:
+    """Its disk has failed, so the batch fails and it takes part in no other one."""
+    folder = written(tmp_path / "peers", RankSearch(), None)
+    async with all_served(folder, NAMES, serve_member) as served:
+        served.members["party-1"].kept.file.connection.execute("PRAGMA query_only = 1")
+        with pytest.raises(SessionAborted):
+            await labels_of(folder, 0, 2, QUERIES)
+        with pytest.raises(StoreFailed, match="the memory of queries failed: attempt to write"):
+            await served.until_ended("party-1")
 
 
 async def test_changed_rows_are_released_as_another_edition(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The terms of a deployment: the reading of rows and queries, and invalid terms."""
 
+import datetime as dt
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +152,8 @@ def differences(tmp_path: Path, change: tuple[str, str]) -> str:
         receiver="ada",
         about=About.of_terms(theirs).text,
     )
-    found = check_hello(hello, ROSTER, me="ada", peer="bob", ours=About.of_terms(ours))
+    today, about = dt.date(2030, 6, 1), About.of_terms(ours)
+    found = check_hello(hello, ROSTER, me="ada", peer="bob", ours=about, today=today)
     return "" if found is None else found.reason
 
 

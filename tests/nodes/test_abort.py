@@ -21,15 +21,23 @@ from veilring.errors import (
     SessionAborted,
     Tampered,
     TooManyLost,
+    VeilringError,
 )
 from veilring.nodes import node as early
 from veilring.nodes.abort import REFUSALS, abort_notice, public_error
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, Service, opening
-from veilring.nodes.session import Abort, Session
+from veilring.nodes.session import (
+    CULPRIT_CHARACTERS_MAX,
+    REASON_CHARACTERS_MAX,
+    Abort,
+    Session,
+)
 from veilring.randomness import Streams
+from veilring.transport.frames import pack
 from veilring.transport.memory import MemoryNetwork
+from veilring.transport.messages import open_frame
 
 CLIENT, *MEMBERS = ("clerk", "ada", "bob", "cy")
 ALL = Parties(MEMBERS)
@@ -146,6 +154,23 @@ def test_a_party_is_blamed_for_its_own_end_of_a_session_only(reason: str, notice
     endpoint = MemoryNetwork((CLIENT, *MEMBERS)).endpoint("ada")
     session = Session(endpoint, bytes(16), Parties((CLIENT, "ada")), lambda: default_rng(1))
     assert abort_notice(session, SessionAborted("cy", reason)) == notice
+
+
+def test_texts_of_an_abort_are_limited() -> None:
+    """The sender cuts them, and a receiver takes longer ones for a violation."""
+    endpoint = MemoryNetwork(MEMBERS).endpoint("cy")
+    session = Session(endpoint, bytes(16), ALL, lambda: default_rng(1))
+    notice = abort_notice(session, type("V" * 10_000, (VeilringError,), {})())
+    assert notice == Abort(reason="V" * REASON_CHARACTERS_MAX, culprit="")
+    names = ", ".join(f"party-{number}" for number in range(1_000))
+    notice = abort_notice(session, PeerSilent(1.0, "", names, ""))
+    assert notice == Abort(reason="PeerSilent", culprit=names[:CULPRIT_CHARACTERS_MAX])
+    for said in (("V" * 65, ""), ("Busy", "c" * 1_025)):
+        frame = pack((bytes(16), Abort.kind, *said))
+        refusing = Session(endpoint, bytes(16), ALL, lambda: default_rng(1))
+        refusing.deliver("ada", open_frame(frame), frame)
+        assert isinstance(refusing.error, ProtocolViolation)
+        assert refusing.error.culprit == "ada"
 
 
 def test_a_cancelled_session_is_reported_as_a_stop_of_the_party() -> None:

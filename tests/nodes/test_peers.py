@@ -6,7 +6,7 @@ import pytest
 from tests.nodes.three import FIRST, NAMES, SECOND, listen_to_ada, pass_word, three_nodes
 from tests.roles import Word
 
-from veilring.errors import ProtocolViolation, SessionAborted
+from veilring.errors import ProtocolViolation, SessionAborted, TooFarAhead
 from veilring.nodes.node import EARLY_BYTES_MAX, EARLY_FRAMES_MAX
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
@@ -99,7 +99,7 @@ async def test_a_peer_that_floods_a_session_is_named() -> None:
         for _ in range(UNREAD_MESSAGES_MAX + 1):
             await nodes["ada"].endpoint.send("bob", encode(FIRST, Word(text="x")))
         with pytest.raises(
-            ProtocolViolation, match=r"ahead of its turn: at most 1,024 .*UNREAD_MESSAGES_MAX"
+            TooFarAhead, match=r"^ada sent .* turn: at most 1,024 .* set UNREAD_MESSAGES_MAX"
         ) as caught:
             await waiting
         assert caught.value.culprit == "ada"

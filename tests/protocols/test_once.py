@@ -133,6 +133,24 @@ async def test_clients_of_all_members_at_once_get_one_release() -> None:
         assert started == [("ada", "bob"), ("ada", "cyd")]
 
 
+async def test_a_client_of_many_requests_does_not_delay_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While no result can be made, clients take turns to ask for it, one request at a time."""
+    deployed, order = Deployed(), list[str]()
+
+    async def obtain(_member: OnceMember, payer: str) -> bytes:
+        order.append(payer)
+        await asyncio.sleep(0)
+        return b""
+
+    monkeypatch.setattr(OnceMember, "_obtain", obtain)
+    async with deployed.served():
+        ada = deployed.members["ada"]
+        await asyncio.gather(*(ada.ask(client) for client in ("eve", "eve", "eve", "eve", "ann")))
+    assert order == ["eve", "eve", "ann", "eve", "eve"]
+
+
 async def test_a_session_waits_for_the_previous_one() -> None:
     """A restarted first party that forgot its session gets that session's result."""
     deployed = Deployed()

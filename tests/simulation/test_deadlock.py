@@ -5,10 +5,19 @@ import itertools
 import math
 
 import pytest
+from simpy.events import Event
 from tests.simulation.moments import now
 
 from veilring.errors import Deadlock, SimulationError
-from veilring.simulation import SimulatedLoop, simulate
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.simulation import SimulatedLoop, running_environment, simulate, wait_event
+from veilring.simulation import loop as loops
+from veilring.transport.messages import Message
+
+
+class Ball(Message, kind="test.deadlock.ball"):
+    """A message that goes to and fro."""
 
 
 def test_a_deadlock_can_be_released() -> None:
@@ -67,6 +76,49 @@ def test_a_task_that_never_waits_is_named() -> None:
         SimulationError,
         match=rf"at 0\.25 s.*spinner, at .*{__name__.rpartition('.')[2]}\.py:{line};",
     ):
+        simulate(main())
+
+
+def test_a_task_that_waits_for_no_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop of events at one instant ends, too; a few of them do not end it."""
+    monkeypatch.setattr(loops, "EVENTS_MAX", 50)
+
+    async def spin(laps: int) -> None:
+        for _ in range(laps):
+            await wait_event(Event(running_environment()).succeed())
+
+    async def main(laps: int) -> None:
+        await asyncio.sleep(0.25)
+        await asyncio.create_task(spin(laps), name="spinner")
+        await asyncio.sleep(0.25)
+
+    simulate(main(99))  # of two tasks
+    line = spin.__code__.co_firstlineno + 2
+    with pytest.raises(SimulationError, match=rf"10\d events at 0\.25 s.*spinner, at .*:{line};"):
+        simulate(main(1_000))
+
+
+async def ping_pong(party: Party) -> None:
+    """Send a message to and fro for ever."""
+    party.round(1)
+    peer = next(name for name in party.peers)
+    for _ in itertools.count():
+        await party.send(peer, Ball())
+        await party.receive(Ball, sender=peer)
+
+
+def test_a_role_that_sends_for_ever_without_latency_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error names the role's own line, although its time limit is never reached."""
+    monkeypatch.setattr(loops, "EVENTS_MAX", 100)
+
+    async def main() -> None:
+        async with Cluster(2, runtime="simulated", seed=1) as cluster:
+            await cluster.run(ping_pong, seconds=5.0)
+
+    line = ping_pong.__code__.co_firstlineno + 6
+    with pytest.raises(SimulationError, match=rf"events at 0 s.*{line};"):
         simulate(main())
 
 

@@ -30,12 +30,13 @@ class Town:
         listening = [Member.of(self.identities[n], LOOPBACK, self.ports[n]) for n in parties]
         dialling = [Member.of(self.identities[n], kind="client") for n in clients]
         self.roster = Roster((*listening, *dialling))
+        self.rosters = dict[str, Roster]()  # of members that have another one
 
     def start(self, name: str, *, seconds: float = PATIENCE_SECONDS) -> asyncio.Task[TlsEndpoint]:
         """Start the endpoint of a member."""
         starting = TlsEndpoint.start(
             self.identities[name],
-            self.roster,
+            self.rosters.get(name, self.roster),
             listen=self.sockets.pop(name, LOOPBACK),
             timeout=seconds,
             handshake_seconds=PATIENCE_SECONDS,

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.errors import FrameError, InputError
-from veilring.transport.frames import WireValue, pack
+from veilring.transport import messages
+from veilring.transport.frames import FRAME_BYTES_MAX, WireValue, pack
 from veilring.transport.messages import SESSION_BYTES, Array, Matrix, Message, decode, encode
 
 SESSION = bytes(range(SESSION_BYTES))
@@ -90,3 +91,23 @@ def test_a_kind_belongs_to_one_class() -> None:
     """Two message classes cannot share a kind."""
     with pytest.raises(InputError, match=r"test\.note"):
         type("Other", (Message,), {"__module__": __name__}, kind="test.note")
+
+
+class Blob(Message, kind="test.messages.blob"):
+    """Bytes and an array of any size."""
+
+    data: bytes
+    array: Matrix
+
+
+@pytest.mark.parametrize(
+    ("data", "rows"), [(FRAME_BYTES_MAX, 1), (0, FRAME_BYTES_MAX // 8), (1 << 19, 1 << 16)]
+)
+def test_a_message_that_fits_no_frame_is_refused_before_it_is_encoded(
+    data: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error gives the limit and the remedy, and no time is spent on building the frame."""
+    blob = Blob(data=bytes(data), array=np.zeros((rows, 1)))
+    monkeypatch.setattr(messages, "pack", None)
+    with pytest.raises(FrameError, match=r"1 to 1,048,576; split a larger message into several"):
+        encode(bytes(SESSION_BYTES), blob)

@@ -1,5 +1,7 @@
 """Terms in the greeting: members with different terms report the keys that differ."""
 
+import datetime as dt
+
 import pytest
 
 from veilring.errors import FrameError
@@ -24,7 +26,9 @@ def refusal(theirs: str, ours: dict[str, str]) -> str:
     hello = Hello(
         version=PROTOCOL_VERSION, roster=ROSTER.hash, sender="bob", receiver="ada", about=theirs
     )
-    found = check_hello(hello, ROSTER, me="ada", peer="bob", ours=About.of_terms(ours))
+    found = check_hello(
+        hello, ROSTER, me="ada", peer="bob", ours=About.of_terms(ours), today=dt.date(2030, 6, 1)
+    )
     return found.reason if found else ""
 
 

@@ -1,5 +1,6 @@
 """`veilring keys`: a key for each party, and the roster that names them all."""
 
+import datetime as dt
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,12 +109,25 @@ def make_roster(
         typer.Argument(help="Public parts (.member.toml) of all members.", metavar="MEMBER.TOML"),
     ],
     *,
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="ROSTER.TOML", help="Roster to replace, with previous keys of members."
+        ),
+    ] = None,
+    until: Annotated[
+        dt.datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="Last day (UTC) of the previous keys."),
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("roster.toml"),
 ) -> None:
     """Combine public parts into the roster that all parties use.
 
     The order of the arguments is the order of the roster. Compare the printed hash: it is equal for
     equal rosters, and parties with different rosters refuse each other.
+
+    To change keys while the parties run, give the roster that the new one replaces with --previous,
+    and the last day on which its keys are accepted with --until.
     """
     from veilring.errors import InputError
     from veilring.transport.roster import Roster
@@ -121,6 +135,10 @@ def make_roster(
     if out.exists():
         raise InputError("--out", out, "a file that does not exist yet")
     whole = Roster(tuple(member for path in members for member in _load(path).members))
+    if (previous is None) != (until is None):
+        raise InputError.because("give --previous and --until together", field="--previous")
+    if previous and until:
+        whole = whole.replacing(_load(previous), until.date(), _today())
     whole.save(out)
     _describe(whole)
 
@@ -147,8 +165,16 @@ def _load(path: Path) -> "Roster":
 
 
 def _describe(whole: "Roster") -> None:
+    today = _today()
     for member in whole.members:
         place = f"{member.host}:{member.port}" if member.host else "client"
         until = f"valid until {member.expires:%Y-%m-%d}"
         typer.echo(f"{member.name:20} {place:24} {member.fingerprint} {until}")
-    typer.echo(f"roster {whole.hash.hex()}")
+        if member.accepts_previous(today):
+            until = f"accepted until {member.previous_until}"
+            typer.echo(f"{'':20} {'previous key':24} {member.previous_fingerprint} {until}")
+    typer.echo(f"roster {whole.hashes(today)[0].hex()}")
+
+
+def _today() -> dt.date:
+    return dt.datetime.now(dt.UTC).date()

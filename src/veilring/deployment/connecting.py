@@ -133,7 +133,7 @@ class Meeting:
 
 
 def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
-    """Return a sentence about each certificate that ends within `EXPIRY_WARNING_DAYS`.
+    """Return a sentence about each certificate or key that ends within `EXPIRY_WARNING_DAYS`.
 
     Args:
         members: The members of a roster.
@@ -150,6 +150,13 @@ def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
                 f"the certificate of {member.name} {ends}; without a new key and a new roster, no"
                 " party connects to it after that day"
             )
+        if member.previous_until and member.accepts_previous(now.date()):
+            days = (member.previous_until - now.date()).days
+            if days <= EXPIRY_WARNING_DAYS:
+                said.append(
+                    f"the previous key of {member.name} is accepted until {member.previous_until}"
+                    f" (days left: {days}); restart {member.name} with its new key by then"
+                )
     return said
 
 

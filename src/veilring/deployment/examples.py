@@ -243,11 +243,13 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     terms.checked(len(parties))
     ports = {name: port + offset for offset, name in enumerate(parties)}
     begin_folder(folder, terms, ports, (CLIENT,))
-    keeps = price is not None or membership.once is not None
+    keeps_ledger = price is not None or membership.once is not None
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
-        ledger = {"ledger": f"{name}.db"} if keeps else {}
-        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **ledger)
+        files = {"ledger": f"{name}.db"} if keeps_ledger else {}
+        if membership.remembering is not None:
+            files["asked"] = f"{name}.asked.db"
+        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **files)
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
     write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])

@@ -9,7 +9,7 @@ import json
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -183,6 +183,8 @@ class HolderConfig(ServerConfig):
     Attributes:
         rows: The CSV file with this party's own rows; the label is its last column.
         ledger: The file with the charges and the answers paid for, used if an ε is spent.
+        asked: The file with the queries that the party took part in, used if the system refuses
+            them among other parties.
         client: The ε that each client may spend at this party; by default the budget in the terms.
         clients: The ε of individual clients, by name.
         amend: Whether to accept a changed budget; charges are kept.
@@ -192,6 +194,7 @@ class HolderConfig(ServerConfig):
 
     rows: FilePath
     ledger: FilePath = "member.db"
+    asked: FilePath = "asked.db"
     client: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = Field(default=False, description="true or false")
@@ -250,9 +253,10 @@ async def serve_peers(
 
     Raises:
         ScenarioError: If a file is invalid.
-        InputError: If another process is writing the ledger, or it was created with other budgets.
+        InputError: If another process is writing its files, or the ledger was created with other
+            budgets.
         HandshakeError: If a member is missing after a day.
-        StoreFailed: If the disk of the ledger fails. Earlier answers are on it.
+        StoreFailed: If the disk of its files fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
@@ -262,13 +266,15 @@ async def serve_peers(
 
     def take_part(node: Node, till: Till | None) -> Member:
         member = PeerMember(
-            node, rows, parties, membership, facts, terms.digest, config.limits, till
+            node, rows, parties, membership, facts, terms.digest, config.limits, till, kept
         )
         if membership.once is None or till is None:
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with _open_till(config) as till:
+    remembering = membership.remembering
+    asked = nullcontext() if remembering is None else remembering(rows, Path(config.asked))
+    with _open_till(config) as till, asked as kept:
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
             async with Service(met.node, member.offers()):
@@ -280,9 +286,17 @@ async def serve_peers(
 
 
 def begin_member(config: HolderConfig) -> bool:
-    """Create the ledger of a member, if its system needs one: see `begin_state` of the roles."""
+    """Create the ledger and the memory of a member, if its system needs them.
+
+    See `begin_state` of `veilring.deployment.roles`.
+    """
+    _, roster = load_credentials(config)
+    parties = len(roster.parties)
+    begin_memory = _terms_of(Path(config.terms), parties).membership(parties).begin_memory
+    if begin_memory is not None:
+        begin_memory(Path(config.asked))
     with _open_till(config, new=True) as till:
-        return till is not None
+        return till is not None or begin_memory is not None
 
 
 @contextmanager

@@ -81,14 +81,14 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
         return None  # a closed endpoint has said goodbye; a deadlock is everybody's
     if not isinstance(cause, SessionAborted):
         culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
-        return Abort(reason=type(cause).__name__, culprit=culprit)
+        return Abort.of(type(cause).__name__, culprit)
     if cause.reason == TOO_MANY_SESSIONS:
-        return Abort(reason=Busy.__name__, culprit="")
+        return Abort.of(Busy.__name__)
     refused = cause.reason in REFUSALS and not cause.culprit
     if session.was_aborted and not refused:
         return None
     is_blameless = cause.by == session.me or cause.reason in _BLAMELESS
-    return Abort(reason=cause.reason, culprit=cause.culprit or ("" if is_blameless else cause.by))
+    return Abort.of(cause.reason, cause.culprit or ("" if is_blameless else cause.by))
 
 
 class StandingRequest(Message, kind="session.inquiry"):

@@ -180,7 +180,7 @@ class Service:
     async def _refuse(self, peer: str, session: bytes, reason: str) -> None:
         self._refusing[peer] += 1
         try:
-            await self._node.endpoint.send(peer, encode(session, Abort(reason=reason, culprit="")))
+            await self._node.endpoint.send(peer, encode(session, Abort.of(reason)))
         except TransportError:
             _log.debug("%s is gone and needs no refusal", peer)
         finally:
@@ -205,10 +205,11 @@ class FairTurns:
 
     Args:
         party: The party's name.
+        at_once: The maximum number of turns at once.
     """
 
-    def __init__(self, party: str) -> None:
-        self._party = party
+    def __init__(self, party: str, at_once: int = CONVENED_MAX) -> None:
+        self._party, self._at_once = party, at_once
         self._open: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -242,7 +243,7 @@ class FairTurns:
                 self._admit()
 
     def _admit(self) -> None:
-        while self._open.total() < CONVENED_MAX:
+        while self._open.total() < self._at_once:
             free = (name for name in self._waiting if self._open[name] < CONVENED_PER_CLIENT_MAX)
             client = next(free, None)
             if client is None:

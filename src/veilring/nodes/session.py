@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Annotated, Final, Self, TypeVar
 
 from numpy.random import Generator
+from pydantic import Field
 from typing_extensions import override
 
 from veilring.errors import (
@@ -19,6 +20,7 @@ from veilring.errors import (
     SessionAborted,
     SessionTimeout,
     Tampered,
+    TooFarAhead,
     VeilringError,
 )
 from veilring.nodes.blame import Standing, Wait
@@ -42,14 +44,23 @@ UNREAD_MESSAGES_MAX: Final = 1024
 # The same in bytes, for large messages: four of the largest frames. With as many sessions as a peer
 # may open, that is 64 MiB.
 UNREAD_BYTES_MAX: Final = 4 << 20
+# The name of an error's class. It comes from a peer, and ends in our log.
+REASON_CHARACTERS_MAX: Final = 64
+# All peers that are silent are named at once: a dozen of the longest names.
+CULPRIT_CHARACTERS_MAX: Final = 1024
 _PEERS_SHOWN: Final = 8  # in an error
 
 
 class Abort(Message, kind="session.abort"):
     """Announces that a party ended the session. It names an error and a culprit, never data."""
 
-    reason: str
-    culprit: str
+    reason: Annotated[str, Field(max_length=REASON_CHARACTERS_MAX)]
+    culprit: Annotated[str, Field(max_length=CULPRIT_CHARACTERS_MAX)]
+
+    @classmethod
+    def of(cls, reason: str, culprit: str = "") -> Self:
+        """Return the abort for a reason and a culprit, cut if they are too long."""
+        return cls(reason=reason[:REASON_CHARACTERS_MAX], culprit=culprit[:CULPRIT_CHARACTERS_MAX])
 
 
 class Open(Message, kind="session.open"):
@@ -278,7 +289,7 @@ class Session(Party):
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         inbox.put(message, frame)
         if inbox.is_too_full:
-            self.fail(ProtocolViolation(sender, inbox.excess))
+            self.fail(TooFarAhead(sender, inbox.excess))
         inbox.wake()
 
     def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
@@ -373,13 +384,13 @@ class _Inbox:
 
     @property
     def excess(self) -> str:
-        """The offence of a sender whose messages do not fit."""
+        """A statement about a sender whose messages do not fit."""
         most = f"at most {UNREAD_MESSAGES_MAX:,} or {UNREAD_BYTES_MAX >> 20} MiB may wait"
         limits = "UNREAD_MESSAGES_MAX and UNREAD_BYTES_MAX of veilring.nodes.session"
         return (
             f"sent {len(self.unread):,} messages ({self.unread_bytes:,} bytes) ahead of its turn:"
-            f" {most} until the role receives them ({limits}); a role must receive some messages"
-            " before its peer sends more"
+            f" {most} until the role receives them; let its sender wait for an answer in between,"
+            f" or set {limits} before the run"
         )
 
     @property

@@ -2,10 +2,13 @@
 
 import os
 import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from veilring.errors import InputError
+from veilring.errors import InputError, StoreFailed
 
 
 def create_private(path: Path, name: str) -> None:
@@ -87,3 +90,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def as_store_failed(what: str, path: Path | None = None) -> Iterator[None]:
+    """Raise an SQLite error as `StoreFailed`, which names the file if given."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        where = f" {path}" if path else ""
+        raise StoreFailed(f"{what}{where}: {error}") from error

@@ -5,6 +5,7 @@ A system describes this part by a `Membership`. Long-lived members run it: the m
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -81,6 +82,10 @@ class Membership:
             although they are numbers from 0 to 1, of the right shape and at most `batch_max`.
         keep: A function, called once, from a party's rows to the value that it keeps from batch to
             batch and passes to the role.
+        remembering: A function from a party's rows and the path of a file to a context with what
+            `keep` returns, which also knows, from that file, what earlier processes have done; none
+            if `keep` is enough.
+        begin_memory: A function that creates the file for `remembering`, which must not exist.
         once: How to keep the result, if one result answers all queries; if none, each batch is
             asked separately.
     """
@@ -92,4 +97,6 @@ class Membership:
     all_learn: bool = False
     check: Callable[[NDArray[np.float64]], None] | None = None
     keep: Callable[[Rows], object] = rows_alone
+    remembering: Callable[[Rows, Path], AbstractContextManager[object]] | None = None
+    begin_memory: Callable[[Path], None] | None = None
     once: Once | None = None

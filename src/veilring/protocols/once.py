@@ -53,7 +53,7 @@ from veilring.errors import (
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
-from veilring.nodes.service import Offer, opening
+from veilring.nodes.service import FairTurns, Offer, opening
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.membership import Once
 from veilring.protocols.peers import (
@@ -146,11 +146,12 @@ class OnceMember:
     once: Once
     till: Till
     content: bytes
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
+    _asking: FairTurns = field(init=False, repr=False)
     _joining: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
     _waiting: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_asking", FairTurns(self.node.name, at_once=1))
         kept = self._find()
         if kept is None:
             return
@@ -208,6 +209,7 @@ class OnceMember:
             The stored result, or the refusal that names the party that cannot pay.
 
         Raises:
+            Busy: If there was no turn for it in time. Clients take turns.
             NotReady: If a required party is not connected.
             StoreFailed: If this party's own disk or memory failed, now or before.
             Tampered: If members have different results, or claim one that nobody was charged for.
@@ -216,7 +218,8 @@ class OnceMember:
         payer = client or self.node.name
         self._waiting.append(payer)
         try:
-            async with self._asking:
+            # long enough for another client's session to make the result
+            async with self._asking.turn(payer, self.member.limits.session):
                 kept = self._find()
                 return await self._obtain(payer) if kept is None else kept
         finally:

@@ -6,7 +6,6 @@ each member charges its own `Till` before it sends anything that depends on rows
 answers all queries, the member is `veilring.protocols.once.OnceMember`.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -226,6 +225,8 @@ class PeerMember:
         limits: The time limits of sessions.
         till: The till, if labels cost budget. The role is given ``charge``, a callback to call
             before it sends anything that depends on rows.
+        kept: The value passed to the role in each batch; by default the result of
+            `Membership.keep`.
 
     Raises:
         InputError: If the rows do not fit the schema.
@@ -239,13 +240,15 @@ class PeerMember:
     terms: bytes
     limits: SessionLimits = field(default_factory=SessionLimits)
     till: Till | None = None
-    _kept: object = field(init=False, repr=False)
+    kept: object = field(default=None, repr=False)
+    _failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
     _turns: FairTurns = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_turns", FairTurns(self.node.name))
         check_rows(self.rows, self.facts.features, self.facts.classes)
-        object.__setattr__(self, "_kept", self.membership.keep(self.rows))
+        if self.kept is None:
+            object.__setattr__(self, "kept", self.membership.keep(self.rows))
 
     def offers(self) -> dict[str, Offer]:
         """Return the services for other members and for clients."""
@@ -258,13 +261,13 @@ class PeerMember:
         }
 
     async def failure(self) -> None:
-        """Wait until this member fails; without a ledger, wait forever.
+        """Wait until this member fails; without a file, wait forever.
 
         Raises:
-            StoreFailed: If the ledger has failed. The member takes part in no further session;
-                restart it to read the ledger again.
+            StoreFailed: If the ledger or the memory has failed. The member takes part in no further
+                session; restart it to read the file again.
         """
-        await (asyncio.Event() if self.till is None else self.till.failure).wait()
+        await (self._failure if self.till is None else self.till.failure).wait()
 
     async def ask(self, queries: NDArray[np.float64], client: str = "") -> PeerLabels:
         """Label a batch together with all other members, or return its stored labels.
@@ -331,7 +334,12 @@ class PeerMember:
     ) -> Any:  # noqa: ANN401  (the role's result)
         """Play the system's role, and charge the payer's account for it if it costs budget."""
         if self.till is None:
-            return await self.play(party, client=client, queries=queries)
+            self._failure.check()
+            try:
+                return await self.play(party, client=client, queries=queries)
+            except StoreFailed as error:
+                self._failure.report(error)
+                raise
         size = 0 if queries is None else len(queries) * _LABEL.itemsize
         with self.till.paying(payer, size=size) as charge:
             return await self.play(party, client=client, queries=queries, charge=charge)
@@ -358,7 +366,7 @@ class PeerMember:
         given = {"queries": queries, "charge": charge}
         own = {name: value for name, value in given.items() if value is not None}
         public = self.membership.public
-        return await self.membership.role(party, self._kept, client=client, **own, **public)
+        return await self.membership.role(party, self.kept, client=client, **own, **public)
 
     async def _answer(self, party: Party, client: str) -> None:
         queries = (await party.receive(PeerQueries, sender=client)).features

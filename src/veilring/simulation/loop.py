@@ -22,7 +22,7 @@ import selectors
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from simpy import Environment
@@ -38,6 +38,12 @@ _Class = TypeVar("_Class", bound=type)
 # Between two events, callbacks hand results to each other: some tens in a row. A role that yields
 # between the rows of a table with `asyncio.sleep(0)` takes thousands; more is a loop without end.
 STEPS_MAX: Final = 100_000
+# Links without latency deliver all messages of a run at one instant, and then each task handles a
+# few thousand events there; more than this number for each task is a loop without end. A million
+# events take a minute.
+EVENTS_MAX: Final = 2**18
+# The packages that a role calls: an endless loop is in their caller.
+_BENEATH: Final = ("asyncio", "veilring.nodes", "veilring.simulation", "veilring.transport")
 _LINKS: Final = "send over simulated links (veilring.simulation.SimulatedNetwork)"
 _EVENTS: Final = "wait for an event of SimPy (veilring.simulation.wait_event)"
 _DIRECT: Final = "call the function directly: it takes no simulated time"
@@ -107,8 +113,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     Sockets, threads, subprocesses and signal handlers raise `SimulationError`. When every task is
     waiting and SimPy has no event left, `run_until_complete` raises `Deadlock`, unless a function
     given to `at_deadlock` ends a wait; the tasks can still be cancelled afterwards, as by
-    `asyncio.Runner`. After `STEPS_MAX` steps without an event, it raises `SimulationError`: a task
-    never waits. An error in a process of SimPy that nobody waits for ends the run.
+    `asyncio.Runner`. After `STEPS_MAX` steps without an event, or `EVENTS_MAX` events for each task
+    at one instant, it raises `SimulationError`: a task never waits, or waits for no time. An error
+    in a process of SimPy that nobody waits for ends the run.
 
     Args:
         environment: The SimPy environment; by default a new one.
@@ -126,6 +133,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._releases: list[Callable[[], bool]] = []
         self._limits: list[asyncio.TimerHandle] = []
         self._steps = 0  # since the last event
+        self._events, self._events_max = 0, EVENTS_MAX  # at this instant
         self._thread = threading.get_ident()
         selector = SteppingSelector(self.environment, self._step, self._release)
         super().__init__(selector)
@@ -135,7 +143,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         while self._limits and self._limits[0].when() < self.environment.peek():
             limit = heapq.heappop(self._limits)
             self.call_at(limit.when(), _reach, limit)
+        before = self.environment.now
         self.environment.step()
+        self._events = self._events + 1 if self.environment.now == before else 0
         if (
             self._order is not None
         ):  # everything that arrives at one instant is ready at one instant
@@ -154,7 +164,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._steps += 1
         if self._steps > STEPS_MAX:
             self._steps = 0  # so that the tasks can still be cancelled
-            raise self._endless(ready)
+            steps = f"{STEPS_MAX:,} steps at {self.time():g} s, and no event"
+            raise _endless(steps, _tasks_of(ready))
+        if self._events > self._events_max:
+            self._check_instant(_tasks_of(ready))
         if self._order is not None:
             self._order.arrange(ready)
         for _ in range(len(ready)):
@@ -269,12 +282,12 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         heapq.heappush(self._limits, limit)
         return limit
 
-    def _endless(self, ready: Iterable[asyncio.Handle]) -> SimulationError:
-        owners = (getattr(handle._callback, "__self__", None) for handle in ready)  # type: ignore[attr-defined]  # noqa: SLF001  (in place of asyncio's own)
-        tasks = [owner for owner in owners if isinstance(owner, asyncio.Task)]
-        which = f": {tasks[0].get_name()}, at {_place(tasks[0])}" if tasks else ""
-        steps = f"{STEPS_MAX:,} steps at {self.time():g} s, and no event: a loop that never waits"
-        return SimulationError(f"{steps}{which}; wait for a message, or sleep for longer than 0 s")
+    def _check_instant(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Refuse more than `EVENTS_MAX` events for each task, as soon as a task can be named."""
+        self._events_max = EVENTS_MAX * max(1, len(self._pending()))
+        if tasks and self._events > self._events_max:
+            events, self._events = self._events, 0  # so that the tasks can still be cancelled
+            raise _endless(f"{events:,} events at {self.time():g} s", tasks)
 
     def _pending(self) -> list[asyncio.Task[Any]]:
         return sorted(asyncio.all_tasks(self), key=hash)
@@ -301,13 +314,28 @@ def _work(task: asyncio.Task[Any]) -> str:
     return getattr(task.get_coro(), "__qualname__", "a coroutine")
 
 
+def _tasks_of(ready: Iterable[asyncio.Handle]) -> list[asyncio.Task[Any]]:
+    """Return the tasks among the owners of handles."""
+    owners = (getattr(handle._callback, "__self__", None) for handle in ready)  # type: ignore[attr-defined]  # noqa: SLF001  (in place of asyncio's own)
+    return [owner for owner in owners if isinstance(owner, asyncio.Task)]
+
+
+def _endless(found: str, tasks: Sequence[asyncio.Task[Any]]) -> SimulationError:
+    which = f": {tasks[0].get_name()}, at {_place(tasks[0])}" if tasks else ""
+    return SimulationError(
+        f"{found}: a loop that never waits{which}; wait for a message on links with a latency, or"
+        " sleep for longer than 0 s"
+    )
+
+
 def _place(task: asyncio.Task[Any]) -> str:
-    """Return the file and the line at which a task was suspended, outside asyncio."""
+    """Return the file and the line at which a task was suspended, in a role if it plays one."""
     place = "an unknown line"
     coroutine: object = task.get_coro()
     while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
         frame = coroutine.cr_frame
-        if frame.f_globals.get("__package__") != asyncio.__name__:
+        package = frame.f_globals.get("__package__") or ""
+        if place.startswith("an unknown") or not package.startswith(_BENEATH):
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         coroutine = coroutine.cr_await
     return place

@@ -8,6 +8,7 @@ leaves first therefore keeps reading until the other's goodbye confirms that all
 """
 
 import asyncio
+import datetime as dt
 import logging
 import socket
 import time
@@ -116,12 +117,17 @@ class Connection(asyncio.Protocol, ABC):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         enable_keepalive(cast(socket.socket, transport.get_extra_info("socket")))
         proof = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        member = self._hub.roster.owner(fingerprint_of(x509.load_der_x509_certificate(proof)))
+        key = fingerprint_of(x509.load_der_x509_certificate(proof))
+        member = self._hub.roster.owner(key)
         if member is None:
             self.refuse(ConnectionRefusal("the key of the certificate is not in the roster"))
-        else:
-            self.peer = member.name
+            return
+        self.peer = member.name
+        if key == member.fingerprint or member.accepts_previous(self._hub.today):
             self.secured()
+        else:
+            ended = f"the previous key of {member.name} was accepted until {member.previous_until}"
+            self.refuse(ConnectionRefusal(f"{ended}; restart {member.name} with its new key"))
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -366,7 +372,7 @@ class Outgoing(Connection):
         else:
             hello = Hello(
                 version=PROTOCOL_VERSION,
-                roster=self._hub.roster.hash,
+                roster=b"".join(self._hub.roster.hashes(self._hub.today)),
                 sender=me,
                 receiver=self.peer,
                 about=self._hub.about.text,
@@ -395,7 +401,9 @@ class Incoming(Connection):
             self.refuse(ConnectionRefusal("its welcome came before any greeting"))
             return
         hub = self._hub
-        refusal = check_hello(message, hub.roster, me=hub.me, peer=self.peer, ours=hub.about)
+        refusal = check_hello(
+            message, hub.roster, me=hub.me, peer=self.peer, ours=hub.about, today=hub.today
+        )
         refusal = refusal or hub.objection(self.peer) or hub.rate_objection(self.peer)
         if refusal is not None:
             self.refuse(refusal)
@@ -446,6 +454,11 @@ class Links:
     def about(self) -> About:
         """Our own description."""
         return self._about.at(self._wall())
+
+    @property
+    def today(self) -> dt.date:
+        """The current day in UTC."""
+        return dt.datetime.fromtimestamp(self._wall(), dt.UTC).date()
 
     def compare(self, peer: str, theirs: About) -> None:
         """Log what differs between a peer and us and may explain later failures."""

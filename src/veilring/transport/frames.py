@@ -193,9 +193,18 @@ def check_frame(frame: bytes) -> None:
     Raises:
         FrameError: If it is empty or longer than `FRAME_BYTES_MAX`.
     """
-    if not 0 < len(frame) <= FRAME_BYTES_MAX:
+    check_size(len(frame))
+
+
+def check_size(size: int) -> None:
+    """Refuse a number of bytes that no frame has.
+
+    Raises:
+        FrameError: If it is 0 or above `FRAME_BYTES_MAX`.
+    """
+    if not 0 < size <= FRAME_BYTES_MAX:
         allowed = f"1 to {FRAME_BYTES_MAX:,}; split a larger message into several"
-        raise FrameError(f"a frame of {len(frame):,} bytes; allowed: {allowed}")
+        raise FrameError(f"a frame of {size:,} bytes; allowed: {allowed}")
 
 
 def frame_size(frame: bytes) -> int:

@@ -8,6 +8,7 @@ listener answers `Welcome` or `Refuse`; only then are the two connected. The dia
 `Refuse` instead of `Hello`.
 """
 
+import datetime as dt
 import hashlib
 import json
 import ssl
@@ -23,7 +24,7 @@ from veilring.errors import FrameError
 from veilring.transport.frames import on_stream
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import SESSION_BYTES, Message, encode, open_frame
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Roster, agree
 
 PROTOCOL_VERSION: Final = 2
 """The version of frames and greetings, which must be equal on both sides."""
@@ -61,6 +62,7 @@ class Hello(Message, kind="transport.hello"):
     their numbers, and both can name the older side. A new version changes the text of the last one.
 
     Attributes:
+        roster: The `Roster.hashes` of the sender, joined.
         about: The text of an `About`.
     """
 
@@ -211,7 +213,13 @@ def _own_version() -> str:
 
 
 def check_hello(
-    hello: Hello | OtherHello, roster: Roster, *, me: str, peer: str, ours: About
+    hello: Hello | OtherHello,
+    roster: Roster,
+    *,
+    me: str,
+    peer: str,
+    ours: About,
+    today: dt.date,
 ) -> ConnectionRefusal | None:
     """Return an objection to a greeting from the member whose key is `peer`'s, or `None`.
 
@@ -221,14 +229,15 @@ def check_hello(
         me: The name of the member that was greeted.
         peer: The name of the member with the peer's key.
         ours: Our description. A member without terms does not compare them.
+        today: The current day (UTC), on which previous keys may be accepted.
 
     Raises:
         FrameError: If the description of the peer is invalid.
     """
     if isinstance(hello, OtherHello):
         return _outdated(hello, peer, me)
-    if hello.roster != roster.hash:
-        return ConnectionRefusal("the rosters differ: all members must hold the same one")
+    if not agree(hello.roster, roster.hashes(today)):
+        return ConnectionRefusal(_other_roster(hello.roster, roster, peer))
     if hello.sender != peer:
         claim = hello.sender[:NAME_CHARACTERS_MAX]
         return ConnectionRefusal(f"it claimed the name {claim!a} with the key of {peer}")
@@ -237,6 +246,14 @@ def check_hello(
         return ConnectionRefusal(f"it looked for {sought!a} at the address of {me}")
     differing = _differing(About.read(hello.about).terms, ours.terms)
     return ConnectionRefusal(_differences(differing, peer, me)) if differing else None
+
+
+def _other_roster(theirs: bytes, roster: Roster, peer: str) -> str:
+    _, *before = roster.hashes(dt.date.min)  # before its previous keys ended
+    if theirs in before:
+        until = max(filter(None, (member.previous_until for member in roster.members)))
+        return f"{peer} has the previous roster, which was accepted until {until}; give it ours"
+    return "the rosters differ: all members must hold the same one"
 
 
 def _outdated(hello: OtherHello, peer: str, me: str) -> ConnectionRefusal:

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import override
 
 from veilring.errors import FrameError, InputError
-from veilring.transport.frames import WireValue, pack, read_head, unpack
+from veilring.transport.frames import WireValue, check_size, pack, read_head, unpack
 
 SESSION_BYTES: Final = 16  # as many as a UUID: never drawn twice by chance
 _ENVELOPE_ITEMS: Final = 2  # the entries before the fields: session and kind
@@ -107,9 +107,21 @@ def encode(session: bytes, message: Message) -> bytes:
     """Return the body of the frame that carries a message of a session.
 
     Raises:
-        FrameError: If a field has no encoding.
+        FrameError: If a field has no encoding, or texts, bytes and arrays do not fit a frame.
     """
-    return pack((session, message.kind, *message.fields()))
+    fields = message.fields()
+    check_size(SESSION_BYTES + sum(map(_size, fields)))  # before a frame of any size is built
+    return pack((session, message.kind, *fields))
+
+
+def _size(field: WireValue) -> int:
+    """Return a number of bytes that a field takes at least."""
+    match field:
+        case np.ndarray():
+            return field.nbytes
+        case str() | bytes():
+            return len(field)
+    return 0
 
 
 class Envelope(NamedTuple):

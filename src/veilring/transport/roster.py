@@ -1,7 +1,13 @@
 """The roster: the members, their order, their keys and their addresses.
 
 All members have the same roster, agreed on beforehand by other means; two members connect only if
-their rosters are equal (they compare `Roster.hash`). It contains no secrets.
+their rosters agree (they compare `Roster.hashes`). It contains no secrets.
+
+A member may have a new key, with its previous one accepted up to a day. Until that day, a roster
+agrees with the one that it replaces, which has the previous keys and nothing else that differs. So
+members can change to the new roster, and then to their new keys, one after another. Two rosters
+that give the same member different new keys never agree: nobody can make two members that have the
+new roster believe in different keys.
 """
 
 import datetime as dt
@@ -38,8 +44,11 @@ _KEYS: Final = {
     "port": int,
     "fingerprint": str,
     "certificate": str,
+    "previous": str,
+    "previous_until": dt.date,
 }
-_OPTIONAL: Final = frozenset({"kind", "host", "port"})
+_OPTIONAL: Final = frozenset({"kind", "host", "port", "previous", "previous_until"})
+_HASH_BYTES: Final = 32  # of SHA-256
 
 
 @dataclass(frozen=True)
@@ -53,9 +62,11 @@ class Member:
         host: The name or address of its host; empty for a client.
         port: The port on which it listens, 1 to `PORT_MAX`; 0 for a client.
         kind: `"party"` or `"client"`.
+        previous: The certificate of its previous key, PEM; empty if it has none.
+        previous_until: The last day (UTC) on which the previous key is accepted in new connections.
 
     Raises:
-        InputError: If a field is not allowed, or the certificate is for another name or key.
+        InputError: If a field is not allowed, or a certificate is for another name or key.
     """
 
     name: str
@@ -64,23 +75,36 @@ class Member:
     host: str = ""
     port: int = 0
     kind: Kind = "party"
+    previous: str = ""
+    previous_until: dt.date | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
         if self.kind not in get_args(Kind):
             raise InputError("kind", self.kind, " or ".join(get_args(Kind)))
         self._check_address()
-        name, certificate = read_certificate(self.certificate)
-        if name != self.name:
-            raise InputError.because(
-                f"the certificate of {self.name} is for {name!a}", field="certificate"
-            )
-        if fingerprint_of(certificate) != self.fingerprint:
+        found = self._fingerprint_in("certificate")
+        if found != self.fingerprint:
             raise InputError.because(
                 f"the fingerprint of {self.name} is {self.fingerprint}, but that of its certificate"
-                f" is {fingerprint_of(certificate)}; correct the roster",
+                f" is {found}; correct the roster",
                 field="fingerprint",
             )
+        if bool(self.previous) != (self.previous_until is not None):
+            raise InputError.because(
+                f"{self.name} has only one of previous and previous_until; set both or neither",
+                field="previous",
+            )
+        if self.previous_fingerprint == self.fingerprint:
+            raise InputError.because(
+                f"the previous key of {self.name} is its key; leave it out", field="previous"
+            )
+
+    def _fingerprint_in(self, field: str) -> str:
+        name, certificate = read_certificate(getattr(self, field))
+        if name != self.name:
+            raise InputError.because(f"the certificate of {self.name} is for {name!a}", field=field)
+        return fingerprint_of(certificate)
 
     def _check_address(self) -> None:
         if self.kind == "client":
@@ -100,6 +124,15 @@ class Member:
     def expires(self) -> dt.datetime:
         """The time at which the certificate ends, in UTC."""
         return read_certificate(self.certificate)[1].not_valid_after_utc
+
+    @cached_property
+    def previous_fingerprint(self) -> str:
+        """The SHA-256 of its previous key, in hexadecimal; empty if it has none."""
+        return self._fingerprint_in("previous") if self.previous else ""
+
+    def accepts_previous(self, today: dt.date) -> bool:
+        """Return whether it has a previous key that is accepted on a day (UTC)."""
+        return self.previous_until is not None and today <= self.previous_until
 
     @classmethod
     def of(cls, identity: Identity, host: str = "", port: int = 0, kind: Kind = "party") -> Self:
@@ -124,11 +157,11 @@ class Roster:
     def __post_init__(self) -> None:
         if not self.members:
             raise InputError.because("the roster has no members; add at least one", field="members")
-        for field in ("name", "fingerprint"):
-            seen = set()
-            for position, member in enumerate(self.members):
+        seen = set[str]()
+        for position, member in enumerate(self.members):
+            for field in ("name", "fingerprint", "previous_fingerprint"):
                 value = getattr(member, field)
-                if value in seen:
+                if value and value in seen:
                     key = f"members[{position}].{field}"
                     raise InputError(key, value, "a value different from those of earlier members")
                 seen.add(value)
@@ -139,7 +172,13 @@ class Roster:
 
     @cached_property
     def _by_fingerprint(self) -> dict[str, Member]:
-        return {member.fingerprint: member for member in self.members}
+        previous = {each.previous_fingerprint: each for each in self.members if each.previous}
+        return previous | {member.fingerprint: member for member in self.members}
+
+    @property
+    def certificates(self) -> str:
+        """The certificates of all members, their previous ones included, PEM."""
+        return "\n".join(each for m in self.members for each in (m.certificate, m.previous) if each)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -156,9 +195,66 @@ class Roster:
         """32 bytes, equal for two rosters with the same members, keys and order.
 
         Addresses are left out: one host may have different addresses in different networks.
+        Previous keys are left out, too; see `hashes`.
         """
-        said = [[member.name, member.kind, member.fingerprint] for member in self.members]
-        return hashlib.sha256(json.dumps(said, ensure_ascii=True).encode()).digest()
+        return _hash([[member.name, member.kind, member.fingerprint] for member in self.members])
+
+    def hashes(self, today: dt.date) -> tuple[bytes, ...]:
+        """Return the hash of all keys that are accepted on a day (UTC), and of the roster before.
+
+        The first is `hash`, unless previous keys are accepted: then it covers these keys and their
+        last days too, and the second is the hash of the roster that this one replaces. See `agree`.
+        """
+        rotating = {each.name: each for each in self.members if each.accepts_previous(today)}
+        if not rotating:
+            return (self.hash,)
+        now, before = list[list[str]](), list[list[str]]()
+        for each in self.members:
+            entry, key = [each.name, each.kind], each.fingerprint
+            is_rotating = each.name in rotating
+            old = [each.previous_fingerprint, str(each.previous_until)] if is_rotating else []
+            now.append([*entry, key, *old])
+            before.append([*entry, old[0] if old else key])
+        return _hash(now), _hash(before)
+
+    def replacing(self, before: "Roster", until: dt.date, today: dt.date) -> "Roster":
+        """Return this roster with the keys of an earlier one accepted up to a day.
+
+        Args:
+            before: The roster that it replaces, with the same members in the same order.
+            until: The last day (UTC) on which the keys of `before` are accepted.
+            today: The current day (UTC).
+
+        Raises:
+            InputError: If more than keys differ, no key does, `before` itself still accepts
+                previous keys, or the day has passed.
+        """
+        if [(m.name, m.kind) for m in self.members] != [(m.name, m.kind) for m in before.members]:
+            raise InputError.because(
+                "the previous roster has other members, or another order; change only keys, or"
+                " make a roster without it and restart all parties",
+                field="previous",
+            )
+        for each in before.members:
+            if each.accepts_previous(today):
+                raise InputError.because(
+                    f"the previous roster itself accepts a previous key of {each.name} until"
+                    f" {each.previous_until}; wait until that day has passed",
+                    field="previous",
+                )
+        if self.hash == before.hash:
+            raise InputError.because("the previous roster has the same keys", field="previous")
+        if until < today:
+            raise InputError("until", until, f"{today} or later")
+        pairs = zip(self.members, before.members, strict=True)
+        return Roster(
+            tuple(
+                replace(new, previous=old.certificate, previous_until=until)
+                if new.fingerprint != old.fingerprint
+                else new
+                for new, old in pairs
+            )
+        )
 
     def member(self, name: str) -> Member:
         """Return the member of that name.
@@ -171,7 +267,7 @@ class Roster:
         return self._by_name[name]
 
     def owner(self, fingerprint: str) -> Member | None:
-        """Return the member with this key, or `None`."""
+        """Return the member with this key, current or previous, or `None`."""
         return self._by_fingerprint.get(fingerprint)
 
     def at(self, addresses: Mapping[str, tuple[str, int]]) -> "Roster":
@@ -212,7 +308,7 @@ class Roster:
     def to_toml(self) -> str:
         """Return the text for `from_toml`."""
         members = [
-            {key: value for key, value in asdict(member).items() if value not in ("", 0)}
+            {key: value for key, value in asdict(member).items() if value not in ("", 0, None)}
             for member in self.members
         ]
         content = {"format": ROSTER_FORMAT, "members": members}
@@ -233,6 +329,21 @@ class Roster:
     def save(self, path: Path) -> None:
         """Write a roster file, replacing an earlier one."""
         path.write_text(self.to_toml(), encoding="utf-8")
+
+
+def agree(theirs: bytes, ours: tuple[bytes, ...]) -> bool:
+    """Return whether two rosters are equal, or one is the roster that the other one replaces.
+
+    Args:
+        theirs: The `Roster.hashes` of one, joined.
+        ours: The `Roster.hashes` of the other.
+    """
+    hashes = theirs[:_HASH_BYTES], theirs[_HASH_BYTES:]
+    return hashes[0] in ours or ours[0] in hashes
+
+
+def _hash(entries: list[list[str]]) -> bytes:
+    return hashlib.sha256(json.dumps(entries, ensure_ascii=True).encode()).digest()
 
 
 def _read_member(position: int, entry: object) -> Member:

@@ -352,18 +352,26 @@ def expected_peers(
         connect_to: Some of the parties; by default all others.
 
     Raises:
-        InputError: If the key is not the roster's, the certificate has expired, so that no peer
-            would accept it, or one of `connect_to` is not another party.
+        InputError: If the key is not the roster's, or is a previous one that has ended; if the
+            certificate has expired, so that no peer would accept it; or if one of `connect_to` is
+            not another party.
     """
-    me = roster.member(identity.name)
-    if me.fingerprint != identity.fingerprint:
+    me, now = roster.member(identity.name), dt.datetime.now(dt.UTC)
+    if identity.fingerprint == me.previous_fingerprint:
+        if not me.accepts_previous(now.date()):
+            raise InputError.because(
+                f"the identity has the previous key of {me.name}, which was accepted until"
+                f" {me.previous_until}; use the new key, {me.fingerprint}",
+                field="identity",
+            )
+    elif me.fingerprint != identity.fingerprint:
         raise InputError.because(
             f"the key of the identity is not the roster's key for {me.name}, which is "
             f"{me.fingerprint}",
             field="identity",
         )
     end = identity.certificate.not_valid_after_utc
-    if end < dt.datetime.now(dt.UTC):
+    if end < now:
         raise InputError.because(
             f"the certificate of {me.name} expired on {end:%Y-%m-%d}; make a new key with `veilring"
             " keys new`, and a new roster for all members",
@@ -406,7 +414,10 @@ def server_context(identity: Identity, roster: Roster) -> ssl.SSLContext:
 def _pinned(context: ssl.SSLContext, identity: Identity, roster: Roster) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata="\n".join(m.certificate for m in roster.members))
+    # Two certificates of one name, of its previous and its new key: without this flag, OpenSSL
+    # compares a self-signed certificate with only one of them.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=roster.certificates)
     _load_key(context, identity)
     return context
 

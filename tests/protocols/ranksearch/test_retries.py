@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +13,16 @@ from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, pooled, s
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.errors import AskedBefore, PeerLost, RunFailed, SessionAborted
+from veilring.errors import AskedBefore, PeerLost, RunFailed, SessionAborted, StoreFailed
 from veilring.nodes.adversary import Adversary, Drop, Lines
 from veilring.nodes.cluster import Cluster, lost_parties, run_with_retries
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Outcome
 from veilring.nodes.runtimes import Processes, Simulated
 from veilring.protocols.masks import MaskedWords, MaskKey
-from veilring.protocols.ranksearch import SearchedRows, parameters
+from veilring.protocols.ranksearch import SearchedRows
+from veilring.protocols.ranksearch import memory as memories
+from veilring.protocols.ranksearch.memory import begin_memory, remembering
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -76,7 +79,7 @@ def test_the_oldest_queries_are_forgotten_first(
     memory: SearchedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory has a limit, and a forgotten query counts as new."""
-    monkeypatch.setattr(parameters, "REMEMBERED_MAX", 4)
+    monkeypatch.setattr(memories, "REMEMBERED_MAX", 4)
     queries = np.arange(6.0)[:, None]
     memory.remember(queries[:4], FOUR)
     memory.remember(queries[:1], FOUR)
@@ -86,6 +89,41 @@ def test_the_oldest_queries_are_forgotten_first(
     for kept in (0, 3, 4, 5):
         with pytest.raises(AskedBefore):
             memory.refuse(queries[kept : kept + 1], THREE)
+
+
+def test_a_restarted_party_reads_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a file it refuses what the last process would have refused, and forgets as it would."""
+    monkeypatch.setattr(memories, "REMEMBERED_MAX", 4)
+    rows, path = set_up().parts["party-0"], tmp_path / "asked.db"
+    queries = np.arange(6.0)[:, None]
+    begin_memory(path)
+    with remembering(rows, path) as memory:
+        memory.remember(queries[:4], FOUR)
+        memory.remember(queries[:1].repeat(2, axis=0), FOUR)
+        memory.remember(queries[4:5], THREE)
+    with remembering(rows, path) as memory:
+        memory.distrust(queries[5:])
+    with remembering(rows, path) as memory:
+        for forgotten in (1, 2):
+            memory.refuse(queries[forgotten : forgotten + 1], THREE)
+        for kept, others in ((0, THREE), (3, THREE), (4, FOUR), (5, THREE), (5, FOUR)):
+            with pytest.raises(AskedBefore):
+                memory.refuse(queries[kept : kept + 1], others)
+        memory.refuse(queries[[0, 3]], FOUR)
+        memory.refuse(queries[4:5], THREE)
+
+
+def test_a_failed_disk_ends_a_batch_before_its_values_are_sent(tmp_path: Path) -> None:
+    """A party that cannot remember the queries does not take part."""
+    begin_memory(tmp_path / "asked.db")
+    with remembering(set_up().parts["party-0"], tmp_path / "asked.db") as memory:
+        file = memory.file
+        assert file is not None
+        file.connection.execute("PRAGMA query_only = 1")
+        with pytest.raises(StoreFailed, match="memory of queries failed: attempt to write"):
+            memory.remember(QUERIES, FOUR)
 
 
 def test_concurrent_sessions_cannot_bypass_each_other() -> None:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Format, open_state_file
 from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.messages import (
@@ -34,7 +35,6 @@ from veilring.protocols.ldp.messages import (
     Verdicts,
     batch_reports,
 )
-from veilring.protocols.ldp.store.base import as_store_failed
 from veilring.protocols.ldp.task import Task
 
 ROW_NUMBER: Final = "row number"

@@ -5,7 +5,8 @@ specified ranks)", Journal of Cryptology 23, 2010.
 """
 
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
-from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
+from veilring.protocols.ranksearch.memory import SearchedRows
+from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 
 __all__ = (

@@ -1,20 +1,16 @@
-"""The public parameters of rank search, and the state of a party between batches."""
+"""The public parameters of rank search."""
 
 import math
-from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.errors import AskedBefore, InputError
-from veilring.nodes.party import Parties
+from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.batches import check_queries, check_rows
-from veilring.protocols.digests import digest_of
 from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of
 from veilring.protocols.ranksearch.algorithm.search import (
@@ -26,7 +22,6 @@ from veilring.protocols.ranksearch.algorithm.search import (
 from veilring.protocols.ranksearch.algorithm.shares import PRIMES, Scheme, prime_above
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
 from veilring.protocols.ring.algorithm.classify import Weights
-from veilring.reached import sometimes
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
 Reveal = Literal["totals", "votes", "label"]
@@ -37,9 +32,6 @@ Adding = Literal["all-to-all", "star"]
 # Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
 # room for its own votes.
 K_MAX: Final = 2**16 - 2
-# Each is a hash, about 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
-# queries no longer notices when they are asked again with other parties.
-REMEMBERED_MAX: Final = 2**18
 # The data that a party deals at once, 8 bytes for each party and word: 64 MB with 8 parties.
 SHARED_WORDS_MAX: Final = 2**20
 
@@ -180,62 +172,3 @@ class SearchParameters:
     def search(self, queries: int, parties: int) -> TotalsSearch:
         """Return the search for the radii of a batch, before its first step."""
         return TotalsSearch(queries, k=self.k, upper=self.upper, arity=self.arity, parties=parties)
-
-
-@dataclass(slots=True, repr=False, eq=False)
-class SearchedRows:
-    """A party's rows, and its memory of the parties with which each query was searched.
-
-    Repeating a query without one party opens totals whose difference is that party's count, even
-    with another k, because the first thresholds are the same. No party can know whether the others
-    have opened a total, so it refuses once it has sent a value of its own. The queries of a batch
-    with a failed check are refused among any parties, because a malicious one could repeat them to
-    learn how much it can falsify before a check fails. Slightly altered queries cannot be detected.
-
-    The memory is not durable: a party that restarts has lost it. The parties of a served member are
-    fixed until it restarts, so that it refuses only queries with a failed check.
-    """
-
-    rows: Rows
-    _searched: OrderedDict[bytes, frozenset[str]] = field(default_factory=OrderedDict)
-
-    def refuse(self, queries: NDArray[np.float64], parties: Parties) -> None:
-        """Reject queries for which this party has sent values among others, or that failed a check.
-
-        Args:
-            queries: Shape (Q, features).
-            parties: The parties of this session.
-
-        Raises:
-            AskedBefore: If there are such queries.
-        """
-        here = frozenset(parties)
-        before = (self._searched.get(key, here) for key in _keys(queries))
-        others = [members for members in before if members != here]
-        sometimes("a party refuses queries that were searched among other parties", bool(others))
-        if others:
-            among = [members for members in others if members]
-            differing = here.union(*among) - here.intersection(*among)
-            raise AskedBefore(len(others), tuple(sorted(differing)))
-
-    def remember(self, queries: NDArray[np.float64], parties: Parties) -> None:
-        """Remember that values for these queries are about to be sent; see `refuse`."""
-        self._keep(queries, frozenset(parties))
-
-    def distrust(self, queries: NDArray[np.float64]) -> None:
-        """Remember queries of a batch with a failed check; see `refuse`."""
-        self._keep(queries, frozenset())
-
-    def _keep(self, queries: NDArray[np.float64], here: frozenset[str]) -> None:
-        latest = next(reversed(self._searched.values()), here)
-        members = latest if latest == here else here  # one shared object for many queries
-        for key in _keys(queries):
-            self._searched[key] = members
-            self._searched.move_to_end(key)
-        while len(self._searched) > REMEMBERED_MAX:
-            self._searched.popitem(last=False)
-
-
-def _keys(queries: NDArray[np.float64]) -> Iterator[bytes]:
-    """Yield the key of each query; -0.0 has the key of 0."""
-    return (digest_of(query.tobytes()) for query in queries + 0.0)

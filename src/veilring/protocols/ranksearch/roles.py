@@ -41,7 +41,8 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     word_for,
 )
 from veilring.protocols.ranksearch.checks import Checks
-from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
+from veilring.protocols.ranksearch.memory import SearchedRows
+from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.shared import SharedRounds, find_labels, find_radii
 
 
@@ -90,6 +91,7 @@ async def rank_search(
             then.
         AskedBefore: If the party has sent values for some of the queries among other parties, or
             in a batch with a failed check.
+        StoreFailed: If its memory is in a file and the disk failed; no value has been sent then.
         ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If the parties' public inputs differ, or honest parties could not have this
             outcome.

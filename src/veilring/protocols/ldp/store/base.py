@@ -8,14 +8,12 @@ Many rows are sent to a database in one blob: `statement_values` builds it for a
 """
 
 import hashlib
-import sqlite3
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -594,13 +592,3 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _number_blob(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return members' numbers as bytes, shape (reports, `_NUMBER_BYTES`)."""
     return numbers.astype("<u4").view(np.uint8).reshape(-1, _NUMBER_BYTES)
-
-
-@contextmanager
-def as_store_failed(what: str, path: Path | None = None) -> Iterator[None]:
-    """Raise an SQLite error as `StoreFailed`, which names the file if given."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        where = f" {path}" if path else ""
-        raise StoreFailed(f"{what}{where}: {error}") from error

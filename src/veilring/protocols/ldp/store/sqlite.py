@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import StoreFailed
+from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import (
     Format,
     StateFile,
@@ -29,7 +30,6 @@ from veilring.protocols.ldp.store.base import (
     RunningSums,
     Store,
     StoredReports,
-    as_store_failed,
     digest_reports,
     for_another_task,
     parse_matches,

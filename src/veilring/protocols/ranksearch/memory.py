@@ -1,0 +1,174 @@
+"""The rows of a party of rank search, and its memory of the queries that it took part in.
+
+A deployed party keeps this memory in a file, because its parties change only when it restarts with
+another roster. The file contains hashes of queries, which all parties have read, and names.
+"""
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows
+from veilring.errors import AskedBefore
+from veilring.nodes.party import Parties
+from veilring.privacy.files import as_store_failed
+from veilring.privacy.statefile import Format, StateFile, open_state_file
+from veilring.protocols.digests import digest_of
+from veilring.reached import sometimes
+
+# Each is a hash, about 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
+# queries no longer notices when they are asked again with other parties.
+REMEMBERED_MAX: Final = 2**18
+
+_WHAT: Final = "the memory of queries failed"
+_SCHEMA: Final = """
+CREATE TABLE parties (number INTEGER PRIMARY KEY, names TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE searched (
+    place INTEGER PRIMARY KEY, query BLOB NOT NULL UNIQUE, parties INTEGER NOT NULL
+) STRICT;
+"""
+_FORMAT: Final = Format(
+    name="memory of queries",
+    application=0x7665696E,  # adjacent to the id of a survey client's outbox
+    version=1,
+    schema=_SCHEMA,
+    sealed=("parties", "searched"),
+    loss="queries can be repeated among other parties, which reveals rows",
+)
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class SearchedRows:
+    """A party's rows, and its memory of the parties with which each query was searched.
+
+    Repeating a query without one party opens totals whose difference is that party's count, even
+    with another k, because the first thresholds are the same. No party can know whether the others
+    have opened a total, so it refuses once it has sent a value of its own. The queries of a batch
+    with a failed check are refused among any parties, because a malicious one could repeat them to
+    learn how much it can falsify before a check fails. Slightly altered queries cannot be detected.
+
+    A process forgets them at its end, unless it has a file: see `remembering`.
+
+    Attributes:
+        rows: The rows.
+        file: The file of its memory, if it has one.
+    """
+
+    rows: Rows
+    file: StateFile | None = None
+    _searched: OrderedDict[bytes, frozenset[str]] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        if self.file is not None:
+            self._searched.update(_read(self.file.connection))
+
+    def refuse(self, queries: NDArray[np.float64], parties: Parties) -> None:
+        """Reject queries for which this party has sent values among others, or that failed a check.
+
+        Args:
+            queries: Shape (Q, features).
+            parties: The parties of this session.
+
+        Raises:
+            AskedBefore: If there are such queries.
+        """
+        here = frozenset(parties)
+        before = (self._searched.get(key, here) for key in _keys(queries))
+        others = [members for members in before if members != here]
+        sometimes("a party refuses queries that were searched among other parties", bool(others))
+        if others:
+            among = [members for members in others if members]
+            differing = here.union(*among) - here.intersection(*among)
+            raise AskedBefore(len(others), tuple(sorted(differing)))
+
+    def remember(self, queries: NDArray[np.float64], parties: Parties) -> None:
+        """Remember that values for these queries are about to be sent; see `refuse`.
+
+        Raises:
+            StoreFailed: If it has a file and the disk failed. Then nothing may be sent.
+        """
+        self._keep(queries, frozenset(parties))
+
+    def distrust(self, queries: NDArray[np.float64]) -> None:
+        """Remember queries of a batch with a failed check; see `refuse`."""
+        self._keep(queries, frozenset())
+
+    def _keep(self, queries: NDArray[np.float64], here: frozenset[str]) -> None:
+        latest = next(reversed(self._searched.values()), here)
+        members = latest if latest == here else here  # one shared object for many queries
+        keys = tuple(_keys(queries))
+        if self.file is not None:
+            with as_store_failed(_WHAT), self.file.transaction() as database:
+                _write(database, keys, members)
+        for key in keys:
+            self._searched[key] = members
+            self._searched.move_to_end(key)
+        while len(self._searched) > REMEMBERED_MAX:
+            self._searched.popitem(last=False)
+
+
+def _keys(queries: NDArray[np.float64]) -> Iterator[bytes]:
+    """Yield the key of each query; -0.0 has the key of 0."""
+    return (digest_of(query.tobytes()) for query in queries + 0.0)
+
+
+def begin_memory(path: Path) -> None:
+    """Create the file of an empty memory.
+
+    Raises:
+        InputError: If the file exists or cannot be created.
+        StoreFailed: If it existed, as its lock file shows, or the disk fails.
+    """
+    with as_store_failed(_WHAT, path):
+        open_state_file(path, _FORMAT, new=True).close()
+
+
+@contextmanager
+def remembering(rows: Rows, path: Path) -> Iterator[SearchedRows]:
+    """Yield rows with a memory in a file, which `begin_memory` has made.
+
+    Raises:
+        InputError: If the file does not exist, another process has it open, or it belongs to
+            another program.
+        StoreFailed: If the file is damaged or incomplete.
+    """
+    with as_store_failed(_WHAT, path):
+        file = open_state_file(path, _FORMAT)
+    try:
+        yield SearchedRows(rows, file)
+    finally:
+        with as_store_failed(_WHAT, path):
+            file.close()
+
+
+def _read(database: sqlite3.Connection) -> Iterator[tuple[bytes, frozenset[str]]]:
+    """Yield the queries and their parties, the oldest first."""
+    found = database.execute("SELECT number, names FROM parties")
+    members = {number: frozenset(names.split()) for number, names in found}
+    for query, number in database.execute("SELECT query, parties FROM searched ORDER BY place"):
+        yield query, members[number]
+
+
+def _write(database: sqlite3.Connection, keys: Sequence[bytes], members: frozenset[str]) -> None:
+    """Write queries as the newest ones, and delete the oldest above the limit."""
+    names = " ".join(sorted(members))  # names of a roster contain no spaces
+    database.execute("INSERT INTO parties (names) VALUES (?) ON CONFLICT DO NOTHING", (names,))
+    ((number,),) = database.execute("SELECT number FROM parties WHERE names = ?", (names,))
+    # A replaced row would skip the trigger that takes it out of the seal.
+    database.executemany("DELETE FROM searched WHERE query = ?", [(key,) for key in keys])
+    unique = dict.fromkeys(keys)
+    database.executemany(
+        "INSERT INTO searched (query, parties) VALUES (?, ?)", [(key, number) for key in unique]
+    )
+    ((rows,),) = database.execute("SELECT COUNT(*) FROM searched")
+    database.execute(
+        "DELETE FROM searched WHERE place IN (SELECT place FROM searched ORDER BY place LIMIT ?)",
+        (max(0, rows - REMEMBERED_MAX),),
+    )
