@@ -44,10 +44,14 @@ class Example:
         """Return the world in which a party holds other rows."""
         return Example({**self.parts, party: rows}, self.queries)
 
-    def in_reverse(self) -> "Example":
-        """Return the world in which the first party holds the rows of the last, and so on."""
-        rows = tuple(self.parts.values())[::-1]
-        return Example(dict(zip(self.parts, rows, strict=True)), self.queries)
+    def led_by(self, parties: tuple[str, ...]) -> "Example":
+        """Return the world in which these parties hold the rows of the first ones.
+
+        The other parties hold the other rows, in order.
+        """
+        order = (*parties, *(name for name in self.parts if name not in parties))
+        rows = dict(zip(order, self.parts.values(), strict=True))
+        return Example({name: rows[name] for name in self.parts}, self.queries)
 
     def asking(self, queries: NDArray[np.float64]) -> "Example":
         """Return the world in which other queries are asked."""

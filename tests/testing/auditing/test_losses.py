@@ -98,24 +98,30 @@ def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("from_the_end", [False, True])
-def test_a_leak_to_one_party_is_found_in_its_view(from_the_end: bool) -> None:
-    """Rows that are sent to the last party contradict the claim about its view only."""
-    system = Majority(mistake="leak to the last")
-    subject = AuditedSystem(system, system.example(), from_the_end)
+@pytest.mark.parametrize("observer", ["party-0", "party-1", "party-2"])
+def test_a_leak_to_one_party_is_found_in_its_view(observer: str) -> None:
+    """Rows that are sent to the party in the middle contradict the claim about its view only."""
+    system = Majority(mistake="leak to the second")
+    subject = AuditedSystem(system, system.example()).seen_by([observer])
     (claim,) = check_comparison(subject, QUICK, 0, number=0)
     leaks = claim.verdict is Verdict.CONTRADICTED
-    assert leaks is from_the_end
-    assert claim.claim == "privacy" + ", other view" * from_the_end
+    assert leaks is (observer == "party-1")
+    assert claim.claim == "privacy" + (f", view of {observer}" if subject.coalition else "")
 
 
 def test_only_parties_with_rows_take_turns_to_observe() -> None:
-    """A full audit examines the last parties' view where all parties hold rows."""
-    systems = {name: find_system(name)() for name in BUILT_IN}
-    turning = {
-        name for name, each in systems.items() if AuditedSystem(each, each.example()).can_turn
+    """A full audit examines each party's view where all parties hold rows."""
+    turned = {
+        name: AuditedSystem(system(), system().example()).turned
+        for name, system in map(lambda name: (name, find_system(name)), BUILT_IN)
     }
-    assert turning == {"private-knn", "rank-search", "release", "noisy-votes"}
+    each = (("party-0",), ("party-1",), ("party-2",))
+    for name in ("private-knn", "rank-search", "release", "noisy-votes"):
+        assert turned.pop(name) == each
+    assert all(len(observers) == 1 for observers in turned.values())
+    search = find_system("rank-search")()
+    pairs = AuditedSystem(search, search.example(parties=4)).turned
+    assert pairs[1:] == (("party-1", "party-2"), ("party-2", "party-3"), ("party-3", "party-0"))
 
 
 @pytest.mark.slow

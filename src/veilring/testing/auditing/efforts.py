@@ -17,8 +17,8 @@ class Effort:
         worlds: The number of worlds with faults that are always explored.
         worlds_max: The maximum number of worlds, explored until each class of fault has struck.
         every_message: Whether each class of fault also strikes each message of a run.
-        other_views: Whether the views of the last parties are also examined, if these may differ
-            from the client's.
+        other_views: Whether the views of parties in other places are also examined, if these may
+            differ from the client's.
         alarm: The probability that a true claim is contradicted, for one statistical test.
     """
 

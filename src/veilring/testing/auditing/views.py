@@ -56,7 +56,7 @@ def check_comparison(
     comparison = _bounded(compared[number], promise)
     _require_different(comparison, subject.observers)
     name = "privacy" if len(compared) == 1 else f"privacy {number + 1}"
-    name += ", other view" * subject.from_the_end
+    name += f", view of {_names(subject.coalition)}" if subject.coalition else ""
     if 0 < comparison.epsilon < math.inf:
         return [_check_epsilon(subject, comparison, effort, seed, number, name)]
     one, other = (subject.world(each) for each in (comparison.one, comparison.other))
@@ -207,7 +207,7 @@ def _drawn_loss(
     subject: AuditedSystem, comparison: Comparison, runs: int, alarm: float, seed: int
 ) -> Loss | None:
     """Prove a loss from the observers' views that the system draws in one process, if it can."""
-    if subject.from_the_end:
+    if subject.coalition:
         return None
     views = list[NDArray[np.float64]]()
     for world, example in enumerate((comparison.one, comparison.other)):
