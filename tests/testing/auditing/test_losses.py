@@ -111,10 +111,8 @@ def test_a_leak_to_one_party_is_found_in_its_view(observer: str) -> None:
 
 def test_only_parties_with_rows_take_turns_to_observe() -> None:
     """A full audit examines each party's view where all parties hold rows."""
-    turned = {
-        name: AuditedSystem(system(), system().example()).turned
-        for name, system in map(lambda name: (name, find_system(name)), BUILT_IN)
-    }
+    systems = {name: find_system(name)() for name in BUILT_IN}
+    turned = {name: AuditedSystem(each, each.example()).turned for name, each in systems.items()}
     each = (("party-0",), ("party-1",), ("party-2",))
     for name in ("private-knn", "rank-search", "release", "noisy-votes"):
         assert turned.pop(name) == each
@@ -130,6 +128,14 @@ def test_slower_systems_with_less_noise_are_contradicted_too(name: str) -> None:
     """A quick audit contradicts these systems as well if their noise is that of ε = 4."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
+
+
+@pytest.mark.slow
+def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
+    """The noisy votes that records pay for show the noise of ε = 4, which the labels hide."""
+    (claim,) = check_comparison(subject_of("prediction", 4.0), FULL, 0, number=0)
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert claim.finding.startswith("In the noisy counts and votes behind the labels, the audit")
 
 
 @pytest.mark.slow

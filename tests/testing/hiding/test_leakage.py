@@ -78,7 +78,7 @@ def test_given_attackers_compete() -> None:
 
 
 def test_the_result_states_how_much_of_a_long_view_was_left_out() -> None:
-    """The number of coordinates that no learning attacker examined is in the result and its text."""
+    """The number of coordinates that no learning attacker examined is in the text, too."""
     short, long = measure(leaky.honest_sum, 400), measure(leaky.many_messages, 400, number=24)
     assert short.left_out == 0
     assert "left out" not in str(short)

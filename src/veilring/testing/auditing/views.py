@@ -158,13 +158,16 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
         proofs["simulated"] = drawn
     loss = max(proofs.values(), key=_epsilon_of)
     over = loss.epsilon > comparison.epsilon
+    where = f"the view of {_names(one.coalition)}"
+    if loss is drawn:
+        where = tested.setup().observed or where
     return Claim(
         name,
         promised,
         Verdict.CONTRADICTED if over else Verdict.HOLDS,
-        f"In the view of {_names(one.coalition)}, the audit proves a privacy loss of at least ε ="
-        f" {loss.epsilon:.2f} about {comparison.difference}; the promise allows"
-        f"{' only' if over else ''} ε = {comparison.epsilon:g}.{at}",
+        f"In {where}, the audit proves a privacy loss of at least ε = {loss.epsilon:.2f} about"
+        f" {comparison.difference}; the promise allows{' only' if over else ''} ε ="
+        f" {comparison.epsilon:g}.{at}",
         f"{_power_of(drawn or played, comparison.epsilon)}{_left_out(played.left_out)}",
         tuple(line for kind, each in proofs.items() for line in _evidence_of(kind, each)),
     )
