@@ -12,6 +12,8 @@ from veilring.testing import audit
 from veilring.testing.auditing import Audit, Verdict, audits
 from veilring.testing.auditing.audits import Subject
 from veilring.testing.auditing.efforts import QUICK
+from veilring.testing.auditing.faults import check_faults
+from veilring.testing.auditing.subjects import AuditedSystem
 
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
 
@@ -90,6 +92,19 @@ def test_claims_that_no_run_could_satisfy_are_refused(wrong: dict[str, Any], exp
     """The error names the argument of the claims, before anything is run."""
     with pytest.raises(InputError, match=expected):
         replace(OPEN, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("rank-search", "any mistake that"), ("radius", "any invalid label, disagreement of parties")],
+)
+def test_the_power_of_explored_faults_is_that_of_what_is_checked(name: str, found: str) -> None:
+    """Where noise decides the labels, an audit does not say that it would find every mistake."""
+    system = find_system(name)()
+    effort = replace(QUICK, worlds=1, worlds_max=1)
+    faults, *_ = check_faults(AuditedSystem(system, system.example()), effort, 0)
+    assert f"With a probability of 95%, the audit would find {found}" in faults.power
+    assert "A crash never falls between two sends of one step" in faults.power
 
 
 @pytest.mark.slow
