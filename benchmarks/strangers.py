@@ -204,8 +204,8 @@ def _hidden(claims: RoleClaims) -> Audit:
 
 def shared(modulus: int) -> Audit:
     """Return the audit of what two of three holders see."""
-    numbers = {"ada": 0, "ben": 0, "cy": 3, "dan": 200}
-    other = numbers | {"cy": 200, "dan": 3}
+    numbers = {"ada": 0, "ben": 0, "cy": 3, "eve": 200}
+    other = numbers | {"cy": 200, "eve": 3}
     return _hidden(
         RoleClaims(
             shared_sum, numbers, _anything, other, ("ada", "ben"), _total, {"modulus": modulus}
@@ -224,7 +224,7 @@ def handed_in(modulus: int) -> Audit:
 
 def collected() -> Audit:
     """Return the audit that explores the exchange of numbers."""
-    numbers = {"ada": 1, "ben": 2, "cy": 4, "dan": 8}
+    numbers = {"ada": 1, "ben": 2, "cy": 4, "eve": 8}
     return explored_subject(lambda: RoleClaims(collect, numbers, _are_all_numbers).explored)
 
 

@@ -69,6 +69,8 @@ class Comparison:
         epsilon: The bound on the privacy loss between the views; 0 where their
             distributions are equal, and infinite where the promise bounds nothing.
         delta: The probability that comes with it.
+        long: The name of the comparison, if its views are so long that only a full audit compares
+            them, with a quarter of the runs; otherwise empty.
     """
 
     difference: str
@@ -76,6 +78,7 @@ class Comparison:
     other: Example
     epsilon: float
     delta: float = 0.0
+    long: str = ""
 
     @property
     def is_bounded(self) -> bool:

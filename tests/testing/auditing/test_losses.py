@@ -1,6 +1,8 @@
 """Privacy losses proved by audits: never above the true loss, and enough to detect a lie."""
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from math import exp, inf
 from typing import Any
 
@@ -13,6 +15,7 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.radius.system import DataOwner
+from veilring.protocols.ranksearch import roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
 from veilring.testing.auditing import Verdict
@@ -120,6 +123,37 @@ def test_only_parties_with_rows_take_turns_to_observe() -> None:
     search = find_system("rank-search")()
     pairs = AuditedSystem(search, search.example(parties=4)).turned
     assert pairs[1:] == (("party-1", "party-2"), ("party-2", "party-3"), ("party-3", "party-0"))
+
+
+def test_rank_search_is_audited_with_tied_rows() -> None:
+    """In a second comparison rows tie; a quick audit says that it does not compare its views."""
+    system = find_system("rank-search")()
+    subject = AuditedSystem(system, system.example())
+    for number, ties in enumerate([[False], [True]]):
+        compared = subject.comparisons[number]
+        for world in (compared.one, compared.other):
+            setup: Any = subject.setup(world)
+            assert setup.search(world.queries, [*world.parts.values()]).found.tied.tolist() == ties
+    (claim,) = check_comparison(subject, QUICK, 0, number=1)
+    assert (claim.claim, claim.verdict) == ("privacy, tied rows", Verdict.NOT_TESTED)
+    assert "leave out --quick" in claim.finding
+
+
+@pytest.mark.slow
+def test_a_leak_that_only_tied_rows_show_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party that sends its votes later the more of its rows tie contradicts the claim."""
+    right = roles._add_votes
+
+    async def slow(sums: Any, votes: Any, found: Any, *others: Any) -> Any:
+        await asyncio.sleep(float(votes.counts[found.tied].sum()))
+        return await right(sums, votes, found, *others)
+
+    monkeypatch.setattr(roles, "_add_votes", slow)
+    system = find_system("rank-search")()
+    effort = replace(QUICK, runs=3_200, long_views=True)
+    (claim,) = check_comparison(AuditedSystem(system, system.example()), effort, 0, number=1)
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert claim.finding.endswith(": instant.")
 
 
 @pytest.mark.slow

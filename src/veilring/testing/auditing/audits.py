@@ -89,20 +89,21 @@ def audit(
 def _checks_of_system(
     subject: AuditedSystem, effort: Effort, seed: int, coalitions: Sequence[Sequence[str]]
 ) -> list[Check]:
-    comparisons = range(len(subject.comparisons))
-    nothing = [] if comparisons else [partial(_without_comparisons, subject)]
+    compared = subject.comparisons
+    nothing = [] if compared else [partial(_without_comparisons, subject)]
     examined = coalitions or subject.turned[: None if effort.other_views else 1]
     seen = [subject.seen_by(each) for each in examined]
-    shared = effort.shared_by(len(comparisons) * len(seen) + _LABEL_TESTS)
+    views = [
+        (each, number)
+        for number, comparison in enumerate(compared)
+        for each in (seen[:1] if comparison.long else seen)
+    ]
+    shared = effort.shared_by(len(views) + _LABEL_TESTS)
     given = (subject, shared, seed)
     return [
         partial(check_runs, *given),
         partial(check_labels, *given),
-        *(
-            partial(check_comparison, each, shared, seed, number=number)
-            for number in comparisons
-            for each in seen
-        ),
+        *(partial(check_comparison, each, shared, seed, number=number) for each, number in views),
         *nothing,
         partial(check_accounts, *given),
         partial(check_faults, *given),

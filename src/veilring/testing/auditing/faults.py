@@ -34,7 +34,7 @@ _UNKNOWN: Final = (
     " they are valid and that parties agree. To test more, override `Setup.find_wrong`."
 )
 _SEEN: Final = "invalid label, disagreement of parties, endless run or error without a name"
-"""All that a run shows if the audit knows no right label."""
+"""Everything that a run shows if the audit knows no right label."""
 _NOT_REACHED: Final = (
     " A crash never falls between two sends of one step, and all runs have the same inputs, so that"
     " the audit may miss state that a party keeps from one run to the next."

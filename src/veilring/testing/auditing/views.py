@@ -36,6 +36,8 @@ _NOT_COMBINED: Final = (
     " that need more of them or a modulus, products, hashes of values that can be guessed, or keys"
     " with too little randomness. Compute these in `strip`."
 )
+_LONG: Final = 4
+"""The factor by which comparisons of long views get fewer runs: theirs take that much longer."""
 _PROOFS: Final = 2
 """Runs over messages and drawn views share the false alarms of a comparison."""
 
@@ -55,8 +57,19 @@ def check_comparison(
     promise = subject.promise
     comparison = _bounded(compared[number], promise)
     _require_different(comparison, subject.observers)
-    name = "privacy" if len(compared) == 1 else f"privacy {number + 1}"
+    name = "privacy"
+    if comparison.long:
+        name += f", {comparison.long}"
+    elif sum(not each.long for each in compared) > 1:
+        name += f" {number + 1}"
     name += f", view of {_names(subject.coalition)}" if subject.coalition else ""
+    unbounded = "" if comparison.is_bounded else ", without a bound"
+    promised = f"{_protected(promise)} Guarantee: {promise.measure}{unbounded}."
+    if comparison.long and not effort.long_views:
+        why = "Its views are so long that only a full audit compares them: leave out --quick."
+        return [Claim(name, promised, Verdict.NOT_TESTED, why)]
+    if comparison.long:
+        effort = replace(effort, runs=effort.runs // _LONG)
     if 0 < comparison.epsilon < math.inf:
         return [_check_epsilon(subject, comparison, effort, seed, number, name)]
     one, other = (subject.world(each) for each in (comparison.one, comparison.other))
@@ -74,8 +87,6 @@ def check_comparison(
         alarm=effort.alarm,
         **public,
     )
-    unbounded = "" if comparison.is_bounded else ", without a bound"
-    promised = f"{_protected(promise)} Guarantee: {promise.measure}{unbounded}."
     claim = _judge_views(views, name, promised, comparison.difference, one.coalition, strip_masks)
     if comparison.is_bounded or claim.verdict is Verdict.HOLDS:
         return [claim]
