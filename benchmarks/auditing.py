@@ -31,6 +31,7 @@ from veilring.scenarios import load_scenario
 from veilring.scenarios.batches import Conditions
 from veilring.scenarios.runner import play_queries
 from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store, subjects
+from veilring.testing.exploring import Subject as ExploredSubject
 from veilring.testing.exploring.campaign import Campaign, explore_seed
 from veilring.testing.exploring.kept import STORES
 from veilring.testing.exploring.stores import StorageFault
@@ -52,9 +53,14 @@ Audit = Callable[[], tuple[int, str] | None]
 
 def explored(*settings: str) -> Audit:
     """Return the audit that explores the worlds of a system."""
+    return explored_subject(lambda: subject_of(*settings))
+
+
+def explored_subject(make: Callable[[], ExploredSubject]) -> Audit:
+    """Return the audit that explores the worlds of a subject."""
 
     def audit() -> tuple[int, str] | None:
-        subject = subject_of(*settings)
+        subject = make()
         campaign = Campaign(marks=subject.marks & marks_in([subjects]))
         for seed in range(SEEDS):
             campaign.add(explore_seed(subject, seed))

@@ -164,8 +164,8 @@ def measure_power(*, quick: bool) -> list[Measurement]:
         seconds = time.perf_counter() - start
         learned = audit.verdict.classifier
         detail = (
-            f"{audit.coordinates} coordinates; classifier: {learned.advantage:.4f}, "
-            f"p <= {learned.p:.2g}; {seconds:.0f} s"
+            f"{audit.coordinates} coordinates, {audit.left_out} left out; classifier:"
+            f" {learned.advantage:.4f}, p <= {learned.p:.2g}; {seconds:.0f} s"
         )
         found.append(Measurement(f"hides: {name}", "", (audit.least_advantage,), None, detail))
     return found

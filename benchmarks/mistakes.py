@@ -31,6 +31,7 @@ from benchmarks.auditing import (
 )
 from benchmarks.hiding import SUBJECTS
 from benchmarks.measurement import Bound, Measurement
+from benchmarks.strangers import PLANTED
 from veilring.errors import ProtocolViolation, VeilringError
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.session import _Inbox
@@ -478,6 +479,8 @@ MISTAKES: Final = (
         accounted,
         quick=True,
     ),
+    # Roles of others.
+    *(Mistake(name, *planted) for name, planted in PLANTED.items()),
 )
 
 

@@ -14,6 +14,7 @@ from benchmarks.auditing import (
     ring_lies,
 )
 from benchmarks.mistakes import MISTAKES, Mistake, find, planted
+from benchmarks.strangers import PRIME, collected, handed_in, shared
 
 QUICK = [mistake for mistake in MISTAKES if mistake.quick]
 
@@ -37,6 +38,9 @@ def test_a_planted_mistake_is_found(mistake: Mistake) -> None:
                 ("worlds", explored()),
                 ("views", hidden(TWO_SUMS)),
                 ("noise", noise_is_planned),
+                ("shares", shared(PRIME)),
+                ("pads", handed_in(PRIME)),
+                ("numbers", collected()),
             )
         ),
     ],

@@ -40,6 +40,15 @@ def audit_command(
         int | None,
         typer.Option(help="Number of parties that hold rows. Default: 3.", show_default=False),
     ] = None,
+    coalition: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Parties whose pooled views to examine, such as party-1,party-2; may be repeated."
+            " Default: the first parties; without --quick, parties in all places.",
+            show_default=False,
+        ),
+    ] = None,
     seed: RandomSeed = 0,
     workers: Workers = None,
     out: Annotated[
@@ -81,6 +90,7 @@ def audit_command(
             subject,
             quick=quick,
             parties=EXAMPLE_PARTIES if parties is None else parties,
+            coalitions=[each.split(",") for each in coalition or []],
             seed=seed,
             workers=workers,
             progress=progress,

@@ -44,10 +44,14 @@ class Example:
         """Return the world in which a party holds other rows."""
         return Example({**self.parts, party: rows}, self.queries)
 
-    def in_reverse(self) -> "Example":
-        """Return the world in which the first party holds the rows of the last, and so on."""
-        rows = tuple(self.parts.values())[::-1]
-        return Example(dict(zip(self.parts, rows, strict=True)), self.queries)
+    def led_by(self, parties: tuple[str, ...]) -> "Example":
+        """Return the world in which these parties hold the rows of the first ones.
+
+        The other parties hold the other rows, in order.
+        """
+        order = (*parties, *(name for name in self.parts if name not in parties))
+        rows = dict(zip(order, self.parts.values(), strict=True))
+        return Example({name: rows[name] for name in self.parts}, self.queries)
 
     def asking(self, queries: NDArray[np.float64]) -> "Example":
         """Return the world in which other queries are asked."""
@@ -65,6 +69,8 @@ class Comparison:
         epsilon: The bound on the privacy loss between the views; 0 where their
             distributions are equal, and infinite where the promise bounds nothing.
         delta: The probability that comes with it.
+        long: The name of the comparison, if its views are so long that only a full audit compares
+            them, with a quarter of the runs; otherwise empty.
     """
 
     difference: str
@@ -72,6 +78,7 @@ class Comparison:
     other: Example
     epsilon: float
     delta: float = 0.0
+    long: str = ""
 
     @property
     def is_bounded(self) -> bool:

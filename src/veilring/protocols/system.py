@@ -80,6 +80,8 @@ class Setup(ABC):
 
     Attributes:
         is_exact: Whether labels always equal those of `reference`.
+        observed: The numbers that `observe` draws, as a noun phrase, if the observers see only a
+            function of them; otherwise empty.
 
     Args:
         system: The system.
@@ -88,6 +90,7 @@ class Setup(ABC):
     """
 
     is_exact: ClassVar[bool] = False
+    observed: ClassVar[str] = ""
 
     def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
         self.system = system
@@ -173,7 +176,8 @@ class Setup(ABC):
 
         Returns:
             Numbers that the observers can compute from their views of each batch, shape
-            (runs, numbers); NaN for a number that a view lacks.
+            (runs, numbers); NaN for a number that a view lacks. If the guarantee is proved for more
+            numbers, from which the views are computed, it may be these; name them in `observed`.
         """
         if not self.system.hides_rows:
             return None

@@ -1,6 +1,7 @@
 """The audit of answers: they cost a record at most the claim, and more with a broken filter."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def _nobody_draws_no_noise(
 ) -> PricedLabel:
     """A filter that answers the first class if no record is selected."""
     answer = answer_query(parameters, near, remaining, rng, released=released)
-    return answer if len(answer.payers) else PricedLabel(0, answer.payers, answer.units)
+    return answer if len(answer.payers) else replace(answer, label=0)
 
 
 @pytest.mark.parametrize("broken", [_who_cannot_pay_votes, _nobody_draws_no_noise])

@@ -175,6 +175,15 @@ async def test_without_noise_both_ways_give_the_vote_of_the_kernel() -> None:
     assert run.cost.rounds == play.forecast(run).rounds
 
 
+def test_an_audit_examines_the_noisy_votes_that_labels_are_chosen_from() -> None:
+    """Each stream has full budgets, and the class with the most noisy votes is its label."""
+    setup, queries = made(), np.random.default_rng(1).random((5, 2))
+    drawn = setup.observe(queries, 2, np.random.default_rng(2)).reshape(2, 5, 1 + CLASSES)
+    rng = np.random.default_rng(2)
+    labels = [setup.label(queries, rng) for _ in range(2)]
+    np.testing.assert_array_equal(drawn[:, :, 1:].argmax(axis=2), labels)
+
+
 async def test_a_server_that_lost_its_records_ends_the_run_by_name() -> None:
     """A restarted server without records reports it only in its own log."""
     setup = made()

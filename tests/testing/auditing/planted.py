@@ -21,7 +21,7 @@ from veilring.transport import Message
 from veilring.transport.messages import Array
 
 Words = NDArray[np.uint64]
-Mistake = Literal["", "forecast", "leak", "leak to the last", "charge", "label", "late"]
+Mistake = Literal["", "forecast", "leak", "leak to the second", "charge", "label", "late"]
 
 LATE_SECONDS: Final = 3.0  # simulated: only a fault makes a sum take this long
 
@@ -103,7 +103,7 @@ async def majority(
     began = clock()
     total = await masked_sum(party, own)
     is_late = clock() - began > LATE_SECONDS
-    receiver = {"leak": client, "leak to the last": party.parties[-1]}.get(mistake, "")
+    receiver = {"leak": client, "leak to the second": party.parties[1]}.get(mistake, "")
     if receiver == party.me:
         for peer in party.peers:
             await party.receive(Counts, sender=peer)

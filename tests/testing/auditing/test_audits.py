@@ -12,6 +12,8 @@ from veilring.testing import audit
 from veilring.testing.auditing import Audit, Verdict, audits
 from veilring.testing.auditing.audits import Subject
 from veilring.testing.auditing.efforts import QUICK
+from veilring.testing.auditing.faults import check_faults
+from veilring.testing.auditing.subjects import AuditedSystem
 
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
 
@@ -92,6 +94,19 @@ def test_claims_that_no_run_could_satisfy_are_refused(wrong: dict[str, Any], exp
         replace(OPEN, **wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("rank-search", "any mistake that"), ("radius", "any invalid label, disagreement of parties")],
+)
+def test_the_power_of_explored_faults_is_that_of_what_is_checked(name: str, found: str) -> None:
+    """Where noise decides the labels, an audit does not say that it would find every mistake."""
+    system = find_system(name)()
+    effort = replace(QUICK, worlds=1, worlds_max=1)
+    faults, *_ = check_faults(AuditedSystem(system, system.example()), effort, 0)
+    assert f"With a probability of 95%, the audit would find {found}" in faults.power
+    assert "A crash never falls between two sends of one step" in faults.power
+
+
 @pytest.mark.slow
 def test_a_plug_in_without_a_mistake_is_not_contradicted() -> None:
     """A system is audited with the defaults, equally by one process and by two."""
@@ -102,11 +117,38 @@ def test_a_plug_in_without_a_mistake_is_not_contradicted() -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_of_other_views_finds_a_leak_to_the_last_party(
+def test_an_audit_of_other_views_finds_a_leak_to_a_party_in_the_middle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An effort with other views contradicts the claim about the view of the last party."""
+    """An effort with other views contradicts the claim about the one party that learns more."""
     monkeypatch.setattr(audits, "QUICK", replace(QUICK, other_views=True))
-    found = audit(Majority(mistake="leak to the last"), quick=True)
-    assert contradicted(found) == {"cost", "privacy, other view"}
+    found = audit(Majority(mistake="leak to the second"), quick=True)
+    assert contradicted(found) == {"cost", "privacy, view of party-1"}
     assert found["privacy"].verdict is Verdict.HOLDS
+    assert found["privacy, view of party-2"].verdict is Verdict.HOLDS
+
+
+@pytest.mark.slow
+def test_an_audit_examines_the_coalitions_that_it_is_given() -> None:
+    """A named party is examined instead of the first one, also by a quick audit."""
+    found = audit(Majority(mistake="leak to the second"), quick=True, coalitions=[["party-1"]])
+    assert contradicted(found) == {"cost", "privacy, view of party-1"}
+    assert "privacy" not in {claim.claim for claim in found.claims}
+
+
+@pytest.mark.parametrize(
+    ("subject", "coalition", "expected"),
+    [
+        (Majority, ["party-1", "party-2"], "allowed: up to 1 of party-0, party-1, party-2"),
+        (Majority, ["party-9"], "'party-9'; allowed: up to 1 of party-0"),
+        (Majority, [""], "allowed: up to 1 of party-0"),
+        (QuietOwner, ["party-1"], "coalition is 'party-1'; allowed: party-0"),
+        (OPEN, ["ada"], "a role has one coalition; name it in `RoleClaims`"),
+    ],
+)
+def test_a_coalition_beyond_the_promise_is_refused(
+    subject: Subject, coalition: list[str], expected: str
+) -> None:
+    """The error names the coalitions that the promise covers, before anything is run."""
+    with pytest.raises(InputError, match=expected):
+        audit(subject, quick=True, coalitions=[coalition])

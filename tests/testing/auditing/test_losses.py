@@ -1,6 +1,8 @@
 """Privacy losses proved by audits: never above the true loss, and enough to detect a lie."""
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from math import exp, inf
 from typing import Any
 
@@ -13,6 +15,7 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.radius.system import DataOwner
+from veilring.protocols.ranksearch import roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
 from veilring.testing.auditing import Verdict
@@ -98,24 +101,59 @@ def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("from_the_end", [False, True])
-def test_a_leak_to_one_party_is_found_in_its_view(from_the_end: bool) -> None:
-    """Rows that are sent to the last party contradict the claim about its view only."""
-    system = Majority(mistake="leak to the last")
-    subject = AuditedSystem(system, system.example(), from_the_end)
+@pytest.mark.parametrize("observer", ["party-0", "party-1", "party-2"])
+def test_a_leak_to_one_party_is_found_in_its_view(observer: str) -> None:
+    """Rows that are sent to the party in the middle contradict the claim about its view only."""
+    system = Majority(mistake="leak to the second")
+    subject = AuditedSystem(system, system.example()).seen_by([observer])
     (claim,) = check_comparison(subject, QUICK, 0, number=0)
     leaks = claim.verdict is Verdict.CONTRADICTED
-    assert leaks is from_the_end
-    assert claim.claim == "privacy" + ", other view" * from_the_end
+    assert leaks is (observer == "party-1")
+    assert claim.claim == "privacy" + (f", view of {observer}" if subject.coalition else "")
 
 
 def test_only_parties_with_rows_take_turns_to_observe() -> None:
-    """A full audit examines the last parties' view where all parties hold rows."""
+    """A full audit examines each party's view where all parties hold rows."""
     systems = {name: find_system(name)() for name in BUILT_IN}
-    turning = {
-        name for name, each in systems.items() if AuditedSystem(each, each.example()).can_turn
-    }
-    assert turning == {"private-knn", "rank-search", "release", "noisy-votes"}
+    turned = {name: AuditedSystem(each, each.example()).turned for name, each in systems.items()}
+    each = (("party-0",), ("party-1",), ("party-2",))
+    for name in ("private-knn", "rank-search", "release", "noisy-votes"):
+        assert turned.pop(name) == each
+    assert all(len(observers) == 1 for observers in turned.values())
+    search = find_system("rank-search")()
+    pairs = AuditedSystem(search, search.example(parties=4)).turned
+    assert pairs[1:] == (("party-1", "party-2"), ("party-2", "party-3"), ("party-3", "party-0"))
+
+
+def test_rank_search_is_audited_with_tied_rows() -> None:
+    """In a second comparison rows tie; a quick audit says that it does not compare its views."""
+    system = find_system("rank-search")()
+    subject = AuditedSystem(system, system.example())
+    for number, ties in enumerate([[False], [True]]):
+        compared = subject.comparisons[number]
+        for world in (compared.one, compared.other):
+            setup: Any = subject.setup(world)
+            assert setup.search(world.queries, [*world.parts.values()]).found.tied.tolist() == ties
+    (claim,) = check_comparison(subject, QUICK, 0, number=1)
+    assert (claim.claim, claim.verdict) == ("privacy, tied rows", Verdict.NOT_TESTED)
+    assert "leave out --quick" in claim.finding
+
+
+@pytest.mark.slow
+def test_a_leak_that_only_tied_rows_show_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party that sends its votes later the more of its rows tie contradicts the claim."""
+    right = roles._add_votes  # noqa: SLF001  (the step that only ties make differ)
+
+    async def slow(sums: Any, votes: Any, found: Any, *others: Any) -> Any:
+        await asyncio.sleep(float(votes.counts[found.tied].sum()))
+        return await right(sums, votes, found, *others)
+
+    monkeypatch.setattr(roles, "_add_votes", slow)
+    system = find_system("rank-search")()
+    effort = replace(QUICK, runs=3_200, long_views=True)
+    (claim,) = check_comparison(AuditedSystem(system, system.example()), effort, 0, number=1)
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert claim.finding.endswith(": instant.")
 
 
 @pytest.mark.slow
@@ -124,6 +162,14 @@ def test_slower_systems_with_less_noise_are_contradicted_too(name: str) -> None:
     """A quick audit contradicts these systems as well if their noise is that of ε = 4."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
+
+
+@pytest.mark.slow
+def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
+    """The noisy votes that records pay for show the noise of ε = 4, which the labels hide."""
+    (claim,) = check_comparison(subject_of("prediction", 4.0), FULL, 0, number=0)
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert claim.finding.startswith("In the noisy counts and votes behind the labels, the audit")
 
 
 @pytest.mark.slow

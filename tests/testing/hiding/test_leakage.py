@@ -77,6 +77,15 @@ def test_given_attackers_compete() -> None:
     assert "given: peek" in str(found)
 
 
+def test_the_result_states_how_much_of_a_long_view_was_left_out() -> None:
+    """The number of coordinates that no learning attacker examined is in the text, too."""
+    short, long = measure(leaky.honest_sum, 400), measure(leaky.many_messages, 400, number=24)
+    assert short.left_out == 0
+    assert "left out" not in str(short)
+    assert long.left_out > 0
+    assert f"{long.left_out:,} further numbers of the view" in str(long)
+
+
 def test_runs_without_a_secret_are_left_out() -> None:
     """Runs without a secret are left out, and too few runs with one are refused."""
 

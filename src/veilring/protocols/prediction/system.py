@@ -243,6 +243,8 @@ class IndKNNSetup(ServerSetup):
         records: The server's records.
     """
 
+    observed: ClassVar[str] = "the noisy counts and votes behind the labels"
+
     def __init__(
         self,
         system: IndKNN,
@@ -342,6 +344,23 @@ class IndKNNSetup(ServerSetup):
         directions = self.directions(queries)
         answers = self.open_stream(directions).answer_block(directions, rng)
         return np.array([answer.label for answer in answers], np.int64)
+
+    @override
+    def observe(
+        self, queries: NDArray[np.float64], runs: int, rng: Generator
+    ) -> NDArray[np.float64]:
+        """Draw the noisy counts and votes of a stream, for which the records pay.
+
+        Labels reveal so little of them that an audit of labels would miss a wrong account.
+        """
+        directions = self.directions(queries)
+        predictor = self.open_stream(directions)
+        budgets, drawn = predictor.remaining, []
+        for _ in range(runs):
+            predictor.restock(budgets)
+            answers = predictor.answer_block(directions, rng)
+            drawn.append(np.concatenate([answer.noisy for answer in answers]))
+        return np.array(drawn)
 
     @override
     def spent(self, batches: int) -> Spent:

@@ -15,6 +15,7 @@ from typing_extensions import override
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
+from veilring.protocols.claims import Comparison, Example, exchange_rows
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.measures import Estimate, Leakage, Measure
 from veilring.protocols.membership import Membership
@@ -49,6 +50,9 @@ _OPENED: Final[Mapping[Reveal, str]] = {
     "votes": "comparisons and votes",
     "label": "comparisons",
 }
+_TIED: Final = (1, 4)
+"""The tied rows of the last two parties: after the row at the query, they tie for k = 2 to 5."""
+_TIED_AT: Final = 0.6  # all features of these rows, nearer to the query than other rows
 _SIMULATED: Final = "a view can be simulated from the published results"
 _PUBLISHED: Final[Mapping[str, Measure]] = MappingProxyType(
     {
@@ -194,6 +198,15 @@ class RankSearch(System):
         )
 
     @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        """Return the default comparison, and one in which rows tie at the k-th place.
+
+        A tie takes further steps: the search ends at a single float, and tied votes are counted.
+        """
+        tied = exchange_rows(_with_ties(example))
+        return (*super().comparisons(example), replace(tied, long="tied rows"))
+
+    @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "SearchSetup":
         return SearchSetup(self, parts, facts)
 
@@ -207,6 +220,15 @@ class RankSearch(System):
         from veilring.protocols.ranksearch.adversaries import ADVERSARIES  # noqa: PLC0415  (for experiments)
 
         return ADVERSARIES
+
+
+def _with_ties(example: Example) -> Example:
+    """Return the world in which the last two parties also hold rows at equal distances."""
+    for party, count in zip(list(example.parts)[-2:], _TIED, strict=True):
+        tied = Rows(np.full((count, example.queries.shape[1]), _TIED_AT), np.arange(count) % 2)
+        both = together({"own": example.parts[party], "tied": tied})
+        example = example.holding(party, both)
+    return example
 
 
 class SearchSetup(PeerSetup):

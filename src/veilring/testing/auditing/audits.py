@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +32,7 @@ def audit(
     *,
     quick: bool = False,
     parties: int = EXAMPLE_PARTIES,
+    coalitions: Sequence[Sequence[str]] = (),
     seed: int = 0,
     workers: int | None = 1,
     progress: Callable[[str, int, int], object] | None = None,
@@ -46,6 +46,8 @@ def audit(
         subject: A system, a class of systems with its defaults, or a role with its claims.
         quick: Whether to run a shorter audit: about 20 s on two idle cores.
         parties: The number of parties that hold rows, for a system.
+        coalitions: The parties whose pooled views are examined, for a system. By default these are
+            its observers; a full audit also examines parties in all other places.
         seed: The seed of all runs.
         workers: The number of processes that share the checks; 1 is this process, and None is one
             per core.
@@ -55,13 +57,18 @@ def audit(
         The verdicts.
 
     Raises:
-        InputError: If the system refuses its example, or a role's worlds may be distinguished.
+        InputError: If the system refuses its example, a role's worlds may be distinguished, or the
+            promise says nothing of a coalition.
         InternalError: If a control of an audit failed, so that the audit shows nothing.
         MissingExtra: If a package that experiments need is missing.
     """
     began = time.perf_counter()
     effort = QUICK if quick else FULL
     if isinstance(subject, RoleClaims):
+        if coalitions:
+            raise InputError.because(
+                "a role has one coalition; name it in `RoleClaims`", field="coalition"
+            )
         named: Any = subject
         name, title = subject.name, subject.title or subject.name
         parameters: dict[str, Any] = {}
@@ -71,7 +78,7 @@ def audit(
         named = AuditedSystem(system, system.example(parties=parties))
         name, title = system.name, system.title
         parameters = system.model_dump(mode="json")
-        checks = _checks_of_system(named, effort, seed)
+        checks = _checks_of_system(named, effort, seed, coalitions)
     claims = _run(checks, workers, progress)
     if isinstance(named, AuditedSystem):
         claims += _stated(named)
@@ -79,22 +86,24 @@ def audit(
     return Audit(name, title, parameters, seed, quick, ALARM, tuple(claims), seconds)
 
 
-def _checks_of_system(subject: AuditedSystem, effort: Effort, seed: int) -> list[Check]:
-    comparisons = range(len(subject.comparisons))
-    nothing = [] if comparisons else [partial(_without_comparisons, subject)]
-    seen = [subject]
-    if effort.other_views and subject.can_turn:
-        seen.append(replace(subject, from_the_end=True))
-    shared = effort.shared_by(len(comparisons) * len(seen) + _LABEL_TESTS)
+def _checks_of_system(
+    subject: AuditedSystem, effort: Effort, seed: int, coalitions: Sequence[Sequence[str]]
+) -> list[Check]:
+    compared = subject.comparisons
+    nothing = [] if compared else [partial(_without_comparisons, subject)]
+    examined = coalitions or subject.turned[: None if effort.other_views else 1]
+    seen = [subject.seen_by(each) for each in examined]
+    views = [
+        (each, number)
+        for number, comparison in enumerate(compared)
+        for each in (seen[:1] if comparison.long else seen)
+    ]
+    shared = effort.shared_by(len(views) + _LABEL_TESTS)
     given = (subject, shared, seed)
     return [
         partial(check_runs, *given),
         partial(check_labels, *given),
-        *(
-            partial(check_comparison, each, shared, seed, number=number)
-            for number in comparisons
-            for each in seen
-        ),
+        *(partial(check_comparison, each, shared, seed, number=number) for each, number in views),
         *nothing,
         partial(check_accounts, *given),
         partial(check_faults, *given),

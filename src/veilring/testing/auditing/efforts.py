@@ -17,8 +17,9 @@ class Effort:
         worlds: The number of worlds with faults that are always explored.
         worlds_max: The maximum number of worlds, explored until each class of fault has struck.
         every_message: Whether each class of fault also strikes each message of a run.
-        other_views: Whether the views of the last parties are also examined, if these may differ
-            from the client's.
+        other_views: Whether the views of parties in other places are also examined, if these may
+            differ from the client's.
+        long_views: Whether comparisons of long views are examined.
         alarm: The probability that a true claim is contradicted, for one statistical test.
     """
 
@@ -28,6 +29,7 @@ class Effort:
     worlds_max: int
     every_message: bool
     other_views: bool
+    long_views: bool
     alarm: float = ALARM
 
     def shared_by(self, tests: int) -> "Effort":
@@ -36,10 +38,22 @@ class Effort:
 
 
 QUICK: Final = Effort(
-    runs=1_600, drawn=8_000, worlds=20, worlds_max=100, every_message=False, other_views=False
+    runs=1_600,
+    drawn=8_000,
+    worlds=20,
+    worlds_max=100,
+    every_message=False,
+    other_views=False,
+    long_views=False,
 )
 """About 20 s on two idle cores."""
 FULL: Final = Effort(
-    runs=8_000, drawn=60_000, worlds=200, worlds_max=400, every_message=True, other_views=True
+    runs=8_000,
+    drawn=60_000,
+    worlds=200,
+    worlds_max=400,
+    every_message=True,
+    other_views=True,
+    long_views=True,
 )
-"""Between 16 s and 156 s of CPU time, depending on the system."""
+"""Between 16 s and about 6 minutes of CPU time, depending on the system."""

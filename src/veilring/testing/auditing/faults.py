@@ -33,7 +33,12 @@ _UNKNOWN: Final = (
     "Noise or other draws decide the labels, so the audit knows none that is right: it checked that"
     " they are valid and that parties agree. To test more, override `Setup.find_wrong`."
 )
-_ANY_ONE: Final = "The audit would find any mistake that a single fault at one message reveals."
+_SEEN: Final = "invalid label, disagreement of parties, endless run or error without a name"
+"""Everything that a run shows if the audit knows no right label."""
+_NOT_REACHED: Final = (
+    " A crash never falls between two sends of one step, and all runs have the same inputs, so that"
+    " the audit may miss state that a party keeps from one run to the next."
+)
 _UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
 _SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")
 _SMALLEST: Final = ("data.source=iris", "parties.count=3", "data.queries=1")
@@ -52,7 +57,7 @@ def check_faults(subject: AuditedSystem | RoleClaims, effort: Effort, seed: int)
     if effort.every_message:
         every = explore_every_world(_subject(subject, _SMALLEST), seed=seed)
         of_each = f"{promised} This holds for each message of a run."
-        claims.append(_judge_faults("every message", of_each, every, _ANY_ONE))
+        claims.append(_judge_faults("every message", of_each, every, single=True))
     if not explored.knows_results:
         claims.append(Claim("wrong results", _PROMISED, Verdict.NOT_TESTED, _UNKNOWN))
     return claims
@@ -77,7 +82,7 @@ def _subject(subject: AuditedSystem | RoleClaims, settings: tuple[str, ...]) -> 
     return SystemSubject.of(subject.system, load_scenario("faults", settings))
 
 
-def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "") -> Claim:
+def _judge_faults(name: str, promised: str, campaign: Campaign, *, single: bool = False) -> Claim:
     runs = campaign.succeeded + campaign.failed
     wrong = ""
     if campaign.failures:
@@ -102,7 +107,7 @@ def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "")
         wrong
         or f"In {campaign.seeds:,} worlds, {campaign.succeeded:,} runs had {result} and"
         f" {campaign.failed:,} failed with a named error.{missing}",
-        power or _power_of(campaign.seeds),
+        _power_of(campaign.seeds, "mistake" if known else _SEEN, single=single),
         (
             f"faults that had an effect: {dict(campaign.struck)}",
             f"situations reached: {dict(campaign.reached)}",
@@ -111,11 +116,13 @@ def _judge_faults(name: str, promised: str, campaign: Campaign, power: str = "")
     )
 
 
-def _power_of(worlds: int) -> str:
-    """State the share of worlds with a mistake that an audit finds with a probability of 95 %."""
+def _power_of(worlds: int, what: str, *, single: bool) -> str:
+    """State which mistakes an audit finds: in how many worlds, or with a fault at one message."""
+    if single:
+        return f"The audit would find any {what} that a single fault at one message causes."
     return (
-        "With a probability of 95%, the audit would find a mistake that appears in"
-        f" {1 - (1 - POWER) ** (1 / worlds):.1%} of all such worlds."
+        f"With a probability of {POWER:.0%}, the audit would find any {what} that occurs in"
+        f" {1 - (1 - POWER) ** (1 / worlds):.1%} or more of all such worlds.{_NOT_REACHED}"
     )
 
 

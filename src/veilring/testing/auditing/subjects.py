@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from numpy.random import Generator
 
@@ -98,13 +98,13 @@ class AuditedSystem:
     Attributes:
         system: The system.
         example: The rows and queries that it is run on.
-        from_the_end: Whether the last parties observe, instead of the system's own observers, of
-            whom the first is the client. A party's place may decide what it receives.
+        coalition: The parties that observe instead of the system's own observers, of whom the
+            first is the client. They hold the rows of the example's first parties.
     """
 
     system: System
     example: Example
-    from_the_end: bool = False
+    coalition: tuple[str, ...] = ()
 
     @property
     def promise(self) -> Promise:
@@ -131,26 +131,50 @@ class AuditedSystem:
     @property
     def observers(self) -> tuple[str, ...]:
         """The parties whose pooled views are examined."""
-        setup = self.setup()
-        return setup.parties[-len(setup.observers) :] if self.from_the_end else setup.observers
+        return self.coalition or self.setup().observers
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """The system's comparisons; for the last parties, with the rows in reverse order."""
+        """The system's comparisons, with rows for the coalition's places."""
         compared = self.system.comparisons(self.example)
-        if not self.from_the_end:
+        if not self.coalition:
             return compared
         return tuple(
-            replace(each, one=each.one.in_reverse(), other=each.other.in_reverse())
+            replace(
+                each, one=each.one.led_by(self.coalition), other=each.other.led_by(self.coalition)
+            )
             for each in compared
         )
 
     @property
-    def can_turn(self) -> bool:
-        """Whether the observers are the first of several parties that all hold rows."""
+    def turned(self) -> tuple[tuple[str, ...], ...]:
+        """The coalitions of neighbours that are as large as the observers, these first.
+
+        A party's place may decide what it receives, so each party is in one of them. Only the
+        observers are, if some parties hold no rows: then the promise is about these observers.
+        """
         setup = self.setup()
-        first = setup.parties[: len(setup.observers)]
-        return setup.observers == first and setup.parties == tuple(self.example.parts)
+        size, round_ = len(setup.observers), setup.parties * 2
+        if setup.observers != round_[:size] or setup.parties != tuple(self.example.parts):
+            return (setup.observers,)
+        return tuple(round_[place : place + size] for place in range(len(setup.parties)))
+
+    def seen_by(self, coalition: Sequence[str]) -> Self:
+        """Return the subject with other observers.
+
+        Raises:
+            InputError: If the promise says nothing of such observers.
+        """
+        turned = self.turned
+        if tuple(coalition) == turned[0]:
+            return replace(self, coalition=())
+        if len(turned) == 1:
+            raise InputError("coalition", ",".join(coalition), ",".join(turned[0]))
+        most, names = len(turned[0]), tuple(self.example.parts)
+        if not (set(coalition) <= set(names) and 0 < len(set(coalition)) == len(coalition) <= most):
+            allowed = f"up to {most} of {', '.join(names)}, separated by commas"
+            raise InputError("coalition", ",".join(coalition), allowed)
+        return replace(self, coalition=tuple(coalition))
 
     def world(self, example: Example) -> World:
         """Return the world in which observers see a batch of an example."""

@@ -36,6 +36,8 @@ _NOT_COMBINED: Final = (
     " that need more of them or a modulus, products, hashes of values that can be guessed, or keys"
     " with too little randomness. Compute these in `strip`."
 )
+_LONG: Final = 4
+"""The factor by which comparisons of long views get fewer runs: theirs take that much longer."""
 _PROOFS: Final = 2
 """Runs over messages and drawn views share the false alarms of a comparison."""
 
@@ -55,8 +57,19 @@ def check_comparison(
     promise = subject.promise
     comparison = _bounded(compared[number], promise)
     _require_different(comparison, subject.observers)
-    name = "privacy" if len(compared) == 1 else f"privacy {number + 1}"
-    name += ", other view" * subject.from_the_end
+    name = "privacy"
+    if comparison.long:
+        name += f", {comparison.long}"
+    elif sum(not each.long for each in compared) > 1:
+        name += f" {number + 1}"
+    name += f", view of {_names(subject.coalition)}" if subject.coalition else ""
+    unbounded = "" if comparison.is_bounded else ", without a bound"
+    promised = f"{_protected(promise)} Guarantee: {promise.measure}{unbounded}."
+    if comparison.long and not effort.long_views:
+        why = "Its views are so long that only a full audit compares them: leave out --quick."
+        return [Claim(name, promised, Verdict.NOT_TESTED, why)]
+    if comparison.long:
+        effort = replace(effort, runs=effort.runs // _LONG)
     if 0 < comparison.epsilon < math.inf:
         return [_check_epsilon(subject, comparison, effort, seed, number, name)]
     one, other = (subject.world(each) for each in (comparison.one, comparison.other))
@@ -74,8 +87,6 @@ def check_comparison(
         alarm=effort.alarm,
         **public,
     )
-    unbounded = "" if comparison.is_bounded else ", without a bound"
-    promised = f"{_protected(promise)} Guarantee: {promise.measure}{unbounded}."
     claim = _judge_views(views, name, promised, comparison.difference, one.coalition, strip_masks)
     if comparison.is_bounded or claim.verdict is Verdict.HOLDS:
         return [claim]
@@ -158,13 +169,16 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
         proofs["simulated"] = drawn
     loss = max(proofs.values(), key=_epsilon_of)
     over = loss.epsilon > comparison.epsilon
+    where = f"the view of {_names(one.coalition)}"
+    if loss is drawn:
+        where = tested.setup().observed or where
     return Claim(
         name,
         promised,
         Verdict.CONTRADICTED if over else Verdict.HOLDS,
-        f"In the view of {_names(one.coalition)}, the audit proves a privacy loss of at least ε ="
-        f" {loss.epsilon:.2f} about {comparison.difference}; the promise allows"
-        f"{' only' if over else ''} ε = {comparison.epsilon:g}.{at}",
+        f"In {where}, the audit proves a privacy loss of at least ε = {loss.epsilon:.2f} about"
+        f" {comparison.difference}; the promise allows{' only' if over else ''} ε ="
+        f" {comparison.epsilon:g}.{at}",
         f"{_power_of(drawn or played, comparison.epsilon)}{_left_out(played.left_out)}",
         tuple(line for kind, each in proofs.items() for line in _evidence_of(kind, each)),
     )
@@ -207,7 +221,7 @@ def _drawn_loss(
     subject: AuditedSystem, comparison: Comparison, runs: int, alarm: float, seed: int
 ) -> Loss | None:
     """Prove a loss from the observers' views that the system draws in one process, if it can."""
-    if subject.from_the_end:
+    if subject.coalition:
         return None
     views = list[NDArray[np.float64]]()
     for world, example in enumerate((comparison.one, comparison.other)):

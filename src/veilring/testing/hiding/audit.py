@@ -151,6 +151,7 @@ class Audit:
     def __str__(self) -> str:
         verdict = self.verdict
         held = f"{self.held_out:,} held-out runs, {self.coordinates} coordinates"
+        held += f" ({self.left_out:,} left out)" if self.left_out else ""
         lines = [f"{held}, false-alarm rate {self.alarm:g}"]
         learned = verdict.classifier
         lines.append(

@@ -79,6 +79,8 @@ class Leakage:
             protocol.
         given: The success of each attacker passed as `guess`, on the same runs.
         gain: The success from the view less that from the output.
+        left_out: The number of further coordinates of the view, which no attacker that learned
+            from runs was given.
     """
 
     from_view: Success
@@ -86,13 +88,17 @@ class Leakage:
     learned: Success
     given: tuple[Success, ...]
     gain: Estimate
+    left_out: int = 0
 
     def __str__(self) -> str:
         lines = {"from the view": self.from_view, "from the output": self.from_output}
         lines |= {f"given: {success.attacker}": success for success in self.given}
         low, high = (self.gain.value + side * 2 * self.gain.standard_error for side in (-1, 1))
         table = [f"{name:<16} {success}" for name, success in lines.items()]
-        return "\n".join([*table, f"{'gain':<16} {self.gain.value:.3f} ({low:.3f} to {high:.3f})"])
+        table.append(f"{'gain':<16} {self.gain.value:.3f} ({low:.3f} to {high:.3f})")
+        if self.left_out:
+            table.append(f"{'left out':<16} {self.left_out:,} further numbers of the view")
+        return "\n".join(table)
 
 
 def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a budget)
@@ -162,6 +168,7 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
         learner,
         tuple(given),
         _paired(right.astype(np.float64) - anyway),
+        layout.left_out,
     )
 
 

@@ -122,11 +122,14 @@ class PricedLabel:
         payers: The records that pay, each once: positions from `answer_query`, ids from a
             `Predictor`.
         units: The price that each of these records pays.
+        noisy: The noisy number of neighbours and the noisy votes, shape (1 + classes,). The price
+            pays for all of them, although only the class with the most votes leaves.
     """
 
     label: int
     payers: NDArray[np.int64] = field(repr=False)
     units: NDArray[np.int64] = field(repr=False)
+    noisy: NDArray[np.float64] = field(repr=False)
 
 
 def answer_query(
@@ -170,7 +173,8 @@ def answer_query(
     remaining[active] -= units
     totals = np.bincount(classes, weights=votes, minlength=parameters.classes)
     noisy = totals / _VOTE_STEPS + reused[:-1] + spread * noise[1:]
-    return PricedLabel(int(noisy.argmax()), active.astype(np.int64), units)
+    paid_for = np.concatenate([[count], noisy])
+    return PricedLabel(int(noisy.argmax()), active.astype(np.int64), units, paid_for)
 
 
 class _Buffers(NamedTuple):
