@@ -79,6 +79,8 @@ class Release(System):
     """
 
     is_lasting: ClassVar[bool] = True
+    # 2: parties compare a hash of the noise, which is planned by another account than in 1.
+    messages_format: ClassVar[int] = 2
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = (
         "Parties release one noisy sum; a model made from it labels all queries."
