@@ -120,9 +120,10 @@ def test_the_slack_covers_any_change_of_probabilities_by_its_factor(slack: float
 @pytest.mark.parametrize("dimensions", [1, 400])
 def test_wide_shares_cost_what_gaussian_noise_does(dimensions: int) -> None:
     """From a deviation of 1,000 the epsilon is that of continuous noise to six digits."""
-    found = gaussian_shares(500.0, 4, 300.0, dimensions).epsilon(DELTA)
+    claim = gaussian_shares(500.0, 4, 300.0, dimensions)
     exact = GaussianDP.of_gaussian(1000.0, 300.0).epsilon(DELTA)
-    assert exact < found < exact * (1 + 2e-6)
+    assert exact < claim.epsilon(DELTA) < exact * (1 + 2e-6)
+    assert claim.slack == pytest.approx(dimensions * 5 * math.exp(-3 * math.pi**2), rel=1e-9)
 
 
 def log_skellam(variance: float, reach: int) -> NDArray[np.float64]:
