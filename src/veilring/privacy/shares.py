@@ -21,9 +21,9 @@ Discrete Gaussian shares
 
     Rounding: replace y by k with a probability proportional to `g(k - y, R)`. If y is Gaussian of
     variance `v - R` around a whole number c, then k has a weight of `g(k - c, v)`, times a number
-    from `1 / (1 + r)` to `1 / (1 - r)` with `r = r(R)`. The sum of these weights without the
-    numbers is within r of `sqrt(2 pi v)` times 1, so each probability is that of discrete Gaussian
-    noise around c, up to a factor of `(1 + r) / (1 - r)`.
+    from `1 / (1 + r)` to `1 / (1 - r)` with `r = r(R)`. Without these numbers the weights are those
+    of discrete Gaussian noise around c. Each probability is that of this noise, up to a factor of
+    `(1 + r) / (1 - r)`.
 
     Shares: the sum of discrete Gaussians of squared parameters a and b has a weight of
     `g(k, a + b)`, times a number within r of 1 with `r = r(a b / (a + b))`. Each probability is
