@@ -37,8 +37,8 @@ _INSTALLS: Final = re.compile(
 )
 _SERVE: Final = re.compile(r"veilring serve (\S+)")
 _LISTENS: Final = re.compile(r"(veilring (?:deploy|keys new) [a-z]+)(?![^\n;]*--(?:port|client))")
-# On standard error, and only if a command takes long: on a busy machine, any may.
-_PROGRESS: Final = re.compile(r"^[A-Z][a-z]+: [\d,]+ of [\d,]+\n", re.MULTILINE)
+# On standard error, which a page does not show: there, a terminal has a bar instead.
+_PROGRESS: Final = re.compile(r"^\w[^:\n]*(?:: [^:\n]+)?: [\d,]+ of [\d,]+\n", re.MULTILINE)
 _ERROR: Final = re.compile(r"^veilring: ", re.MULTILINE)
 _TABLE_LINE: Final = re.compile(r"^(?=[┏┃┡│├└])", re.MULTILINE)
 

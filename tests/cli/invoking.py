@@ -1,6 +1,5 @@
 """Command-line calls, as a user would make them."""
 
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +14,10 @@ from veilring.cli.app import app
 def invoke(*arguments: str | Path) -> tuple[int, str, str]:
     """Run a command; return its exit code, standard output and standard error.
 
-    Standard error has no progress, which only a command on a slow or busy machine would print.
+    Standard error has no progress.
     """
     environment = {"COLUMNS": "100", "VEILRING_DEBUG": ""}
-    with mock.patch("veilring.cli.console.PROGRESS_SECONDS", math.inf):
+    with mock.patch("veilring.cli.console._lines", return_value=mock.Mock()):
         result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
     return result.exit_code, result.stdout, result.stderr
 

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 from tests.cli.invoking import invoke
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.cli.console import PROGRESS_LINES
 
 QUICK = (
     "--parties",
@@ -32,6 +36,14 @@ def _compare(*options: str | Path) -> dict[str, Any]:
 
 class TestCompare:
     """`veilring compare`."""
+
+    @pytest.mark.slow
+    def test_shows_its_progress_in_a_log(self) -> None:
+        """Without a terminal, standard error says at once how many jobs there are, and the end."""
+        err = CliRunner().invoke(app, ["compare", "iris", *QUICK]).stderr.splitlines()
+        jobs = err[0].removeprefix("Comparing: 0 of ")
+        assert err[-1] == f"Comparing: {jobs} of {jobs}"
+        assert 2 < len(err) <= PROGRESS_LINES + 1
 
     @pytest.mark.slow
     def test_prints_a_line_per_system_and_a_recommendation(self) -> None:

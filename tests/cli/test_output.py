@@ -6,23 +6,30 @@ from pathlib import Path
 import pytest
 from tests.cli.invoking import invoke
 
-from veilring.cli.console import PROGRESS_SECONDS, show_progress
+from veilring.cli.console import PROGRESS_LINES, show_progress
 from veilring.papers.reproduce import FIGURES
 from veilring.scenarios import load_scenario
 from veilring.scenarios.reporting.summary import titled
 
 
-def test_without_a_terminal_progress_is_an_occasional_line(
+def test_without_a_terminal_progress_is_a_line_for_each_part_of_the_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A quick command prints no progress line, and a long one prints one per half minute."""
-    times = iter([0.0, 1.0, PROGRESS_SECONDS, PROGRESS_SECONDS, PROGRESS_SECONDS + 1])
-    with show_progress(quiet=False, clock=lambda: next(times)) as progress:
+    """Each stage prints its beginning, its end, and a limited number of lines in between."""
+    with show_progress(quiet=False) as progress:
         assert progress is not None
-        for done in (1, 2000, 3000):
+        for done in (0, 1, 2999, 3000, 3001, 6100):
+            progress("reports made", done, 60_000)
+        progress("reports acknowledged", 0, 60_000)
+        for done in range(6100, 60_001):
             progress("reports made", done, 60_000)
     shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "reports made: 2,000 of 60,000\n")
+    assert shown.out == ""
+    first, *lines = shown.err.splitlines()
+    assert (first, lines[0]) == ("reports made: 0 of 60,000", "reports made: 3,000 of 60,000")
+    assert "reports acknowledged: 0 of 60,000" in lines
+    assert lines[-1] == "reports made: 60,000 of 60,000"
+    assert len(lines) == PROGRESS_LINES + 1
 
 
 def test_quiet_commands_show_no_progress() -> None:

@@ -219,7 +219,8 @@ def _show(comparison: "SystemComparison") -> None:
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     choice = comparison.choice
-    for said in (choice.says, choice.owner, *limits(comparison), choice.cannot, comparison.seeded):
+    warnings = filter(None, (choice.cannot, comparison.delta_warning, comparison.seeded))
+    for said in (choice.says, choice.owner, *limits(comparison), *warnings):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     for left in comparison.left_out:
         console.print(

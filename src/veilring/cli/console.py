@@ -1,7 +1,6 @@
 """Standard streams for people: tables, progress, and notes on files that were read."""
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -30,26 +29,26 @@ def make_console() -> Console:
     return console
 
 
-# An hour's log has a hundred lines then, and the command still shows that it is alive.
-PROGRESS_SECONDS: Final = 30.0
+# A log stays short then, and a command shows early how long it will take.
+PROGRESS_LINES: Final = 20
 
 
 @contextmanager
-def show_progress(
-    *, quiet: bool, clock: Callable[[], float] = time.monotonic
-) -> Iterator[_Progress | None]:
+def show_progress(*, quiet: bool) -> Iterator[_Progress | None]:
     """Yield a progress callback for standard error: a bar on a terminal, otherwise some lines.
+
+    The lines depend on the work alone, and not on the time that it takes: two runs of a command
+    print the same ones.
 
     Args:
         quiet: Whether to show nothing.
-        clock: A clock in seconds.
     """
     console = Console(stderr=True)
     if quiet:
         yield None
         return
     if not console.is_terminal:
-        yield _lines(clock)
+        yield _lines()
         return
     from rich.progress import Progress as Bar
 
@@ -60,14 +59,14 @@ def show_progress(
         )
 
 
-def _lines(clock: Callable[[], float]) -> _Progress:
-    """Return a callback that prints a line of progress every `PROGRESS_SECONDS`."""
-    last = clock()
+def _lines() -> _Progress:
+    """Return a callback that prints at most `PROGRESS_LINES` lines a stage, and its beginning."""
+    reached = dict[str, int]()
 
     def tell(doing: str, done: int, total: int) -> None:
-        nonlocal last
-        if clock() - last >= PROGRESS_SECONDS:
-            last = clock()
+        part = done * PROGRESS_LINES // max(total, 1)
+        if part > reached.get(doing, -1):
+            reached[doing] = part
             typer.echo(f"{doing}: {done:,} of {total:,}", err=True)
 
     return tell

@@ -14,7 +14,7 @@ quotient may be slightly too small.
 `e**(-k**2 / (2 sigma**2))`. A shift of the input by a vector v of whole numbers has a Rényi
 divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, like the continuous
 distribution (their Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian
-differential privacy: account for it by Rényi orders.
+differential privacy: account for it by `shares.gaussian_shares`, or by Rényi orders.
 
 **Planar Laplace** is for geo-indistinguishability. On the points of a square grid, `P[v]` is
 proportional to `e**(-|v| / scale)`, where `|v|` is the Euclidean length. The probabilities for two

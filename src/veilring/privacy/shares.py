@@ -6,13 +6,32 @@ sum of the remaining shares, and each account here is for that sum: further shar
 post-processing.
 
 Discrete Gaussian shares
-    Their sum is close to a discrete Gaussian, but not exactly one. With m shares of parameter sigma
-    in D coordinates it is `epsilon**2 / 2`-concentrated, for a shift of L2 norm S, with
+    The sum of m shares of parameter sigma is nearly continuous Gaussian noise of the variance
+    `m sigma**2 - R`, rounded to whole numbers at random, with `R = ROUNDING_VARIANCE`. Rounding is
+    post-processing. A row that changes the sum by a vector of whole numbers of L2 norm S therefore
+    has the guarantee `GaussianDP(S / sqrt(m sigma**2 - R))`, except that in D coordinates each
+    probability may differ by a factor of up to `e**slack`, with
 
-        epsilon = min(sqrt(S**2 / (m sigma**2) + tau D / 2), S / (sqrt(m) sigma) + tau sqrt(D)),
-        tau = 10 * sum over j = 1 ... m - 1 of e**(-2 pi**2 sigma**2 j / (j + 1))
+        slack = 5 D (e(R) + sum over j = 1 ... m - 1 of e(sigma**2 j / (j + 1))),
+        e(v) = e**(-2 pi**2 v).
 
-    (Kairouz, Liu and Steinke, ICML 2021). From sigma = 3 on tau is below 1e-37 for m <= 1,000.
+    Proof. Let `g(x, v) = e**(-x**2 / (2 v))`. For any real y the sum of `g(k - y, v)` over all
+    whole k is `sqrt(2 pi v)` times a number within r(v) of 1, with
+    `r(v) = 2 (e(v) + e(4 v) + e(9 v) + ...)` (Poisson summation).
+
+    Rounding: replace y by k with a probability proportional to `g(k - y, R)`. If y is Gaussian of
+    variance `v - R` around a whole number c, then k has a weight of `g(k - c, v)`, times a number
+    from `1 / (1 + r)` to `1 / (1 - r)` with `r = r(R)`. Without these numbers the weights are those
+    of discrete Gaussian noise around c. Each probability is that of this noise, up to a factor of
+    `(1 + r) / (1 - r)`.
+
+    Shares: the sum of discrete Gaussians of squared parameters a and b has a weight of
+    `g(k, a + b)`, times a number within r of 1 with `r = r(a b / (a + b))`. Each probability is
+    that of one discrete Gaussian, up to the same factor (Kairouz, Liu and Steinke, ICML 2021,
+    Theorem 11). The sum over j adds one share after the other.
+
+    For v >= 1 the logarithm of the factor is below `5 e(v)`, and independent coordinates multiply
+    their factors.
 
 Skellam shares
     Their sum is Skellam noise, exactly. With variance v and a shift of norms S1 and S2 its Rényi
@@ -44,20 +63,31 @@ Pólya shares of discrete Laplace noise
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
-from veilring.privacy.accounting import ZCDP
-from veilring.privacy.checks import require, require_noise
+from veilring.privacy.accounting import GaussianDP
+from veilring.privacy.checks import (
+    require,
+    require_delta,
+    require_epsilon,
+    require_loss,
+    require_noise,
+)
 from veilring.privacy.exact import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.privacy.renyi import WHOLE_ORDERS, RenyiDP
 
-GAUSSIAN_SIGMA_MIN: Final = 0.5
-"""The minimum sigma of a share in the theorem on sums of discrete Gaussians."""
+ROUNDING_VARIANCE: Final = 1.5
+"""The part of the variance of a sum of Gaussian shares that rounds the rest to whole numbers.
+
+It is small beside the variance of useful sums, and costs an epsilon of 1.4e-12 a coordinate."""
+GAUSSIAN_SIGMA_MIN: Final = 2
+"""The minimum sigma of a share, so that most of one share's variance is left after rounding."""
 # a guarantee must also hold after the few roundings of its formula
 _UP: Final = 1 + 2.0**-48
 # beyond 256 for small epsilons, which need high orders
@@ -67,8 +97,53 @@ _UNIT: Final = 2.0**-53
 _REACH: Final = 26
 
 
-def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: int) -> ZCDP:
-    """Return the guarantee of a sum of discrete Gaussian shares, whose Rényi curve is a line.
+@dataclass(frozen=True, slots=True)
+class NearGaussian:
+    """The guarantee of Gaussian noise, but that probabilities may differ by a small factor.
+
+    Attributes:
+        gaussian: The guarantee of the Gaussian noise.
+        slack: The maximum logarithm of the factor, at least 0.
+
+    Raises:
+        InputError: If the slack is negative or not a number.
+    """
+
+    gaussian: GaussianDP
+    slack: float
+
+    def __post_init__(self) -> None:
+        require_loss("slack", self.slack)
+
+    def compose(self, *others: Self) -> Self:
+        """Return the combined guarantee: the squares of mu add up, and so do the slacks."""
+        gaussian = self.gaussian.compose(*(other.gaussian for other in others))
+        return type(self)(gaussian, math.fsum((self.slack, *(other.slack for other in others))))
+
+    def repeat(self, count: int) -> Self:
+        """Return the guarantee of `count` releases like this together."""
+        return type(self)(self.gaussian.repeat(count), count * self.slack)
+
+    def delta(self, epsilon: float) -> float:
+        """Return an upper bound on delta that exceeds the Gaussian one by the slack only.
+
+        With `P <= e**slack P'` and `Q >= e**-slack Q'` for any set of outcomes, `P - e**epsilon Q`
+        is at most `e**slack (P' - e**rest Q')` with `rest = epsilon - 2 slack`.
+        """
+        require_epsilon(epsilon)
+        rest = epsilon - 2 * self.slack
+        # P' - e**rest Q' is at most P' - Q' and the difference.
+        ideal = self.gaussian.delta(max(rest, 0.0)) - math.expm1(min(rest, 0.0))
+        return min(1.0, ideal * math.exp(self.slack)) if self.slack < 1 else 1.0
+
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon for a delta in (0, 1), with twice the slack added."""
+        require_delta(delta)
+        return self.gaussian.epsilon(delta * math.exp(-self.slack)) + 2 * self.slack
+
+
+def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: int) -> NearGaussian:
+    """Return the guarantee of a sum of discrete Gaussian shares, proved above.
 
     Args:
         sigma: The sigma of each share, in whole numbers; at least `GAUSSIAN_SIGMA_MIN`.
@@ -84,15 +159,16 @@ def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: i
     require(sigma >= GAUSSIAN_SIGMA_MIN, "sigma", sigma, allowed)
     require(shares >= 1, "shares", shares, "a whole number of at least 1")
     require(dimensions >= 1, "dimensions", dimensions, "a whole number of at least 1")
-    tau, ratio = _tau(sigma, shares), sensitivity / (math.sqrt(shares) * sigma)
-    squares = ratio**2 + tau * dimensions / 2, (ratio + tau * math.sqrt(dimensions)) ** 2
-    return ZCDP(min(squares) / 2 * _UP)
+    deviation = math.sqrt(shares * sigma**2 - ROUNDING_VARIANCE)
+    slack = 5 * dimensions * (math.exp(-2 * math.pi**2 * ROUNDING_VARIANCE) + _apart(sigma, shares))
+    return NearGaussian(GaussianDP(sensitivity / deviation * _UP), slack * _UP)
 
 
 @lru_cache(maxsize=1024)
-def _tau(sigma: float, shares: int) -> float:
+def _apart(sigma: float, shares: int) -> float:
+    """Return the sum over j in the slack of a sum of shares."""
     j = np.arange(1, shares)
-    return 10 * float(np.exp(-2 * math.pi**2 * sigma**2 * j / (j + 1)).sum())
+    return float(np.exp(-2 * math.pi**2 * sigma**2 * j / (j + 1)).sum())
 
 
 def skellam_noise(

@@ -22,6 +22,16 @@ _EXPONENT_MAX: Final = 700.0  # beyond it, any δ above 0 becomes 1, and the exp
 _PLURALS: Final = {"batch": "batches", "query": "queries"}
 
 
+def delta_warning(delta: float, rows: int) -> str:
+    """Return a sentence on a δ that is too large for the number of rows, otherwise nothing."""
+    if delta * rows <= DELTA_ROWS_MAX:
+        return ""
+    return (
+        f"{_TOO_LARGE} for {rows:,} rows: publishing {delta * rows:.3g} rows as they are would"
+        " satisfy it. Choose a δ well below one over the number of rows."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """The public facts about the data and the parties.
@@ -154,12 +164,9 @@ class Promise:
         Args:
             rows: The number of rows, if it is public.
         """
-        if rows is None or self.delta * rows <= DELTA_ROWS_MAX or _TOO_LARGE in self.note:
+        warning = delta_warning(self.delta, rows or 0)
+        if not warning or _TOO_LARGE in self.note:
             return self
-        warning = (
-            f"{_TOO_LARGE} for {rows:,} rows: publishing {self.delta * rows:.3g} rows as they are"
-            " would satisfy it. Choose a δ well below one over the number of rows."
-        )
         return replace(self, note=f"{self.note} {warning}".strip())
 
     def __str__(self) -> str:

@@ -53,6 +53,15 @@ class TestPage:
         for said in (choice.says, choice.owner, choice.cannot, *RULE):
             assert said in page.text
 
+    def test_states_a_delta_that_is_too_large_for_the_rows(
+        self, page: Page, comparison: SystemComparison
+    ) -> None:
+        """From 10,000 rows on, a δ of 1e-5 has a warning on the page and in JSON."""
+        assert "δ is too large" not in page.text
+        large = replace(comparison, facts=replace(comparison.facts, train=20_000))
+        assert "δ is too large for 20,000 rows" in Page(render_page(large)).text
+        assert "δ is too large for 20,000 rows" in large.as_json()["delta_warning"]
+
     def test_states_the_limit_of_each_line(self, page: Page, comparison: SystemComparison) -> None:
         """Each searched line has a sentence with the three parts of its loss."""
         said = limits(comparison)

@@ -79,6 +79,7 @@ class Release(System):
     """
 
     is_lasting: ClassVar[bool] = True
+    # 2: noise is planned by another account than in 1, and a star may confirm its totals.
     messages_format: ClassVar[int] = 2
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = (

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from veilring.protocols.measures import Leakage
-from veilring.protocols.promise import Promise
+from veilring.protocols.promise import Promise, delta_warning
 from veilring.scenarios.comparison.question import Question
 from veilring.scenarios.comparison.splits import TableFacts
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
@@ -227,6 +227,12 @@ class SystemComparison:
         """The line of the majority class."""
         return next(line for line in self.lines if line.system == MAJORITY)
 
+    @property
+    def delta_warning(self) -> str:
+        """A warning if the largest δ is too large for the parties' rows; otherwise empty."""
+        deltas = (line.privacy.delta for line in self.lines if line.privacy is not None)
+        return delta_warning(max(deltas, default=0.0), self.facts.train)
+
     def as_json(self) -> dict[str, Any]:
         """Return everything as values that JSON can express."""
         return {
@@ -236,6 +242,7 @@ class SystemComparison:
             "interval": self.interval,
             "seeded": self.seeded,
             "unprotected": self.unprotected,
+            "delta_warning": self.delta_warning,
             "lines": [_plain(line) for line in self.lines],
             "recommended": _recommended(self.choice),
             "choice": asdict(self.choice),

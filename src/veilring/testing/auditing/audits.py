@@ -139,10 +139,11 @@ def _run(
 
         found = engine.in_order(_checked, checks, workers)
     claims = list[Claim]()
-    for done, each in enumerate(found):
+    tell = progress or (lambda *_: None)
+    tell("Auditing", 0, len(checks))
+    for done, each in enumerate(found, 1):
         claims += each
-        if progress is not None:
-            progress("Auditing", done + 1, len(checks))
+        tell("Auditing", done, len(checks))
     return claims
 
 
