@@ -252,4 +252,4 @@ def test_invalid_arguments_are_refused(call: Callable[..., object], says: str) -
 def test_a_wrong_name_of_a_runtime_is_refused() -> None:
     """Type checkers refuse it, too: without an error, the comment that permits it is unused."""
     with pytest.raises(vr.InputError, match="runtime is 'memry'; allowed: memory, tls, processes"):
-        vr.run(add_up, [1, 2], runtime="memry")  # type: ignore[call-overload]
+        vr.run(add_up, [1, 2], runtime="memry")  # type: ignore[call-overload]  # see above
