@@ -17,7 +17,7 @@ from benchmarks.growth_records import Table
 from benchmarks.measurement import least_seconds
 from benchmarks.samples import clustered_balls, wine_parties
 from benchmarks.studies import LINE, PAIRS, Basis, Curve, Panel, Study, Term, require_sizes
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.offload import Threads
 from veilring.nodes.ring import deal_ring
 from veilring.privacy.budgets import Budgets
@@ -38,7 +38,11 @@ QUICK: Final = (1, 8, 64, 512)
 FULL: Final = (1, 4, 16, 64, 256, 1_024)
 
 _SECONDS: Final = Panel("queries at once", "seconds")
-_RUNTIMES: Final = {"in memory": "memory", "over TLS": "tls", "as processes": "processes"}
+_RUNTIMES: Final[Mapping[str, RuntimeName]] = {
+    "in memory": "memory",
+    "over TLS": "tls",
+    "as processes": "processes",
+}
 _TIMES: Final = 15  # of which the quickest counts
 _OWNER: Final = "owner"  # it looks at pairs of balls
 _OWNER_ROWS: Final = 1_372  # as many as the banknote table
@@ -145,7 +149,7 @@ def _deployments(
 
 
 @contextmanager
-def _ring(asked: Asked, most: int, runtime: str) -> Iterator[_Ask]:
+def _ring(asked: Asked, most: int, runtime: RuntimeName) -> Iterator[_Ask]:
     rng = Streams(asked.seed).generator("serve", "ring")
     rows, parameters = wine_parties(asked.parties, rng)
     queries = rng.random((most, parameters.features))

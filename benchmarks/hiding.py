@@ -17,7 +17,8 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.masks import masked_sum
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
 from veilring.protocols.ranksearch.leakage import open_totals
-from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
+from veilring.protocols.ranksearch.memory import SearchedRows
+from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.roles import rank_search
 from veilring.protocols.ring import FixedPoint, SumMethod, TopKParameters, secure_sum
 from veilring.protocols.ring.roles import pp_topk

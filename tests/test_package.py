@@ -18,9 +18,9 @@ from tests.roles import add_up
 
 import veilring as vr
 from veilring.errors import InputError
+from veilring.nodes.cluster import RUNTIMES, RuntimeName
 
 NAMES_MAX = 64
-RUNTIMES = ("memory", "tls", "processes", "simulated")
 # Without their types, to try what type checkers refuse.
 RUN: Any = vr.run
 OWNER: Any = vr.DataOwner
@@ -114,7 +114,7 @@ def test_run_works_inside_a_running_loop() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["memory", "tls", "simulated"])
-async def test_cancelling_waits_for_the_end_of_a_run(runtime: str) -> None:
+async def test_cancelling_waits_for_the_end_of_a_run(runtime: RuntimeName) -> None:
     """If cancelled, `run_async` ends when the run has ended at all parties."""
     begun, begins, ended = asyncio.Event(), list[str](), list[str]()
     loop = asyncio.get_running_loop()
@@ -138,7 +138,7 @@ async def test_cancelling_waits_for_the_end_of_a_run(runtime: str) -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_custom_role_runs(runtime: str) -> None:
+def test_a_custom_role_runs(runtime: RuntimeName) -> None:
     """A coroutine over a party needs no system."""
     run = vr.run(add_up, [1, 2, 3], runtime=runtime, seed=1)
     assert run.result == 6
@@ -247,3 +247,9 @@ def test_invalid_arguments_are_refused(call: Callable[..., object], says: str) -
     with pytest.raises(InputError) as refused:
         call(parts, test)
     assert says in str(refused.value)
+
+
+def test_a_wrong_name_of_a_runtime_is_refused() -> None:
+    """Type checkers refuse it, too: without an error, the comment that permits it is unused."""
+    with pytest.raises(vr.InputError, match="runtime is 'memry'; allowed: memory, tls, processes"):
+        vr.run(add_up, [1, 2], runtime="memry")  # type: ignore[call-overload]  # see above

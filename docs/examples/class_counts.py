@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veilring import simulation
 from veilring.errors import ProtocolViolation
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.run import Run
 from veilring.transport import Message
@@ -66,7 +66,7 @@ def forecast(parties: int) -> dict[str, int]:
     return {"messages": 3 * parties * (parties - 1) // 2, "rounds": 2}
 
 
-async def count_on(runtime: str) -> Run[Words]:
+async def count_on(runtime: RuntimeName) -> Run[Words]:
     """Count the rows of four parties."""
     own = [np.array(counts, np.uint64) for counts in ([5, 0, 1], [2, 2, 2], [0, 9, 0], [1, 1, 4])]
     async with Cluster(4, runtime=runtime, own=own, seed=7) as cluster:
@@ -76,7 +76,7 @@ async def count_on(runtime: str) -> Run[Words]:
 def main() -> None:
     """Run it on all four runtimes."""
     transcripts = set()
-    for runtime in ("memory", "tls", "processes", "simulated"):
+    for runtime in RUNTIMES:
         start = simulation.simulate if runtime == "simulated" else asyncio.run
         run = start(count_on(runtime))
         cost = run.cost

@@ -26,7 +26,7 @@ from veilring.errors import (
     SessionTimeout,
 )
 from veilring.nodes.adversary import Drop
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.party import Party
 from veilring.nodes.ring import draw_ring
 from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
@@ -97,13 +97,12 @@ def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner
 def test_the_same_seed_gives_the_same_transcript_everywhere() -> None:
     """Frames are equal to the byte on every channel of every runtime, and differ by seed."""
 
-    async def once(runtime: str, seed: int) -> tuple[str, int]:
+    async def once(runtime: RuntimeName, seed: int) -> tuple[str, int]:
         async with Cluster(4, runtime=runtime, own=list("abcd"), seed=seed) as cluster:
             run = await cluster.run(pass_on)
             return run.transcript, run.cost.bytes
 
-    seen = {runtime: _on(runtime, once(runtime, 3)) for runtime in ("memory", "tls", "processes")}
-    seen["simulated"] = _on("simulated", once("simulated", 3))
+    seen = {runtime: _on(runtime, once(runtime, 3)) for runtime in RUNTIMES}
     assert len(set(seen.values())) == 1
     assert _on("memory", once("memory", 4)) != seen["memory"]
 

@@ -25,7 +25,7 @@ from veilring.errors import (
     TooManyLost,
 )
 from veilring.nodes.adversary import Adversary, Lines, Silent
-from veilring.nodes.cluster import Cluster, run_with_retries
+from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName, run_with_retries
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.run import Outcome, Run, blamed_party, join_outcomes
 from veilring.nodes.runtimes.simulated import Simulated
@@ -119,7 +119,7 @@ def joined(world: World) -> Run[Any]:
     return join_outcomes(list(world.outcomes.values()), 0.0)
 
 
-def sums_on(runtime: str, **settings: Any) -> Run[Any]:
+def sums_on(runtime: RuntimeName, **settings: Any) -> Run[Any]:
     """Return a run of five parties without a loss."""
 
     async def run() -> Run[Any]:
@@ -132,8 +132,7 @@ def sums_on(runtime: str, **settings: Any) -> Run[Any]:
 @pytest.mark.parametrize("star", [False, True])
 def test_totals_are_the_same_on_every_runtime(star: bool) -> None:
     """Two sums of two arrays have the known cost, and one transcript per seed."""
-    places = ("memory", "tls", "processes", "simulated")
-    found = [sums_on(runtime, star=star, sums=2) for runtime in places]
+    found = [sums_on(runtime, star=star, sums=2) for runtime in RUNTIMES]
     assert len({run.transcript for run in found}) == 1
     total, everybody = np.add.reduce(OWN), ("party-0", *PEERS)
     first, cost = total[:1].tolist(), surviving_cost(5, (OWN[0], OWN[0][:1]), star=star)

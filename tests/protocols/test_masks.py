@@ -21,7 +21,7 @@ import veilring as vr
 from veilring import simulation
 from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, Tampered
 from veilring.nodes.adversary import Adversary, Lines, Silent
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.party import ForwardingParty, Party
 from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
@@ -88,7 +88,7 @@ async def add(party: Party, own: Words, *, adder: str | None = None) -> Words:
     return await vr.masked_sum(party, own, adder=adder)
 
 
-def run_on(runtime: str, role: Any, parties: int, **given: Any) -> Run[Any]:
+def run_on(runtime: RuntimeName, role: Any, parties: int, **given: Any) -> Run[Any]:
     """Run a role once in memory or on the simulated clock."""
 
     async def play() -> Run[Any]:
@@ -152,7 +152,7 @@ class TestSums:
     @pytest.mark.parametrize("adder", [None, "party-1"])
     @pytest.mark.parametrize("parties", [3, 8, 30])
     def test_all_parties_have_the_total(
-        self, parties: int, adder: str | None, runtime: str
+        self, parties: int, adder: str | None, runtime: RuntimeName
     ) -> None:
         """It has the shape and type of the input, modulo its word size, at the known cost."""
         dtype = DTYPES[parties % len(DTYPES)]

@@ -169,7 +169,7 @@ def test_bad_entries_are_named(changed: dict[str, object], says: str) -> None:
     town = Rotation()
     town.close()
     with pytest.raises(InputError, match=says):
-        replace(town.new.member("alice"), **changed)  # type: ignore[arg-type]
+        replace(town.new.member("alice"), **changed)  # type: ignore[arg-type]  # each case has a type of its own
 
 
 def test_a_previous_key_is_another_key() -> None:

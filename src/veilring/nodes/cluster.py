@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, SessionAborted
 from veilring.nodes.adversary import Adversary
@@ -24,7 +24,9 @@ _R = TypeVar("_R")
 # Each attempt loses at least one party; a cluster that loses more than this has another problem.
 ATTEMPTS: Final = 3
 
-RUNTIMES: Final[Mapping[str, Callable[[], Runtime]]] = {
+RuntimeName = Literal["memory", "tls", "processes", "simulated"]
+"""The name of a runtime."""
+RUNTIMES: Final[Mapping[RuntimeName, Callable[[], Runtime]]] = {
     "memory": Memory,
     "tls": Tls,
     "processes": Processes,
@@ -58,7 +60,7 @@ class Cluster:
         self,
         parties: int | Sequence[str],
         *,
-        runtime: str | Runtime = "memory",
+        runtime: RuntimeName | Runtime = "memory",
         own: Sequence[object] | None = None,
         seed: int | None = None,
     ) -> None:
@@ -220,7 +222,7 @@ class Cluster:
         return Parties([name for name in self.parties if name in chosen])
 
 
-def _runtime(runtime: str | Runtime) -> Runtime:
+def _runtime(runtime: RuntimeName | Runtime) -> Runtime:
     if isinstance(runtime, Runtime):
         return runtime
     if runtime not in RUNTIMES:

@@ -19,7 +19,7 @@ from veilring import simulation
 from veilring.data.schema import Frame, RowSchema, feature_terms
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
-from veilring.nodes.cluster import RUNTIMES, Cluster
+from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.run import Run
 from veilring.nodes.transcript import View
 from veilring.protocols.membership import PublicModel
@@ -115,7 +115,7 @@ def run(
     parts: Parts,
     queries: Table | Frame | NDArray[np.float64],
     *,
-    runtime: str = ...,
+    runtime: RuntimeName = ...,
     seed: int | None = ...,
     watch: Sequence[str] = ...,
 ) -> SystemRun: ...
@@ -126,7 +126,7 @@ def run(
     what: Role[R],
     parts: Sequence[object] | Mapping[str, object],
     *,
-    runtime: str = ...,
+    runtime: RuntimeName = ...,
     seed: int | None = ...,
     watch: Sequence[str] = ...,
     **public: Any,
@@ -138,7 +138,7 @@ def run(
     parts: Any,
     queries: Any = None,
     *,
-    runtime: str = "memory",
+    runtime: RuntimeName = "memory",
     seed: int | None = None,
     watch: Sequence[str] = (),
     **public: Any,
@@ -176,7 +176,7 @@ async def run_async(
     parts: Any,  # noqa: ANN401  (as `run` takes it)
     queries: Any = None,  # noqa: ANN401  (likewise)
     *,
-    runtime: str = "memory",
+    runtime: RuntimeName = "memory",
     seed: int | None = None,
     watch: Sequence[str] = (),
     **public: Any,
@@ -206,7 +206,7 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
     what: System | Role[R],
     parts: Any,  # noqa: ANN401  (as `run` takes it)
     queries: Any,  # noqa: ANN401  (likewise)
-    runtime: str,
+    runtime: RuntimeName,
     seed: int | None,
     watch: Sequence[str],
     public: Mapping[str, Any],
@@ -228,7 +228,7 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
     return partial(_play_role, what, _named(parts), runtime, seed, watch, public)
 
 
-def _runner(runtime: str) -> Runner:
+def _runner(runtime: RuntimeName) -> Runner:
     """Return a function that runs a coroutine to its end, on the loop that the runtime needs."""
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
@@ -238,7 +238,7 @@ def _runner(runtime: str) -> Runner:
 async def _play_role(  # noqa: PLR0917  (the arguments of `run`)
     role: Role[R],
     parts: Mapping[str, object],
-    runtime: str,
+    runtime: RuntimeName,
     seed: int | None,
     watch: Sequence[str],
     public: Mapping[str, Any],
@@ -290,7 +290,7 @@ def _prepare(
 
 
 async def _play_system(
-    prepared: _Prepared, runtime: str, seed: int | None, watch: tuple[str, ...]
+    prepared: _Prepared, runtime: RuntimeName, seed: int | None, watch: tuple[str, ...]
 ) -> SystemRun:
     setup, classes = prepared.setup, prepared.classes
     labelled = await play_queries(

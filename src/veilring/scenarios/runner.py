@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from veilring import simulation
 from veilring.config import require_key_that
 from veilring.errors import InputError, VeilringError
-from veilring.nodes.cluster import Cluster, run_with_retries
+from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
 from veilring.nodes.trace import Journal, Mark
@@ -213,7 +213,7 @@ def _leakage(
 async def play_queries(
     setup: Setup,
     queries: NDArray[np.float64],
-    runtime: Runtime | str,
+    runtime: Runtime | RuntimeName,
     *,
     seed: int | None,
     conditions: Conditions,

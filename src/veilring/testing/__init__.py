@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:  # pytest imports a plugin in every test run of its user, so imports must be light
     from veilring.nodes.adversary import Adversary
+    from veilring.nodes.cluster import RuntimeName
     from veilring.nodes.run import Run
     from veilring.testing.auditing import RoleClaims, audit
     from veilring.testing.hiding import assert_hides, assert_simulatable, measure_leakage
@@ -54,7 +55,7 @@ class ProtocolRunner:
         runtime: The runtime of the parties: one of `veilring.nodes.cluster.RUNTIMES`.
     """
 
-    def __init__(self, runtime: str) -> None:
+    def __init__(self, runtime: "RuntimeName") -> None:
         self._runtime = runtime
 
     def __call__(

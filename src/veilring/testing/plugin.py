@@ -8,6 +8,7 @@ import pytest
 from veilring.testing import ProtocolRunner
 
 if TYPE_CHECKING:  # pytest imports a plugin in every test run of its user, so imports must be light
+    from veilring.nodes.cluster import RuntimeName
     from veilring.testing.exploring import Campaign
 
 _INI: Final = "veilring_runtimes"
@@ -31,7 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def run_protocol(veilring_runtime: str) -> ProtocolRunner:
+def run_protocol(veilring_runtime: "RuntimeName") -> ProtocolRunner:
     """Run a protocol on a fresh cluster, once on each runtime."""
     return ProtocolRunner(veilring_runtime)
 

@@ -21,6 +21,7 @@ from tests.protocols.ldp.collecting import batches
 from tests.protocols.ldp.lies import REFUSALS, as_batch, too_many_reports, with_fields
 from tests.protocols.ldp.sessions import Setting, collecting
 
+from veilring.nodes.cluster import RUNTIMES, RuntimeName
 from veilring.nodes.party import Party
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
@@ -116,7 +117,7 @@ async def _hear(party: Party, flying: deque[tuple[int, ReportVerdict]], seen: At
         verdicts = verdicts[reports:]
 
 
-async def _by_hand(messages: int, runtime: str) -> None:
+async def _by_hand(messages: int, runtime: RuntimeName) -> None:
     with tempfile.TemporaryDirectory() as where:
         async with collecting(Path(where) / "reports.sqlite", runtime=runtime) as setting:
             seen = await attack(setting, messages)
@@ -130,5 +131,6 @@ async def _by_hand(messages: int, runtime: str) -> None:
 
 if __name__ == "__main__":
     started = time.monotonic()
-    asyncio.run(_by_hand(int(sys.argv[1]), *(sys.argv[2:] or ["memory"])))
+    (chosen,) = (name for name in RUNTIMES if name == (*sys.argv[2:], "memory")[0])
+    asyncio.run(_by_hand(int(sys.argv[1]), chosen))
     print(f"{time.monotonic() - started:.0f} s")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.protocols.ldp.collecting import make_task
 
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
 from veilring.protocols.ldp.collector import Collector
@@ -73,7 +73,7 @@ async def collecting(
     task: Task = TASK,
     *,
     now: float = 1000.0,
-    runtime: str = "memory",
+    runtime: RuntimeName = "memory",
     offload: Offload | None = None,
 ) -> AsyncIterator[Setting]:
     """Start a collector with three clients and a constant clock."""

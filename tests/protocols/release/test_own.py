@@ -15,7 +15,7 @@ import veilring as vr
 from veilring.data.table import Features, Ranges, Rows
 from veilring.errors import InputError, RunFailed
 from veilring.estimators import ReleasedClassifier
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.protocols.digests import written
 from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
 from veilring.protocols.release.algorithm.noise import Account, Norm
@@ -24,7 +24,6 @@ from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.roles import release_rows
 
 SCALE = 1000
-RUNTIMES = ("memory", "tls", "processes", "simulated")
 SQUARE = Features(("x", "y"), Ranges((0.0, 0.0), (1.0, 1.0)), ("left", "right"))
 
 
