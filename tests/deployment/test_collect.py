@@ -9,6 +9,7 @@ import pytest
 from tests.deployment.collection import Collection
 from tests.deployment.collector_crashes import crash_rounds
 from tests.deployment.commands import SECONDS
+from tests.deployment.disks import FAULTS
 
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
 from veilring.protocols.ldp.saved import load_classifier
@@ -94,6 +95,28 @@ def test_a_survey_client_outlives_its_collector(start: Start) -> None:
     assert submitted.wait(SECONDS) == 0, submitted.output
     assert collection.kept(submitted.output) == CLIENTS // 2
     assert "Traceback" not in submitted.output
+    collection.kill_all()
+    assert collection.require_sound() == CLIENTS // 2
+
+
+def test_a_collector_outlives_a_full_disk(start: Start) -> None:
+    """It keeps running without acknowledging anything, and stores the reports once there is space.
+
+    The survey client sends them again.
+    """
+    collection = start(reports=CLIENTS)
+    collection.serve()
+    assert collection.collector is not None
+    with FAULTS["full"](collection.folder / "reports.sqlite", collection.collector.pid):
+        submitted = collection.submit(0)
+        while "nothing was stored; clients must send their reports again" not in (
+            collection.log.read_text()
+        ):
+            assert submitted.poll() is None, submitted.output
+        assert not collection.counted()
+    assert submitted.wait(SECONDS) == 0, submitted.output
+    assert collection.kept(submitted.output) == CLIENTS // 2
+    assert collection.collector.poll() is None
     collection.kill_all()
     assert collection.require_sound() == CLIENTS // 2
 

@@ -1,9 +1,11 @@
 """`veilring keys`: a key for each party, and the roster that names them all."""
 
 import datetime as dt
-from contextlib import ExitStack
+import os
+import shutil
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +14,10 @@ from veilring.cli.options import FIRST_PORT
 if TYPE_CHECKING:
     from veilring.transport.identity import Identity
     from veilring.transport.roster import Member, Roster
+
+_DRAFT: Final = ".keys-draft-"
+_COMPLETE: Final = ".keys-complete-"
+"""The beginnings of the names of the hidden folder in which keys are written, before and after."""
 
 keys_app = typer.Typer(
     help="Make keys and rosters. Each party makes its own key and shares only the public part.",
@@ -47,7 +53,8 @@ def make_key(
     trusts the keys in the roster.
 
     Several names make several parties, to try a deployment on one machine. If a name is not
-    allowed or has files already, nothing is written.
+    allowed or has files already, nothing is written. If the command is killed, it has written
+    nothing, or the next `veilring keys new` in that folder completes its files.
 
     For example:
 
@@ -82,24 +89,57 @@ def _require_distinct(names: list[str]) -> None:
 def _save(
     identities: "list[Identity]", members: "list[Member]", folder: Path
 ) -> list[tuple[Path, Path]]:
-    """Write the private and the public file of each party, or no file at all; return the paths."""
+    """Write the private and the public file of each party, or no file at all; return the paths.
+
+    The files are written into a hidden folder. Once that has its final name they are complete, and
+    if the process is killed, the next call links the others.
+    """
+    import tempfile
+
     from veilring.errors import InputError
+    from veilring.privacy.files import sync_folder, write_whole
     from veilring.transport.identity import save_identity
     from veilring.transport.roster import Roster
 
-    saved = []
-    with ExitStack() as undo:
+    for complete in folder.glob(f"{_COMPLETE}*"):
+        _link(complete, folder)
+    saved = [(folder / f"{each.name}.key", folder / f"{each.name}.member.toml") for each in members]
+    for path in chain.from_iterable(saved):
+        if path.exists():
+            raise InputError("path", path, "a file that does not exist yet")
+    draft = Path(tempfile.mkdtemp(dir=folder, prefix=_DRAFT))  # for its owner only
+    complete = folder / draft.name.replace(_DRAFT, _COMPLETE, 1)
+    try:
         for identity, member in zip(identities, members, strict=True):
-            public = folder / f"{member.name}.member.toml"
-            if public.exists():
-                raise InputError("path", public, "a file that does not exist yet")
-            key = save_identity(identity, folder)
-            undo.callback(key.unlink)
-            undo.callback(public.unlink, missing_ok=True)
-            Roster((member,)).save(public)
-            saved.append((key, public))
-        undo.pop_all()
+            save_identity(identity, draft)
+            write_whole(draft / f"{member.name}.member.toml", Roster((member,)).to_toml())
+        sync_folder(draft)
+        draft.rename(complete)
+    except BaseException:
+        shutil.rmtree(draft)
+        raise
+    _link(complete, folder)
     return saved
+
+
+def _link(complete: Path, folder: Path) -> None:
+    """Give the files of a complete set their names in the folder; nothing is overwritten."""
+    from veilring.errors import InputError
+    from veilring.privacy.files import sync_folder
+
+    for file in sorted(complete.iterdir()):
+        path = folder / file.name
+        try:
+            os.link(file, path)
+        except FileExistsError:
+            if not path.samefile(file):
+                raise InputError.because(
+                    f"{path} is not {file}, which an interrupted `veilring keys new` has made; "
+                    "remove the one that you do not need",
+                    field="path",
+                ) from None
+    sync_folder(folder)
+    shutil.rmtree(complete)
 
 
 @keys_app.command("roster")

@@ -23,6 +23,7 @@ import tomli_w
 
 from veilring.config import parse_toml
 from veilring.errors import InputError, ScenarioError
+from veilring.privacy.files import write_whole
 from veilring.transport.identity import Identity, check_name, fingerprint_of, read_certificate
 
 ROSTER_FORMAT: Final = 1
@@ -327,8 +328,8 @@ class Roster:
         return cls.from_toml(text)
 
     def save(self, path: Path) -> None:
-        """Write a roster file, replacing an earlier one."""
-        path.write_text(self.to_toml(), encoding="utf-8")
+        """Write a roster file completely or not at all, replacing an earlier one."""
+        write_whole(path, self.to_toml())
 
 
 def agree(theirs: bytes, ours: tuple[bytes, ...]) -> bool:
