@@ -55,7 +55,7 @@ def test_json_has_the_same_totals_and_no_records(path: Path) -> None:
 def test_json_has_the_given_numbers_of_large_amounts(tmp_path: Path) -> None:
     """A budget and a charge are printed as they were given, also above 1,000."""
     path = tmp_path / "queries.ledger"
-    with open_ledger(path, Budgets(total=100_000.0, analyst=1500.3)) as ledger:
+    with open_ledger(path, Budgets(total=100_000.0, analyst=1500.3), new=True) as ledger:
         ledger.charge(Charge("ann", "0", b"?", b"!", 1500.3))
     shown = json.loads(invoke("ledger", "show", path, "--json")[1])
     assert (shown["budget"], shown["spent"]) == (100_000.0, 1500.3)

@@ -237,7 +237,7 @@ def test_a_report_over_the_quota_waits_again(tmp_path: Path) -> None:
 def test_the_newest_stored_reports_are_in_doubt(tmp_path: Path) -> None:
     """They wait again, even after a crash; the next in doubt are older, and never a bad one."""
     by_question: dict[int, list[ClientBatch]] = {}
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         assert outbox.doubt(TASK) == []
         outbox.add(TASK, named(NAMES[:30]), batches(TASK, 30))
         settled = []
