@@ -21,7 +21,7 @@ from veilring.deployment.survey_client import (
     Sender,
     for_one_session,
 )
-from veilring.errors import PeerLost, SessionAborted, VeilringError
+from veilring.errors import PeerLost, ProtocolViolation, SessionAborted, VeilringError
 from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict
 from veilring.protocols.ldp.outbox import MarkedRows, Outbox
 
@@ -70,6 +70,47 @@ class _Unlucky(ClientConnection):
             first = next(waiting)
             public["settled"](first, np.full(len(first), ReportVerdict.KNOWN, dtype=np.uint8))
         raise self.error
+
+
+class _Keeping(ClientConnection):
+    """A connection to a collector that knows reports again, unless it forgets each session."""
+
+    def __init__(self, *, forgets: bool) -> None:
+        self.forgets, self.stored, self.sessions = forgets, set[bytes](), list[int]()
+
+    @override
+    async def run(self, role: Callable[..., Awaitable[R]], *given: Any, **public: Any) -> Any:
+        if self.forgets:
+            self.stored.clear()
+        (waiting,) = given
+        sent = list(waiting)
+        self.sessions.append(len(sent))
+        for each in sent:
+            known = each.ids.tobytes() in self.stored
+            verdict = ReportVerdict.KNOWN if known else ReportVerdict.COUNTED
+            self.stored.add(each.ids.tobytes())
+            public["settled"](each, np.full(len(each), verdict, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_sessions_end_whatever_a_collector_says_of_receipts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, forgets: bool
+) -> None:
+    """Questions about receipts delay no report, and a collector that denies them is named."""
+    monkeypatch.setattr(sending, "SESSION_MESSAGES_MAX", 1)
+    connection = _Keeping(forgets=forgets)
+    with Outbox(tmp_path / "outbox") as outbox:
+        rows = MarkedRows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
+        outbox.add(TASK, rows, batches(TASK, CLIENTS))
+        send = Sender(connection, "census").send
+        sent = send(TASK, outbox, at_once=1, progress=lambda *_: None)
+        if forgets:
+            with pytest.raises(ProtocolViolation, match=r"census .* lost reports twice"):
+                asyncio.run(sent)
+            assert connection.sessions == [1, 2, 2]
+        else:
+            assert asyncio.run(sent) == CLIENTS == len(connection.sessions)
+            assert len(connection.stored) == CLIENTS
 
 
 def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, int]:

@@ -19,6 +19,7 @@ from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
     InputError,
+    ProtocolViolation,
     ScenarioError,
     SessionAborted,
     SessionTimeout,
@@ -104,7 +105,8 @@ class Sender:
             The number of reports sent, except those that the collector was only asked about.
 
         Raises:
-            VeilringError: If the collector refuses, or sent no receipt for `PATIENCE_SECONDS`.
+            ProtocolViolation: If the collector lost acknowledged reports twice during the call.
+            VeilringError: If it refuses, or sent no receipt for `SUBMIT_PATIENCE_SECONDS`.
         """
         clock = asyncio.get_running_loop().time
         book, heard, failures = _Book(outbox, task, progress, self._collector), clock(), 0
@@ -143,7 +145,7 @@ class Sender:
         role = opening(submit_reports, SUBMIT, task.digest)
         numbers = {int(batch.clients[0]) for batch in newest}
         others = outbox.waiting(task, at_once=at_once, without=numbers)
-        batches = for_one_session(chain(newest, others))
+        batches = chain(newest, for_one_session(others))
         try:
             await self._connection.run(role, batches, task=task, settled=book.settle)
         finally:
@@ -159,6 +161,7 @@ class _Book:
         self._settled: list[tuple[ClientBatch, Verdicts]] = []
         self._unwritten = 0
         self._newest: list[ClientBatch] = []
+        self._is_again = False
         self.sent = 0
         self._count()
 
@@ -185,6 +188,10 @@ class _Book:
             self.write()
 
     def _send_all_again(self) -> None:
+        if self._is_again:  # a collector that always denies receipts must not keep us busy
+            reason = "lost reports twice that it had acknowledged"
+            raise ProtocolViolation(self._collector, reason)
+        self._is_again = True
         self.sent += 1
         self._newest = []
         self._outbox.wait_again(self._task, every=True)

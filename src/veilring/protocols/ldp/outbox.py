@@ -291,15 +291,12 @@ class Outbox:
         If the collector does not know one of them, it has lost reports. They wait from now on, so
         that a crash before the answer cannot hide the loss: the next ones in doubt are older.
         """
-        newest = (
-            "SELECT max(number) FROM reports WHERE task = ? AND verdict IN (?, ?) GROUP BY question"
-        )
-        kept = [int(verdict) for verdict in ReportVerdict if verdict.is_kept]
         with self._transaction() as database:
             rows = database.execute(
-                f"UPDATE reports SET verdict = NULL WHERE number IN ({newest}) "  # noqa: S608
+                "UPDATE reports SET verdict = NULL WHERE number IN (SELECT max(number) "
+                "FROM reports WHERE task = ? AND verdict IN (?, ?) GROUP BY question) "
                 "RETURNING question, number, id, report",
-                (task.digest, *kept),
+                (task.digest, int(ReportVerdict.COUNTED), int(ReportVerdict.KNOWN)),
             ).fetchall()
         widths = [randomiser.report_bytes for randomiser in task.survey.questions]
         return [_batch(question, [row], widths[question]) for question, *row in sorted(rows)]
