@@ -189,6 +189,24 @@ def test_shut_down_ends_all_without_goodbyes() -> None:
     play_network(body)
 
 
+def test_news_of_a_loss_does_not_reach_a_later_life() -> None:
+    """A party that crashed and returned does not lose a peer that had returned before it."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        network.endpoint("alice").end(orderly=False)  # its news travels for a second
+        network.endpoint("bob").end(orderly=False)
+        await asyncio.sleep(0.2)
+        alice = network.revive("alice")
+        bob = network.revive("bob")
+        await asyncio.sleep(3)
+        await bob.send("alice", b"again")
+        with pytest.raises(PeerLost, match="bob"):
+            await alice.receive()
+        assert await alice.receive() == ("bob", b"again")
+
+    play_network(body)
+
+
 def test_names_and_ways_are_checked() -> None:
     """Repeated names, and topologies that do not connect all parties, are refused at once."""
     graph: nx.Graph[str] = nx.Graph()

@@ -367,12 +367,13 @@ class SimulatedNetwork:
 
     def announce_loss(self, gone: str, *, orderly: bool) -> None:
         """Send the news of a party's loss to all others, after its own messages."""
+        left = {name: each for name, each in self._endpoints.items() if not each.inbox.closed}
 
         def tell(name: str) -> None:
-            self._endpoints[name].lose(PeerLost(gone, orderly=orderly))
+            # Not to the endpoint of a later life, which never had the connection that ended.
+            left[name].lose(PeerLost(gone, orderly=orderly))
 
-        left = [name for name, endpoint in self._endpoints.items() if not endpoint.inbox.closed]
-        self.routes.announce(gone, left, len(GOODBYE) if orderly else 0, tell)
+        self.routes.announce(gone, list(left), len(GOODBYE) if orderly else 0, tell)
 
 
 class SimulatedEndpoint(InProcessEndpoint):
