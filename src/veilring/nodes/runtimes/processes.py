@@ -221,7 +221,9 @@ class _Worker:
         """Have the process play a job; if it dies first, the outcome is that error."""
         if self.is_gone or self._control is None:
             return self._lost()
-        packed = pickle_item(job, "this role cannot run in another process")
+        packed = pickle_item(
+            job, "this role, with its arguments and adversary, cannot run in another process"
+        )
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
