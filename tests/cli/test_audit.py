@@ -46,6 +46,8 @@ def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
         (("radius", "--set", "epsilon"), "KEY=VALUE"),
         (("radius", "--set", "epsilon=0"), "epsilon"),
         ((f"{PLANTED}:MASKED", "--set", "masked=false"), "leave out --set"),
+        (("release", "--coalition", "party-1,party-9"), "of party-0, party-1, party-2"),
+        ((f"{PLANTED}:MASKED", "--coalition", "ada"), "name it in `RoleClaims`"),
         (("radius", "--out", "."), "nothing is overwritten"),
     ],
 )
