@@ -380,7 +380,31 @@ class RowSchema(Section):
             InputError: If a column is missing or occurs twice, or a cell is not a finite number or
                 not a public category.
         """
-        return self._scaled([_features_in(frame, feature) for feature in self.features])
+        columns = [_features_in(frame, feature) for feature in self.features]
+        return self.of_array(np.hstack(columns))
+
+    def of_array(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return features by position, scaled into [0, 1], and log counts outside of their ranges.
+
+        Args:
+            rows: Shape (rows, features), in the units of the ranges.
+
+        Raises:
+            InputError: If the number of features differs, or a value is not a number.
+        """
+        features = self.encoded
+        scaled = features.ranges.to_unit(rows, constant=0.0)
+        outside = ((rows < features.ranges.lows) | (rows > features.ranges.highs)).sum(axis=0)
+        found = [
+            f"column {name!r}: {count} of {len(rows)} values are outside of its range"
+            for name, count in zip(features.names, outside, strict=True)
+            if count
+        ]
+        if found:
+            more = len(found) - _COLUMNS_SHOWN
+            shown = "; ".join(found[:_COLUMNS_SHOWN])
+            _log.warning("rows: %s%s", shown, f"; {more} more columns" if more > 0 else "")
+        return scaled
 
     def _encode(self, path: Path, cells: FileCells) -> NDArray[np.float64]:
         return self._scaled([_features_of(path, feature, cells) for feature in self.features])

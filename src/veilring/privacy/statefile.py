@@ -55,6 +55,10 @@ _ID_BYTES: Final = 16
 _SEAL_END: Final = 1 << 8 * SEAL_BYTES
 
 
+# A close leaves the log to the next writer if a reader still needs it or the disk does not take it.
+_LOG_KEPT: Final = frozenset(
+    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+)
 _OWN_SCHEMA: Final = """
 CREATE TABLE statefile (
     id BLOB NOT NULL, transactions INTEGER NOT NULL, seal BLOB NOT NULL
@@ -203,9 +207,8 @@ class StateFile:
         try:
             self._connection.execute("PRAGMA journal_mode = MEMORY")  # moves the log into the file
         except sqlite3.OperationalError as error:
-            if primary_code(error) not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            if primary_code(error) not in _LOG_KEPT:
                 raise
-            # a reader keeps the log, which the next writer continues
         finally:
             self._let_go()
 

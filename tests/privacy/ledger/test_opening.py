@@ -1,5 +1,6 @@
 """Opening a ledger: its own budgets and key, recovery after failures, and refusals."""
 
+import resource
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -80,6 +81,21 @@ def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
         ):
             with pytest.raises(InputError, match="closed"):
                 use()
+    with open_ledger(path, Budgets()) as ledger:
+        assert ledger.totals().spent == 0.5
+
+
+def test_a_full_disk_fails_no_close(tmp_path: Path) -> None:
+    """A ledger whose disk takes nothing more closes without an error and keeps its charges."""
+    path = tmp_path / "a"
+    ledger = open_ledger(path, Budgets())
+    ledger.charge(charge("ann", "1", 0.5, answer=bytes(ANSWER_BYTES_MAX // 2)))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    try:
+        ledger.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     with open_ledger(path, Budgets()) as ledger:
         assert ledger.totals().spent == 0.5
 

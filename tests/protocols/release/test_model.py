@@ -128,6 +128,23 @@ def test_a_data_frame_is_read_by_the_names_of_its_columns(features: Features) ->
         assert (model.predict(other) == expected).all()
 
 
+def test_values_in_another_unit_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """A frame and an array whose values leave their ranges are counted in a warning of the log."""
+    model, drawn = released(MONEY), table(MONEY)
+    frame = frame_of(drawn)
+    model.predict(frame)
+    model.predict(np.array(drawn.X))
+    assert not caplog.records
+    age = MONEY.names.index("age")
+    moved = np.array(drawn.X)
+    moved[:, age] = MONEY.ranges.highs[age] + 1
+    found = f"column 'age': {len(moved)} of {len(moved)} values are outside of its range"
+    for rows in (moved, frame.with_columns(age=pl.lit(MONEY.ranges.highs[age] + 1))):
+        caplog.clear()
+        model.predict(rows)
+        assert found in caplog.text
+
+
 def test_a_data_frame_that_does_not_fit_is_refused() -> None:
     """A missing column, words for numbers, a gap and an unknown category are named."""
     model, frame = released(MONEY), frame_of(table(MONEY))

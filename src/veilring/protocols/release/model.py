@@ -170,7 +170,8 @@ class ReleasedModel:
                 or an array of shape (rows, features). The columns of a data frame or a file are
                 found by name; others, such as a label, are ignored. The features of an array are
                 taken by position, in the units of the schema's ranges, with one feature of 0 or 1
-                for each category of a column.
+                for each category of a column. Values outside of their ranges are clipped, and a
+                warning in the log `veilring.rows` counts them.
 
         Raises:
             InputError: If a column is missing, a cell is not a number, or a category is not public.
@@ -213,8 +214,7 @@ class ReleasedModel:
             rows = rows.X
         if isinstance(rows, Frame):
             return self.schema.of_frame(rows)
-        ranges = self.schema.encoded.ranges
-        return ranges.to_unit(floats("rows", np.asarray(rows)), constant=0.0)
+        return self.schema.of_array(floats("rows", np.asarray(rows)))
 
     def as_document(self) -> dict[str, Any]:
         """Return the model as values that JSON can express.
