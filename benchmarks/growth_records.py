@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
-from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.protocols.prediction.state import ServerState, begin_state, open_state
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Progress
@@ -76,6 +77,15 @@ class Table:
             yield clusters.rows(min(_AT_ONCE, records - first), rng)
 
 
+@contextmanager
+def new_server(rules: ServerRules) -> Iterator[ServerState]:
+    """Yield the state of a server without records, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        begin_state(rules, Path(folder, "state"))
+        with open_state(rules, Path(folder, "state")) as state:
+            yield state
+
+
 def seconds_by_server(
     table: Table, records: int, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, float]:
@@ -89,10 +99,7 @@ def seconds_by_server(
     rng, chunks = Streams(table.seed).generator("server"), table.chunks(records)
     queries = next(chunks)[0].astype(np.int16)
     queries = queries[: table.rules.fitting]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open_state(table.rules, Path(folder, "state")) as state,
-    ):
+    with new_server(table.rules) as state:
         for number, (rows, labels) in enumerate(chunks):
             ids = [f"record-{number * _AT_ONCE + place}" for place in range(len(rows))]
             state.add(LabelledRecords.of(ids, rows, labels))

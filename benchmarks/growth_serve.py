@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.growth_records import Table
+from benchmarks.growth_records import Table, new_server
 from benchmarks.measurement import least_seconds
 from benchmarks.samples import clustered_balls, wine_parties
 from benchmarks.studies import LINE, PAIRS, Basis, Curve, Panel, Study, Term, require_sizes
@@ -24,7 +24,6 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.state import open_state
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
@@ -183,7 +182,7 @@ def _owner(asked: Asked, most: int) -> Iterator[_Ask]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         budgets = Budgets(total=1e6)
-        ledger = stack.enter_context(open_ledger(Path(folder, "ledger"), budgets))
+        ledger = stack.enter_context(open_ledger(Path(folder, "ledger"), budgets, new=True))
         balls = clustered_balls(most, _OWNER_ROWS, _OWNER_FEATURES, per_ball=_PER_BALL, rng=rng)
         offload = Threads(1, "labels")  # starts no thread: `settle` is called at once
         rules = OwnerRules(_OWNER_FEATURES, 2)
@@ -208,7 +207,7 @@ def _server(asked: Asked, most: int) -> Iterator[_Ask]:
     rows, labels = zip(*table.chunks(_RECORDS_COUNT), strict=True)
     records = np.concatenate(rows[1:]), np.concatenate(labels[1:])
     queries = records[0][:most].astype(np.int16)
-    with tempfile.TemporaryDirectory() as folder, open_state(rules, Path(folder, "state")) as state:
+    with new_server(rules) as state:
         names = [f"record-{number}" for number in range(_RECORDS_COUNT)]
         state.add(LabelledRecords.of(names, *records))
 

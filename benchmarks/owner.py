@@ -40,7 +40,7 @@ def measure_owner(*, quick: bool) -> list[Measurement]:
     queries, repetitions = (200, 3) if quick else (800, 7)
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_ledger(Path(folder, "ledger"), Budgets(total=1e5)) as ledger,
+        open_ledger(Path(folder, "ledger"), Budgets(total=1e5), new=True) as ledger,
     ):
         found = [_beside_scikit(ledger, queries, repetitions)]
         found += asyncio.run(_hostile(ledger, 1 if quick else 3))

@@ -37,7 +37,9 @@ def measure_ledger(*, quick: bool) -> list[Measurement]:
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder, "plain")
         with (
-            open_ledger(Path(folder, "ledger"), Budgets(unit="rho", record=1.0)) as ledger,
+            open_ledger(
+                Path(folder, "ledger"), Budgets(unit="rho", record=1.0), new=True
+            ) as ledger,
             closing(sqlite3.connect(plain, isolation_level=None)) as table,
         ):
             ledger.records.add(str(number) for number in range(RECORDS))

@@ -99,7 +99,7 @@ def test_sessions_end_whatever_a_collector_says_of_receipts(
     """Questions about receipts delay no report, and a collector that denies them is named."""
     monkeypatch.setattr(sending, "SESSION_MESSAGES_MAX", 1)
     connection = _Keeping(forgets=forgets)
-    with Outbox(tmp_path / "outbox") as outbox:
+    with Outbox(tmp_path / "outbox", new=True) as outbox:
         rows = MarkedRows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
         outbox.add(TASK, rows, batches(TASK, CLIENTS))
         send = Sender(connection, "census").send

@@ -88,7 +88,7 @@ def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
 def test_a_full_disk_fails_no_close(tmp_path: Path) -> None:
     """A ledger whose disk takes nothing more closes without an error and keeps its charges."""
     path = tmp_path / "a"
-    ledger = open_ledger(path, Budgets())
+    ledger = open_ledger(path, Budgets(), new=True)
     ledger.charge(charge("ann", "1", 0.5, answer=bytes(ANSWER_BYTES_MAX // 2)))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
