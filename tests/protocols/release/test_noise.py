@@ -146,6 +146,17 @@ def test_draws_match_the_account(distribution: NoiseDistribution) -> None:
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_no_share_repeats_an_earlier_one(distribution: NoiseDistribution) -> None:
+    """Two shares from one generator are independent: if both were known, noise would cancel.
+
+    Each pair of numbers is equal with a probability below 1/2, and all 200 below 1e-60.
+    """
+    noise, rng = small(distribution), seeded("again", distribution)
+    wide = replace(noise, sensitivity=replace(noise.sensitivity, dimensions=200))
+    assert not np.array_equal(wide.share(rng), wide.share(rng))
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_deviations_match_the_sums(distribution: NoiseDistribution) -> None:
     """The standard deviation is that of the exact distribution, for any number of shares."""
     noise, k = small(distribution), np.arange(-170, 171)

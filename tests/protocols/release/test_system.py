@@ -36,6 +36,7 @@ from veilring.protocols.release.algorithm.steps import (
     Released,
     ReleaseParameters,
     Total,
+    release_steps,
     released_by,
     simulate_release,
 )
@@ -169,6 +170,34 @@ class TestPeers:
         assert measured(run.cost) == release_cost(3, parameters, "all-to-all")
         assert run.cost.rounds == 3
         assert run.results["party-1"].totals[0].sums.shape == (300 * 450,)
+
+    @pytest.mark.parametrize(
+        ("system", "columns"),
+        [(Release(statistic="lda"), 100), (Release(statistic="counts", delta=0.0), 700)],
+        ids=["gaussian", "pure"],
+    )
+    def test_every_party_adds_its_whole_share_of_the_noise(
+        self, system: Release, columns: int
+    ) -> None:
+        """The mean squared noise of the totals of three parties is that of three whole shares.
+
+        If one share were halved, it would be 3/4, and without one share 2/3. It is within 6 of its
+        standard deviations, which a right one exceeds with a probability below 1e-8.
+        """
+        features = schema(columns, classes=4)
+        parts = [rows_of(features, 3), rows_of(features, 2), rows_of(features, 1)]
+        parameters = system.bind(features, 3, 6)
+        run = ProtocolRunner("simulated")(
+            release_rows, NAMES[:3], own=parts, client="party-0", parameters=parameters, seed=3
+        )
+        totals, steps = run.results["party-1"].totals, release_steps(parameters)
+        step = next(steps)
+        for total in totals[:-1]:
+            step = steps.send(total)
+        exact = sum(step.statistic.sum(part.features, part.labels) for part in parts)
+        squares = np.square((totals[-1].sums - exact) / parameters.noises[-1].deviation())
+        spread = squares.std() / np.sqrt(squares.size)
+        assert abs(squares.mean() - 1) < 6 * spread < 0.2
 
     def test_a_simulation_draws_the_noise_of_all_parties(self) -> None:
         """Over 60 releases the mean squared noise is within 6 deviations of its expectation."""
