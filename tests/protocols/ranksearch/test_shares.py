@@ -96,6 +96,23 @@ def test_a_coalition_of_t_sees_uniform_shares(p: int, parties: int) -> None:
             assert len(seen) == p**t
 
 
+@pytest.mark.parametrize("parties", [3, 5, 8])
+def test_random_elements_are_drawn_by_one_party_more_than_may_collude(parties: int) -> None:
+    """Each of t + 1 parties deals elements of its own, different ones for each call.
+
+    Twenty elements below 2**16 of two parties or calls are equal with a probability below 1e-90.
+    """
+    scheme = Scheme(PRIMES[-1], parties)
+    dealt = []
+    for dealer in dealers(scheme):
+        for part in (dealer.random(20), dealer.random(20)):
+            if part.words is not None:
+                enough = part.words[: scheme.drawing]
+                weights = lagrange_weights(range(1, scheme.drawing + 1), scheme.p)
+                dealt.append(tuple(product_mod(weights[None], enough, scheme.p)[0].tolist()))
+    assert len(dealt) == len(set(dealt)) == 2 * (scheme.threshold + 1)
+
+
 @given(st.integers(3, 9), st.sampled_from(PRIMES), st.integers(0, 2**32))
 def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int) -> None:
     """Totals are shared, products are reshared and opened, and all parties agree."""
