@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.hiding import PARTIES, SUBJECTS, VOTES, Subject
-from veilring import simulation
+from veilring import Release, Rows, simulation
+from veilring.data.table import Features, Ranges
 from veilring.errors import BudgetExhausted, UnforeseenCost, VeilringError
 from veilring.nodes.cost import Traffic
 from veilring.nodes.party import Parties, Party
@@ -25,6 +26,7 @@ from veilring.privacy.ledger import open_ledger
 from veilring.privacy.polya import polya_difference_pmf
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedSums, agree_keys, masked_sum
+from veilring.protocols.release.roles import release_rows
 from veilring.randomness import Streams
 from veilring.reached import marks_in
 from veilring.scenarios import load_scenario
@@ -44,6 +46,8 @@ _BARREN: Final = 3
 """The number of worlds within which a correct protocol has to finish in some run."""
 _HIDING_RUNS: Final = 2_000
 _NOISE_RUNS: Final = 2_000
+_RELEASES: Final = 500
+_DEVIATIONS: Final = 6.0
 _NOISE_REACH: Final = 40
 """More noise than this is drawn in one run of 10^17."""
 
@@ -189,6 +193,27 @@ def noise_is_planned() -> tuple[int, str] | None:
     if distance <= math.sqrt(math.log(2 / ALARM) / (2 * len(noise))):
         return None
     return _NOISE_RUNS, f"the distribution of the noise differs from the plan by {distance:.2f}"
+
+
+def released_noise_is_planned() -> tuple[int, str] | None:
+    """Audit the noise in released totals: its mean square must be that of all parties' shares.
+
+    It is within 6 standard deviations of the mean, which is exceeded with a probability below 1e-8.
+    """
+    tables = [Rows(part, np.arange(len(part)) % 2) for part in np.split(np.eye(6), 3)]
+    features = Features(tuple("abcdef"), Ranges((0.0,) * 6, (1.0,) * 6), ("no", "yes"))
+    parameters = Release(statistic="counts", delta=0.0).bind(features, len(PARTIES), 6)
+    public = {"client": PARTIES[0], "parameters": parameters}
+    world = World(release_rows, tables, Parties(PARTIES), PARTIES[:1], public)
+    exact = sum(parameters.main().sum(part.features, part.labels) for part in tables)
+    runs = play_world(world, _RELEASES, Streams(0))
+    released: Iterator[Any] = (played.results[PARTIES[1]] for played in runs)
+    totals = np.array([each.totals[0].sums for each in released])
+    squares = np.square((totals - exact) / parameters.noises[0].deviation())
+    mean, spread = float(squares.mean()), float(squares.std() / math.sqrt(squares.size))
+    if abs(mean - 1) <= _DEVIATIONS * spread:
+        return None
+    return _RELEASES, f"the noise has {mean:.2f} times the variance of the plan"
 
 
 def forecast(*settings: str) -> Audit:

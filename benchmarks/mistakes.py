@@ -5,6 +5,7 @@ audits themselves are tested: `python -m benchmarks --only mistakes`. Some are i
 """
 
 import asyncio
+import itertools
 import pkgutil
 import re
 import time
@@ -26,6 +27,7 @@ from benchmarks.auditing import (
     hidden,
     lied,
     noise_is_planned,
+    released_noise_is_planned,
     ring_lies,
     stored,
 )
@@ -96,6 +98,12 @@ def after(right: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[.
 def nothing(_right: object) -> Callable[..., None]:
     """Return a function that does nothing."""
     return lambda *_given, **_named: None
+
+
+def _every_third(right: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function of which each third result, that of the last of three, is changed."""
+    calls = itertools.count(1)
+    return lambda *given: right(*given) if next(calls) % 3 else change(right(*given))
 
 
 def _off_by_one(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -338,6 +346,18 @@ MISTAKES: Final = (
         "veilring.protocols.noisyvotes.roles.noisy_counts",
         lambda right: lambda counts, *given: right(right(counts, *given), *given),
         noise_is_planned,
+    ),
+    Mistake(
+        "one party halves its share of the noise",
+        "veilring.protocols.release.algorithm.noise.SumNoise.share",
+        lambda right: _every_third(right, lambda share: share // 2),
+        released_noise_is_planned,
+    ),
+    Mistake(
+        "one party adds no noise",
+        "veilring.protocols.release.algorithm.noise.SumNoise.share",
+        lambda right: _every_third(right, np.zeros_like),
+        released_noise_is_planned,
     ),
     Mistake(
         "two parties share a seed",
