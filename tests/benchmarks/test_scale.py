@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ def invoke(*arguments: str | Path) -> tuple[int, str, str]:
 
 RING = ("scale", "ring", "--size", "9", "--size", "20", "--queries", "3", "--k", "1")
 
+PROGRESS = re.compile(r".+: \d+ of \d+")
+
 
 def _models(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     document = json.loads((folder / f"scale-{name}.json").read_text())
@@ -30,7 +33,8 @@ def test_ring_prints_what_it_stores(tmp_path: Path) -> None:
     """The text is the output, the table has all points, and the picture is one file."""
     folder = tmp_path / "growth"
     code, out, err = invoke(*RING, "--out", folder)
-    assert (code, err) == (0, "")
+    assert code == 0, err
+    assert all(PROGRESS.fullmatch(line) for line in err.splitlines()), err
     assert (folder / "scale-ring.txt").read_text(encoding="utf-8") == out
     assert "within 60 s, one ring: up to" in out
     assert "simulated: the same seed gives the same numbers" in out
@@ -71,7 +75,8 @@ def test_records_are_measured_in_a_separate_server(tmp_path: Path) -> None:
     """Each size runs in a fresh process, whose memory excludes other work."""
     sizes = ("--size", "16", "--size", "32", "--size", "64")
     code, out, err = invoke("scale", "records", "--features", "8", *sizes, "--out", tmp_path)
-    assert (code, err) == (0, "")
+    assert code == 0, err
+    assert all(PROGRESS.fullmatch(line) for line in err.splitlines()), err
     assert "measured on this machine: " in out
     with (tmp_path / "scale-records.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["y is"].startswith("MiB")]
@@ -84,7 +89,8 @@ def test_serve_measures_every_deployment() -> None:
     """Each deployment has a table and a finding."""
     sizes = ("--size", "1", "--size", "2", "--size", "4")
     code, out, err = invoke("scale", "serve", "--parties", "3", *sizes)
-    assert (code, err) == (0, "")
+    assert code == 0, err
+    assert all(PROGRESS.fullmatch(line) for line in err.splitlines()), err
     for name in ("ring, in memory", "ring, over TLS", "ring, as processes", "owner"):
         assert f"{name}: seconds" in out
         assert f"{name}: " in out.partition("prediction server: seconds")[2]
@@ -106,7 +112,8 @@ def test_collect_measures_a_collector_and_sums_its_files(
     sizes = [option for size in (40, 80, 120, 160) for option in ("--size", str(size))]
     options = (*sizes, "--survey-clients", "3", "--workers", "1", "--out", str(tmp_path))
     code, out, err = invoke("scale", "collect", *options)
-    assert (code, err) == (0, "")
+    assert code == 0, err
+    assert all(PROGRESS.fullmatch(line) for line in err.splitlines()), err
     assert taken == [3, 3, 3, 3]
     assert "Dask, 1 worker: seconds of a tally" in out
     models = _models(tmp_path, "collect")

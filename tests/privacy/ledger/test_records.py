@@ -141,7 +141,7 @@ def test_the_odometer_shows_no_record(tmp_path: Path) -> None:
 def test_any_number_of_records_pays_any_amount(tmp_path: Path) -> None:
     """The sum of charges and the field width do not limit the number of records."""
     count, path = 80_000, tmp_path / "a"
-    with open_ledger(path, Budgets(record=1e6)) as ledger:
+    with open_ledger(path, Budgets(record=1e6), new=True) as ledger:
         connection = ledger._store.connection  # noqa: SLF001  (its limits are those of the file)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_200_000)  # as 10**9 is to more records
         slots = ledger.records.add(str(number) for number in range(count))
