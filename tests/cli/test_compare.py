@@ -39,7 +39,7 @@ class TestCompare:
 
     @pytest.mark.slow
     def test_shows_its_progress_in_a_log(self) -> None:
-        """Without a terminal, standard error says at once how many jobs there are, and the end."""
+        """Without a terminal, the first line is the number of jobs, and the last one their end."""
         err = CliRunner().invoke(app, ["compare", "iris", *QUICK]).stderr.splitlines()
         jobs = err[0].removeprefix("Comparing: 0 of ")
         assert err[-1] == f"Comparing: {jobs} of {jobs}"
