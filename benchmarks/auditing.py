@@ -7,15 +7,15 @@ if all of them passed.
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from benchmarks.hiding import PARTIES, SUBJECTS, VOTES, Subject
-from veilring import Release, Rows, simulation
-from veilring.data.table import Features, Ranges
-from veilring.errors import BudgetExhausted, UnforeseenCost, VeilringError
+from veilring import System, simulation
+from veilring.errors import BudgetExhausted, InputError, UnforeseenCost, VeilringError
 from veilring.nodes.cost import Traffic
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import draw_ring
@@ -26,12 +26,15 @@ from veilring.privacy.ledger import open_ledger
 from veilring.privacy.polya import polya_difference_pmf
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedSums, agree_keys, masked_sum
-from veilring.protocols.release.roles import release_rows
 from veilring.randomness import Streams
 from veilring.reached import marks_in
 from veilring.scenarios import load_scenario
 from veilring.scenarios.batches import Conditions
 from veilring.scenarios.runner import play_queries
+from veilring.testing.auditing import Claim
+from veilring.testing.auditing import Verdict as Judged
+from veilring.testing.auditing.efforts import QUICK
+from veilring.testing.auditing.subjects import AuditedSystem
 from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store, subjects
 from veilring.testing.exploring import Subject as ExploredSubject
 from veilring.testing.exploring.campaign import Campaign, explore_seed
@@ -46,8 +49,8 @@ _BARREN: Final = 3
 """The number of worlds within which a correct protocol has to finish in some run."""
 _HIDING_RUNS: Final = 2_000
 _NOISE_RUNS: Final = 2_000
-_RELEASES: Final = 500
-_DEVIATIONS: Final = 6.0
+_EFFORT: Final = replace(QUICK, runs=3_200, long_views=True)
+"""Long views get a quarter of the runs, and a test of views needs 800."""
 _NOISE_REACH: Final = 40
 """More noise than this is drawn in one run of 10^17."""
 
@@ -195,25 +198,21 @@ def noise_is_planned() -> tuple[int, str] | None:
     return _NOISE_RUNS, f"the distribution of the noise differs from the plan by {distance:.2f}"
 
 
-def released_noise_is_planned() -> tuple[int, str] | None:
-    """Audit the noise in released totals: its mean square must be that of all parties' shares.
+def audited(make: Callable[[], System], check: Callable[..., list[Claim]], **named: Any) -> Audit:
+    """Return one check of the audit of a system among three parties, with as many runs."""
 
-    It is within 6 standard deviations of the mean, which is exceeded with a probability below 1e-8.
-    """
-    tables = [Rows(part, np.arange(len(part)) % 2) for part in np.split(np.eye(6), 3)]
-    features = Features(tuple("abcdef"), Ranges((0.0,) * 6, (1.0,) * 6), ("no", "yes"))
-    parameters = Release(statistic="counts", delta=0.0).bind(features, len(PARTIES), 6)
-    public = {"client": PARTIES[0], "parameters": parameters}
-    world = World(release_rows, tables, Parties(PARTIES), PARTIES[:1], public)
-    exact = sum(parameters.main().sum(part.features, part.labels) for part in tables)
-    runs = play_world(world, _RELEASES, Streams(0))
-    released: Iterator[Any] = (played.results[PARTIES[1]] for played in runs)
-    totals = np.array([each.totals[0].sums for each in released])
-    squares = np.square((totals - exact) / parameters.noises[0].deviation())
-    mean, spread = float(squares.mean()), float(squares.std() / math.sqrt(squares.size))
-    if abs(mean - 1) <= _DEVIATIONS * spread:
-        return None
-    return _RELEASES, f"the noise has {mean:.2f} times the variance of the plan"
+    def audit() -> tuple[int, str] | None:
+        system = make()
+        try:
+            claims = check(AuditedSystem(system, system.example()), _EFFORT, 0, **named)
+        except InputError:
+            raise
+        except VeilringError as error:
+            return 1, str(error)
+        wrong = [each for each in claims if each.verdict is Judged.CONTRADICTED]
+        return (_EFFORT.runs, wrong[0].finding) if wrong else None
+
+    return audit
 
 
 def forecast(*settings: str) -> Audit:

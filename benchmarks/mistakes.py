@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
@@ -21,24 +22,27 @@ from benchmarks.auditing import (
     TWO_SUMS,
     Audit,
     accounted,
+    audited,
     digests_are_compared,
     explored,
     forecast,
     hidden,
     lied,
     noise_is_planned,
-    released_noise_is_planned,
     ring_lies,
     stored,
 )
 from benchmarks.hiding import SUBJECTS
 from benchmarks.measurement import Bound, Measurement
 from benchmarks.strangers import PLANTED
+from veilring import RankSearch, Release
 from veilring.errors import ProtocolViolation, VeilringError
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.session import _Inbox
 from veilring.protocols.masks import KEY_BYTES
 from veilring.protocols.ring.messages import SumShare
+from veilring.testing.auditing.running import check_answers
+from veilring.testing.auditing.views import check_comparison
 
 _FOLDER: Final = re.compile(r"/\S*veilring-store-\S*")
 _SAID_MAX: Final = 110
@@ -98,6 +102,35 @@ def after(right: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[.
 def nothing(_right: object) -> Callable[..., None]:
     """Return a function that does nothing."""
     return lambda *_given, **_named: None
+
+
+def _tied_words_unmasked(right: Callable[..., Any]) -> Callable[..., Any]:
+    def put(arrays: Any, stream: Any, add: Any) -> None:
+        if len(arrays) == 1:
+            right(arrays, stream, add)
+        else:
+            right(arrays[:1], stream, add)
+
+    return put
+
+
+def _later_if_near(right: Callable[..., Any]) -> Callable[..., Any]:
+    async def add(party: Party, own: Any, **public: Any) -> Any:
+        if any(array.any() for array in own):
+            await asyncio.sleep(0.001)
+        return await right(party, own, **public)
+
+    return add
+
+
+def _repeated(right: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[int, tuple[Any, Any]] = {}  # holds each generator, so that no id is used again
+
+    def share(noise: Any, rng: Any) -> Any:
+        _, rng.bit_generator.state = kept.setdefault(id(rng), (rng, rng.bit_generator.state))
+        return right(noise, rng)
+
+    return share
 
 
 def _every_third(right: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -351,13 +384,31 @@ MISTAKES: Final = (
         "one party halves its share of the noise",
         "veilring.protocols.release.algorithm.noise.SumNoise.share",
         lambda right: _every_third(right, lambda share: share // 2),
-        released_noise_is_planned,
+        audited(Release, check_answers),
     ),
     Mistake(
         "one party adds no noise",
         "veilring.protocols.release.algorithm.noise.SumNoise.share",
         lambda right: _every_third(right, np.zeros_like),
-        released_noise_is_planned,
+        audited(Release, check_answers),
+    ),
+    Mistake(
+        "the noise of a second sum repeats that of the first",
+        "veilring.protocols.release.algorithm.noise.SumNoise.share",
+        _repeated,
+        audited(partial(Release, rows=3000, statistic="means"), check_comparison, number=0),
+    ),
+    Mistake(
+        "words of tied queries are not masked",
+        "veilring.protocols.masks.put_mask",
+        _tied_words_unmasked,
+        audited(partial(RankSearch, k=2), check_comparison, number=1),
+    ),
+    Mistake(
+        "a party with rows near a query answers a millisecond later",
+        "veilring.protocols.masks.masked_sums",
+        _later_if_near,
+        audited(partial(RankSearch, k=2), check_comparison, number=0),
     ),
     Mistake(
         "two parties share a seed",

@@ -21,6 +21,7 @@ from veilring.privacy.noise import (
     discrete_gaussian_pmf,
     discrete_gaussian_variance,
     discrete_laplace,
+    discrete_laplace_kurtosis,
     discrete_laplace_pmf,
     discrete_laplace_variance,
 )
@@ -140,6 +141,15 @@ def test_coins_of_an_exponent_are_frequent_enough(gamma: Fraction) -> None:
     heads = bernoulli_exp(np.full(10**6, float(gamma)), lambda _: gamma, seeded(str(gamma)))
     p = math.exp(-gamma)
     assert follows(np.array([heads.sum(), 10**6 - heads.sum()]), np.array([p, 1 - p]), tests=3)
+
+
+@given(st.floats(0.05, 50))
+def test_the_kurtosis_is_that_of_the_distribution(scale: float) -> None:
+    """The closed form is the fourth moment of the probabilities, over the variance squared."""
+    k = np.arange(-3000.0, 3001)
+    fourth = np.sum(k**4 * discrete_laplace_pmf(k.astype(np.int64), scale))
+    expected = fourth / discrete_laplace_variance(scale) ** 2
+    assert discrete_laplace_kurtosis(scale) == pytest.approx(expected, rel=1e-9)
 
 
 @given(st.floats(0.05, 50))

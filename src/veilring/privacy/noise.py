@@ -82,6 +82,15 @@ def discrete_laplace_variance(scale: float | Fraction) -> float:
     return 2 * q / math.expm1(-float(1 / Fraction(scale))) ** 2
 
 
+def discrete_laplace_kurtosis(scale: float | Fraction) -> float:
+    """Return the kurtosis, above 6, that of Laplace noise.
+
+    Raises:
+        InputError: If `scale` is outside its range.
+    """
+    return 5 + math.cosh(float(1 / require_scale("scale", scale)))
+
+
 # One less for the scale of the proposal, a whole number above sigma.
 _SIGMA_MAX: Final = 2**40 - 1
 # From here on the sums over the whole numbers equal the integrals in all digits of a float: by

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -73,6 +73,18 @@ class Play:
     public: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     watch: tuple[str, ...] = ()
+
+
+class PlannedNoise(NamedTuple):
+    """Independent noise of numbers in an answer.
+
+    Attributes:
+        values: The noise in units of its planned standard deviation.
+        kurtosis: The maximum kurtosis of the planned noise; 3 for a Gaussian.
+    """
+
+    values: NDArray[np.float64]
+    kurtosis: float
 
 
 class Setup(ABC):
@@ -182,6 +194,19 @@ class Setup(ABC):
         if not self.system.hides_rows:
             return None
         return np.array([self.label(queries, rng) for _ in range(runs)], np.float64)
+
+    def noise(
+        self,
+        queries: NDArray[np.float64],  # noqa: ARG002  (for a subclass)
+        answer: Any,  # noqa: ANN401, ARG002  (what its role returns, for a subclass)
+    ) -> PlannedNoise | None:
+        """Return the noise in an answer, which an audit tests; None if the system adds none.
+
+        Args:
+            queries: The queries of the batch, shape (queries, features), scaled into [0, 1].
+            answer: The result of a party that learns the labels.
+        """
+        return None
 
     @abstractmethod
     def spent(self, batches: int) -> Spent:

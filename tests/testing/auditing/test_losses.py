@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from math import exp, inf
 from typing import Any
 
@@ -13,15 +15,18 @@ from tests.testing.auditing.planted import Majority, with_less_noise
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.protocols import masks
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ranksearch import roles
 from veilring.protocols.registry import BUILT_IN, find_system
+from veilring.protocols.release.algorithm.noise import SumNoise
 from veilring.testing import audit
-from veilring.testing.auditing import Verdict
+from veilring.testing.auditing import Claim, Verdict
 from veilring.testing.auditing.efforts import FULL, QUICK
 from veilring.testing.auditing.faults import check_liars
 from veilring.testing.auditing.losses import Loss, Statistic, measure_drawn_loss, prove_loss
+from veilring.testing.auditing.running import check_answers
 from veilring.testing.auditing.subjects import AuditedSystem
 from veilring.testing.auditing.views import check_comparison
 
@@ -149,11 +154,57 @@ def test_a_leak_that_only_tied_rows_show_is_found(monkeypatch: pytest.MonkeyPatc
         return await right(sums, votes, found, *others)
 
     monkeypatch.setattr(roles, "_add_votes", slow)
+    claim = judge_tied_rows()
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert claim.finding.endswith(": instant.")
+
+
+@pytest.mark.slow
+def test_unmasked_votes_of_tied_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array without a mask contradicts the claim, although long views are examined in part."""
+    right = masks.put_mask
+    monkeypatch.setattr(masks, "put_mask", lambda arrays, *given: right(arrays[:1], *given))
+    claim = judge_tied_rows()
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert "what the coalition can strip, words[1]" in claim.finding
+    assert "further numbers of the view were left out" in claim.power
+
+
+def judge_tied_rows() -> Claim:
+    """Return the claim about the views of rank search with tied rows."""
     system = find_system("rank-search")()
     effort = replace(QUICK, runs=3_200, long_views=True)
     (claim,) = check_comparison(AuditedSystem(system, system.example()), effort, 0, number=1)
-    assert claim.verdict is Verdict.CONTRADICTED
-    assert claim.finding.endswith(": instant.")
+    return claim
+
+
+def test_noise_below_the_plan_is_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party that adds no share of a release's noise contradicts the claim about its variance."""
+    system, effort = find_system("release")(epsilon=1.0, rows=9), replace(QUICK, runs=300)
+    subject = AuditedSystem(system, system.example())
+    _, noise = check_answers(subject, effort, 0)
+    assert (noise.claim, noise.verdict) == ("noise", Verdict.HOLDS)
+    right, calls = SumNoise.share, count(1)
+    monkeypatch.setattr(
+        SumNoise, "share", lambda self, rng: right(self, rng) * bool(next(calls) % 3)
+    )
+    _, noise = check_answers(subject, effort, 0)
+    assert noise.verdict is Verdict.CONTRADICTED
+    assert "has 0.6" in noise.finding
+
+
+@pytest.mark.parametrize("name", ["release", "noisy-votes"])
+def test_the_planned_noise_is_that_of_the_simulation(name: str) -> None:
+    """Its mean square over 800 answers is 1, within 6 standard errors of it (2e-9)."""
+    system = find_system(name)()
+    subject = AuditedSystem(system, system.example())
+    setup: Any = subject.setup()
+    rng, queries = np.random.default_rng(1), subject.example.queries
+    answer = setup.release if name == "release" else partial(setup.answer, queries)
+    noises = [setup.noise(queries, answer(rng)) for _ in range(800)]
+    squares = np.square([each.values for each in noises])
+    error = np.sqrt(noises[0].kurtosis / squares.size)
+    assert squares.mean() == pytest.approx(1, abs=6 * error)
 
 
 @pytest.mark.slow

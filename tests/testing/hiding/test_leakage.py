@@ -1,6 +1,7 @@
 """`measure_leakage` finds what hand-written attacks find, and never more than exists."""
 
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.roles import pp_topk
 from veilring.randomness import Streams
-from veilring.testing.hiding import Leakage, Played, measure_leakage
+from veilring.testing.hiding import Leakage, Played, features, measure_leakage
 from veilring.testing.hiding.features import Layout
 from veilring.testing.hiding.places import Coordinate
 from veilring.testing.hiding.worlds import World, name_parties, play_world
@@ -137,6 +138,19 @@ def test_new_entries_are_those_of_the_party_between_two_members() -> None:
     ]
     assert len(set(expected)) > 1
     np.testing.assert_array_equal(layout.read(played)[:, at], expected)
+
+
+def test_numbers_that_vary_are_examined_before_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where coordinates are left out, each field that varies keeps one that does."""
+    world = World(leaky.honest_sum, draw, name_parties((), PARTIES), PARTIES[:1], {})
+    played = list(play_world(world, 40, Streams(0)))
+    every = Layout(played)
+    varied = [len(np.unique(column)) > 1 for column in every.read(played).T]
+    fields = {(of.message, of.field) for of in compress(every.coordinates, varied)}
+    monkeypatch.setattr(features, "COORDINATES_MAX", len(fields))
+    fewer = Layout(played)
+    assert fewer.left_out > 0
+    assert {(of.message, of.field) for of in fewer.coordinates} == fields
 
 
 @pytest.mark.parametrize("coalition", ["successor", "both neighbours"])

@@ -1,5 +1,6 @@
 """Noisy votes as a system: parameters, guarantee, and the play of a batch."""
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import ClassVar, Literal, Self, cast
 
@@ -14,6 +15,7 @@ from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require, require_that
+from veilring.privacy.noise import discrete_laplace_kurtosis, discrete_laplace_variance
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.membership import Membership
@@ -51,7 +53,7 @@ from veilring.protocols.radius.system import (
     radius_rule,
 )
 from veilring.protocols.ring.algorithm.sums import SumMethod
-from veilring.protocols.system import PARTIES, Play, Setup, System
+from veilring.protocols.system import PARTIES, PlannedNoise, Play, Setup, System
 
 
 class NoisyVotes(System):
@@ -379,6 +381,20 @@ class VotesSetup(Setup):
         """Draw the noisy votes of a batch, which all parties learn."""
         answers = (self.answer(queries, rng).totals for _ in range(runs))
         return np.array([totals.ravel() for totals in answers], np.float64)
+
+    @override
+    def noise(self, queries: NDArray[np.float64], answer: VotesAnswer) -> PlannedNoise | None:
+        """Return the noise of the votes; None if noise also decides which rows vote."""
+        if self._votes.k:
+            return None
+        parts, public, radii = list(self.parts.values()), self.parameters, self.radii(queries)
+        rng = np.random.default_rng(0)  # draws nothing
+        exact = noisy_votes(queries, parts, public, rng, radii=radii, missing=len(parts))
+        shares = len(parts) * public.exponent(len(parts))
+        scale = 1 / public.epsilon_vote
+        deviation = math.sqrt(shares * discrete_laplace_variance(scale))
+        noise = (answer.totals - exact.totals).ravel() / deviation
+        return PlannedNoise(noise, discrete_laplace_kurtosis(scale))
 
     def radii(self, queries: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return the radii of a batch, shape (queries,); none if the parameters determine them.

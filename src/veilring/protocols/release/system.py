@@ -44,7 +44,16 @@ from veilring.protocols.release.roles import (
     require_ready,
 )
 from veilring.protocols.seeding import Quorum
-from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
+from veilring.protocols.system import (
+    PARTIES,
+    SERVER,
+    PlannedNoise,
+    Play,
+    Setup,
+    System,
+    Tunable,
+    together,
+)
 
 ROWS_MAX: Final = 1_000_000_000
 """More rows than any group of parties holds in total."""
@@ -384,6 +393,14 @@ class ReleaseSetup(Setup):
         steps, rngs = release_steps(self.parameters), rng.spawn(len(parts))
         drawn = simulate_draws(steps, parts, self.parameters, rngs)
         return np.concatenate([each[own:].sum(axis=0, dtype=np.float64) for each in drawn])
+
+    @override
+    def noise(self, queries: NDArray[np.float64], answer: Released) -> PlannedNoise:
+        """Return the noise of the first sum: what a second one adds up depends on the first."""
+        total, noise = answer.totals[0], self.parameters.noises[0]
+        statistic = self.parameters.first or self.parameters.main()
+        exact = sum(statistic.sum(rows.features, rows.labels) for rows in self._parts())
+        return PlannedNoise((total.sums - exact) / noise.deviation(total.shares), noise.kurtosis)
 
     def _parts(self) -> list[Rows]:
         return [together(self.parts)] if self._release.trusted else list(self.parts.values())

@@ -14,7 +14,7 @@ from veilring.testing.auditing.faults import check_faults, check_liars
 from veilring.testing.auditing.findings import Audit, Claim, Verdict
 from veilring.testing.auditing.running import (
     check_accounts,
-    check_labels,
+    check_answers,
     check_role,
     check_runs,
 )
@@ -102,7 +102,7 @@ def _checks_of_system(
     given = (subject, shared, seed)
     return [
         partial(check_runs, *given),
-        partial(check_labels, *given),
+        partial(check_answers, *given),
         *(partial(check_comparison, each, shared, seed, number=number) for each, number in views),
         *nothing,
         partial(check_accounts, *given),

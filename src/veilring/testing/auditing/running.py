@@ -1,8 +1,9 @@
 """Claims that single runs can contradict: cost, labels, reproducibility, accounting."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,23 +12,26 @@ from numpy.typing import NDArray
 from veilring import simulation
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
 from veilring.nodes.run import Run, describe_failure
 from veilring.protocols.claims import Argument
 from veilring.protocols.forecast import Forecast, describe_cost
-from veilring.protocols.system import Play, Setup
+from veilring.protocols.system import PlannedNoise, Play, Setup
 from veilring.randomness import Streams
 from veilring.testing.auditing.efforts import Effort
 from veilring.testing.auditing.findings import Claim, Verdict
-from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
+from veilring.testing.auditing.subjects import AuditedSystem, Given, RoleClaims
 from veilring.testing.hiding.audit import judge
 from veilring.testing.hiding.places import Coordinate
 from veilring.testing.hiding.twosample import least_advantage
-from veilring.testing.hiding.worlds import play_world
+from veilring.testing.hiding.worlds import Role, play_world
 
 _QUERIES: Final = (1, 3)
 _MORE_PARTIES: Final = 2
 _ROUNDING: Final = 1e-9
 """The relative error of floating-point accounts."""
+_SURE: Final = 1.65
+"""The standard errors that 95 % of deviations of one sign stay below."""
 _REFUSED: Final = "the budget is exhausted"
 
 
@@ -72,39 +76,72 @@ def check_runs(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim
     return [*claims, _judge_reproducible(runs, again)]
 
 
-def check_labels(subject: AuditedSystem, effort: Effort, seed: int) -> list[Claim]:
-    """Compare the labels of runs over messages with those of the simulation in one process."""
+def check_answers(subject: AuditedSystem, effort: Effort, seed: int) -> list[Claim]:
+    """Compare the labels and the noise of runs over messages with the simulation and the plan."""
     if subject.setup().is_exact:
         return []
     streams, runs = Streams(seed), effort.runs // 2
-    world, example = subject.world(subject.example), subject.example
-    client = subject.setup().play(example.queries).learners[0]
+    setup, queries = subject.setup(), subject.example.queries
+    play = setup.play(queries)
+    world = replace(subject.world(subject.example), role=_with_given(setup.role))
+    client = play.learners[0]
+    answers = [each.results[client] for each in play_world(world, runs, streams, "law")]
     rng = streams.generator("simulated labels")
-    played = [_labels_of(each.results[client]) for each in play_world(world, runs, streams, "law")]
-    simulated = [subject.setup().label(example.queries, rng) for _ in range(runs)]
-    columns = np.array([*played, *simulated], np.float32)
+    simulated = [setup.label(queries, rng) for _ in range(runs)]
+    columns = np.array([*map(play.labels, answers), *simulated], np.float32)
     names = [Coordinate(f"query {n + 1}", "", "label") for n in range(columns.shape[1])]
     second = np.arange(2 * runs) >= runs
     found = judge(columns, second, names, effort.alarm, streams.generator("judge"))
     means = [columns[second == side].mean(axis=0).round(3).tolist() for side in (False, True)]
-    return [
-        Claim(
-            "labels",
-            "Labels have the same distribution as in the simulation, which runs the parties' steps"
-            " in one process.",
-            Verdict.CONTRADICTED if found.differs else Verdict.HOLDS,
-            f"The labels of {runs:,} runs over messages "
-            + ("have another distribution than" if found.differs else "are consistent with")
-            + f" those of {runs:,} simulated runs.",
-            "With a probability of 95%, the audit would find a label whose probability differs by"
-            f" {least_advantage(runs, effort.alarm / 2):.2f} or more.",
-            (
-                f"mean class number of each query, over messages: {means[0]}",
-                f"mean class number of each query, simulated: {means[1]}",
-                *map(str, found.differences),
-            ),
-        )
-    ]
+    labels = Claim(
+        "labels",
+        "Labels have the same distribution as in the simulation, which runs the parties' steps"
+        " in one process.",
+        Verdict.CONTRADICTED if found.differs else Verdict.HOLDS,
+        f"The labels of {runs:,} runs over messages "
+        + ("have another distribution than" if found.differs else "are consistent with")
+        + f" those of {runs:,} simulated runs.",
+        "With a probability of 95%, the audit would find a label whose probability differs by"
+        f" {least_advantage(runs, effort.alarm / 2):.2f} or more.",
+        (
+            f"mean class number of each query, over messages: {means[0]}",
+            f"mean class number of each query, simulated: {means[1]}",
+            *map(str, found.differences),
+        ),
+    )
+    noises = [setup.noise(queries, answer) for answer in answers]
+    drawn = [each for each in noises if each is not None]
+    return [labels, _judge_noise(drawn, effort.alarm)] if drawn else [labels]
+
+
+def _judge_noise(drawn: Sequence[PlannedNoise], alarm: float) -> Claim:
+    """Test that the mean square of noise is not below the plan.
+
+    With the kurtosis K, the mean of n independent squares is below 1 - t with a probability of at
+    most `exp(-n t**2 / (2 K))`. Source: Maurer, "A bound on the deviation probability for sums of
+    non-negative random variables", 2003.
+    """
+    squares = np.square(np.concatenate([each.values for each in drawn]))
+    least = 1 - math.sqrt(2 * drawn[0].kurtosis * math.log(1 / alarm) / squares.size)
+    mean, error = float(squares.mean()), float(squares.std()) / math.sqrt(squares.size)
+    return Claim(
+        "noise",
+        "The noise of all parties together has at least the variance that the account assumes.",
+        Verdict.CONTRADICTED if mean < least else Verdict.HOLDS,
+        f"The noise in {squares.size:,} numbers of answers over messages has {mean:.3f} times the"
+        " planned variance.",
+        f"With a probability of 95%, the audit would find a variance of {least - _SURE * error:.2f}"
+        " times the planned one or less. It may miss noise with other tails, for example noise that"
+        " is cut off far from its centre.",
+        (f"contradicted below {least:.3f}, false-alarm rate {alarm:.1e}",),
+    )
+
+
+def _with_given(role: Callable[..., Awaitable[Any]]) -> Role:
+    async def play(party: Party, own: Given, **public: Any) -> object:
+        return await role(party, own.own, **public, **own.only)
+
+    return play
 
 
 def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim]:
@@ -185,11 +222,6 @@ def _run_role(subject: RoleClaims, seed: int) -> Run[Any]:
             return await cluster.run(subject.role, **subject.public)
 
     return simulation.simulate(main())
-
-
-def _labels_of(result: object) -> NDArray[np.int64]:
-    """Return the labels from the result of an audited role."""
-    return np.asarray(result[0] if isinstance(result, tuple) else result, np.int64)
 
 
 def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:

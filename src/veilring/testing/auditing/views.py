@@ -243,7 +243,8 @@ def _power_of(loss: Loss, claimed: float) -> str:
         f" {loss.least_violation(claimed):.1f} or more that a single event shows, as in randomised"
         " response. It would also find any event that cannot occur in the other world, if its"
         f" probability is at least {loss.rarest(claimed):.1%}. It examines no other view, and may"
-        " miss a loss that is spread over many numbers or shown only by rarer events."
+        " miss a loss that is spread over many numbers or shown only by rarer events, for example"
+        " where noise is cut off far from its centre."
     )
 
 

@@ -50,7 +50,7 @@ Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
 # The number of entries of an array that are examined, spaced evenly over a longer array.
 ENTRIES_MAX: Final = 16
 # Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB. Of
-# more coordinates, each message keeps its first ones.
+# more coordinates, those that vary come first, and each field keeps its first ones.
 COORDINATES_MAX: Final = 1_024
 READ_AT_ONCE: Final = 1_000
 """The number of runs whose views are held at once, in a few MB."""
@@ -178,7 +178,9 @@ class Layout:
             self._entries //= 2
             columns = self._columns(parts)
         different = _without_copies(columns)
-        kept = _shared_out(different, COORDINATES_MAX)
+        varied, constant = _divided(different, columns)
+        kept = _shared_out(varied, COORDINATES_MAX)
+        kept += _shared_out(constant, COORDINATES_MAX - len(kept))
         self.left_out = len(different) - len(kept)
         self.coordinates: tuple[Coordinate, ...] = tuple(kept)
 
@@ -317,13 +319,24 @@ def _without_copies(columns: Mapping[Coordinate, Columns]) -> list[Coordinate]:
     return kept
 
 
+def _divided(
+    names: Iterable[Coordinate], columns: Mapping[Coordinate, Columns]
+) -> tuple[list[Coordinate], list[Coordinate]]:
+    """Return the coordinates that vary in the pilot runs, and those that are constant."""
+    parts = list[Coordinate](), list[Coordinate]()
+    for name in names:
+        parts[len(np.unique(columns[name])) == 1].append(name)
+    return parts
+
+
 def _shared_out(names: Sequence[Coordinate], most: int) -> list[Coordinate]:
-    """Return at most a given number of coordinates, in order: as many of each message as fit."""
-    numbers = Counter[str]()
+    """Return at most a given number of coordinates, in order: as many of each field as fit."""
+    numbers = Counter[tuple[str, str]]()
     turns = []
     for place, name in enumerate(names):
-        turns.append((numbers[name.message], place))
-        numbers[name.message] += 1
+        of = name.message, name.field
+        turns.append((numbers[of], place))
+        numbers[of] += 1
     return [names[place] for place in sorted(place for _, place in sorted(turns)[:most])]
 
 

@@ -28,7 +28,11 @@ from veilring.privacy.checks import (
     require_choice,
     require_that,
 )
-from veilring.privacy.noise import discrete_gaussian, discrete_laplace_variance
+from veilring.privacy.noise import (
+    discrete_gaussian,
+    discrete_laplace_kurtosis,
+    discrete_laplace_variance,
+)
 from veilring.privacy.poisson import SKELLAM_VARIANCE_MAX, skellam
 from veilring.privacy.polya import POLYA_SCALE_MAX, polya_difference
 from veilring.privacy.renyi import RenyiDP
@@ -221,6 +225,13 @@ class SumNoise:
         if self.distribution == "laplace":
             return math.sqrt(added * discrete_laplace_variance(self.spread) / self.trust.shares)
         return math.sqrt(added) * float(self.spread)
+
+    @property
+    def kurtosis(self) -> float:
+        """The maximum kurtosis of a coordinate's noise, for any number of shares that suffices."""
+        if self.distribution == "laplace":
+            return discrete_laplace_kurtosis(self.spread)
+        return 3 + 1 / float(self.spread) ** 2  # that of Skellam; a discrete Gaussian has less
 
     def require_room(self, rows: int) -> None:
         """Reject a sum that may not fit into 64-bit words.
