@@ -28,7 +28,7 @@ from harper.__main__ import find_binary_path
 
 ROOT = Path(__file__).resolve().parents[1]
 STYLE = ROOT / ".ci" / "style"
-CHECKED = ("*.md", "src/*.py", "tests/*.py", "docs/*.py", "benchmarks/*.py")
+CHECKED = ("*.md", "src/*.py", "tests/*.py", "docs/*.py", "benchmarks/*.py", "papers/*.py")
 
 _SECTIONS = re.compile(r"(Args|Attributes|Raises|Returns|Yields):$")
 _PARAMETER = re.compile(r"^(\*{0,2}[\w.]+): ")

@@ -64,7 +64,6 @@ CASES: Final = {
     "sweep wine --grid protocol.rounds=1..2 --out r.parquet": "simpy",
     "explore --seeds 2": "simpy",
     "leakage ring/pp-topk --parties 3 --k 1": "simpy",
-    "reproduce ring/figure-3 --quick": "matplotlib",
     "report nothing": "simpy",
     "trace nothing": "simpy",
     "deploy owner wine --radius 1 --out owner": "sklearn",
@@ -76,7 +75,6 @@ SINGLE: Final = {
     "run wine --out run": "polars",
     "report nothing": "polars",
     "oracles --plot oracles.svg": "matplotlib",
-    "reproduce ring/figure-3 --quick --out figures": "matplotlib",
     "sweep wine --grid protocol.rounds=1..2 --out s.parquet --engine ray": "ray",
 }
 """Each command, and the package that it names if only that one is missing from the laboratory."""

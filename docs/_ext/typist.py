@@ -35,6 +35,7 @@ _COLUMNS: Final = "120"  # the width of a page's lines
 _INSTALLS: Final = re.compile(
     r"(?:python3 -m venv \.venv && )?\.venv/bin/pip install [^&\n]*(?:&& )?"
 )
+_CLONE: Final = Path(__file__).parents[2]
 _SERVE: Final = re.compile(r"veilring serve (\S+)")
 _LISTENS: Final = re.compile(r"(veilring (?:deploy|keys new) [a-z]+)(?![^\n;]*--(?:port|client))")
 # On standard error, which a page does not show: there, a terminal has a bar instead.
@@ -60,6 +61,7 @@ class Typist:
             **os.environ,
             "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
             "COLUMNS": _COLUMNS,
+            "PYTHONPATH": str(_CLONE),
         }
 
     def __enter__(self) -> Self:

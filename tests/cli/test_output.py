@@ -7,7 +7,6 @@ import pytest
 from tests.cli.invoking import invoke
 
 from veilring.cli.console import PROGRESS_LINES, show_progress
-from veilring.papers.reproduce import FIGURES
 from veilring.scenarios import load_scenario
 from veilring.scenarios.reporting.summary import titled
 
@@ -54,16 +53,12 @@ def test_a_title_names_a_table_that_was_replaced(scenario: str, source: str, tit
     assert titled(load_scenario(scenario, [f"data.source={source}"] if source else [])) == title
 
 
-def test_all_figures_are_listed() -> None:
-    """They have titles; without a figure or with the list, nothing is measured."""
-    code, out, _ = invoke("reproduce", "--list")
+def test_figures_of_the_papers_are_beside_the_package() -> None:
+    """`reproduce` says where they are and how they are measured."""
+    code, out, _ = invoke("reproduce")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == [*FIGURES]
-    code, _, err = invoke("reproduce")
-    assert (code, err) == (
-        2,
-        "veilring: no figure is given; name at least one, or use --list\n",
-    )
+    assert "in the repository, beside the package" in out
+    assert "python -m papers --list" in out
 
 
 def test_errors_from_faults_are_expected() -> None:

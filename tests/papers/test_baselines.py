@@ -15,10 +15,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.protocols.prediction.streams import clustered
-
-from veilring.errors import InputError
-from veilring.papers.baselines import (
+from papers.baselines import (
     COUNTS_SENSITIVITY,
     SAMPLED_ORDERS,
     ClassMeans,
@@ -31,6 +28,9 @@ from veilring.papers.baselines import (
     release_sums,
     train_noisy_sgd,
 )
+from tests.protocols.prediction.streams import clustered
+
+from veilring.errors import InputError
 from veilring.privacy.renyi import RenyiDP
 from veilring.protocols.prediction.algorithm import features
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
-
-from veilring.errors import InputError
-from veilring.papers.claims import (
+from papers.claims import (
     Claim,
     CurveKey,
     Evidence,
@@ -15,7 +12,7 @@ from veilring.papers.claims import (
     above,
     judge_claim,
 )
-from veilring.papers.evidence import (
+from papers.evidence import (
     LAST,
     changes,
     falls_after,
@@ -25,6 +22,9 @@ from veilring.papers.evidence import (
     slopes,
     up_to,
 )
+from scipy import stats
+
+from veilring.errors import InputError
 from veilring.scenarios.intervals import mean_intervals
 
 X = (1.0, 2.0, 4.0)

@@ -2,15 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn.naive_bayes import CategoricalNB, GaussianNB
-from sklearn.preprocessing import MinMaxScaler
-
-from veilring.data.sources import load
-from veilring.data.table import Categories, Table, scale_to_unit, split
-from veilring.papers.claims import CurveKey, Measured
-from veilring.papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
-from veilring.papers.figure import MAJORITY_CLASS, measure_figure
-from veilring.papers.ldp import (
+from papers.claims import CurveKey, Measured
+from papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
+from papers.figure import MAJORITY_CLASS, measure_figure
+from papers.ldp import (
     ALL_FEATURES,
     ALL_QUESTIONS,
     DCA,
@@ -21,7 +16,12 @@ from veilring.papers.ldp import (
     PLAIN,
     number_values,
 )
-from veilring.papers.reproduce import FIGURES, find_figure
+from papers.reproduce import FIGURES, find_figure
+from sklearn.naive_bayes import CategoricalNB, GaussianNB
+from sklearn.preprocessing import MinMaxScaler
+
+from veilring.data.sources import load
+from veilring.data.table import Categories, Table, scale_to_unit, split
 from veilring.randomness import Streams
 
 SPLITS = 2

@@ -5,12 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from veilring.data.sources import load
-from veilring.errors import InputError
-from veilring.papers.claims import CurveKey, Measured, judge_claim
-from veilring.papers.figure import ACCURACY
-from veilring.papers.prediction import (
+from papers.claims import CurveKey, Measured, judge_claim
+from papers.figure import ACCURACY
+from papers.prediction import (
     CLASS_MEANS,
     COST_EPSILON,
     GDP,
@@ -29,7 +26,10 @@ from veilring.papers.prediction import (
     split_for_stream,
     stream_queries,
 )
-from veilring.papers.reproduce import find_figure
+from papers.reproduce import find_figure
+
+from veilring.data.sources import load
+from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import LENGTH, quantise
 
 

@@ -5,12 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from veilring.data.sources import load
-from veilring.data.table import scale_to_unit
-from veilring.papers.claims import CurveKey, Measured, judge_claim
-from veilring.papers.figure import ACCURACY, MAJORITY_CLASS, measure_figure
-from veilring.papers.radius import (
+from papers.claims import CurveKey, Measured, judge_claim
+from papers.figure import ACCURACY, MAJORITY_CLASS, measure_figure
+from papers.radius import (
     ALLOCATED,
     BASELINE,
     DEFAULT,
@@ -22,7 +19,10 @@ from veilring.papers.radius import (
     RADIUS_FIGURES,
     split_for_owner,
 )
-from veilring.papers.reproduce import find_figure
+from papers.reproduce import find_figure
+
+from veilring.data.sources import load
+from veilring.data.table import scale_to_unit
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.randomness import Streams
 

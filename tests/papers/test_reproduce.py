@@ -9,15 +9,10 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from numpy.random import Generator
-from typer.testing import CliRunner
-
-from veilring.cli.app import app
-from veilring.data.sources import load
-from veilring.data.table import Table, scale_to_unit
-from veilring.errors import InputError
-from veilring.papers.claims import Claim, CurveKey
-from veilring.papers.evidence import LAST, heights
-from veilring.papers.figure import (
+from papers.__main__ import main
+from papers.claims import Claim, CurveKey
+from papers.evidence import LAST, heights
+from papers.figure import (
     ACCURACY,
     Axis,
     Figure,
@@ -25,8 +20,12 @@ from veilring.papers.figure import (
     held_out_rows,
     measure_figure,
 )
-from veilring.papers.reproduce import FIGURES, find_figure, reproduce_figure
-from veilring.papers.ring import ESTIMATORS, ORDINARY, PRIVATE, deal_rows
+from papers.reproduce import FIGURES, find_figure, reproduce_figure
+from papers.ring import ESTIMATORS, ORDINARY, PRIVATE, deal_rows
+
+from veilring.data.sources import load
+from veilring.data.table import Table, scale_to_unit
+from veilring.errors import InputError
 from veilring.protocols.ring import pooled_knn
 from veilring.randomness import Streams
 
@@ -129,7 +128,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
         observe,
         (below, above),
     )
-    monkeypatch.setattr("veilring.papers.reproduce.FIGURES", {**FIGURES, known.name: known})
+    monkeypatch.setattr("papers.reproduce.FIGURES", {**FIGURES, known.name: known})
     return known
 
 
@@ -197,20 +196,45 @@ def test_a_folder_that_cannot_be_created_is_wrong_input(
         reproduce_figure(name, ["iris"], tmp_path / "file", quick=True)
 
 
+def _papers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
+) -> tuple[object, str, str]:
+    """Run `python -m papers`; return its exit code, standard output and standard error."""
+    monkeypatch.setattr("sys.argv", ["papers", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    return ended.value.code, shown.out, shown.err
+
+
+def test_all_figures_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have titles; without a figure or with the list, nothing is measured."""
+    code, out, _ = _papers(monkeypatch, capsys, "--list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == [*FIGURES]
+    code, _, err = _papers(monkeypatch, capsys)
+    assert (code, err) == (2, "papers: no figure is given; name at least one, or use --list\n")
+
+
 def test_the_command_reports_whether_claims_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """There is a line per claim and data set with the numbers; a failed claim is not an error."""
     name = _known(monkeypatch).name
-    arguments = ["reproduce", name, "--quick", "--data", "iris", "--out", str(tmp_path)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0
-    assert "iris: holds: it is below two. Tested: the last value below 2" in result.stdout
-    assert "iris: does not hold: it is above two." in result.stdout
+    code, out, _ = _papers(
+        monkeypatch, capsys, name, "--quick", "--data", "iris", "--out", str(tmp_path)
+    )
+    assert code == 0
+    assert "iris: holds: it is below two. Tested: the last value below 2" in out
+    assert "iris: does not hold: it is above two." in out
 
 
-def test_an_unknown_figure_is_wrong_input() -> None:
+def test_an_unknown_figure_is_wrong_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The error lists the known figures, and nothing is measured."""
-    result = CliRunner().invoke(app, ["reproduce", "ring/figure-2", "ring/figure-9"])
-    assert result.exit_code == 2
-    assert "ring/figure-6" in result.stderr
+    code, _, err = _papers(monkeypatch, capsys, "ring/figure-2", "ring/figure-9")
+    assert code == 2
+    assert "ring/figure-6" in err

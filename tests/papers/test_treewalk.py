@@ -4,13 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.spatial import cKDTree
-
-from veilring.errors import InputError
-from veilring.papers.claims import Measured, judge_claim
-from veilring.papers.figure import measure_figure
-from veilring.papers.reproduce import find_figure, reproduce_figure
-from veilring.papers.treewalk import (
+from papers.claims import Measured, judge_claim
+from papers.figure import measure_figure
+from papers.reproduce import find_figure, reproduce_figure
+from papers.treewalk import (
     SIDE,
     Points,
     SearchWay,
@@ -20,7 +17,10 @@ from veilring.papers.treewalk import (
     early,
     load_points,
 )
-from veilring.papers.treewalk_figures import EQUAL, PRINTED, RAW, SPENT, TOP, TREEWALK_FIGURES
+from papers.treewalk_figures import EQUAL, PRINTED, RAW, SPENT, TOP, TREEWALK_FIGURES
+from scipy.spatial import cKDTree
+
+from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.leakage import overheard_response

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.protocols.prediction.streams import clustered
-
-from veilring.errors import InputError
-from veilring.papers.tuning import (
+from papers.tuning import (
     THRESHOLDS,
     PublicTable,
     best_tau,
     stream_accuracy,
     tune_parameters,
 )
+from tests.protocols.prediction.streams import clustered
+
+from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
 

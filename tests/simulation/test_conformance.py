@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.transport.conformance import CHECKS, Endpoints, Maker, run_check
 
 from veilring.randomness import Streams
 from veilring.simulation import (
@@ -15,7 +16,6 @@ from veilring.simulation import (
     Uniform,
     simulate,
 )
-from veilring.testing.conformance import CHECKS, Endpoints, Maker, run_check
 
 MODELS = {
     "instant": LinkModel(),

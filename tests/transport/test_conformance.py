@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.transport.conformance import CHECKS, Maker, check_transport, run_check
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, PeerLost
-from veilring.testing.conformance import CHECKS, Maker, check_transport, run_check
 from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 
@@ -235,7 +235,7 @@ def leaves(error: BaseException | None) -> set[type[BaseException]]:
 
 async def test_a_check_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transport that never reports a loss fails in time instead of hanging."""
-    monkeypatch.setattr("veilring.testing.conformance.checking.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("tests.transport.conformance.checking.CHECK_SECONDS", 0.2)
     with pytest.raises(AssertionError, match=r"^a_close_is_a_goodbye: TimeoutError"):
         await run_check("a_close_is_a_goodbye", maker_of(Forgetting))
 

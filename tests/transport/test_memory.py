@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.transport.conformance import CHECKS, run_check
 
 from veilring.errors import InputError
-from veilring.testing.conformance import CHECKS, run_check
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 
 

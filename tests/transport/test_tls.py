@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import uvloop
+from tests.transport.conformance import CHECKS, fill, run_check
 from tests.transport.refusals import refused
 from tests.transport.rosters import PATIENCE_SECONDS, Town, tls_endpoints
 
 from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
-from veilring.testing.conformance import CHECKS, fill, run_check
 from veilring.transport import connection, tls
 from veilring.transport.identity import make_identity
 from veilring.transport.listener import bind

@@ -1,11 +1,11 @@
-"""`veilring report`, `trace` and `reproduce`: pages, diagrams and figures of finished runs."""
+"""`veilring report`, `trace` and `reproduce`: pages and diagrams of finished runs, and figures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from veilring.cli.options import RandomSeed, RunFolder
+from veilring.cli.options import RunFolder
 
 
 def report(
@@ -114,69 +114,9 @@ def _table(title: str, amounts: "Iterable[Amount]") -> "Table":
     return table
 
 
-def reproduce(
-    figures: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Figures, such as ring/figure-2; see --list.",
-            metavar="FIGURE",
-            show_default=False,
-        ),
-    ] = None,
-    *,
-    show_list: Annotated[
-        bool, typer.Option("--list", help="List all figures without measuring any.")
-    ] = False,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH_OR_NAME",
-            help="Built-in data set, a .csv, a .npz, or openml:NAME; for treewalk, uniform:N or "
-            "a .csv of points. May be repeated. Default: wine, or uniform:100000.",
-            show_default=False,
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Measure 10 splits at a few points only.")
-    ] = False,
-    seed: RandomSeed = 0,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder to write the numbers and plots to.")
-    ] = Path("figures"),
-) -> None:
-    """Reproduce figures of the papers, plot them, and check the papers' claims.
-
-    Each claim is tested on each data set, with intervals over random splits. A claim that does not
-    hold is a result, not an error.
-
-    For example:
-
-        veilring reproduce --list
-
-        veilring reproduce ring/figure-2 --quick
-
-        veilring reproduce ring/figure-3 ring/figure-4 --data wine --data my.csv --out plots
-    """
-    from veilring.cli.console import show_progress
-    from veilring.errors import InputError
-    from veilring.papers.reproduce import FIGURES, find_figure, reproduce_figure
-
-    if show_list:
-        for figure in FIGURES.values():
-            typer.echo(f"{figure.name:24} {figure.title}")
-        return
-    if not figures:
-        raise InputError.because(
-            "no figure is given; name at least one, or use --list", field="FIGURE"
-        )
-    for name in figures:
-        find_figure(name)  # refuse all unknown names before measuring the first figure
-    for name in figures:
-        with show_progress(quiet=False) as progress:
-            done = reproduce_figure(
-                name, data or [], out, quick=quick, seed=seed, progress=progress
-            )
-        typer.echo(f"{done.figure.name}: {done.figure.title}")
-        for verdict in done.verdicts:
-            typer.echo(f"  {verdict}")
-        typer.echo(f"  {', '.join(str(file) for file in done.files)}")
+def reproduce() -> None:
+    """Say where the reproductions of the papers' figures are: beside the package."""
+    typer.echo(
+        "The reproductions of the papers' figures are in the repository, beside the package."
+        " In a clone of it, run `python -m papers --list`."
+    )

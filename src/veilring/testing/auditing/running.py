@@ -87,7 +87,7 @@ def check_answers(subject: AuditedSystem, effort: Effort, seed: int) -> list[Cla
     client = play.learners[0]
     answers = [each.results[client] for each in play_world(world, runs, streams, "law")]
     rng = streams.generator("simulated labels")
-    simulated = [setup.label(queries, rng) for _ in range(runs)]
+    simulated = [subject.setup().label(queries, rng) for _ in range(runs)]  # one answers once
     columns = np.array([*map(play.labels, answers), *simulated], np.float32)
     names = [Coordinate(f"query {n + 1}", "", "label") for n in range(columns.shape[1])]
     second = np.arange(2 * runs) >= runs

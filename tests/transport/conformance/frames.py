@@ -4,8 +4,7 @@ import asyncio
 import hashlib
 from typing import Final, cast
 
-from veilring.errors import FrameError, InputError
-from veilring.testing.conformance.checking import (
+from tests.transport.conformance.checking import (
     Maker,
     check,
     number_of,
@@ -14,6 +13,8 @@ from veilring.testing.conformance.checking import (
     require,
     take,
 )
+
+from veilring.errors import FrameError, InputError
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.frames import FRAME_BYTES_MAX, PREFIX_BYTES
 

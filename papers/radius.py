@@ -18,10 +18,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows, Table, pairwise_distances
-from veilring.papers.claims import Claim, CurveKey, above, below
-from veilring.papers.evidence import changes, heights, in_measure, leads, since
-from veilring.papers.figure import (
+from papers.claims import Claim, CurveKey, above, below
+from papers.evidence import changes, heights, in_measure, leads, since
+from papers.figure import (
     ACCURACY,
     MAJORITY_CLASS,
     Axis,
@@ -36,6 +35,7 @@ from veilring.papers.figure import (
     points_at,
     points_of,
 )
+from veilring.data.table import Rows, Table, pairwise_distances
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,

@@ -22,9 +22,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.table import Table, pairwise_distances, partition
-from veilring.papers.claims import Claim, CurveKey, above, below
-from veilring.papers.evidence import (
+from papers.claims import Claim, CurveKey, above, below
+from papers.evidence import (
     LAST,
     changes,
     falls_after,
@@ -34,7 +33,7 @@ from veilring.papers.evidence import (
     slopes,
     up_to,
 )
-from veilring.papers.figure import (
+from papers.figure import (
     ACCURACY,
     MAJORITY_CLASS,
     Axis,
@@ -50,6 +49,7 @@ from veilring.papers.figure import (
     points_at,
     points_of,
 )
+from veilring.data.table import Table, pairwise_distances, partition
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
 from veilring.protocols.ring.algorithm.classify import ring_knn
 from veilring.protocols.ring.algorithm.topk import own_smallest

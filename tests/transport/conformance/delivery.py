@@ -4,8 +4,7 @@ import asyncio
 from itertools import pairwise
 from typing import Final
 
-from veilring.errors import PeerLost
-from veilring.testing.conformance.checking import (
+from tests.transport.conformance.checking import (
     Maker,
     check,
     number_of,
@@ -13,6 +12,8 @@ from veilring.testing.conformance.checking import (
     require,
     take,
 )
+
+from veilring.errors import PeerLost
 from veilring.transport.endpoint import Endpoint
 
 _STREAM_FRAMES: Final = 500

@@ -8,8 +8,8 @@ spirit of the stream checks that Trio ships. They wait with `asyncio` only, so a
 simulated clock passes them too.
 """
 
-from veilring.testing.conformance import delivery, endings, frames, waiting
-from veilring.testing.conformance.checking import (
+from tests.transport.conformance import delivery, endings, frames, waiting
+from tests.transport.conformance.checking import (
     CHECKS,
     Check,
     Endpoints,

@@ -3,8 +3,7 @@
 import asyncio
 from typing import Final
 
-from veilring.errors import EndpointClosed, PeerLost
-from veilring.testing.conformance.checking import (
+from tests.transport.conformance.checking import (
     Maker,
     check,
     numbered,
@@ -13,6 +12,8 @@ from veilring.testing.conformance.checking import (
     take,
     take_loss,
 )
+
+from veilring.errors import EndpointClosed, PeerLost
 from veilring.transport.endpoint import Endpoint
 
 _LAST_FRAMES: Final = 50

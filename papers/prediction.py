@@ -19,10 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.sources import load
-from veilring.data.table import Table
-from veilring.errors import InputError
-from veilring.papers.baselines import (
+from papers.baselines import (
     ClassMeans,
     NoisySGD,
     SampledKNN,
@@ -31,9 +28,9 @@ from veilring.papers.baselines import (
     release_sums,
     train_noisy_sgd,
 )
-from veilring.papers.claims import Claim, CurveKey, Evidence, Measured, Take, above, below
-from veilring.papers.evidence import ratios
-from veilring.papers.figure import (
+from papers.claims import Claim, CurveKey, Evidence, Measured, Take, above, below
+from papers.evidence import ratios
+from papers.figure import (
     ACCURACY,
     Axis,
     DataKind,
@@ -45,12 +42,15 @@ from veilring.papers.figure import (
     points_at,
     points_of,
 )
-from veilring.papers.tuning import (
+from papers.tuning import (
     PublicTable,
     best_tau,
     stream_accuracy,
     tune_parameters,
 )
+from veilring.data.sources import load
+from veilring.data.table import Table
+from veilring.errors import InputError
 from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.features import quantise

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from numpy.random import Generator
 
-from veilring.papers.claims import Claim, CurveKey, Take, about, above, below
-from veilring.papers.evidence import gain, heights, in_measure, leads, near
-from veilring.papers.figure import Axis, DataKind, Figure, Observe, PointsFor, cited, points_at
-from veilring.papers.treewalk import (
+from papers.claims import Claim, CurveKey, Take, about, above, below
+from papers.evidence import gain, heights, in_measure, leads, near
+from papers.figure import Axis, DataKind, Figure, Observe, PointsFor, cited, points_at
+from papers.treewalk import (
     EPSILON_I,
     PLACE_QUERIES,
     PRIVACY_DELTA,

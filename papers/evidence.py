@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.papers.claims import CurveKey, Evidence, Measured, Take
+from papers.claims import CurveKey, Evidence, Measured, Take
 
 CurvePair: TypeAlias = tuple[CurveKey, CurveKey]
 """A curve, and the curve that it is compared with."""

@@ -4,8 +4,7 @@ import asyncio
 from itertools import pairwise
 from typing import Final
 
-from veilring.errors import EndpointClosed, PeerLost
-from veilring.testing.conformance.checking import (
+from tests.transport.conformance.checking import (
     STALL_FRAME_BYTES,
     check,
     fill,
@@ -15,6 +14,8 @@ from veilring.testing.conformance.checking import (
     require,
     take,
 )
+
+from veilring.errors import EndpointClosed, PeerLost
 from veilring.transport.endpoint import Endpoint
 
 

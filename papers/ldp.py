@@ -28,10 +28,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.table import Ranges, Table, split
-from veilring.papers.claims import Claim, CurveKey, above
-from veilring.papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
-from veilring.papers.figure import (
+from papers.claims import Claim, CurveKey, above
+from papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
+from papers.figure import (
     MAJORITY_CLASS,
     Axis,
     Figure,
@@ -41,6 +40,7 @@ from veilring.papers.figure import (
     draw_hold_out,
     points_at,
 )
+from veilring.data.table import Ranges, Table, split
 from veilring.protocols.ldp.algorithm.bayes import (
     VARIANCE_FLOOR,
     DiscreteBayes,

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from papers.claims import Claim, CurveKey, Measured
 from veilring.data.sources import load
 from veilring.data.table import Table, scale_to_unit, split
-from veilring.papers.claims import Claim, CurveKey, Measured
 from veilring.randomness import Streams
 
 ACCURACY: Final = "accuracy"

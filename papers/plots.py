@@ -6,8 +6,8 @@ from math import ceil, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from veilring.papers.claims import Measured
-from veilring.papers.figure import Figure
+from papers.claims import Measured
+from papers.figure import Figure
 from veilring.scenarios.charts import (
     STYLES,
     chart_files,

@@ -9,16 +9,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from papers.claims import Judgement, Measured, judge_claim
+from papers.figure import Figure, measure_figure
+from papers.ldp import LDP_FIGURES
+from papers.plots import draw_figure
+from papers.prediction import PREDICTION_FIGURES
+from papers.radius import RADIUS_FIGURES
+from papers.ring import RING_FIGURES
+from papers.treewalk_figures import TREEWALK_FIGURES
 from veilring.errors import InputError
 from veilring.extras import require_extra
-from veilring.papers.claims import Judgement, Measured, judge_claim
-from veilring.papers.figure import Figure, measure_figure
-from veilring.papers.ldp import LDP_FIGURES
-from veilring.papers.plots import draw_figure
-from veilring.papers.prediction import PREDICTION_FIGURES
-from veilring.papers.radius import RADIUS_FIGURES
-from veilring.papers.ring import RING_FIGURES
-from veilring.papers.treewalk_figures import TREEWALK_FIGURES
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Progress
 
