@@ -227,10 +227,10 @@ def ring(  # noqa: PLR0913  (each option is an argument)
     seed: _Seed = 0,
     out: _Out = None,
 ) -> None:
-    """Simulate a batch of PP-kNN among growing numbers of parties, in one ring and rings of rings.
+    """Simulate a batch of PP-kNN among growing numbers of parties.
 
     All is simulated: the same seed gives the same numbers on any machine. Sizes are numbers of
-    parties, at least 9.
+    parties, at least 3.
 
     For example:
 

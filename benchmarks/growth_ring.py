@@ -1,14 +1,13 @@
-"""Parties in a ring on a simulated wide-area network: one ring beside rings of rings."""
+"""Parties in a ring on a simulated wide-area network."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
-from benchmarks.studies import Curve, Fit, Panel, Study, closed_form, require_sizes
+from benchmarks.studies import Curve, Panel, Study, closed_form, require_sizes
 from veilring import simulation
 from veilring.config import Section, load_toml, require_key, scenario_error
 from veilring.data.table import Rows
@@ -18,9 +17,8 @@ from veilring.nodes.ring import PARTIES_MIN, deal_ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.ring.algorithm.topk import nested_rounds_for, rounds_for
-from veilring.protocols.ring.cost import Chain, knn_chain, knn_cost, nested_chain, nested_cost
-from veilring.protocols.ring.nested import group_sizes, nest, nested_knn
+from veilring.protocols.ring.algorithm.topk import rounds_for
+from veilring.protocols.ring.cost import Chain, knn_chain, knn_cost
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Progress
@@ -115,33 +113,20 @@ class Batch:
         graph = self.network.graph
         require_key(graph == "complete", "network.graph", graph, "complete")
 
-    def parameters(self, groups: int = 0) -> KNNParameters:
-        """Return PP-kNN's, with rounds for a result that is exact but for one in a million.
-
-        Args:
-            groups: Of rings of rings; 0 for one ring, as everywhere here.
-        """
-        if groups:
-            rounds = nested_rounds_for(_ERROR, self.k, _P0, _D, groups)
-        else:
-            rounds = rounds_for(_ERROR, self.k, _P0, _D)
+    def parameters(self) -> KNNParameters:
+        """Return PP-kNN's, with rounds for a result that is exact but for one in a million."""
+        rounds = rounds_for(_ERROR, self.k, _P0, _D)
         return KNNParameters(self.features, self.classes, k=self.k, P0=_P0, d=_D, rounds=rounds)
 
-    def forecast(self, parties: int, groups: int = 0) -> Forecast:
+    def forecast(self, parties: int) -> Forecast:
         """Return the closed form of the cost of a batch in a dealt order."""
-        terms = self.parameters(groups)
-        if groups:
-            return nested_cost(parties, self.queries, terms, groups, drawn=False)
-        return knn_cost(parties, self.queries, terms, drawn=False)
+        return knn_cost(parties, self.queries, self.parameters(), drawn=False)
 
-    def chain(self, parties: int, groups: int = 0) -> Chain:
+    def chain(self, parties: int) -> Chain:
         """Return the longest chain of messages, as a closed form."""
-        terms = self.parameters(groups)
-        if groups:
-            return nested_chain(parties, self.queries, terms, groups)
-        return knn_chain(parties, self.queries, terms)
+        return knn_chain(parties, self.queries, self.parameters())
 
-    def expected_seconds(self, parties: int, groups: int = 0) -> float:
+    def expected_seconds(self, parties: int) -> float:
         """Return the time of the chain with the expected latency of each hop.
 
         That is exact where latency is constant. Where it is random, parts that wait for each other
@@ -151,10 +136,10 @@ class Batch:
         topology = make_topology(self.network, names[:3])
         latency = topology.expected_seconds(names[0])(names[1])
         bandwidth = self.network.bandwidth_bytes_per_second or float("inf")
-        return self.chain(parties, groups).seconds(latency, bandwidth)
+        return self.chain(parties).seconds(latency, bandwidth)
 
 
-def simulate(batch: Batch, parties: int, groups: int = 0) -> Run[KNNAnswer]:
+def simulate(batch: Batch, parties: int) -> Run[KNNAnswer]:
     """Run a batch on the simulated clock; the same again for the same arguments.
 
     The order is dealt, and its starter asks.
@@ -162,7 +147,6 @@ def simulate(batch: Batch, parties: int, groups: int = 0) -> Run[KNNAnswer]:
     Args:
         batch: What is asked.
         parties: n.
-        groups: Of rings of rings; 0 for one ring.
 
     Raises:
         SimulationError: If the run cost anything else than the closed form.
@@ -178,8 +162,7 @@ def simulate(batch: Batch, parties: int, groups: int = 0) -> Run[KNNAnswer]:
     queries = rng.random((batch.queries, batch.features))
     topology = make_topology(batch.network, names)
 
-    terms, runs = batch.parameters(groups), list[Run[KNNAnswer]]()
-    way: dict[str, Any] = {"rings": nest(order, groups)} if groups else {"ring": order}
+    terms, runs = batch.parameters(), list[Run[KNNAnswer]]()
 
     async def main() -> None:
         # Not returned: at the end asyncio writes the whole result out, and throws it away.
@@ -187,17 +170,17 @@ def simulate(batch: Batch, parties: int, groups: int = 0) -> Run[KNNAnswer]:
         async with Cluster(names, runtime=runtime, own=own, seed=batch.seed) as cluster:
             runs.append(
                 await cluster.run(
-                    nested_knn if groups else private_knn,
+                    private_knn,
                     only={order.starter: {"queries": queries}},
                     client=order.starter,
                     parameters=terms,
-                    **way,
+                    ring=order,
                 )
             )
 
     simulation.simulate(main())
     (run,) = runs
-    forecast = batch.forecast(parties, groups)
+    forecast = batch.forecast(parties)
     if (run.cost.messages, run.cost.bytes, run.cost.rounds) != (*forecast.traffic, forecast.rounds):
         raise SimulationError(f"a batch of {parties} parties cost {run.cost}, not {forecast}")
     return run
@@ -209,26 +192,10 @@ def _names(parties: int) -> list[str]:
 
 QUICK: Final = (9, 32, 128, 512, 1_024)
 FULL: Final = (9, 32, 128, 512, 2_048, 8_192, 32_768)
-NESTED_MIN: Final = PARTIES_MIN**2
-"""The fewest parties that rings of rings take."""
 PARTIES_MAX: Final = 10**9  # no federation has as many: beyond it a model is asked nothing
 
 _MODEL: Final = "times the longest chain"
 _SECONDS: Final = Panel("parties", "simulated seconds per batch")
-_BY_GROUPS: Final = Panel("groups", "simulated seconds per batch", is_closed=True)
-
-
-def best_groups(batch: Batch, parties: int) -> int:
-    """Return with how many groups a batch should be quickest: about the square root of the parties.
-
-    Raises:
-        InputError: If there are too few parties for rings of rings.
-    """
-    group_sizes(parties, PARTIES_MIN)  # refuses too few
-    root = math.isqrt(parties)
-    most = parties // PARTIES_MIN
-    near = range(max(PARTIES_MIN, root // 2), min(most, 2 * root + PARTIES_MIN) + 1)
-    return min(near, key=lambda groups: batch.chain(parties, groups).rounds)
 
 
 def largest(seconds: Callable[[int], float], within: float, least: int) -> int | None:
@@ -260,11 +227,11 @@ def study_ring(
     within: float = 60.0,
     tell: Progress | None = None,
 ) -> Study:
-    """Simulate a batch for each number of parties, in one ring and in rings of rings.
+    """Simulate a batch for each number of parties.
 
     Args:
         batch: What is asked over which links.
-        parties: Numbers of parties, ascending, each at least 9; at least two.
+        parties: Numbers of parties, ascending, each at least 3; at least two.
         within: In how many seconds a batch shall be labelled.
         tell: Told how far it is.
 
@@ -273,68 +240,32 @@ def study_ring(
         ScenarioError: If the network does not fit.
     """
     # A model and a point to leave out.
-    require_sizes(parties, 2, NESTED_MIN, f"two or more from {NESTED_MIN} up, ascending")
-    ways = {"one ring": [0] * len(parties)}
-    ways["rings of rings"] = [best_groups(batch, n) for n in parties]
-    curves, done, total = list[Curve](), 0, 2 * len(parties) + 1
-    for name, groups in ways.items():
-        points, beside = dict[float, float](), dict[str, list[float]]()
-        for n, g in zip(parties, groups, strict=True):
-            if tell is not None:
-                tell(f"{name}, {n:,} parties", done, total)
-            run = simulate(batch, n, g)
-            points[n] = run.seconds
-            columns = {"rounds": run.cost.rounds, "messages": run.cost.messages}
-            columns |= {"bytes": run.cost.bytes}
-            for what, value in (({"groups": g} if g else {}) | columns).items():
-                beside.setdefault(what, []).append(value)
-            done += 1
-        form = _chain_of(batch, nested=name != "one ring")
-        kept = {what: tuple(values) for what, values in beside.items()}
-        basis = closed_form(_MODEL, form)
-        curves.append(Curve.fitted(name, _SECONDS, points, basis, kept))
-    if tell is not None:
-        tell("groups", done, total)
-    curves.append(_by_groups(batch, _middle(parties)))
-    setting = tuple(_setting(batch))
-    findings = tuple(_findings(batch, curves[0].fit, curves[1].fit, within))
+    require_sizes(parties, 2, PARTIES_MIN, f"two or more from {PARTIES_MIN} up, ascending")
+    points, beside = dict[float, float](), dict[str, list[float]]()
+    for done, n in enumerate(parties):
+        if tell is not None:
+            tell(f"{n:,} parties", done, len(parties))
+        run = simulate(batch, n)
+        points[n] = run.seconds
+        for what in ("rounds", "messages", "bytes"):
+            beside.setdefault(what, []).append(getattr(run.cost, what))
+    kept = {what: tuple(values) for what, values in beside.items()}
+    basis = closed_form(_MODEL, lambda n: batch.expected_seconds(round(n)))
+    curve = Curve.fitted("one ring", _SECONDS, points, basis, kept)
+    most = largest(curve.fit, within, PARTIES_MIN)
+    fits = f"not even {PARTIES_MIN} parties"
+    if most is not None:
+        fits = f"up to {most:,} parties, according to the model"
+    finding = f"within {within:g} s: {fits}"
     title = "Cost of a batch of PP-kNN, by number of parties"
-    return Study("ring", title, setting, simulated=True, curves=tuple(curves), findings=findings)
-
-
-def _chain_of(batch: Batch, *, nested: bool) -> Callable[[float], float]:
-    if nested:
-        return lambda n: batch.expected_seconds(round(n), best_groups(batch, round(n)))
-    return lambda n: batch.expected_seconds(round(n))
-
-
-def _middle(parties: Sequence[int]) -> int:
-    """Return the number of parties among which groups of all sizes are tried."""
-    return parties[len(parties) // 2]
-
-
-def _by_groups(batch: Batch, parties: int) -> Curve:
-    """Try groups of all sizes among one number of parties."""
-    most, best = parties // PARTIES_MIN, best_groups(batch, parties)
-    tried = {PARTIES_MIN, most, best, math.isqrt(best * PARTIES_MIN), math.isqrt(best * most)}
-    points: dict[float, float] = {
-        groups: simulate(batch, parties, groups).seconds for groups in sorted(tried)
-    }
-    form = lambda groups: batch.expected_seconds(parties, _whole(groups, most))  # noqa: E731  (one line of a model)
-    basis = closed_form(_MODEL, form)
-    return Curve.fitted(f"rings of rings of {parties:,} parties", _BY_GROUPS, points, basis)
-
-
-def _whole(groups: float, most: int) -> int:
-    """Return the nearest number of groups that there can be."""
-    return min(max(round(groups), PARTIES_MIN), most)
+    setting = tuple(_setting(batch))
+    return Study("ring", title, setting, simulated=True, curves=(curve,), findings=(finding,))
 
 
 def _setting(batch: Batch) -> Iterator[str]:
     network, terms = batch.network, batch.parameters()
-    nested = batch.parameters(PARTIES_MIN + batch.k)
     yield f"{batch.queries} queries of {batch.features} features, k = {batch.k}, seed {batch.seed}"
-    yield f"{terms.rounds} rounds of PP-TopK in one ring, {nested.rounds} on each of two levels"
+    yield f"{terms.rounds} rounds of PP-TopK"
     delay = ", ".join(
         str(value) if name == "distribution" else f"{name} {value}"
         for name, value in network.latency.items()
@@ -343,20 +274,3 @@ def _setting(batch: Batch) -> Iterator[str]:
     limit = "no limit to bandwidth" if bandwidth is None else f"{bandwidth:,.0f} bytes/s per link"
     yield f"latency: {delay}; {limit}; computing takes no time"
     yield "messages, bytes and rounds are equal to the closed forms at each point"
-
-
-def _findings(batch: Batch, one: Fit, nested: Fit, within: float) -> Iterator[str]:
-    for name, fit, least in (
-        ("one ring", one, PARTIES_MIN),
-        ("rings of rings", nested, NESTED_MIN),
-    ):
-        most = largest(fit, within, least)
-        if most is None:
-            yield f"within {within:g} s, {name}: not even {least} parties"
-            continue
-        detail = ""
-        if name != "one ring":
-            groups = best_groups(batch, most)
-            detail = f", in {groups:,} groups of up to {group_sizes(most, groups)[0]:,}"
-        yield f"within {within:g} s, {name}: up to {most:,} parties, according to the model{detail}"
-    yield "the best number of groups is about the square root of the number of parties"

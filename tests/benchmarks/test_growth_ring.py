@@ -7,7 +7,6 @@ from benchmarks.growth_ring import (
     PARTIES_MAX,
     WAN,
     Batch,
-    best_groups,
     largest,
     load_network,
     make_network,
@@ -26,15 +25,14 @@ JITTERY = NetworkSection(
 
 
 def test_with_equal_links_the_model_is_exact() -> None:
-    """With one latency and one bandwidth the factor is 1 for both forms and all groups."""
+    """With one latency and one bandwidth the factor is 1."""
     study = study_ring(SMALL, (9, 20, 40), within=5.0)
     assert study.simulated
-    assert [curve.name for curve in study.curves][:2] == ["one ring", "rings of rings"]
-    for curve in study.curves:
-        assert curve.fit.factors == pytest.approx((1.0,), rel=1e-9)
-        assert curve.fit.worst < 1e-9
-        assert curve.fit.left_out == pytest.approx(0.0, abs=1e-9)
-    for parties, messages in zip((9, 20, 40), study.curves[0].beside["messages"], strict=True):
+    (curve,) = study.curves
+    assert curve.fit.factors == pytest.approx((1.0,), rel=1e-9)
+    assert curve.fit.worst < 1e-9
+    assert curve.fit.left_out == pytest.approx(0.0, abs=1e-9)
+    for parties, messages in zip((9, 20, 40), curve.beside["messages"], strict=True):
         assert messages == SMALL.forecast(parties).traffic.messages
 
 
@@ -43,20 +41,8 @@ def test_random_links_take_longer_reproducibly() -> None:
     batch = Batch(queries=4, features=3, k=2, network=JITTERY, seed=5)
     one, other = (study_ring(batch, (9, 25)) for _ in range(2))
     assert format_study(one, "here") == format_study(other, "there")
-    assert one.curves[1].fit.factors[0] > 1.0
-    assert one.curves[1].fit.worst > 0.0
-
-
-def test_the_best_number_of_groups_is_the_quickest() -> None:
-    """Other numbers of groups have longer chains; the best is about the root of the number."""
-    for parties in (9, 10, 26, 100, 301):
-        found = best_groups(SMALL, parties)
-        every = range(3, parties // 3 + 1)
-        least = min(SMALL.chain(parties, groups).rounds for groups in every)
-        assert SMALL.chain(parties, found).rounds == least
-    assert best_groups(SMALL, 10_000) == 100
-    with pytest.raises(InputError, match="at least 9"):
-        best_groups(SMALL, 8)
+    assert one.curves[0].fit.factors[0] >= 1.0
+    assert one.curves[0].fit.worst > 0.0
 
 
 def test_the_largest_number_within_the_time_is_found() -> None:
@@ -70,14 +56,14 @@ def test_the_largest_number_within_the_time_is_found() -> None:
 def test_the_findings_name_the_largest_number_within_the_time() -> None:
     """Simulations just below and just above the stated limit confirm it."""
     study = study_ring(SMALL, (9, 20), within=6.0)
-    assert "within 6 s, one ring: up to 14 parties, according to the model" in study.findings
+    assert "within 6 s: up to 14 parties, according to the model" in study.findings
     assert simulate(SMALL, 14).seconds <= 6.0 < simulate(SMALL, 15).seconds
 
 
-@pytest.mark.parametrize("parties", [(9,), (8, 20), (20, 9), (9, 9)])
+@pytest.mark.parametrize("parties", [(9,), (2, 20), (20, 9), (9, 9)])
 def test_invalid_sizes_are_refused(parties: tuple[int, ...]) -> None:
     """Too few sizes, too small ones and sizes out of order are refused."""
-    with pytest.raises(InputError, match="two or more from 9 up"):
+    with pytest.raises(InputError, match="two or more from 3 up"):
         study_ring(SMALL, parties)
 
 

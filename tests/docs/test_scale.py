@@ -21,15 +21,13 @@ def test_simulated_points_of_the_page_are_current(folder: str, batch: Batch) -> 
         rows = list(csv.DictReader(file))
     found = {(row["curve"], int(row["x"]), row["y is"]): float(row["y"]) for row in rows}
     for parties in (9, 32):
-        for name in ("one ring", "rings of rings"):
-            groups = int(found.get((name, parties, "groups"), 0))
-            run = simulate(batch, parties, groups)
-            for what, value in (
-                ("simulated seconds per batch", run.seconds),
-                ("messages", run.cost.messages),
-                ("bytes", run.cost.bytes),
-            ):
-                assert found[name, parties, what] == value
+        run = simulate(batch, parties)
+        for what, value in (
+            ("simulated seconds per batch", run.seconds),
+            ("messages", run.cost.messages),
+            ("bytes", run.cost.bytes),
+        ):
+            assert found["one ring", parties, what] == value
 
 
 def test_every_file_of_the_page_is_refreshed_by_the_script() -> None:

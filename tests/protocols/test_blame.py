@@ -41,7 +41,7 @@ from veilring.protocols.ranksearch.adversaries import ADVERSARIES as SEARCH_ADVE
 from veilring.protocols.ranksearch.adversaries import AskTwice, WrongCounts
 from veilring.protocols.ranksearch.shared import Shares
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.protocols.ring import KNNParameters, SumMethod, nested_knn, private_knn
+from veilring.protocols.ring import KNNParameters, SumMethod, private_knn
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
@@ -50,7 +50,6 @@ from veilring.transport.messages import Message
 pytestmark = pytest.mark.slow
 
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
-NINE: Final = tuple(f"party-{n}" for n in range(9))
 KNN: Final = KNNParameters(2, 2, k=3, rounds=3)
 VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5))
 LIMIT_SECONDS: Final = 60.0  # simulated
@@ -90,7 +89,6 @@ KNNS: Final = {
         NAMES,
         {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("masks"))},
     ),
-    "nested": Play(nested_knn, NINE, {"parameters": KNN, "rings": 3}),
 }
 SEARCHES: Final = {
     name: Play(
@@ -122,7 +120,7 @@ PLAYS: Final = (
 # Those that take a second or more stand beside quick ones of their kind.
 NAMED: Final = [
     name
-    if name not in {"nested", "search by shares", "search for labels alone"}
+    if name not in {"search by shares", "search for labels alone"}
     else pytest.param(name, marks=pytest.mark.slow)
     for name in PLAYS
 ]

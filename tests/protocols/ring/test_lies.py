@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 from veilring.data.table import Rows
 from veilring.nodes.party import Party
 from veilring.protocols.ring import KNNParameters, SumMethod
-from veilring.protocols.ring.nested import nested_knn
 from veilring.protocols.ring.roles import private_knn
 from veilring.testing.lies import Lies, Verdict, audit_lies
 
-PARAMETERS = KNNParameters(features=2, classes=3, k=2, P0=0.25, d=0.25, rounds=2)
 KIND = "ring.queries"
 
 
@@ -40,19 +38,6 @@ async def in_one_ring(party: Party, own: Own, *, method: SumMethod) -> list[int]
     return list(answer.labels.tolist())
 
 
-async def in_rings_of_rings(party: Party, own: Own) -> list[int]:
-    """Label the batch in three groups."""
-    answer = await nested_knn(
-        party,
-        own.rows,
-        client=party.parties[0],
-        parameters=PARAMETERS,
-        rings=3,
-        queries=own.queries,
-    )
-    return list(answer.labels.tolist())
-
-
 def assert_nobody_honest_is_named(lies: Lies) -> None:
     """A client that sends different queries, or different numbers of queries, is suspected."""
     lies.assert_none(Verdict.MISNAMED, Verdict.UNNAMED, Verdict.HANG)
@@ -68,9 +53,3 @@ def assert_nobody_honest_is_named(lies: Lies) -> None:
 def test_lies_in_one_ring(method: SumMethod) -> None:
     """Each lie about each message of three parties is audited."""
     assert_nobody_honest_is_named(audit_lies(in_one_ring, inputs(3), public={"method": method}))
-
-
-@pytest.mark.slow
-def test_lies_in_rings_of_rings() -> None:
-    """Each lie about each message of nine parties is audited."""
-    assert_nobody_honest_is_named(audit_lies(in_rings_of_rings, inputs(9)))

@@ -1,4 +1,4 @@
-"""The duration of a batch: its longest chain of messages, in one ring and in rings of rings."""
+"""The duration of a batch: its longest chain of messages."""
 
 import numpy as np
 import pytest
@@ -14,30 +14,22 @@ from veilring.protocols.ring import (
     KNNAnswer,
     KNNParameters,
     SumMethod,
-    knn_cost,
-    nest,
-    nested_cost,
-    nested_knn,
     private_knn,
 )
-from veilring.protocols.ring.cost import Chain, knn_chain, nested_chain
+from veilring.protocols.ring.cost import Chain, knn_chain
 from veilring.simulation import Constant, LinkModel, Topology
 
 
 @pytest.mark.parametrize("k", [1, 6], ids=["small-result", "large-result"])
 @pytest.mark.parametrize("bandwidth", [np.inf, 2_000.0])
-@pytest.mark.parametrize(("parties", "groups"), [(9, 0), (9, 3), (10, 3), (17, 4), (18, 3)])
+@pytest.mark.parametrize("parties", [3, 9])
 def test_a_batch_takes_the_time_of_its_longest_chain(
-    parties: int, groups: int, bandwidth: float, k: int
+    parties: int, bandwidth: float, k: int
 ) -> None:
     """With equal links the simulated seconds are the chain's, up to rounding."""
     parameters = KNNParameters(features=3, classes=3, k=k, rounds=3)
-    chain = (
-        nested_chain(parties, 4, parameters, groups)
-        if groups
-        else knn_chain(parties, 4, parameters)
-    )
-    run = _simulated(parties, groups, parameters, bandwidth)
+    chain = knn_chain(parties, 4, parameters)
+    run = _simulated(parties, parameters, bandwidth)
     assert run.cost.rounds == chain.rounds
     assert run.seconds == pytest.approx(chain.seconds(1.0, bandwidth), rel=1e-12)
 
@@ -49,22 +41,9 @@ def test_a_chain_adds_latencies_and_bytes() -> None:
         knn_chain(5, 1, KNNParameters(features=1, classes=1, sum=SumMethod("shares")))
 
 
-def test_rings_of_rings_are_faster_with_more_messages() -> None:
-    """For 10,000 parties a hundred groups take a fiftieth of the rounds and more messages."""
-    parameters = KNNParameters(features=3, classes=3, rounds=8)
-    one, many = knn_cost(10_000, 1, parameters), nested_cost(10_000, 1, parameters, 100)
-    assert (one.rounds, many.rounds) == (90_001, 1_802)
-    assert many.traffic.messages - one.traffic.messages == 100 * 9
-
-
-def _simulated(
-    parties: int, groups: int, parameters: KNNParameters, bandwidth: float
-) -> Run[KNNAnswer]:
+def _simulated(parties: int, parameters: KNNParameters, bandwidth: float) -> Run[KNNAnswer]:
     order = Ring([f"party-{n}" for n in range(parties)])
     rng = np.random.default_rng(6)
-    role, way = (
-        (nested_knn, {"rings": nest(order, groups)}) if groups else (private_knn, {"ring": order})
-    )
 
     async def main() -> Run[KNNAnswer]:
         link = LinkModel(latency=Constant(1.0), bandwidth_bytes_per_second=bandwidth)
@@ -73,7 +52,7 @@ def _simulated(
         async with Cluster(order.order, runtime=runtime, own=own, seed=0) as cluster:
             only = {order.starter: {"queries": rng.random((4, 3))}}
             return await cluster.run(
-                role, only=only, client=order.starter, parameters=parameters, **way
+                private_knn, only=only, client=order.starter, parameters=parameters, ring=order
             )
 
     return simulation.simulate(main())

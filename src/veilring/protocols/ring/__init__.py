@@ -9,12 +9,9 @@ from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     exactness_bound,
-    nested_exactness_bound,
-    nested_rounds_for,
     rounds_for,
 )
-from veilring.protocols.ring.cost import knn_cost, nested_cost, sum_cost, topk_cost
-from veilring.protocols.ring.nested import NestedRings, group_sizes, nest, nested_knn
+from veilring.protocols.ring.cost import knn_cost, sum_cost, topk_cost
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, pp_topk, private_knn, secure_sum
 
 __all__ = (
@@ -22,18 +19,11 @@ __all__ = (
     "Forecast",
     "KNNAnswer",
     "KNNParameters",
-    "NestedRings",
     "SumMethod",
     "TopKParameters",
     "Weights",
     "exactness_bound",
-    "group_sizes",
     "knn_cost",
-    "nest",
-    "nested_cost",
-    "nested_exactness_bound",
-    "nested_knn",
-    "nested_rounds_for",
     "pooled_knn",
     "pp_topk",
     "private_knn",

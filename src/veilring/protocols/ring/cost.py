@@ -29,7 +29,6 @@ from veilring.protocols.ring.messages import (
     TopKResult,
     TopKVector,
 )
-from veilring.protocols.ring.nested import group_sizes
 from veilring.protocols.ring.roles import KNNParameters, sum_rounds
 from veilring.transport.messages import Message
 
@@ -81,40 +80,6 @@ def knn_cost(
     return Forecast(rounds, topk.traffic.plus(votes.traffic), setup)
 
 
-def nested_cost(
-    parties: int, queries: int, parameters: KNNParameters, groups: int, *, drawn: bool = True
-) -> Forecast:
-    """Forecast PP-kNN on one batch in rings of rings.
-
-    For n parties in g groups, r rounds, and m parties in the largest group it takes
-    `n * (r + 3) + g * (r + 1) - 2` messages and `(m + g) * (r + 1) + 2` rounds.
-
-    Args:
-        parties: The number of parties, n.
-        queries: The number of queries in the batch.
-        parameters: The public parameters; votes go round the rings.
-        groups: The number of groups, g.
-        drawn: Whether the parties draw the order; a dealt order costs nothing.
-
-    Raises:
-        InputError: If there are too few parties for the groups.
-    """
-    largest = group_sizes(parties, groups)[0]
-    values = np.zeros((queries, parameters.k))
-    words = np.zeros((queries, parameters.classes), dtype=np.uint64)
-    traffic = repeated(parties - 1, TopKResult(values=values))
-    traffic = traffic.plus(repeated(parties - 1, SumTotal(values=words)))
-    for number in range(1, parameters.rounds + 1):
-        vector = TopKVector(round=number, values=values)
-        traffic = traffic.plus(repeated(parties + groups, vector))
-    # A group of m parties passes its sum on m - 1 times, and one share to the next group; the g
-    # starters pass theirs on g times.
-    traffic = traffic.plus(repeated(parties, SumPart(cycle=1, values=words)))
-    traffic = traffic.plus(repeated(groups, SumShare(values=words)))
-    rounds = (largest + groups) * (parameters.rounds + 1) + 2
-    return Forecast(rounds, traffic, _setup(parties, queries, parameters, drawn=drawn))
-
-
 def draw_cost(parties: int) -> Traffic:
     """Forecast the joint draw of a ring: each party commits to a nonce and reveals it."""
     each, nonce = draw_ring_messages(parties) // 2, bytes(32)
@@ -164,33 +129,12 @@ def knn_chain(parties: int, queries: int, parameters: KNNParameters) -> Chain:
     return Chain(parties * (parameters.rounds + 1) + 1, total)
 
 
-def nested_chain(parties: int, queries: int, parameters: KNNParameters, groups: int) -> Chain:
-    """Return the longest chain of PP-kNN in rings of rings.
-
-    The chain passes the first group, which is a largest one, and the starters, once for the vector
-    and once for the sum. The second starter must receive the result, send it on and wait for its
-    own group's sum. If that group is as large as the first and a result is larger than a part of
-    the sum, the first starter's part waits for it.
-
-    Raises:
-        InputError: If votes are added in another way, or there are too few parties for the groups.
-    """
-    size, (largest, second, *_) = _Sizes(queries, parameters), group_sizes(parties, groups)
-    hops = largest + groups
-    waits = max(0, size.result - size.part) if second == largest else 0
-    summed = size.result + waits + (hops - 1) * size.part + 2 * size.total
-    total = size.queries + hops * size.vectors + summed
-    return Chain(hops * (parameters.rounds + 1) + 2, total)
-
-
 class _Sizes:
     """The size of each message of a batch, in bytes."""
 
     def __init__(self, queries: int, parameters: KNNParameters) -> None:
         if parameters.sum.name != "ring":
-            raise InputError(
-                "sum", parameters.sum.name, "ring; groups add up their votes along a ring"
-            )
+            raise InputError("sum", parameters.sum.name, "ring, for a chain of messages")
         values = np.zeros((queries, parameters.k))
         words = np.zeros((queries, parameters.classes), dtype=np.uint64)
         rounds = range(1, parameters.rounds + 1)

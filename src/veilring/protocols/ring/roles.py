@@ -424,7 +424,7 @@ async def _sum_along(
             part = masks[number - 1] + shares[number - 1]
             await party.send(cycle.successor(starter), SumPart(cycle=number, values=part))
         parts = [
-            await receive_part(party, cycle, number, words.shape, due=first_round + n - 1)
+            await _receive_part(party, cycle, number, words.shape, due=first_round + n - 1)
             for number, cycle in enumerate(cycles, start=1)
         ]
         total = _add_up(np.stack(parts) - masks)
@@ -435,7 +435,7 @@ async def _sum_along(
     for place, number in sorted((c.position(party.me), i) for i, c in enumerate(cycles, start=1)):
         cycle = cycles[number - 1]
         due = first_round + place - 1
-        part = await receive_part(party, cycle, number, words.shape, due=due)
+        part = await _receive_part(party, cycle, number, words.shape, due=due)
         party.round(first_round + place)
         passed = SumPart(cycle=number, values=part + shares[number - 1])
         await party.send(cycle.successor(party.me), passed)
@@ -444,7 +444,7 @@ async def _sum_along(
     return total
 
 
-async def receive_part(
+async def _receive_part(
     party: Party, cycle: Ring, number: int, shape: tuple[int, ...], *, due: int
 ) -> NDArray[np.uint64]:
     """Receive the running sum of one cycle from the predecessor there.

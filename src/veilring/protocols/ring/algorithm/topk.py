@@ -6,12 +6,11 @@ runs (queries when networked, trials when estimating), and a party's missing val
 
 The module defines one party's step, the number of rounds that makes the result exact, and many runs
 of the whole ring at once. The Monte Carlo driver calls the same `topk_step` as a networked party,
-so the estimates are for the deployed code. In rings of rings the steps are those of one ring: a
-group's result is to the ring of starters what a party's own values are to a group.
+so the estimates are for the deployed code.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -362,65 +361,3 @@ def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> No
     ascending = bool((values[..., :-1] <= values[..., 1:]).all())
     require_that(ascending, "values", "each row of values must be sorted ascending")
     require_bounded(values, parameters)
-
-
-def brought_by(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
-    """Return the values that a group's starter contributes to the ring of starters, shape (T, k).
-
-    These are the entries of its group's last vector. Entries at or above `upper` stand for missing
-    values, and become `+inf`.
-
-    Args:
-        G: The last vector, shape (T, k), rows ascending.
-        parameters: The public parameters.
-    """
-    return np.where(parameters.upper > G, G, np.inf)
-
-
-def nested_exactness_bound(k: int, P0: float, d: float, rounds: int, groups: int) -> float:
-    """Return the minimum probability that the result of rings of rings is exact.
-
-    At most k parties contribute to the result, in at most `min(k, groups)` groups. The result is
-    exact if each of these parties inserts in its group, and each starter of these groups among the
-    starters: each of the two fails with the probability of a party in one ring. The coins are
-    independent, so the bound is that of one ring with `k + min(k, groups)` in place of k. For
-    values without ties, and exactly c contributing parties in b groups, the probability *is* the
-    formula with c + b.
-
-    Raises:
-        InputError: If an argument is outside the range given in `TopKParameters`, or there are
-            fewer than three groups.
-    """
-    return exactness_bound(_contributors(k, groups), P0, d, rounds)
-
-
-def nested_rounds_for(error: float, k: int, P0: float, d: float, groups: int) -> int:
-    """Return the number of rounds on both levels for exactness with probability `1 - error`.
-
-    Raises:
-        InputError: As in `rounds_for`, or if there are fewer than three groups.
-    """
-    return rounds_for(error, _contributors(k, groups), P0, d)
-
-
-def run_nested_rings(
-    groups: Sequence[NDArray[np.float64]], parameters: TopKParameters, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Run rings of rings T times and return the public result of each run, shape (T, k).
-
-    Args:
-        groups: Each group's own k smallest values by party, as in `run_ring`, shape (T, m, k) with
-            m >= 3; at least three groups.
-        parameters: The public parameters, the same on both levels.
-        rng: The randomness of all parties.
-
-    Raises:
-        InputError: As in `run_ring`.
-    """
-    brought = [brought_by(run_ring(group, parameters, rng), parameters) for group in groups]
-    return final_result(run_ring(np.stack(brought, axis=1), parameters, rng), parameters)
-
-
-def _contributors(k: int, groups: int) -> int:
-    require(groups >= SMALLEST_RING, "groups", groups, f"at least {SMALLEST_RING}")
-    return k + min(k, groups)
