@@ -247,7 +247,7 @@ _R: Final = "veilring.protocols.ring"
 _S: Final = "veilring.protocols.ranksearch"
 _L: Final = "veilring.privacy.ledger.Ledger"
 _F: Final = "veilring.privacy.statefile"
-_ROWS: Final = "veilring.protocols.prediction.rowfile"
+_PLACES: Final = "veilring.privacy.records.Places"
 _LDP: Final = "veilring.protocols.ldp.store.sqlite.SqliteStore"
 
 MISTAKES: Final = (
@@ -501,25 +501,8 @@ MISTAKES: Final = (
         stored("collector"),
         quick=True,
     ),
-    Mistake(
-        "changes of rows are not marked beforehand",
-        f"{_ROWS}.RowFile._begin_step",
-        nothing,
-        stored("state"),
-    ),
-    Mistake(
-        "rows have no checksum",
-        f"{_ROWS}._checksum",
-        lambda right: lambda _place: 7,
-        stored("state", ("bit flip",)),
-    ),
-    Mistake("forgotten rows are not zeroed", f"{_ROWS}.RowFile._zero", nothing, stored("state")),
-    Mistake(
-        "an older copy of the rows is accepted",
-        f"{_ROWS}.RowFile.check",
-        lambda right: lambda rows, _finished=0: right(rows),
-        stored("state"),
-    ),
+    Mistake("rows are written nowhere", f"{_PLACES}.put", nothing, stored("state"), quick=True),
+    Mistake("forgotten rows are not erased", f"{_PLACES}.erase", nothing, stored("state")),
     # Accounting.
     Mistake(
         "budgets are unlimited",

@@ -23,7 +23,7 @@ from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.prediction.administrator import add_session
 from veilring.protocols.prediction.records import Accounts
-from veilring.protocols.prediction.rowfile import open_rows
+from veilring.protocols.prediction.state import STATE, RowTable
 from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
@@ -113,16 +113,13 @@ class Trial:
             stop.set()
 
     def _check(self, administrator: Administrator) -> None:
-        self._check_records(administrator, self._check_charges())
+        self._check_charges()
+        self._check_records(administrator)
 
-    def _check_charges(self) -> bytes:
-        """Check that no answer was sent before its client and each record had paid for it.
-
-        Returns:
-            The id of the ledger.
-        """
+    def _check_charges(self) -> None:
+        """Check that no answer was sent before its client and each record had paid for it."""
         rules = self.terms.rules
-        totals = read_totals(self.served.state / "budgets.sqlite")
+        totals = read_totals(self.served.state / STATE)
         told = sum(len(labels) for each in self.clients for _, labels in each.told)
         waiting = sum(client.waiting for client in self.clients)
         assert told <= totals.spent <= told + waiting, "an answer left before it was paid for"
@@ -130,24 +127,23 @@ class Trial:
         self.seen.unsent += totals.answers - answers
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1
-        with open_ledger(self.served.state / "budgets.sqlite", rules.budgets) as ledger:
+        with open_ledger(self.served.state / STATE, rules.budgets) as ledger:
             accounts = Accounts(ledger, rules.clients)
             numbers = np.arange(STABLE)
             accounts.add(self.records.ids[:STABLE], numbers)
-            left, tie = accounts.remaining("", numbers), ledger.id
+            left = accounts.remaining("", numbers)
         assert np.all(left <= self.left), "a record's budget was refunded"
         paid = int(rules.budget * UNITS) - left
         assert np.all(paid >= totals.spent * entry), "a record did not pay for an answer"
         assert np.all(paid <= totals.spent * dearest), "a record paid twice"
         self.left = left
-        return tie
 
-    def _check_records(self, administrator: Administrator, tie: bytes) -> None:
+    def _check_records(self, administrator: Administrator) -> None:
         """Check that added records exist, and that no byte of forgotten ones is left."""
-        path, schema = self.served.state / "rows.bin", self.terms.schema_digest
-        rows = open_rows(path, self.terms.width, schema, tie)
-        found = {name for records in rows.load() for name in records.ids}
-        rows.close()
+        schema = self.terms.schema_digest
+        with open_ledger(self.served.state / STATE, self.terms.rules.budgets) as ledger:
+            rows = RowTable(ledger, self.terms.width, schema)
+            found = {name for records in rows.load() for name in records.ids}
         sure = (set(self.records.ids[:STABLE]) | administrator.here) - administrator.changing
         assert sure <= found <= sure | administrator.changing
         self.seen.half_done += bool(administrator.changing & (found ^ administrator.here))

@@ -35,7 +35,7 @@ from veilring.testing.ports import reserve_ports
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
 PLACES: Final = int(os.environ.get("VEILRING_DAMAGES", "6"))
 FORGOTTEN: Final = "record-7"
-LEDGER: Final = ("settings", "analysts", "answers", "records", "blocks", "journal")
+LEDGER: Final = ("settings", "analysts", "answers", "records", "blocks", "journal", "places")
 
 Files = dict[str, bytes]
 
@@ -152,7 +152,7 @@ def in_state(folder: Path) -> object:
     kept = records.take([at for at, name in enumerate(records.ids) if name != FORGOTTEN])
     with open_state(terms.rules, folder / "state", terms.schema_digest) as state:
         known, missing = len(state), state.add(kept)  # refuses a record that has another row
-    return known, missing, in_ledger(folder / "state" / "budgets.sqlite")
+    return known, missing, in_ledger(folder / "state" / "state.sqlite")
 
 
 class Submitting(Server):
@@ -264,7 +264,7 @@ ROLES: Final = {
     ),
     "prediction server": Role(
         ("serve", "server.toml"),
-        ("state/budgets.sqlite", "state/rows.bin"),
+        ("state/state.sqlite",),
         in_state,
         use_prediction,
     ),

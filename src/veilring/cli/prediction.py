@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from veilring.deployment.prediction import RecordsAdministratorConfig
 
 records_app = typer.Typer(
-    help="Change the records of a running prediction server, or repair its files.",
+    help="Change the records of a running prediction server.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -82,53 +82,6 @@ def forget_command(
         raise InputError.because("no id is given; give at least one, or --from FILE", field="ID")
     gone = asyncio.run(forget_records(_load_administrator(config), named))
     typer.echo(f"{gone:,} records were forgotten")
-
-
-@records_app.command("repair")
-def repair_command(
-    config: Annotated[
-        Path,
-        typer.Argument(
-            help="Configuration file of the server.", metavar="CONFIG", show_default=False
-        ),
-    ],
-    *,
-    lose_records: Annotated[
-        bool, typer.Option("--lose-records", help="Accept the loss of records.")
-    ] = False,
-    lose_budgets: Annotated[
-        bool,
-        typer.Option(
-            "--lose-budgets",
-            help="Accept the loss of charges; records can then spend these amounts again.",
-        ),
-    ] = False,
-) -> None:
-    """Report what is missing from the files of a server that does not start, or accept the loss.
-
-    First restore the newest copies of the files, if you have any. Without an option this command
-    overwrites no record: it reports the loss and the option that accepts it.
-
-    You can add lost records again, with their remaining budgets. If the ledger is lost or is an old
-    copy, the charges that it lacks can be spent again. The guarantee then no longer covers the
-    earlier and the later answers together.
-    """
-    from veilring.deployment import load_config_of
-    from veilring.deployment.prediction import PredictionServerConfig, repair_server
-
-    loaded = load_config_of(config, PredictionServerConfig, "veilring records repair")
-    damage = repair_server(loaded, lose_records=lose_records, lose_budgets=lose_budgets)
-    typer.echo(f"{damage.records:,} records can be read")
-    if damage.lost:
-        accept = "" if lose_records else ": --lose-records accepts that"
-        typer.echo(f"{damage.lost:,} records or changes are lost{accept}")
-    if damage.refunded:
-        accept = "" if lose_budgets else ": --lose-budgets accepts that"
-        typer.echo(f"the charges of {damage.refunded:,} records are lost{accept}")
-    if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
-        typer.echo("nothing was changed")
-        raise typer.Exit(1)
-    typer.echo("the files are consistent")
 
 
 def _load_administrator(config: Path) -> "RecordsAdministratorConfig":

@@ -433,7 +433,7 @@ class PredictionExample(Example):
         veilring records add predict/registrar.toml predict/records.csv
         veilring ask predict/client-0.toml predict/client-0.csv
         veilring records forget predict/registrar.toml record-17
-        veilring ledger show predict/state/budgets.sqlite
+        veilring ledger show predict/state/state.sqlite
 
     The rows of an .npz file are treated as embeddings; its records and queries become .npz files.
 
@@ -481,7 +481,7 @@ class PredictionExample(Example):
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
             *(to.send("ask", name, ending) for name in names),
             f"records forget {to.folder / REGISTRAR}.toml {ids[0]}",
-            to.show("state/budgets.sqlite"),
+            to.show("state/state.sqlite"),
         )
 
 

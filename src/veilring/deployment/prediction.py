@@ -47,8 +47,7 @@ from veilring.protocols.prediction.client import label_session, make_request, st
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import ServerState, StateDamage, begin_state, open_state
-from veilring.protocols.prediction.state import repair_state as repair_files
+from veilring.protocols.prediction.state import ServerState, begin_state, open_state
 from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN
 
 _log = logging.getLogger("veilring.prediction")
@@ -309,31 +308,6 @@ async def serve_prediction(
                 if on_ready is not None:
                     on_ready(predicting)
                 await predicting.failure()
-
-
-def repair_server(
-    config: PredictionServerConfig, *, lose_records: bool, lose_budgets: bool
-) -> StateDamage:
-    """Report the losses in a server's files, and repair the files if all losses are accepted.
-
-    Args:
-        config: The configuration of a server that is not running.
-        lose_records: See `veilring.protocols.prediction.state.repair_state`.
-        lose_budgets: See `veilring.protocols.prediction.state.repair_state`.
-
-    Raises:
-        ScenarioError: If a file is invalid, or the server is running.
-        StoreFailed: If a file cannot be read, or the ledger is damaged.
-    """
-    terms = PredictionTerms.load(Path(config.terms))
-    with _state_errors():
-        return repair_files(
-            terms.rules,
-            Path(config.state),
-            terms.schema_digest,
-            lose_records=lose_records,
-            lose_budgets=lose_budgets,
-        )
 
 
 def begin_server(config: PredictionServerConfig) -> bool:

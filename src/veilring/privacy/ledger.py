@@ -32,7 +32,7 @@ from veilring.privacy.budgets import (
     units_left,
 )
 from veilring.privacy.checks import require_that
-from veilring.privacy.records import Records
+from veilring.privacy.records import Places, Records
 from veilring.privacy.statefile import (
     MEMORY,
     Format,
@@ -56,14 +56,15 @@ CREATE TABLE records (
 );
 CREATE TABLE blocks (number INTEGER PRIMARY KEY, units BLOB NOT NULL);
 CREATE TABLE journal (number INTEGER PRIMARY KEY, slots BLOB NOT NULL, units BLOB NOT NULL);
+CREATE TABLE places (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
 """
 _log = logging.getLogger("veilring.state")
 _FORMAT: Final = Format(
     name="ledger",
     application=0x5645494C,  # "VEIL"
-    version=2,
+    version=3,
     schema=_SCHEMA,
-    sealed=("settings", "analysts", "answers", "records", "blocks", "journal"),
+    sealed=("settings", "analysts", "answers", "records", "blocks", "journal", "places"),
     loss="charges are forgotten, and their budget can be spent again",
 )
 _KEY_BYTES: Final = 32
@@ -183,11 +184,13 @@ class Ledger:
 
     Attributes:
         records: The filters of individual records.
+        places: Secret blobs that can be erased.
     """
 
     def __init__(self, store: StateFile, limits: Limits, key: bytes) -> None:
         self._store, self._limits, self._guard, self._key = store, limits, RLock(), key
         self.records = Records(store, self._guard, limits.record, key)
+        self.places = Places(store, self._guard)
         rows = store.connection.execute("SELECT name, spent FROM analysts").fetchall()
         self._spent = Counter(dict(rows))
         self._reserved = dict[tuple[str, str], int]()

@@ -11,7 +11,7 @@ budget. The list of answers that it paid for is erased.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import RLock
 from typing import Final
 
@@ -169,6 +169,53 @@ class Records:
 
     def _digest(self, name: str) -> bytes:
         return hashlib.blake2b(name.encode(), key=self._key, digest_size=_DIGEST_BYTES).digest()
+
+
+class Places:
+    """Secret blobs of one size in a ledger, in places that are overwritten: `Ledger.places`.
+
+    SQLite overwrites a blob by one of the same size where it is, and `secure_delete` zeroes what it
+    moves. An erased blob is then in no page and, after `StateFile.wipe`, in no log. A place is
+    reused, never deleted.
+
+    Args:
+        store: The ledger's file.
+        guard: The lock held during changes.
+    """
+
+    def __init__(self, store: StateFile, guard: RLock) -> None:
+        self._store, self._guard = store, guard
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each place's number and content."""
+        yield from self._store.connection.execute("SELECT number, content FROM places")
+
+    def get(self, number: int) -> bytes:
+        """Return the content of a place."""
+        find = "SELECT content FROM places WHERE number = ?"
+        (content,) = self._store.connection.execute(find, (number,)).fetchone()
+        return bytes(content)
+
+    def put(self, contents: Mapping[int, bytes]) -> None:
+        """Write places in one transaction; they are durable when this returns."""
+        write = (
+            "INSERT INTO places VALUES (?, ?) ON CONFLICT DO UPDATE SET content = excluded.content"
+        )
+        with self._guard, self._store.transaction() as connection:
+            connection.executemany(write, contents.items())
+
+    def erase(self, numbers: Sequence[int]) -> None:
+        """Overwrite places with zeros: when this returns, no file contains their contents.
+
+        Raises:
+            InputError: If another process keeps reading the file. All are zero then, and their
+                traces are erased by the next `erase` or when the ledger is opened again.
+        """
+        zero = "UPDATE places SET content = zeroblob(length(content)) WHERE number = ?"
+        with self._guard:
+            with self._store.transaction() as connection:
+                connection.executemany(zero, ((number,) for number in numbers))
+            self._store.wipe()
 
 
 def _slots(connection: sqlite3.Connection, digests: Iterable[bytes]) -> NDArray[np.int64]:

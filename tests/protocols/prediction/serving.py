@@ -18,7 +18,7 @@ from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import BUDGETS, ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
 
 FEATURES = 12
 
@@ -52,7 +52,7 @@ def opened(
     rules: ServerRules, folder: Path | None, records: LabelledRecords | None = None
 ) -> Iterator[ServerState]:
     """Open a server's files, and add records if given."""
-    if folder is not None and not (folder / BUDGETS).exists():
+    if folder is not None and not (folder / STATE).exists():
         begin_state(rules, folder)
     with open_state(rules, folder) as state:
         if records is not None:

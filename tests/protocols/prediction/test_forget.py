@@ -22,7 +22,7 @@ from veilring.protocols.prediction.state import ChangeRefused
 
 RULES = make_rules()
 GONE = tuple(range(0, 100, 2))
-PLACE_BYTES = ID_BYTES_MAX + 2 + 2 * FEATURES + 4  # an id, a label, features and a checksum
+PLACE_BYTES = ID_BYTES_MAX + 2 + 2 * FEATURES  # an id, a label and features
 
 
 def gone(records: LabelledRecords) -> list[str]:
@@ -37,15 +37,21 @@ def kept(records: LabelledRecords) -> LabelledRecords:
 
 def live(folder: Path) -> int:
     """Return the number of active accounts of records in a ledger."""
-    ledger = sqlite3.connect(folder / "budgets.sqlite")
+    ledger = sqlite3.connect(folder / "state.sqlite")
     (count,) = ledger.execute("SELECT count(*) FROM records WHERE live").fetchone()
     ledger.close()
     return int(count)
 
 
+def places(folder: Path) -> list[bytes]:
+    """Return the contents of all places of a ledger."""
+    ledger = sqlite3.connect(folder / "state.sqlite")
+    return [each for (each,) in ledger.execute("SELECT content FROM places ORDER BY number")]
+
+
 def journal(folder: Path) -> list[bytes]:
     """Return the charges to records in each transaction of a ledger."""
-    ledger = sqlite3.connect(folder / "budgets.sqlite")
+    ledger = sqlite3.connect(folder / "state.sqlite")
     entries = [units for (units,) in ledger.execute("SELECT units FROM journal")]
     ledger.close()
     return entries
@@ -116,14 +122,11 @@ def test_labels_of_forgotten_records_vanish_with_their_rows(tmp_path: Path) -> N
     """The slot of a forgotten record contains only zeros."""
     records = table(100)
     with opened(RULES, tmp_path, records) as state:
-        before = (tmp_path / "rows.bin").read_bytes()
+        before = places(tmp_path)
         state.forget(gone(records))
-        after = (tmp_path / "rows.bin").read_bytes()
-    start = len(before) - 100 * PLACE_BYTES
+        after = places(tmp_path)
     for place in range(100):
-        where = slice(start + place * PLACE_BYTES, start + (place + 1) * PLACE_BYTES)
-        expected = bytes(PLACE_BYTES) if place in GONE else before[where]
-        assert after[where] == expected
+        assert after[place] == (bytes(PLACE_BYTES) if place in GONE else before[place])
 
 
 def test_memory_contains_no_forgotten_row() -> None:
@@ -229,10 +232,10 @@ def test_slots_are_reused(tmp_path: Path) -> None:
     """Additions after forgetting do not enlarge the file."""
     records, other = table(50), table(30, seed=4)
     with opened(RULES, tmp_path, records) as state:
-        size = (tmp_path / "rows.bin").stat().st_size
+        number = len(places(tmp_path))
         state.forget(records.ids[10:40])
         state.add(other)
-        assert (tmp_path / "rows.bin").stat().st_size == size
+        assert len(places(tmp_path)) == number
         expected = labels(state, requests(4, 5))
     with opened(
         RULES,

@@ -81,7 +81,7 @@ def test_a_repeated_request_gets_the_same_labels_at_no_cost(tmp_path: Path) -> N
         renamed = [make_request(each.queries.astype(np.float32), name="again") for each in asked]
         assert labels(state, renamed, seed=3) != first
     assert left(tmp_path, RULES, 100) != before
-    assert read_totals(tmp_path / "budgets.sqlite").spent == 40.0
+    assert read_totals(tmp_path / "state.sqlite").spent == 40.0
 
 
 def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
     asked = requests(2, 5)
     with opened(RULES, tmp_path, table(100)) as state:
         labels(state, asked[:1])
-        before = read_totals(tmp_path / "budgets.sqlite")
+        before = read_totals(tmp_path / "state.sqlite")
 
         def fail(*_: object) -> bytes:
             raise sqlite3.OperationalError("disk I/O error")
@@ -156,7 +156,7 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
             labels(state, asked[1:])
         with pytest.raises(StoreFailed, match="start it again"):
             labels(state, asked[:1])
-    assert read_totals(tmp_path / "budgets.sqlite") == before
+    assert read_totals(tmp_path / "state.sqlite") == before
 
 
 def test_a_failing_disk_is_reported_to_the_operator() -> None:

@@ -1,58 +1,44 @@
 """The durable state of a prediction server: rows, their budgets and the answers so far.
 
-The ledger and the file of rows are authoritative; a predictor has a copy of both. After a crash at
-any step, a server can continue from the two files:
+All of it is in one ledger; a predictor has a copy. After a crash at any step, a server can continue
+from the file:
 
-- a record is in the ledger before its row is on the disk, so that no row is without a budget;
-- a record is forgotten in the ledger before its row is erased, so that no traces outlive the row;
-  if power fails in between, the record remains, and no receipt has been sent;
-- the ledger records each finished step of the file of rows, so the file is at most one step ahead.
-
-Any other difference means damage, a lost file or an old copy. The server then refuses to start and
-overwrites nothing: with fewer rows, answers would be noise at the full price, and without a ledger
-each record would get a fresh budget. The operator restores copies. Without copies, `repair_state`
-continues if the operator accepts the loss: of records, which may be added again, or of their
-charges, which breaks the promise to these records.
+- a record has a budget before its row is written, so that no row is without a budget;
+- a record is forgotten before its row is erased, so that no traces outlive the row; if power fails
+  in between, the record remains, and no receipt has been sent.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger, ledger_unreadable, open_ledger
 from veilring.protocols.prediction.messages import PredictionAnswer, PredictionRequest, StreamStatus
-from veilring.protocols.prediction.records import Accounts, LabelledRecords, require_ids
-from veilring.protocols.prediction.rowfile import (
-    REPAIR,
-    SCHEMA_BYTES,
-    STEP_RECORDS_MAX,
-    TIE_BYTES,
-    RowFile,
-    open_rows,
-    salvage,
-    unreadable_rows,
+from veilring.protocols.prediction.records import (
+    ID_BYTES_MAX,
+    Accounts,
+    LabelledRecords,
+    require_ids,
 )
 from veilring.protocols.prediction.rules import RECORDS_MAX, ServerRules
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, answer_once
 
-BUDGETS: Final = "budgets.sqlite"
+STATE: Final = "state.sqlite"
 """The name of a server's ledger in its folder."""
-ROWS: Final = "rows.bin"
-"""The name of its file of rows."""
-_STEPS: Final = "steps of the file of rows"  # the name of the ledger's note
+_EARLIER: Final = ("budgets.sqlite", "rows.bin")
+_SCHEMA_BYTES: Final = 32
+_READ_ROWS: Final = 4096  # at once, so that memory contains the rows only about once
 _ON_DISK: Final = np.dtype("<u2")  # labels
-
-_T = TypeVar("_T")
 
 
 class ChangeRefused(InputError):
@@ -68,84 +54,57 @@ class ChangeRefused(InputError):
         self.args = (place, value, allowed)
 
 
-def open_state(
-    rules: ServerRules,
-    folder: Path | None,
-    schema: bytes = bytes(SCHEMA_BYTES),
-) -> "ServerState":
-    """Open a server's two files, whose folder `begin_state` has created.
-
-    The file of rows is created with the first opening, and may be lost until it has rows.
-
-    Args:
-        rules: The public rules.
-        folder: The folder of the files; none for a server in memory.
-        schema: A hash of the terms that convert a row into a direction.
-
-    Raises:
-        InputError: If there is no ledger, another process has the files open, or they were created
-            under other rules.
-        StoreFailed: If the files cannot be opened or read, are damaged, or do not belong together.
-            The error names the file and the remedy.
-    """
-    if folder is None:
-        return _opened(rules, None, None, schema)
-    budgets, rows = folder / BUDGETS, folder / ROWS
-    try:
-        if not budgets.exists():
-            _require_no_rows(budgets, rows)
-        return _opened(rules, budgets, rows, schema)
-    except sqlite3.Error as error:
-        raise ledger_unreadable(budgets, error) from error
-    except OSError as error:
-        raise unreadable_rows(Path(error.filename or rows), error) from error
-
-
 def begin_state(rules: ServerRules, folder: Path) -> None:
     """Create the folder of a server and its ledger, without records.
 
     Raises:
-        InputError: If the ledger exists.
-        StoreFailed: If the ledger or rows existed, or the disk fails.
+        InputError: If the ledger exists, or the folder is that of an earlier version.
+        StoreFailed: If the ledger existed, or the disk fails.
     """
-    budgets, rows = folder / BUDGETS, folder / ROWS
+    _require_current(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise unreadable_rows(folder, error) from error
-    if not budgets.exists():
-        _require_no_rows(budgets, rows)
-    open_ledger(budgets, rules.budgets, new=True).close()
+        raise ledger_unreadable(folder, error) from error
+    open_ledger(folder / STATE, rules.budgets, new=True).close()
 
 
-def _require_no_rows(budgets: Path, rows: Path) -> None:
-    if rows.exists():
-        raise StoreFailed(
-            f"{budgets} is missing, although {rows.name} next to it is in use: it contains all"
-            f" charges of records. Restore it. Without it, see `{REPAIR}`"
-        )
-
-
-def _opened(
-    rules: ServerRules,
-    budgets: Path | None,
-    rows: Path | None,
-    schema: bytes,
+def open_state(
+    rules: ServerRules, folder: Path | None, schema: bytes = bytes(_SCHEMA_BYTES)
 ) -> "ServerState":
+    """Open a server's ledger, which `begin_state` has created.
+
+    Args:
+        rules: The public rules.
+        folder: The folder of the ledger; none for a server in memory.
+        schema: A hash of the terms that convert a row into a direction.
+
+    Raises:
+        InputError: If there is no ledger, another process has it open, it was created under other
+            rules, or the folder is that of an earlier version.
+        StoreFailed: If it cannot be opened or read, or is damaged. The error gives the remedy.
+    """
+    if folder is not None:
+        _require_current(folder)
+    path = None if folder is None else folder / STATE
     with ExitStack() as unless_failed:
-        ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets)))
-        opened = open_rows(
-            rows,
-            rules.features,
-            schema,
-            ledger.id,
-            begin=not len(ledger.records),
-            finished=_noted_steps(ledger),
-        )
-        file = unless_failed.enter_context(closing(opened))
-        state = ServerState(rules, ledger, file)
+        ledger = unless_failed.enter_context(open_ledger(path, rules.budgets))
+        try:
+            state = ServerState(rules, ledger, RowTable(ledger, rules.features, schema))
+        except sqlite3.Error as error:
+            raise ledger_unreadable(path, error) from error
         unless_failed.pop_all()
     return state
+
+
+def _require_current(folder: Path) -> None:
+    """Refuse the files of an earlier version, whose charges a new ledger would forget."""
+    if found := [name for name in _EARLIER if (folder / name).exists()]:
+        raise InputError.because(
+            f"{folder} has the files of an earlier version of veilring ({', '.join(found)}). Go on"
+            " with the version that wrote them: a new ledger would forget the charges of records",
+            field="folder",
+        )
 
 
 class ServerState:
@@ -156,24 +115,21 @@ class ServerState:
     Args:
         rules: The public rules.
         ledger: The secret ledger, which the state closes.
-        rows: The secret rows, not yet loaded, which the state closes.
+        rows: The secret rows, not yet loaded.
 
     Raises:
         InputError: If a row does not fit the rules.
-        StoreFailed: If the two files do not belong together.
     """
 
-    def __init__(self, rules: ServerRules, ledger: Ledger, rows: RowFile) -> None:
+    def __init__(self, rules: ServerRules, ledger: Ledger, rows: "RowTable") -> None:
         self.rules = rules
         self._ledger, self._rows, self._sound = ledger, rows, True
         self._accounts = Accounts(ledger, rules.clients)
         self._predictor = rules.predictor()
         self._numbers: dict[str, int] = {}
         self._next = 0
-        self._require_same_age()
         for records in rows.load():
             self._require_labels(records)
-            self._require_budgets(records)
             self._join(records)
 
     def __len__(self) -> int:
@@ -250,11 +206,10 @@ class ServerState:
             differing = self._rows.differing(records)
             if differing is None:
                 new = [at for at, name in enumerate(records.ids) if name not in self._numbers]
-                for step in _steps(new):
-                    added = records.take(step)
+                if new:
+                    added = records.take(new)
                     self._join(added)
                     self._rows.add(added)
-                    _note_steps(self._ledger, self._rows.steps)
                 return len(new)
         raise ChangeRefused(
             differing, "already present with another row", "new ones; forget it first"
@@ -278,17 +233,14 @@ class ServerState:
                 raise ChangeRefused(unknown, "never added", "ids that were added")
             here = [name for name in ids if name in self._numbers]
             self._accounts.forget(ids, here)
-            for step in _steps(here):
-                self._rows.forget(step)
-                _note_steps(self._ledger, self._rows.steps)
+            self._rows.forget(here)
             gone = [self._numbers.pop(name) for name in here]
             self._predictor.forget(np.array(gone, np.int64))
         return len(here)
 
     def close(self) -> None:
-        """Close the files. Closing them again has no effect."""
+        """Close the ledger. Closing it again has no effect."""
         self._sound = False
-        self._rows.close()
         self._ledger.close()
 
     def __enter__(self) -> Self:
@@ -323,26 +275,6 @@ class ServerState:
         # The remaining budgets are read from the ledger before each request.
         self._predictor.add(numbers, records.directions, labels, nothing)
 
-    def _require_same_age(self) -> None:
-        """Refuse an old copy of the ledger: the file of rows is ahead by one step at most."""
-        noted, steps = _noted_steps(self._ledger), self._rows.steps
-        if steps > noted + 1:
-            raise StoreFailed(
-                f"The ledger next to {self._rows.path} is an older copy: later charges are "
-                f"missing. Restore your newest copy. Without one, see `{REPAIR}`"
-            )
-        if steps != noted:
-            _note_steps(self._ledger, steps)
-
-    def _require_budgets(self, records: LabelledRecords) -> None:
-        """Refuse rows that the ledger does not know: no crash leaves a row without a budget."""
-        if self._accounts.unknown(records.ids) is not None:
-            raise StoreFailed(
-                f"The ledger next to {self._rows.path} does not contain all of its records: it is "
-                "another ledger or an older copy. Restore your newest copy. Without one, see "
-                f"`{REPAIR}`"
-            )
-
     def _require_labels(self, records: LabelledRecords) -> None:
         most = int(records.labels.max(initial=0))
         fits = most < self.rules.classes
@@ -365,107 +297,88 @@ class ServerState:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class StateDamage:
-    """The loss of a server's files.
-
-    Attributes:
-        records: The number of readable records.
-        lost: The number of unreadable records, or of changes that are missing from an old copy.
-        refunded: The number of records that have, or may have, spent more than the ledger shows.
-    """
-
-    records: int
-    lost: int
-    refunded: int
-
-    def is_accepted(self, *, lose_records: bool, lose_budgets: bool) -> bool:
-        """Return whether the whole loss is accepted; for the arguments see `repair_state`."""
-        return (lose_records or not self.lost) and (lose_budgets or not self.refunded)
-
-
-def repair_state(
-    rules: ServerRules,
-    folder: Path,
-    schema: bytes,
-    *,
-    lose_records: bool = False,
-    lose_budgets: bool = False,
-) -> StateDamage:
-    """Assess the loss of a server's files, and repair them if the whole loss is accepted.
+class RowTable:
+    """The rows in the places of a ledger. Call `load` first.
 
     Args:
-        rules: The public rules.
-        folder: The folder of the files, which no server has open.
-        schema: The hash of the terms, as in `open_state`.
-        lose_records: Whether the loss of records is accepted. Records that are added again keep
-            their remaining budgets.
-        lose_budgets: Whether the loss of charges is accepted, so that records spend again.
-
-    Returns:
-        The loss. Nothing has been changed unless the whole loss was accepted.
+        ledger: The ledger.
+        features: The number of features of a row.
+        schema: A hash of the terms that convert a row into a direction.
 
     Raises:
-        InputError: If the files do not exist, another process has them open, or they were created
-            under other rules.
-        StoreFailed: If a file cannot be read, or the ledger is damaged.
+        InputError: If the rows were made for other features or another schema.
     """
-    budgets, rows = folder / BUDGETS, folder / ROWS
-    if not (budgets.exists() or rows.exists()):
-        raise InputError("state", folder, f"a folder with {BUDGETS} or {ROWS}")
-    if not budgets.exists():
-        found = salvage(rows, rules.features, schema, bytes(TIE_BYTES))
-        damage = StateDamage(len(found.ids), found.damaged, len(found.ids))
-        if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
-            return damage
-    try:
-        lost = not budgets.exists()
-        with closing(open_ledger(budgets, rules.budgets, new=lost)) as ledger:
-            files = _Files(rules, ledger, rows, schema)
-            damage = files.damage()
-            if damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
-                files.repair()
-            return damage
-    except sqlite3.Error as error:
-        raise ledger_unreadable(budgets, error) from error
 
-
-class _Files:
-    """An open ledger and the file of rows next to it."""
-
-    def __init__(self, rules: ServerRules, ledger: Ledger, rows: Path, schema: bytes) -> None:
-        self._ledger, self._accounts = ledger, Accounts(ledger, rules.clients)
-        self._salvage = partial(salvage, rows, rules.features, schema, ledger.id)
-
-    def damage(self) -> StateDamage:
-        """Return the loss of the two files."""
-        found, noted = self._salvage(), _noted_steps(self._ledger)
-        another = not found.tied or found.steps > noted + 1
-        strangers = int((~self._accounts.known(found.ids)).sum())
-        return StateDamage(
-            len(found.ids),
-            max(found.damaged, noted - found.steps, 0),
-            len(found.ids) if another else strangers,
+    def __init__(self, ledger: Ledger, features: int, schema: bytes) -> None:
+        self._places, self._features = ledger.places, features
+        self._row = np.dtype(
+            [("id", f"S{ID_BYTES_MAX}"), ("label", "<u2"), ("features", "<i2", (features,))]
         )
+        kept, made_for = ledger.recall("rows"), f"{features} {schema.hex()}"
+        if kept not in {None, made_for}:
+            raise InputError.because(
+                "the rows were made for other features or columns", field="rows"
+            )
+        if kept is None:
+            ledger.keep("rows", made_for)
+        self._numbers: dict[str, int] = {}
+        self._free: list[int] = []
 
-    def repair(self) -> None:
-        """Overwrite the damaged places, and tie the two files together."""
-        found = self._salvage(overwrite=True)
-        self._accounts.add(found.ids, np.arange(len(found.ids)))
-        _note_steps(self._ledger, found.steps)
+    @property
+    def ids(self) -> Iterable[str]:
+        """The ids of all rows, once they have been loaded."""
+        return self._numbers.keys()
+
+    def load(self) -> Iterator[LabelledRecords]:
+        """Read all rows, once.
+
+        Raises:
+            StoreFailed: If the file has fewer or other rows than this server wrote.
+        """
+        places = iter(self._places)
+        while some := list(islice(places, _READ_ROWS)):
+            numbers, contents = zip(*some, strict=True)
+            if {len(content) for content in contents} != {self._row.itemsize}:
+                raise StoreFailed("a row has the wrong length")
+            rows = np.frombuffer(b"".join(contents), self._row)
+            is_free = rows["id"] == b""
+            self._free += np.array(numbers)[is_free].tolist()
+            records = _records(rows[~is_free])
+            self._numbers.update(
+                zip(records.ids, np.array(numbers)[~is_free].tolist(), strict=True)
+            )
+            yield records
+
+    def differing(self, records: LabelledRecords) -> int | None:
+        """Return the position of the first record that exists with another row, or None."""
+        for at, (name, row) in enumerate(zip(records.ids, self._written(records), strict=True)):
+            number = self._numbers.get(name)
+            if number is not None and self._places.get(number) != row.tobytes():
+                return at
+        return None
+
+    def add(self, records: LabelledRecords) -> None:
+        """Write new records; they are durable when this returns."""
+        end = 1 + len(self._numbers) + len(self._free)  # places are numbered from 1, without gaps
+        self._free += range(end, end + len(records) - len(self._free))
+        new, self._free = self._free[: len(records)], self._free[len(records) :]
+        written = (row.tobytes() for row in self._written(records))
+        self._places.put(dict(zip(new, written, strict=True)))
+        self._numbers.update(zip(records.ids, new, strict=True))
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Overwrite rows with zeros: when this returns, no file contains them."""
+        gone = [self._numbers.pop(name) for name in ids]
+        self._places.erase(gone)
+        self._free += gone
+
+    def _written(self, records: LabelledRecords) -> NDArray[np.void]:
+        written = np.zeros(len(records), self._row)
+        written["id"] = [name.encode() for name in records.ids]
+        written["label"], written["features"] = records.labels, records.features
+        return written
 
 
-def _noted_steps(ledger: Ledger) -> int:
-    """Return the number of steps of the file of rows that a ledger has recorded."""
-    return int(ledger.recall(_STEPS) or 0)
-
-
-def _note_steps(ledger: Ledger, steps: int) -> None:
-    """Record the number of finished steps of the file of rows in a ledger."""
-    ledger.keep(_STEPS, str(steps))
-
-
-def _steps(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Divide a change into steps of the file of rows."""
-    size = STEP_RECORDS_MAX
-    return (items[first : first + size] for first in range(0, len(items), size))
+def _records(rows: NDArray[np.void]) -> LabelledRecords:
+    ids = tuple(name.decode() for name in rows["id"].tolist())
+    return LabelledRecords(ids, rows["features"], rows["label"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 from typing_extensions import override
@@ -17,7 +17,7 @@ from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
-from veilring.protocols.prediction.state import BUDGETS, ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
 from veilring.testing.exploring.stores import StoreSubject
 
 _AMOUNT: Final = 0.25
@@ -110,17 +110,14 @@ class CollectorSubject(StoreSubject[SqliteStore]):
 
 
 class StateSubject(StoreSubject[ServerState]):
-    """A prediction server's file of rows and its ledger: operations add or forget records.
-
-    The two files are explored together, since each reveals a loss in the other.
-    """
+    """A prediction server's ledger with its rows: operations add or forget records."""
 
     name = "state"
 
     @override
     def open(self, folder: Path) -> ServerState:
         state = folder / "state"
-        if not (state / BUDGETS).exists():
+        if not (state / STATE).exists():
             begin_state(_RULES, state)
         return open_state(_RULES, state)
 
@@ -130,8 +127,7 @@ class StateSubject(StoreSubject[ServerState]):
 
     @override
     def watch(self, handle: ServerState, moment: Callable[[], None]) -> None:
-        rows, ledger = handle._rows, handle._ledger  # noqa: SLF001  (a fault strikes inside)
-        rows._file = _Watched(rows._file, moment)  # type: ignore[assignment]  # noqa: SLF001  (likewise)
+        ledger = handle._ledger  # noqa: SLF001  (a fault strikes inside)
         _watch_statements(ledger._store.connection, moment)  # noqa: SLF001  (likewise)
 
     @override
@@ -156,20 +152,6 @@ class StateSubject(StoreSubject[ServerState]):
 
 STORES: Final = (LedgerSubject(), CollectorSubject(), StateSubject())
 """All three subjects."""
-
-
-class _Watched:
-    """A file that calls a function before each write."""
-
-    def __init__(self, file: BinaryIO, moment: Callable[[], None]) -> None:
-        self._file, self._moment = file, moment
-
-    def write(self, content: bytes) -> int:
-        self._moment()
-        return self._file.write(content)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (everything not overridden is the file's)
-        return getattr(self._file, name)
 
 
 def _watch_statements(connection: Any, moment: Callable[[], None]) -> None:  # noqa: ANN401  (of SQLite)
