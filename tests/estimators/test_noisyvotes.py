@@ -66,11 +66,11 @@ def test_a_batch_costs_and_returns_the_same_as_real_parties(
                 only={
                     "party-0": {
                         "queries": scaled(queries),
-                        "radii": fitted._setup.radii(scaled(queries)),  # noqa: SLF001  (of its client)
+                        "radii": fitted.setup_.radii(scaled(queries)),
                     }
                 },
                 client="party-0",
-                parameters=fitted.parameters_,
+                parameters=fitted.setup_.parameters,
             )
         np.testing.assert_array_equal(labels, fitted.classes_[run.results["party-0"].labels])
         assert fitted.cost_ == measured(run.cost)
@@ -92,7 +92,7 @@ def test_the_remaining_epsilon_is_the_familys_account(
     for queries in (QUERIES, QUERIES[:9], QUERIES):
         model.predict(queries)
         graph = overlap_graph(scaled(queries), np.full(len(queries), 0.2))
-        plan, public = allocate_budget(graph, 1.5, "clique"), model.parameters_.sum
+        plan, public = allocate_budget(graph, 1.5, "clique"), model.setup_.parameters.sum
         losses.append(guarantee([plan], 6, max(1, tolerated), public, tolerated=tolerated))
     spent = model.deployment_privacy_.epsilon
     assert spent is not None
@@ -109,7 +109,7 @@ def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) ->
     rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
     model = NoisyVotesClassifier(6, 1.5, k=10, ranges=RANGES, random_state=1).fit(rows, LABELS)
     model.predict(queries)
-    near = model.parameters_.neighbours
+    near = model.setup_.parameters.neighbours
     assert isinstance(near, NearestRows)
     assert near.epsilon_count == pytest.approx(0.15)
     spent = model.deployment_privacy_.epsilon
@@ -130,7 +130,7 @@ def test_the_epsilon_about_k_does_not_depend_on_rows(
             6, 1.5, k=10, tolerated=0 if name == "shares" else 2, sum=name, ranges=RANGES
         ).fit(rows if width == 2 else wider(rows), LABELS)
         model.predict(queries)
-        public, near = model.parameters_, model.parameters_.neighbours
+        public, near = model.setup_.parameters, model.setup_.parameters.neighbours
         assert isinstance(near, NearestRows)
         spent.append(model.deployment_privacy_.epsilon)
         plans = worst_plans(public, len(queries))

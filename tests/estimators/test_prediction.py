@@ -125,11 +125,11 @@ def test_directions_depend_on_no_other_row() -> None:
     """With public ranges each row's direction depends on that row only, even at the centre."""
     model = IndKNNClassifier(ranges=RANGES, random_state=1)
     model.fit(np.vstack([ROWS, np.zeros((1, 2))]), np.append(LABELS, "ash"))
-    whole = model._setup.records.directions  # noqa: SLF001  (the state of a server)
+    whole = model.setup_.records.directions
     np.testing.assert_array_equal(whole[:-1], directed(ROWS))
     np.testing.assert_array_equal(whole[-1:], quantise(np.ones((1, 2))))
     model.fit(ROWS[:50], LABELS[:50])
-    again = model._setup.records.directions  # noqa: SLF001  (as above)
+    again = model.setup_.records.directions
     np.testing.assert_array_equal(again, whole[:50])
 
 

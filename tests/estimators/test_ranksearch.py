@@ -62,7 +62,7 @@ def test_a_batch_costs_and_returns_the_same_as_real_parties(
                 rank_search,
                 only={"party-0": {"queries": scaled(queries)}},
                 client="party-0",
-                parameters=model.parameters_,
+                parameters=model.setup_.parameters,
             )
         assert model.cost_ == measured(run.cost)
         np.testing.assert_array_equal(labels, model.classes_[run.results["party-0"].labels])

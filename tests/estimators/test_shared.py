@@ -191,8 +191,9 @@ def test_only_labels_depend_on_a_row(estimator: Any) -> None:
     for rows in (ROWS, ROWS[:-1]):
         model = clone(estimator).set_params(ranges=RANGES, random_state=1)
         model.fit(rows, LABELS[: len(rows)]).predict(QUERIES)
-        public = [getattr(model, name, None) for name in ("rules_", "parameters_")]
-        told.append([*public, model.cost_, model.privacy_])
+        public = getattr(model.setup_, "rules", None) or model.setup_.parameters
+        rules = public(len(QUERIES)) if callable(public) else public
+        told.append([rules, model.cost_, model.privacy_])
     assert told[0] == told[1]
 
 
@@ -213,8 +214,8 @@ def test_ranges_are_lows_and_highs(ranges: Any, found: str) -> None:
 
 def test_at_most_all_rows_vote() -> None:
     """If the number of rows is public, k is at most that number."""
-    assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).parameters_.k == len(ROWS)
-    with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; .*n_samples = {len(ROWS)}"):
+    assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).setup_.parameters.k == len(ROWS)
+    with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; allowed: at most {len(ROWS)},"):
         PrivateKNNClassifier(k=len(ROWS) + 1).fit(ROWS, LABELS)
 
 
