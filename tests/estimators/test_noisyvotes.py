@@ -1,18 +1,15 @@
 """Noisy votes in the ring: labels by rows within the radius, costs, and the remaining ε."""
 
-import asyncio
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from tests.estimators.tables import RANGES, measured, scaled, three_classes
+from tests.estimators.tables import RANGES, scaled, three_classes
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import NoisyVotesClassifier
-from veilring.nodes.cluster import Cluster
-from veilring.protocols.noisyvotes import NearestRows, guarantee, private_votes, worst_plans
+from veilring.protocols.noisyvotes import NearestRows, guarantee, worst_plans
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 
@@ -38,44 +35,6 @@ def test_with_little_noise_the_rows_within_the_radius_decide() -> None:
     votes = count_votes(scaled(QUERIES), np.full(40, 0.2), Rows(scaled(ROWS), numbers), 3)
     np.testing.assert_array_equal(labels, model.classes_[votes.argmax(axis=1)])
     assert sorted(np.concatenate(model.parts_)) == list(range(150))
-
-
-@pytest.mark.parametrize(
-    ("model", "width"),
-    [
-        (NoisyVotesClassifier(4, MUCH), 2),
-        (NoisyVotesClassifier(4, MUCH, sum="ring"), 2),
-        (NoisyVotesClassifier(4, MUCH, k=10), 2),
-        (NoisyVotesClassifier(4, MUCH, k=10), 7),
-    ],
-    ids=["shares", "ring", "grid", "annuli"],
-)
-def test_a_batch_costs_and_returns_the_same_as_real_parties(
-    model: NoisyVotesClassifier, width: int
-) -> None:
-    """Labels, messages, bytes and rounds equal those of parties with the same rows."""
-    rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
-    fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(rows, LABELS)
-    labels, numbers = fitted.predict(queries), np.searchsorted(fitted.classes_, LABELS)
-    own = [Rows(scaled(rows[part]), numbers[part]) for part in fitted.parts_]
-
-    async def main() -> None:
-        async with Cluster(4, own=own, seed=1) as cluster:
-            run = await cluster.run(
-                private_votes,
-                only={
-                    "party-0": {
-                        "queries": scaled(queries),
-                        "radii": fitted.setup_.radii(scaled(queries)),
-                    }
-                },
-                client="party-0",
-                parameters=fitted.setup_.parameters,
-            )
-        np.testing.assert_array_equal(labels, fitted.classes_[run.results["party-0"].labels])
-        assert fitted.cost_ == measured(run.cost)
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("tolerated", [0, 1, 3])

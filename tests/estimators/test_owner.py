@@ -1,30 +1,25 @@
 """The data owner's estimators: labels, costs and charges of the deployed owner."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
-from tests.estimators.tables import COINS, RANGES, measured, named, scaled, three_classes
-from tests.protocols.radius.parties import Holding, labelling
+from tests.estimators.tables import RANGES, named, scaled, three_classes
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import PAPER_SHARE
 from veilring.protocols.radius.system import public_k
-from veilring.randomness import Streams
 
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(40, seed=2)
@@ -53,29 +48,6 @@ def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> L
 def held() -> Rows:
     """Return the owner's rows."""
     return Rows(scaled(ROWS), np.unique(LABELS, return_inverse=True)[1])
-
-
-@each
-def test_a_batch_costs_and_returns_the_same_as_a_real_owner(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the same randomness, labels, messages, bytes and rounds equal those of both roles."""
-    session = Streams(3).token("session", 0).hex()
-    rng = Streams(3).generator("party", "party-1", "session", session)
-    monkeypatch.setattr(COINS, lambda *_: rng)
-    fitted: Any = clone(model).set_params(ranges=RANGES).fit(ROWS, LABELS)
-    labels = fitted.predict(QUERIES)
-
-    async def main() -> None:
-        own = [asked(model, QUERIES), Holding(held(), Budgets(total=1.0))]
-        async with Cluster(2, own=own, seed=3) as cluster:
-            run = await cluster.run(labelling, rules=fitted.setup_.rules)
-        answer = run.results["party-0"]
-        assert isinstance(answer, LabelledBatch)
-        np.testing.assert_array_equal(labels, fitted.classes_[answer.labels])
-        assert fitted.cost_ == measured(run.cost)
-
-    asyncio.run(main())
 
 
 @each
