@@ -119,34 +119,3 @@ def test_a_batch_about_k_is_refused_before_any_release() -> None:
     assert model.deployment_privacy_.epsilon == 0.0
     model.predict(QUERIES)
     assert model.deployment_privacy_.epsilon == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"epsilon": 0.0},
-        {"epsilon": 1e300},
-        {"epsilon": 1e-9},
-        {"epsilon": 1e300, "k": 5},
-        {"epsilon": 1e-9, "k": 5},
-        {"radius": -1.0},
-        {"k": -1},
-        {"tolerated": 8},
-        {"parties": 2},
-        {"sum": "cycles"},
-        {"partition": "alphabet"},
-    ],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter that the protocol does not support ends the fit."""
-    with pytest.raises(InputError):
-        NoisyVotesClassifier().set_params(**wrong).fit(ROWS, LABELS)
-
-
-def test_a_batch_that_is_too_large_spends_nothing() -> None:
-    """It is refused before any draw."""
-    model = NoisyVotesClassifier(ranges=RANGES).fit(ROWS, LABELS)
-    with pytest.raises(InputError, match="4097 queries"):
-        model.predict(np.zeros((4097, 2)))
-    assert model.deployment_privacy_.epsilon == 0.0

@@ -86,26 +86,7 @@ def test_the_papers_solution_is_a_choice_of_parameters() -> None:
     assert not ours.privacy_.note
 
 
-WRONG: list[tuple[Model, str]] = [
-    (OwnerRadiusClassifier(0.0), "epsilon"),
-    (OwnerKNNClassifier(11.0), "epsilon"),
-    (OwnerRadiusClassifier(mechanism="loud"), "mechanism"),
-    (OwnerRadiusClassifier(radius=2.0), "radii"),
-    (OwnerKNNClassifier(k=0), "k is 0"),
-    (OwnerKNNClassifier(k=2.5), "k is 2.5"),
-]
-
-
-@pytest.mark.parametrize(("model", "field"), WRONG, ids=repr)
-def test_invalid_parameters_are_refused(model: Model, field: str) -> None:
-    """A parameter against an owner's rules ends the fit with its name."""
-    with pytest.raises(InputError, match=field):
-        clone(model).fit(ROWS, LABELS)
-
-
-def test_a_batch_against_the_rules_spends_nothing() -> None:
-    """A batch that is too large is refused before any draw."""
-    model = OwnerRadiusClassifier(ranges=RANGES).fit(ROWS, LABELS)
-    with pytest.raises(InputError, match="4097 queries"):
-        model.predict(np.zeros((4097, 2)))
-    assert model.deployment_privacy_.epsilon == 0.0
+def test_a_radius_beyond_all_distances_is_refused() -> None:
+    """It ends the fit with the greatest distance in the unit cube."""
+    with pytest.raises(InputError, match=r"radii must be from 0 to 1\.41421"):
+        OwnerRadiusClassifier(radius=2.0).fit(ROWS, LABELS)

@@ -7,7 +7,6 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 from tests.estimators.tables import RANGES, scaled, three_classes
 
-from veilring.errors import InputError
 from veilring.estimators import RankSearchClassifier, as_classifier
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring import pooled_knn
@@ -54,14 +53,3 @@ def test_a_system_becomes_the_same_classifier() -> None:
     model = as_classifier(RankSearch(k=3, arity=4, weights="distance"), parties=4)
     assert isinstance(model, RankSearchClassifier)
     assert model.get_params().items() >= {"k": 3, "arity": 4, "parties": 4}.items()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"parties": 2}, {"k": 0}, {"arity": 1}, {"sum": "ring"}, {"weights": "heavy"}],
-    ids=str,
-)
-def test_an_invalid_parameter_is_refused(wrong: dict[str, object]) -> None:
-    """It ends the fit with its name."""
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        RankSearchClassifier().set_params(**wrong).fit(ROWS, LABELS)

@@ -8,7 +8,6 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 from tests.estimators.tables import RANGES, scaled, three_classes
 
-from veilring.errors import InputError
 from veilring.estimators import PrivateKNNClassifier
 from veilring.protocols.ring import pooled_knn
 
@@ -56,14 +55,3 @@ def test_no_epsilon_is_claimed() -> None:
     assert before.epsilon is None
     assert "not differentially private" in before.note
     assert model.privacy_ == before == replace(before, measure="measured leakage, no ε")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"parties": 2}, {"k": 0}, {"error": 0.0}, {"partition": "alphabet"}, {"weights": "heavy"}],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter that the protocol does not support ends the fit with its name."""
-    with pytest.raises(InputError):
-        PrivateKNNClassifier().set_params(**wrong).fit(ROWS, LABELS)

@@ -149,27 +149,3 @@ def test_queries_beyond_a_session_are_asked_in_several(monkeypatch: pytest.Monke
     responding.predict(QUERIES)
     assert responding.cost_.rounds == 3 * 2
     assert once.cost_.setup.bytes < responding.cost_.setup.bytes < 2 * once.cost_.setup.bytes
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"utility": "taste"},
-        {"variant": "drunk"},
-        {"utility": "comparison", "splits": 3},
-        {"k": 0},
-        {"epsilon": 0.0},
-        {"neighbours": 100},
-        {"utility": "response", "splits": 7},
-        {"utility": "response", "variant": "drunk"},
-        {"utility": "response", "variant": "greedy"},
-        {"utility": "response", "radius": 0.1},
-        {"utility": "comparison", "radius": 0.1},
-        {"utility": "distance", "radius": 0.0},
-    ],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter that does not suit the tree ends the fit."""
-    with pytest.raises(InputError):
-        TreeWalkClassifier().set_params(**wrong).fit(ROWS, LABELS)

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from veilring.config import DescribedKey, attribute_meanings, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
-from veilring.privacy.checks import require_that
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.promise import SEED_TELLS, Facts, Promise, Spent
 from veilring.protocols.system import PARTIES, Setup, System
@@ -105,12 +105,13 @@ RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 Seed: TypeAlias = int | RandomState | Generator | None
 """The seed of experiments; by default the parties' randomness is cryptographic."""
 
+_PARTITIONS: Final = ("iid", "dirichlet", "by-label")
 _DEALT: Final = (
     DescribedKey("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
     DescribedKey(
         "partition",
         "iid",
-        "iid, dirichlet or by-label",
+        ", ".join(_PARTITIONS),
         "How to divide the rows among the parties.",
     ),
     DescribedKey(
@@ -280,6 +281,9 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.system_, parts = self._make_system(), [np.arange(len(rows))]
         if self._own is _DEALT:
             parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
+            require(
+                self.partition in _PARTITIONS, "partition", self.partition, ", ".join(_PARTITIONS)
+            )
             parts = partition(rows.labels, parties, rng, kind=self.partition, alpha=alpha)
         self.parts_ = tuple(parts)
         held = {
