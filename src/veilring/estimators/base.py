@@ -375,7 +375,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _is_noisy(self) -> bool:
         """Return whether labels are drawn, so that repeated questions can have other answers."""
-        return self._system.is_bounded() and bool(self.epsilon != inf)
+        return bool(getattr(self, "epsilon", None) != inf)
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
         tags = super().__sklearn_tags__()
@@ -387,12 +387,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
 
 def _constructor(keys: Sequence[DescribedKey], first: Sequence[str]) -> Callable[..., None]:
-    """Return a constructor that takes these keys, with the signature that scikit-learn reads.
-
-    Args:
-        keys: The parameters.
-        first: The names of the parameters that may be passed by position, in order.
-    """
+    """Return a constructor of these keys, the first by position, as scikit-learn reads it."""
     parameter = inspect.Parameter
     defaults = {"self": parameter.empty} | {key.name: key.default for key in keys}
     by_place = ["self", *(name for name in first if name in defaults)]
@@ -418,14 +413,11 @@ def _documented(kind: type, keys: Sequence[DescribedKey]) -> str:
     """Return the docstring of a class with all parameters and all attributes."""
     about, _, _ = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")
     parameters = {key.name: f"{key.meaning} Allowed: {key.allowed}." for key in keys}
-    sections = {"Args": parameters, "Attributes": attribute_meanings(kind)}
-    shape: dict[str, Any] = {
-        "width": _WIDTH,
-        "initial_indent": " " * 4,
-        "subsequent_indent": " " * 8,
-    }
-    for title, entries in sections.items():
-        lines = (fill(f"{name}: {meaning}", **shape) for name, meaning in entries.items())
+    for title, entries in {"Args": parameters, "Attributes": attribute_meanings(kind)}.items():
+        lines = (
+            fill(f"    {name}: {meaning}", _WIDTH, subsequent_indent=" " * 8)
+            for name, meaning in entries.items()
+        )
         about += f"\n\n{title}:\n" + "\n".join(lines)
     return f"{about}\n"
 

@@ -104,6 +104,10 @@ class RankSearchClassifier(SystemClassifier):
         ]
         return Answered(np.concatenate([each.votes.labels for each in ranked]), total_cost(*costs))
 
+    @override
+    def _is_noisy(self) -> bool:
+        return False
+
 
 class NoisyVotesClassifier(SystemClassifier):
     """r-N or k-N among parties: each adds its noise share to its counts.
