@@ -295,6 +295,15 @@ class DescribedKey(NamedTuple):
         return str(self.default)
 
 
+def attribute_meanings(kind: type) -> dict[str, str]:
+    """Return the entries under `Attributes` in the docstrings of a class and its bases, by name."""
+    meanings = dict[str, str]()
+    for each in reversed(kind.__mro__):
+        _, _, said = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
+        meanings |= {key: " ".join(text.split()) for key, text in _MEANING.findall(said)}
+    return meanings
+
+
 def describe_keys(model: type[BaseModel]) -> tuple[DescribedKey, ...]:
     """Return the descriptions of all keys of a table, in order.
 
@@ -304,10 +313,7 @@ def describe_keys(model: type[BaseModel]) -> tuple[DescribedKey, ...]:
     Args:
         model: The model of the table.
     """
-    meanings = dict[str, str]()
-    for each in reversed(model.__mro__):
-        _, _, said = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
-        meanings |= {key: " ".join(text.split()) for key, text in _MEANING.findall(said)}
+    meanings = attribute_meanings(model)
     return tuple(
         DescribedKey(
             name,

@@ -34,8 +34,8 @@ CHANGED: dict[str, dict[str, object]] = {
     "PrivateKNNClassifier": {"k": 1, "parties": 3, "sum": "shares", "weights": "distance"},
     "RankSearchClassifier": {"k": 1, "parties": 3, "sum": "star", "weights": "distance"},
     "NoisyVotesClassifier": {"epsilon": 1e-3, "radius": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
-    "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0, "mode": "paper"},
-    "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100, "mode": "paper"},
+    "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0, "mechanism": "laplace"},
+    "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100, "mechanism": "laplace"},
     "IndKNNClassifier": {
         "epsilon": 1e-3,
         "delta": 0.5,

@@ -1,18 +1,15 @@
 """Noisy votes in the ring: labels by rows within the radius, costs, and the remaining ε."""
 
-import asyncio
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from tests.estimators.tables import RANGES, measured, scaled, three_classes
+from tests.estimators.tables import RANGES, scaled, three_classes
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import NoisyVotesClassifier
-from veilring.nodes.cluster import Cluster
-from veilring.protocols.noisyvotes import NearestRows, guarantee, private_votes, worst_plans
+from veilring.protocols.noisyvotes import NearestRows, guarantee, worst_plans
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 
@@ -40,44 +37,6 @@ def test_with_little_noise_the_rows_within_the_radius_decide() -> None:
     assert sorted(np.concatenate(model.parts_)) == list(range(150))
 
 
-@pytest.mark.parametrize(
-    ("model", "width"),
-    [
-        (NoisyVotesClassifier(4, MUCH), 2),
-        (NoisyVotesClassifier(4, MUCH, sum="ring"), 2),
-        (NoisyVotesClassifier(4, MUCH, k=10), 2),
-        (NoisyVotesClassifier(4, MUCH, k=10), 7),
-    ],
-    ids=["shares", "ring", "grid", "annuli"],
-)
-def test_a_batch_costs_and_returns_the_same_as_real_parties(
-    model: NoisyVotesClassifier, width: int
-) -> None:
-    """Labels, messages, bytes and rounds equal those of parties with the same rows."""
-    rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
-    fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(rows, LABELS)
-    labels, numbers = fitted.predict(queries), np.searchsorted(fitted.classes_, LABELS)
-    own = [Rows(scaled(rows[part]), numbers[part]) for part in fitted.parts_]
-
-    async def main() -> None:
-        async with Cluster(4, own=own, seed=1) as cluster:
-            run = await cluster.run(
-                private_votes,
-                only={
-                    "party-0": {
-                        "queries": scaled(queries),
-                        "radii": fitted._setup.radii(scaled(queries)),  # noqa: SLF001  (of its client)
-                    }
-                },
-                client="party-0",
-                parameters=fitted.parameters_,
-            )
-        np.testing.assert_array_equal(labels, fitted.classes_[run.results["party-0"].labels])
-        assert fitted.cost_ == measured(run.cost)
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("tolerated", [0, 1, 3])
 @pytest.mark.parametrize("name", ["shares", "ring"])
 def test_the_remaining_epsilon_is_the_familys_account(
@@ -92,7 +51,7 @@ def test_the_remaining_epsilon_is_the_familys_account(
     for queries in (QUERIES, QUERIES[:9], QUERIES):
         model.predict(queries)
         graph = overlap_graph(scaled(queries), np.full(len(queries), 0.2))
-        plan, public = allocate_budget(graph, 1.5, "clique"), model.parameters_.sum
+        plan, public = allocate_budget(graph, 1.5, "clique"), model.setup_.parameters.sum
         losses.append(guarantee([plan], 6, max(1, tolerated), public, tolerated=tolerated))
     spent = model.deployment_privacy_.epsilon
     assert spent is not None
@@ -109,7 +68,7 @@ def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) ->
     rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
     model = NoisyVotesClassifier(6, 1.5, k=10, ranges=RANGES, random_state=1).fit(rows, LABELS)
     model.predict(queries)
-    near = model.parameters_.neighbours
+    near = model.setup_.parameters.neighbours
     assert isinstance(near, NearestRows)
     assert near.epsilon_count == pytest.approx(0.15)
     spent = model.deployment_privacy_.epsilon
@@ -130,7 +89,7 @@ def test_the_epsilon_about_k_does_not_depend_on_rows(
             6, 1.5, k=10, tolerated=0 if name == "shares" else 2, sum=name, ranges=RANGES
         ).fit(rows if width == 2 else wider(rows), LABELS)
         model.predict(queries)
-        public, near = model.parameters_, model.parameters_.neighbours
+        public, near = model.setup_.parameters, model.setup_.parameters.neighbours
         assert isinstance(near, NearestRows)
         spent.append(model.deployment_privacy_.epsilon)
         plans = worst_plans(public, len(queries))
@@ -160,34 +119,3 @@ def test_a_batch_about_k_is_refused_before_any_release() -> None:
     assert model.deployment_privacy_.epsilon == 0.0
     model.predict(QUERIES)
     assert model.deployment_privacy_.epsilon == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"epsilon": 0.0},
-        {"epsilon": 1e300},
-        {"epsilon": 1e-9},
-        {"epsilon": 1e300, "k": 5},
-        {"epsilon": 1e-9, "k": 5},
-        {"radius": -1.0},
-        {"k": -1},
-        {"tolerated": 8},
-        {"parties": 2},
-        {"sum": "cycles"},
-        {"partition": "alphabet"},
-    ],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter that the protocol does not support ends the fit."""
-    with pytest.raises(InputError):
-        NoisyVotesClassifier().set_params(**wrong).fit(ROWS, LABELS)
-
-
-def test_a_batch_that_is_too_large_spends_nothing() -> None:
-    """It is refused before any draw."""
-    model = NoisyVotesClassifier(ranges=RANGES).fit(ROWS, LABELS)
-    with pytest.raises(InputError, match="4097 queries"):
-        model.predict(np.zeros((4097, 2)))
-    assert model.deployment_privacy_.epsilon == 0.0

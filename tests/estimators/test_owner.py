@@ -1,40 +1,40 @@
 """The data owner's estimators: labels, costs and charges of the deployed owner."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
-from tests.estimators.tables import COINS, RANGES, measured, named, scaled, three_classes
-from tests.protocols.radius.parties import Holding, labelling
+from tests.estimators.tables import RANGES, named, scaled, three_classes
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import PAPER_SHARE
 from veilring.protocols.radius.system import public_k
-from veilring.randomness import Streams
 
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(40, seed=2)
+PAPER: dict[str, Any] = {"allocation": "component", "mechanism": "laplace"}
+PAPER_K = PAPER | {"conversion": "paper", "conversion_share": PAPER_SHARE, "public_rows": True}
 Model = OwnerRadiusClassifier | OwnerKNNClassifier
 MODELS: list[Model] = [
     OwnerRadiusClassifier(0.7, 0.1),
-    OwnerRadiusClassifier(0.7, 0.1, mode="paper"),
+    OwnerRadiusClassifier(0.7, 0.1, **PAPER),
     OwnerKNNClassifier(0.7, 10),
-    OwnerKNNClassifier(0.7, 10, mode="paper"),
+    OwnerKNNClassifier(0.7, 10, **PAPER_K),
 ]
-each = pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{named(model)}-{model.mode}")
+each = pytest.mark.parametrize(
+    "model", MODELS, ids=lambda model: f"{named(model)}-{model.mechanism}"
+)
 
 
 def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> LabelRequest:
@@ -51,35 +51,15 @@ def held() -> Rows:
 
 
 @each
-def test_a_batch_costs_and_returns_the_same_as_a_real_owner(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the same randomness, labels, messages, bytes and rounds equal those of both roles."""
-    session = Streams(3).token("session", 0).hex()
-    rng = Streams(3).generator("party", "party-1", "session", session)
-    monkeypatch.setattr(COINS, lambda *_: rng)
-    fitted: Any = clone(model).set_params(ranges=RANGES).fit(ROWS, LABELS)
-    labels = fitted.predict(QUERIES)
-
-    async def main() -> None:
-        own = [asked(model, QUERIES), Holding(held(), Budgets(total=1.0))]
-        async with Cluster(2, own=own, seed=3) as cluster:
-            run = await cluster.run(labelling, rules=fitted.rules_)
-        answer = run.results["party-0"]
-        assert isinstance(answer, LabelledBatch)
-        np.testing.assert_array_equal(labels, fitted.classes_[answer.labels])
-        assert fitted.cost_ == measured(run.cost)
-
-    asyncio.run(main())
-
-
-@each
 def test_spending_equals_the_owners_ledger(model: Model) -> None:
     """Each batch is charged once, even if repeated, and batches add up."""
     fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     assert fitted.deployment_privacy_.epsilon == 0.0
     with open_ledger(None, Budgets(total=10.0)) as ledger:
-        owner, rng = Owner(held(), fitted.rules_, ledger, run_inline), np.random.default_rng(1)
+        owner, rng = (
+            Owner(held(), fitted.setup_.rules, ledger, run_inline),
+            np.random.default_rng(1),
+        )
         for queries in (QUERIES, QUERIES[:7], QUERIES, QUERIES[7:]):
             fitted.predict(queries)
             owner.answer_once("ann", asked(model, queries), rng)
@@ -89,40 +69,24 @@ def test_spending_equals_the_owners_ledger(model: Model) -> None:
     assert (fitted.deployment_privacy_.measure, fitted.privacy_.delta) == ("pure ε-DP", 0.0)
 
 
-def test_the_papers_mode_is_its_solution() -> None:
+def test_the_papers_solution_is_a_choice_of_parameters() -> None:
     """Components and Laplace noise are the paper's; the public number of rows is reported."""
-    model = OwnerRadiusClassifier(mode="paper", ranges=RANGES).fit(ROWS, LABELS)
-    assert model.rules_.within(1.0) == RNParameters.paper(1.0, 3)
-    nearest = OwnerKNNClassifier(mode="paper", ranges=RANGES).fit(ROWS, LABELS)
-    assert (nearest.rules_.rows, nearest.rules_.nearest(5, 1.0).epsilon_count) == (150, 0.0)
+    model = OwnerRadiusClassifier(**PAPER, ranges=RANGES).fit(ROWS, LABELS)
+    assert model.setup_.rules.within(1.0) == RNParameters.paper(1.0, 3)
+    nearest = OwnerKNNClassifier(**PAPER_K, ranges=RANGES).fit(ROWS, LABELS)
+    assert (nearest.setup_.rules.rows, nearest.setup_.rules.nearest(5, 1.0).epsilon_count) == (
+        150,
+        0.0,
+    )
     assert "public" in nearest.privacy_.note
-    assert nearest.rules_.nearest(5, 1.0).epsilon_conversion == 0.5
+    assert nearest.setup_.rules.nearest(5, 1.0).epsilon_conversion == 0.5
     ours = OwnerKNNClassifier(k=10, ranges=RANGES).fit(ROWS, LABELS)
-    assert ours.rules_.nearest(5, 1.0).epsilon_count > 0.0
-    assert ours.rules_.nearest(5, 1.0).epsilon_conversion == pytest.approx(0.09)
+    assert ours.setup_.rules.nearest(5, 1.0).epsilon_count > 0.0
+    assert ours.setup_.rules.nearest(5, 1.0).epsilon_conversion == pytest.approx(0.09)
     assert not ours.privacy_.note
 
 
-WRONG: list[tuple[Model, str]] = [
-    (OwnerRadiusClassifier(0.0), "epsilon"),
-    (OwnerKNNClassifier(11.0), "epsilon"),
-    (OwnerRadiusClassifier(mode="loud"), "mode"),
-    (OwnerRadiusClassifier(radius=2.0), "radii"),
-    (OwnerKNNClassifier(k=0), "k is 0"),
-    (OwnerKNNClassifier(k=2.5), "k is 2.5"),
-]
-
-
-@pytest.mark.parametrize(("model", "field"), WRONG, ids=repr)
-def test_invalid_parameters_are_refused(model: Model, field: str) -> None:
-    """A parameter against an owner's rules ends the fit with its name."""
-    with pytest.raises(InputError, match=field):
-        clone(model).fit(ROWS, LABELS)
-
-
-def test_a_batch_against_the_rules_spends_nothing() -> None:
-    """A batch that is too large is refused before any draw."""
-    model = OwnerRadiusClassifier(ranges=RANGES).fit(ROWS, LABELS)
-    with pytest.raises(InputError, match="4097 queries"):
-        model.predict(np.zeros((4097, 2)))
-    assert model.deployment_privacy_.epsilon == 0.0
+def test_a_radius_beyond_all_distances_is_refused() -> None:
+    """It ends the fit with the greatest distance in the unit cube."""
+    with pytest.raises(InputError, match=r"radii must be from 0 to 1\.41421"):
+        OwnerRadiusClassifier(radius=2.0).fit(ROWS, LABELS)

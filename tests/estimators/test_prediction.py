@@ -1,25 +1,18 @@
 """The prediction server's estimator: the deployed server's labels, costs and spending."""
 
-import asyncio
-from typing import Any, Literal
+from typing import Literal
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.estimators.tables import COINS, RANGES, measured, three_classes
-from tests.protocols.prediction.serving import predict
+from tests.estimators.tables import RANGES, three_classes
 
 from veilring.errors import InputError
 from veilring.estimators import IndKNNClassifier, PrivacyLeakWarning
-from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import individual_budget
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.filter import public_sigma2
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.rules import ServerRules
-from veilring.randomness import Streams
 
 ROWS, LABELS = three_classes(200)
 QUERIES, TRUTH = three_classes(40, seed=2)
@@ -36,35 +29,6 @@ def test_a_delta_that_may_reveal_rows_gives_a_warning(delta: float, rows: int) -
     model = IndKNNClassifier(1.0, delta=delta, ranges=RANGES)
     with pytest.warns(PrivacyLeakWarning, match="probability with which a row may be revealed"):
         model.fit(ROWS[:rows], LABELS[:rows])
-
-
-@pytest.mark.parametrize("centre", [None, 0.5])
-def test_a_stream_costs_and_returns_the_same_as_a_real_server(
-    centre: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the same randomness, labels, messages, bytes and rounds equal those of both roles."""
-    session = Streams(3).token("session", 0).hex()
-    rng = Streams(3).generator("party", "server", "session", session)
-    monkeypatch.setattr(COINS, lambda *_: rng)
-    model = IndKNNClassifier(
-        4.0,
-        tau=0.8,
-        centre=None if centre is None else [centre] * 2,
-        ranges=RANGES,
-    ).fit(ROWS, LABELS)
-    labels, numbers = model.predict(QUERIES), np.searchsorted(model.classes_, LABELS)
-    ids = [str(row) for row in range(200)]
-    records = LabelledRecords.of(ids, directed(ROWS, centre or 0.0), numbers)
-    rules = ServerRules(2, 3, 40, 4.0, public_sigma2(4.0, 40))
-
-    async def main() -> None:
-        own: list[Any] = [records, directed(QUERIES, centre or 0.0)]
-        async with Cluster(["server", "ann"], own=own, seed=3) as cluster:
-            run = await cluster.run(predict, rules=rules, block=rules.fitting)
-        np.testing.assert_array_equal(labels, model.classes_[run.results["ann"]])
-        assert model.cost_ == measured(run.cost)
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("accountant", ["gdp", "rdp"])
@@ -125,11 +89,11 @@ def test_directions_depend_on_no_other_row() -> None:
     """With public ranges each row's direction depends on that row only, even at the centre."""
     model = IndKNNClassifier(ranges=RANGES, random_state=1)
     model.fit(np.vstack([ROWS, np.zeros((1, 2))]), np.append(LABELS, "ash"))
-    whole = model._setup.records.directions  # noqa: SLF001  (the state of a server)
+    whole = model.setup_.records.directions
     np.testing.assert_array_equal(whole[:-1], directed(ROWS))
     np.testing.assert_array_equal(whole[-1:], quantise(np.ones((1, 2))))
     model.fit(ROWS[:50], LABELS[:50])
-    again = model._setup.records.directions  # noqa: SLF001  (as above)
+    again = model.setup_.records.directions
     np.testing.assert_array_equal(again, whole[:50])
 
 
@@ -137,15 +101,3 @@ def test_small_noise_gives_the_right_labels() -> None:
     """With a large budget, three classes in three directions are distinguished."""
     model = IndKNNClassifier(50.0, tau=0.9, ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     assert model.score(QUERIES, TRUTH) > 0.9
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"queries": 3}, {"tau": 0.0}, {"kernel": "box"}, {"delta": 0.0}, {"epsilon": 1e12}],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter against a server's rules ends the fit with its name."""
-    (name,) = wrong
-    with pytest.raises(InputError, match=name):
-        IndKNNClassifier().set_params(**wrong).fit(ROWS, LABELS)

@@ -1,18 +1,13 @@
 """Rank search as a classifier: pooled labels, the cost of a real run, and no claim of an ε."""
 
-import asyncio
 from typing import Literal
 
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
-from tests.estimators.tables import RANGES, measured, scaled, three_classes
+from tests.estimators.tables import RANGES, scaled, three_classes
 
-from veilring.data.table import Rows
-from veilring.errors import InputError
 from veilring.estimators import RankSearchClassifier, as_classifier
-from veilring.nodes.cluster import Cluster
-from veilring.protocols.ranksearch import SearchedRows, rank_search
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring import pooled_knn
 
@@ -33,41 +28,6 @@ def test_labels_equal_a_pooled_knn(
     np.testing.assert_array_equal(labels, model.classes_[pooled])
     theirs = KNeighborsClassifier(k).fit(scaled(ROWS), LABELS)
     np.testing.assert_array_equal(labels, theirs.predict(scaled(QUERIES)))
-
-
-@pytest.mark.parametrize(
-    "ways",
-    [
-        {"sum": "all-to-all"},
-        {"sum": "star", "weights": "distance"},
-        {"reveal": "votes", "sum": "star"},
-        {"reveal": "label"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("digits", [0, 9], ids=["tied", "apart"])
-def test_a_batch_costs_and_returns_the_same_as_real_parties(
-    ways: dict[str, str], digits: int
-) -> None:
-    """Labels, messages, bytes and rounds equal those of parties with the same rows."""
-    model = RankSearchClassifier(5, 3, ranges=RANGES, random_state=4).set_params(**ways)
-    rows, queries = (np.round(features, digits) for features in (ROWS, QUERIES))
-    labels = model.fit(rows, LABELS).predict(queries)
-    numbers = np.searchsorted(model.classes_, LABELS)
-    own = [SearchedRows(Rows(scaled(rows[part]), numbers[part])) for part in model.parts_]
-
-    async def main() -> None:
-        async with Cluster(5, own=own, seed=1) as cluster:
-            run = await cluster.run(
-                rank_search,
-                only={"party-0": {"queries": scaled(queries)}},
-                client="party-0",
-                parameters=model.parameters_,
-            )
-        assert model.cost_ == measured(run.cost)
-        np.testing.assert_array_equal(labels, model.classes_[run.results["party-0"].labels])
-
-    asyncio.run(main())
 
 
 def test_queries_beyond_a_batch_are_asked_in_several() -> None:
@@ -93,14 +53,3 @@ def test_a_system_becomes_the_same_classifier() -> None:
     model = as_classifier(RankSearch(k=3, arity=4, weights="distance"), parties=4)
     assert isinstance(model, RankSearchClassifier)
     assert model.get_params().items() >= {"k": 3, "arity": 4, "parties": 4}.items()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"parties": 2}, {"k": 0}, {"arity": 1}, {"sum": "ring"}, {"weights": "heavy"}],
-    ids=str,
-)
-def test_an_invalid_parameter_is_refused(wrong: dict[str, object]) -> None:
-    """It ends the fit with its name."""
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        RankSearchClassifier().set_params(**wrong).fit(ROWS, LABELS)

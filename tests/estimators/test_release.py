@@ -10,7 +10,6 @@ from tests.estimators.tables import RANGES, measured, scaled, three_classes
 
 import veilring as vr
 from veilring.data.table import Rows
-from veilring.errors import InputError
 from veilring.estimators import ReleasedClassifier, as_classifier
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.release.roles import release_rows
@@ -103,27 +102,6 @@ def test_columns_of_a_frame_become_those_of_the_model() -> None:
     """Otherwise they are numbered."""
     fitted = ReleasedClassifier(ranges=RANGES).fit(ROWS, LABELS)
     assert [each.name for each in fitted.model_.schema.features] == ["x0", "x1"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"epsilon": 0.0},
-        {"epsilon": 1e-12},
-        {"delta": -1.0},
-        {"tolerated": 8},
-        {"parties": 2},
-        {"statistic": "lda", "delta": 0.0},
-        {"statistic": "forest"},
-        {"rows": -1},
-        {"partition": "alphabet"},
-    ],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter that is incompatible with the others ends the fit."""
-    with pytest.raises(InputError):
-        ReleasedClassifier().set_params(**wrong).fit(ROWS, LABELS)
 
 
 def test_the_estimator_is_the_classifier_of_its_system() -> None:

@@ -1,19 +1,15 @@
 """kNN in the ring: pooled labels, the cost of a real run, and no claim of an ε."""
 
-import asyncio
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
-from tests.estimators.tables import RANGES, measured, scaled, three_classes
+from tests.estimators.tables import RANGES, scaled, three_classes
 
-from veilring.data.table import Rows
-from veilring.errors import InputError
 from veilring.estimators import PrivateKNNClassifier
-from veilring.nodes.cluster import Cluster
-from veilring.protocols.ring import pooled_knn, private_knn
+from veilring.protocols.ring import pooled_knn
 
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(60, seed=2)
@@ -40,31 +36,6 @@ def test_labels_equal_a_pooled_knn(
     assert len(model.parts_) == 5
 
 
-@pytest.mark.parametrize("name", ["ring", "cycles", "shares", "masks"])
-def test_a_batch_costs_and_returns_the_same_as_a_real_ring(
-    name: Literal["ring", "cycles", "shares", "masks"],
-) -> None:
-    """Labels, messages, bytes and rounds equal those of parties with the same rows."""
-    cycles = 2 if name == "cycles" else 1
-    model = PrivateKNNClassifier(5, 3, sum=name, cycles=cycles, ranges=RANGES, random_state=4)
-    labels = model.fit(ROWS, LABELS).predict(QUERIES)
-    numbers = np.searchsorted(model.classes_, LABELS)
-    own = [Rows(scaled(ROWS[part]), numbers[part]) for part in model.parts_]
-
-    async def main() -> None:
-        async with Cluster(5, own=own, seed=1) as cluster:
-            run = await cluster.run(
-                private_knn,
-                only={"party-0": {"queries": scaled(QUERIES)}},
-                client="party-0",
-                parameters=model.parameters_,
-            )
-        assert model.cost_ == measured(run.cost)
-        np.testing.assert_array_equal(labels, model.classes_[run.results["party-0"].labels])
-
-    asyncio.run(main())
-
-
 def test_queries_beyond_a_message_are_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels stay the same, and each batch costs a ring."""
     model = PrivateKNNClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
@@ -84,14 +55,3 @@ def test_no_epsilon_is_claimed() -> None:
     assert before.epsilon is None
     assert "not differentially private" in before.note
     assert model.privacy_ == before == replace(before, measure="measured leakage, no ε")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"parties": 2}, {"k": 0}, {"error": 0.0}, {"partition": "alphabet"}, {"weights": "heavy"}],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter that the protocol does not support ends the fit with its name."""
-    with pytest.raises(InputError):
-        PrivateKNNClassifier().set_params(**wrong).fit(ROWS, LABELS)

@@ -24,6 +24,7 @@ from veilring.estimators import (
     Promise,
     RankSearchClassifier,
     ReleasedClassifier,
+    SystemClassifier,
     TreeWalkClassifier,
 )
 from veilring.protocols.forecast import Forecast
@@ -191,8 +192,9 @@ def test_only_labels_depend_on_a_row(estimator: Any) -> None:
     for rows in (ROWS, ROWS[:-1]):
         model = clone(estimator).set_params(ranges=RANGES, random_state=1)
         model.fit(rows, LABELS[: len(rows)]).predict(QUERIES)
-        public = [getattr(model, name, None) for name in ("rules_", "parameters_")]
-        told.append([*public, model.cost_, model.privacy_])
+        public = getattr(model.setup_, "rules", None) or model.setup_.parameters
+        rules = public(len(QUERIES)) if callable(public) else public
+        told.append([rules, model.cost_, model.privacy_])
     assert told[0] == told[1]
 
 
@@ -213,8 +215,8 @@ def test_ranges_are_lows_and_highs(ranges: Any, found: str) -> None:
 
 def test_at_most_all_rows_vote() -> None:
     """If the number of rows is public, k is at most that number."""
-    assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).parameters_.k == len(ROWS)
-    with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; .*n_samples = {len(ROWS)}"):
+    assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).setup_.parameters.k == len(ROWS)
+    with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; allowed: at most {len(ROWS)},"):
         PrivateKNNClassifier(k=len(ROWS) + 1).fit(ROWS, LABELS)
 
 
@@ -222,3 +224,96 @@ def test_a_rank_search_for_more_rows_than_exist_uses_all() -> None:
     """The parties learn the number of their rows, and the labels are those of all rows."""
     few, many = (RankSearchClassifier(k=len(ROWS) + more).fit(ROWS, LABELS) for more in (0, 9))
     np.testing.assert_array_equal(few.predict(QUERIES), many.predict(QUERIES))
+
+
+# Each set of parameters is invalid, for a reason that the error names.
+WRONG: list[tuple[type[SystemClassifier], list[dict[str, object]]]] = [
+    (
+        PrivateKNNClassifier,
+        [
+            {"parties": 2},
+            {"k": 0},
+            {"error": 0.0},
+            {"partition": "alphabet"},
+            {"weights": "heavy"},
+        ],
+    ),
+    (
+        RankSearchClassifier,
+        [{"parties": 2}, {"k": 0}, {"arity": 1}, {"sum": "ring"}, {"weights": "heavy"}],
+    ),
+    (
+        NoisyVotesClassifier,
+        [
+            {"epsilon": 0.0},
+            {"epsilon": 1e300},
+            {"epsilon": 1e-9},
+            {"epsilon": 1e300, "k": 5},
+            {"epsilon": 1e-9, "k": 5},
+            {"radius": -1.0},
+            {"k": -1},
+            {"tolerated": 8},
+            {"parties": 2},
+            {"sum": "cycles"},
+            {"partition": "alphabet"},
+        ],
+    ),
+    (
+        ReleasedClassifier,
+        [
+            {"epsilon": 0.0},
+            {"epsilon": 1e-12},
+            {"delta": -1.0},
+            {"tolerated": 8},
+            {"parties": 2},
+            {"statistic": "lda", "delta": 0.0},
+            {"statistic": "forest"},
+            {"rows": -1},
+            {"partition": "alphabet"},
+        ],
+    ),
+    (OwnerRadiusClassifier, [{"epsilon": 0.0}, {"mechanism": "loud"}, {"radius": -1.0}]),
+    (OwnerKNNClassifier, [{"epsilon": 11.0}, {"k": 0}, {"k": 2.5}]),
+    (
+        IndKNNClassifier,
+        [{"queries": 3}, {"tau": 0.0}, {"kernel": "box"}, {"delta": 0.0}, {"epsilon": 1e12}],
+    ),
+    (
+        TreeWalkClassifier,
+        [
+            {"utility": "taste"},
+            {"variant": "drunk"},
+            {"utility": "comparison", "splits": 3},
+            {"k": 0},
+            {"epsilon": 0.0},
+            {"neighbours": len(ROWS)},
+            {"utility": "response", "splits": 7},
+            {"utility": "response", "variant": "drunk"},
+            {"utility": "response", "variant": "greedy"},
+            {"utility": "response", "radius": 0.1},
+            {"utility": "comparison", "radius": 0.1},
+            {"utility": "distance", "radius": 0.0},
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [(kind, wrong) for kind, all_of in WRONG for wrong in all_of], ids=str
+)
+def test_invalid_parameters_are_refused(
+    kind: type[SystemClassifier], wrong: dict[str, object]
+) -> None:
+    """Parameters that a system does not support end the fit, and the error names one of them."""
+    with pytest.raises(InputError) as caught:
+        kind(**wrong).fit(ROWS, LABELS)
+    assert any(name in f"{caught.value.field}: {caught.value}" for name in wrong)
+
+
+@pytest.mark.parametrize("kind", [NoisyVotesClassifier, OwnerRadiusClassifier, OwnerKNNClassifier])
+def test_a_batch_that_is_too_large_spends_nothing(kind: type[SystemClassifier]) -> None:
+    """It is refused before any draw."""
+    model = kind(ranges=RANGES).fit(ROWS, LABELS)
+    with pytest.raises(InputError, match="4097 queries"):
+        model.predict(np.zeros((4097, 2)))
+    assert model.deployment_privacy_.epsilon == 0.0

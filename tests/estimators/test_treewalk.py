@@ -1,34 +1,28 @@
 """The client's estimator: the results, costs and privacy losses of walks and responses."""
 
-import asyncio
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier
-from tests.estimators.tables import COINS, RANGES, measured, scaled, three_classes
-from tests.protocols.treewalk.parties import responded, tree_walk
+from tests.estimators.tables import RANGES, scaled, three_classes
 
 from veilring.errors import InputError
 from veilring.estimators import TreeWalkClassifier
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.treewalk import (
     BucketPlan,
     Comparison,
     Distance,
-    KnownTop,
-    Places,
     Variant,
     WalkPlan,
     bucket_cost,
     spending,
     walk_cost,
 )
-from veilring.protocols.treewalk.roles import NearestPlaces
-from veilring.randomness import Streams
+from veilring.protocols.treewalk.system import WalkLookup
 
 ROWS, LABELS = three_classes(100)
 QUERIES, _ = three_classes(12, seed=2)
@@ -49,12 +43,6 @@ def fitted(model: TreeWalkClassifier, **changed: object) -> Any:
     return clone(model).set_params(ranges=RANGES, **changed).fit(ROWS, LABELS)
 
 
-def clients_rng() -> np.random.Generator:
-    """Return the client's randomness in a cluster with seed 3."""
-    session = Streams(3).token("session", 0).hex()
-    return Streams(3).generator("party", "party-0", "session", session)
-
-
 def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Distance:
     """Return the steps that spend the model's epsilon."""
     each = model.epsilon * (1 - 2.0**-40) / compositions
@@ -66,50 +54,13 @@ def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Dista
 
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
-def test_walks_match_real_ones_in_cost_and_result(
-    model: TreeWalkClassifier, variant: Variant, monkeypatch: pytest.MonkeyPatch
+def test_a_walk_has_the_parameters_of_the_model(
+    model: TreeWalkClassifier, variant: Variant
 ) -> None:
-    """With equal randomness, walks have the places, messages, bytes and rounds of both roles."""
-    monkeypatch.setattr(COINS, lambda *_: clients_rng())
-    client = fitted(model, k=1)
-    labels, places = client.predict(QUERIES), Places.of(scaled(ROWS))
-    plan: Any = WalkPlan(model.utility, variant, model.neighbours, len(QUERIES))
+    """They are the model's epsilon, utility, variant and neighbours."""
     utility = steps_of(model, variant.compositions(7))
-
-    async def main() -> None:
-        async with Cluster(2, own=[scaled(QUERIES), places], seed=3) as cluster:
-            run = await cluster.run(tree_walk, plan=plan, utility=utility)
-        answer = run.results["party-0"]
-        assert isinstance(answer, NearestPlaces)
-        np.testing.assert_array_equal(labels, LABELS[answer.places])
-        assert client.cost_ == measured(run.cost)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("splits", [0, 3])
-def test_responses_match_real_ones_in_cost_and_result(
-    splits: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With equal randomness, responses have the places and cost of both roles."""
-    model = TreeWalkClassifier(6.0, "response", splits=splits, neighbours=1)
-    monkeypatch.setattr(COINS, lambda *_: clients_rng())
-    client = fitted(model, k=1)
-    labels, places = client.predict(QUERIES), Places.of(scaled(ROWS))
-
-    async def main() -> None:
-        async with Cluster(2, own=[scaled(QUERIES), places], seed=3) as cluster:
-            plan = BucketPlan(splits, 1, len(QUERIES))
-            run = await cluster.run(responded, plan=plan, epsilon=6.0)
-        match run.results["party-0"]:
-            case (NearestPlaces() as answer, KnownTop()):
-                np.testing.assert_array_equal(labels, LABELS[answer.places])
-            case other:
-                pytest.fail(f"a client returned {other}")
-        assert client.cost_ == measured(run.cost)
-        assert client.cost_.rounds == 2
-
-    asyncio.run(main())
+    expected = WalkLookup(utility, variant, model.neighbours, len(ROWS), 2)
+    assert fitted(model).setup_.lookup == expected
 
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
@@ -198,27 +149,3 @@ def test_queries_beyond_a_session_are_asked_in_several(monkeypatch: pytest.Monke
     responding.predict(QUERIES)
     assert responding.cost_.rounds == 3 * 2
     assert once.cost_.setup.bytes < responding.cost_.setup.bytes < 2 * once.cost_.setup.bytes
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"utility": "taste"},
-        {"variant": "drunk"},
-        {"utility": "comparison", "splits": 3},
-        {"k": 0},
-        {"epsilon": 0.0},
-        {"neighbours": 100},
-        {"utility": "response", "splits": 7},
-        {"utility": "response", "variant": "drunk"},
-        {"utility": "response", "variant": "greedy"},
-        {"utility": "response", "radius": 0.1},
-        {"utility": "comparison", "radius": 0.1},
-        {"utility": "distance", "radius": 0.0},
-    ],
-    ids=str,
-)
-def test_invalid_parameters_are_refused(wrong: dict[str, object]) -> None:
-    """A parameter that does not suit the tree ends the fit."""
-    with pytest.raises(InputError):
-        TreeWalkClassifier().set_params(**wrong).fit(ROWS, LABELS)

@@ -20,6 +20,8 @@ with name_missing_extras():
     from veilring.estimators.base import RangesLike, Seed, SystemClassifier
     from veilring.estimators.classifiers import (
         IndKNNClassifier,
+        LDPGaussianNaiveBayes,
+        LDPNaiveBayes,
         NoisyVotesClassifier,
         OwnerKNNClassifier,
         OwnerRadiusClassifier,
@@ -30,7 +32,6 @@ with name_missing_extras():
         as_classifier,
         classifier_of,
     )
-    from veilring.estimators.ldp import LDPGaussianNaiveBayes, LDPNaiveBayes
 
 __all__ = (
     "IndKNNClassifier",

@@ -1,11 +1,10 @@
-"""The estimators' shared parts: system parameters, public ranges, numbered classes and seeds."""
+"""The shared base of all estimators: parameters, public ranges, batches, guarantees and seeds."""
 
 import hashlib
 import hmac
 import inspect
 import operator
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -20,15 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from typing_extensions import override
 
-from veilring.config import DescribedKey, describe_keys
+from veilring.config import DescribedKey, attribute_meanings, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
-from veilring.privacy.checks import require_that
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.promise import SEED_TELLS, Facts, Promise, Spent
-from veilring.protocols.system import PARTIES, System
+from veilring.protocols.system import PARTIES, Setup, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
 
 RANGES_TELL: Final = (
@@ -45,10 +43,12 @@ class Answered:
     Attributes:
         labels: Class numbers, shape (queries,).
         cost: The cost of the batch on a network.
+        loss: The ε that the batch lost, where it depends on the batch.
     """
 
     labels: NDArray[np.int64]
     cost: Forecast
+    loss: float = 0.0
 
 
 Answer: TypeAlias = Callable[[NDArray[np.float64], Generator], Answered]
@@ -64,14 +64,12 @@ class Asked:
     Attributes:
         key: 32 secret bytes, from which the parties' randomness is derived.
         last: The answer to the last batch, if there is one.
+        kept: The answer to each batch, by its digest.
     """
 
     key: bytes
     last: Answered | None = None
-    _kept: dict[bytes, Answered] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self._kept)
+    kept: dict[bytes, Answered] = field(default_factory=dict)
 
     def ask(self, queries: NDArray[np.float64], answer: Answer) -> NDArray[np.int64]:
         """Return the labels of a batch, shape (queries,).
@@ -81,22 +79,19 @@ class Asked:
             answer: A function that answers a new batch; a batch that it refuses is not counted.
         """
         batch = hashlib.sha256(b"".join(query_keys(queries))).digest()
-        if batch not in self._kept:
-            self._kept[batch] = answer(queries, self.coins(batch))
-        self.last = self._kept[batch]
+        if batch not in self.kept:
+            self.kept[batch] = answer(queries, self.coins(batch))
+        self.last = self.kept[batch]
         return self.last.labels
 
     def coins(self, batch: bytes) -> Generator:
-        """Return the parties' randomness for a new batch.
+        """Return the parties' randomness for a new batch, given by its digest.
 
         It depends on all batches so far. Copies of a model that are asked the same batches give
         equal answers; once they are asked different batches, their randomness is independent. From
         one shared stream, copies would draw equal noise for different questions, which cancels out.
-
-        Args:
-            batch: The digest of the batch.
         """
-        return keyed(hmac.digest(self.key, b"".join([*self._kept, batch]), "sha256"))
+        return keyed(hmac.digest(self.key, b"".join([*self.kept, batch]), "sha256"))
 
 
 def query_keys(queries: NDArray[np.float64]) -> list[bytes]:
@@ -110,12 +105,13 @@ RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 Seed: TypeAlias = int | RandomState | Generator | None
 """The seed of experiments; by default the parties' randomness is cryptographic."""
 
+_PARTITIONS: Final = ("iid", "dirichlet", "by-label")
 _DEALT: Final = (
     DescribedKey("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
     DescribedKey(
         "partition",
         "iid",
-        "iid, dirichlet or by-label",
+        ", ".join(_PARTITIONS),
         "How to divide the rows among the parties.",
     ),
     DescribedKey(
@@ -153,65 +149,75 @@ _ENDS: Final = 2
 _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or one a column"
 
 
-class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier that plays all parties of a system and reports cost and guarantee.
 
-    A subclass names its system. Its constructor takes the parameters of the system, with the
+    The parties answer one batch of queries for each `predict`. A repeated batch is answered from
+    memory, and nothing is spent. The constructor takes the parameters of the system, with the
     system's own defaults, followed by some that a deployment does not have. Changed parameters take
-    effect at the next `fit`.
+    effect at the next `fit`. A class for another system only needs to name the system::
+
+        class MyClassifier(SystemClassifier):
+            _system = MySystem
 
     Attributes:
         classes_: The sorted class labels. The set of classes is treated as public.
-        system_: The system, with the parameters used in `fit`.
         ranges_origin_: The origin of the ranges.
+        system_: The system, with the parameters used in `fit`.
+        setup_: The parties with their rows, and the public parameters; none under LDP, where each
+            row is a client.
+        parts_: The numbers of the rows that each party holds; none under LDP.
     """
 
-    ranges: RangesLike | None
-    random_state: Seed
     system_: System
+    setup_: Setup
+    parts_: tuple[NDArray[np.int64], ...]
     _system: ClassVar[type[System]]
-    _fixed: ClassVar[Mapping[str, object]] = MappingProxyType({})
-    """The parameters of the system that the class sets."""
     _leaves_out: ClassVar[frozenset[str]] = frozenset()
-    """The parameters that have no effect here, or follow from others: they keep their defaults."""
+    """The parameters of the system that the constructor does not take; they keep their defaults."""
     _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """The facts that differ from the system's, for a parameter with another meaning here."""
-    _own: ClassVar[tuple[DescribedKey, ...]] = ()
+    _own: ClassVar[tuple[DescribedKey, ...]] = _DEALT
     """The parameters besides those of the system, `ranges` and `random_state`."""
     _first: ClassVar[tuple[str, ...]] = ("epsilon",)
     """The parameters that may be passed by position, in order."""
-    _rows_are_public: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_system" in vars(cls):
             keys = [*cls._taken(), *cls._own, *_LAST]
-            first = [name for name in cls._first if name in {key.name for key in keys}]
-            cls.__init__ = _constructor(keys, first)  # type: ignore[method-assign]  # each class has its own
-            cls.__doc__ = _documented(cls.__doc__ or "", keys)
+            cls.__init__ = _constructor(keys, cls._first)  # type: ignore[method-assign]  # each class has its own
+            cls.__doc__ = _documented(cls, keys)
 
     @classmethod
     def _taken(cls) -> list[DescribedKey]:
         """Return the parameters of the system that the constructor takes."""
+        return [key for key in cls._keys() if key.name not in {"name", *cls._leaves_out}]
+
+    @classmethod
+    def _keys(cls) -> list[DescribedKey]:
+        """Return the parameters of the system, as they are here."""
         return [
-            key._replace(**cls._changed.get(key.name, {}))
-            for key in describe_keys(cls._system)
-            if key.name not in {"name", *cls._fixed, *cls._leaves_out}
+            key._replace(**cls._changed.get(key.name, {})) for key in describe_keys(cls._system)
         ]
 
-    def _make_system(self) -> System:
-        """Return the system with the current parameters.
+    def _make_system(self, **instead: object) -> System:
+        """Return the system with the current parameters, or with others instead of some.
 
         Raises:
             InputError: If a parameter is not allowed.
         """
-        chosen = {key.name: _plain(getattr(self, key.name)) for key in self._taken()}
-        return self._system(**{**self._fixed, **chosen})
+        chosen = {key.name: _plain(getattr(self, key.name, key.default)) for key in self._keys()}
+        return self._system(**{**chosen, **instead})
 
     @property
-    @abstractmethod
     def cost_(self) -> Forecast:
-        """The cost on a network."""
+        """The network cost of the last batch predicted, when it was first asked.
+
+        If predicting is free, it is the cost of what `fit` played.
+        """
+        check_is_fitted(self)
+        return self._cost()
 
     @property
     def privacy_(self) -> Promise:
@@ -224,9 +230,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return promised.broken_by(self._exposing_settings(promised))
 
     @property
-    @abstractmethod
     def deployment_privacy_(self) -> Promise:
         """The guarantee and the budget spent with public ranges and without a seed."""
+        check_is_fitted(self)
+        return self._spent()
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Give the rows to the parties.
@@ -258,13 +265,49 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             raise
         return self
 
-    @abstractmethod
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class of each row, shape (rows,)."""
+        """Return the class of each row, shape (rows,): all rows are one batch."""
+        numbers = self._numbers(self._checked(X))
+        return np.asarray(self.classes_[numbers])
 
-    @abstractmethod
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
         """Store the rows as given, with the numbers of their classes."""
+        self._ranges = self._public_ranges(rows)
+        self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
+        self._session = Asked(rng.bytes(KEY_BYTES))
+
+    def _hold(self, rows: Rows, rng: Generator) -> None:
+        """Give the rows, scaled into [0, 1], to the parties that hold them."""
+        self.system_, parts = self._make_system(), [np.arange(len(rows))]
+        if self._own is _DEALT:
+            parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
+            require(
+                self.partition in _PARTITIONS, "partition", self.partition, ", ".join(_PARTITIONS)
+            )
+            parts = partition(rows.labels, parties, rng, kind=self.partition, alpha=alpha)
+        self.parts_ = tuple(parts)
+        held = {
+            f"party-{number}": Rows(rows.features[part], rows.labels[part])
+            for number, part in enumerate(parts)
+        }
+        try:
+            self.setup_ = self._set_up(held, self._facts(rows))
+        except InputError as error:
+            if len(rows) > 1:
+                raise
+            # scikit-learn asks for this sentence if one row is too few
+            raise InputError.because(f"{error} (n_samples = 1)", field=error.field) from error
+
+    def _facts(self, rows: Rows) -> Facts:
+        return Facts(
+            parties=len(self.parts_),
+            features=rows.features.shape[1],
+            classes=len(self.classes_),
+            rows=len(rows),
+        )
+
+    def _set_up(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
+        return self.system_.setup(parts, facts)
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
@@ -273,7 +316,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _public_ranges(self, rows: NDArray[np.float64]) -> Ranges:
         """Return the given ranges, or those of the rows, and record which."""
         if self.ranges is None:
-            self.ranges_origin_ = _TAKEN_FREELY if self._rows_are_public else _TAKEN
+            self.ranges_origin_ = _TAKEN if self._system.hides_rows else _TAKEN_FREELY
             return Ranges.of(rows)
         self.ranges_origin_ = _GIVEN
         given = _given_ranges(self.ranges, rows.shape[1])
@@ -293,9 +336,46 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             told["seeded noise"] = f"{SEED_TELLS} Leave out random_state."
         return told
 
+    def _numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the class numbers of a batch."""
+        return self._session.ask(self._ranges.to_unit(rows), self._answer)
+
+    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+        """Answer a new batch, scaled into [0, 1]."""
+        if self.system_.promise(parties=len(self.parts_)).epsilon is not None:
+            self._require_one_batch(queries)
+        labels = [self.setup_.label(part, rng) for part in self.setup_.batches(queries)]
+        cost = self.system_.forecast_for(self.setup_.facts, len(queries))
+        return Answered(np.concatenate(labels), cost)
+
+    def _require_one_batch(self, queries: NDArray[np.float64]) -> None:
+        """Refuse more queries than share one budget."""
+        count, most = len(queries), self.setup_.batch_max
+        require_that(
+            count <= most, "queries", f"there are {count} queries; 1 to {most} are possible at once"
+        )
+
+    def _cost(self) -> Forecast:
+        """Return the cost on a network."""
+        if self._session.last is None:
+            raise AttributeError("cost_ exists only after a batch was predicted")
+        return self._session.last.cost
+
+    def _spent(self) -> Promise:
+        """Return the guarantee and the total budget spent, assuming public ranges."""
+        return self._charged(self.setup_.spent(len(self._session.kept)))
+
+    def _charged(self, spent: Spent) -> Promise:
+        """Return the guarantee with the budget spent instead of that of one batch."""
+        promise = self.system_.promise(parties=len(self.parts_))
+        if spent.epsilon is None:
+            return promise
+        unit = promise.unit if spent.times == 1 else spent.what.removeprefix("for ")
+        return replace(promise, epsilon=spent.epsilon, delta=spent.delta, unit=unit)
+
     def _is_noisy(self) -> bool:
         """Return whether labels are drawn, so that repeated questions can have other answers."""
-        return True
+        return bool(getattr(self, "epsilon", None) != inf)
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
         tags = super().__sklearn_tags__()
@@ -306,148 +386,40 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return tags
 
 
-class SystemClassifier(PrivateClassifier):
-    """A classifier whose parties answer one batch of queries for each `predict`.
-
-    A repeated batch is answered from memory, and nothing is spent. A class of this kind for any
-    other system only needs to name the system::
-
-        class MyClassifier(SystemClassifier):
-            _system = MySystem
-
-    Attributes:
-        parts_: The numbers of the rows that each party holds.
-    """
-
-    parts_: tuple[NDArray[np.int64], ...]
-    _own: ClassVar[tuple[DescribedKey, ...]] = _DEALT
-
-    @property
-    @override
-    def cost_(self) -> Forecast:
-        """The network cost of the last batch predicted, when it was first asked."""
-        check_is_fitted(self)
-        if self._session.last is None:
-            raise AttributeError("cost_ exists only after a batch was predicted")
-        return self._session.last.cost
-
-    @property
-    @override
-    def deployment_privacy_(self) -> Promise:
-        """The guarantee and the budget spent with public ranges and without a seed."""
-        check_is_fitted(self)
-        return self._spent()
-
-    @override
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class of each row, shape (rows,): all rows are one batch."""
-        rows = self._checked(X)
-        numbers = self._session.ask(self._ranges.to_unit(rows), self._answer)
-        return np.asarray(self.classes_[numbers])
-
-    @override
-    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
-        self._ranges = self._public_ranges(rows)
-        self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
-        self._session = Asked(rng.bytes(KEY_BYTES))
-
-    def _hold(self, rows: Rows, rng: Generator) -> None:
-        """Give the rows, scaled into [0, 1], to the parties that hold them."""
-        self.system_ = self._make_system()
-        parts = self._dealt(rows, rng)
-        self._facts = Facts(
-            parties=len(parts),
-            features=rows.features.shape[1],
-            classes=len(self.classes_),
-            rows=len(rows),
-        )
-        self._setup = self._set_up(parts)
-
-    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
-        parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
-        dealt = partition(rows.labels, parties, rng, kind=self.partition, alpha=alpha)
-        self.parts_ = tuple(dealt)
-        return {
-            f"party-{number}": Rows(rows.features[part], rows.labels[part])
-            for number, part in enumerate(dealt)
-        }
-
-    def _set_up(self, parts: dict[str, Rows]) -> Any:  # noqa: ANN401  (the setup of its system)
-        return self.system_.setup(parts, self._facts)
-
-    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        """Answer a new batch, scaled into [0, 1]."""
-        if self.system_.promise(parties=self._facts.parties).epsilon is not None:
-            self._require_one_batch(queries)
-        labels = [self._setup.label(part, rng) for part in self._setup.batches(queries)]
-        cost = self.system_.forecast_for(self._facts, len(queries))
-        return Answered(np.concatenate(labels), cost)
-
-    def _require_one_batch(self, queries: NDArray[np.float64]) -> None:
-        """Refuse more queries than share one budget."""
-        count, most = len(queries), self._setup.batch_max
-        require_that(
-            count <= most, "queries", f"there are {count} queries; 1 to {most} are possible at once"
-        )
-
-    def _spent(self) -> Promise:
-        """Return the guarantee and the total budget spent, assuming public ranges."""
-        return self._charged(self._setup.spent(len(self._session)))
-
-    def _charged(self, spent: Spent) -> Promise:
-        """Return the guarantee with the budget spent instead of that of one batch."""
-        promise = self.system_.promise(parties=self._facts.parties)
-        if spent.epsilon is None:
-            return promise
-        unit = promise.unit if spent.times == 1 else spent.what.removeprefix("for ")
-        return replace(promise, epsilon=spent.epsilon, delta=spent.delta, unit=unit)
-
-
 def _constructor(keys: Sequence[DescribedKey], first: Sequence[str]) -> Callable[..., None]:
-    """Return a constructor that takes these keys, with the signature that scikit-learn reads.
-
-    Args:
-        keys: The parameters.
-        first: The names of the parameters that may be passed by position, in order.
-    """
-    defaults = {key.name: key.default for key in keys}
-    ordered = [*first, *(name for name in defaults if name not in first)]
+    """Return a constructor of these keys, the first by position, as scikit-learn reads it."""
+    parameter = inspect.Parameter
+    defaults = {"self": parameter.empty} | {key.name: key.default for key in keys}
+    by_place = ["self", *(name for name in first if name in defaults)]
+    by_name = [name for name in defaults if name not in by_place]
     signature = inspect.Signature(
-        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-        + [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD
-                if name in first
-                else inspect.Parameter.KEYWORD_ONLY,
-                default=defaults[name],
-            )
-            for name in ordered
+        [
+            parameter(name, parameter.POSITIONAL_OR_KEYWORD, default=defaults[name])
+            for name in by_place
         ]
+        + [parameter(name, parameter.KEYWORD_ONLY, default=defaults[name]) for name in by_name]
     )
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N807  (a constructor is made)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        self, *_ = bound.arguments.values()
-        for name in ordered:
-            setattr(self, name, bound.arguments[name])
+        vars(bound.arguments.pop("self")).update(bound.arguments)
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]  # which `inspect` reads
     return __init__
 
 
-def _documented(text: str, keys: Sequence[DescribedKey]) -> str:
-    """Return a docstring with a line for each parameter, before its attributes."""
-    about, attributes, fitted = inspect.cleandoc(text).partition("\n\nAttributes:")
-    entries = (f"{key.name}: {key.meaning} Allowed: {key.allowed}." for key in keys)
-    shape: dict[str, Any] = {
-        "width": _WIDTH,
-        "initial_indent": " " * 4,
-        "subsequent_indent": " " * 8,
-    }
-    lines = "\n".join(fill(entry, **shape) for entry in entries)
-    return f"{about}\n\nArgs:\n{lines}{attributes}{fitted}\n"
+def _documented(kind: type, keys: Sequence[DescribedKey]) -> str:
+    """Return the docstring of a class with all parameters and all attributes."""
+    about, _, _ = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")
+    parameters = {key.name: f"{key.meaning} Allowed: {key.allowed}." for key in keys}
+    for title, entries in {"Args": parameters, "Attributes": attribute_meanings(kind)}.items():
+        lines = (
+            fill(f"    {name}: {meaning}", _WIDTH, subsequent_indent=" " * 8)
+            for name, meaning in entries.items()
+        )
+        about += f"\n\n{title}:\n" + "\n".join(lines)
+    return f"{about}\n"
 
 
 def _plain(value: object) -> object:

@@ -1,95 +1,76 @@
-"""The classifier of each system, with its additions to the system's parameters.
+"""The classifier of each system.
 
 A class names its system. `SystemClassifier` derives from it the constructor, the docstring, the
-steps, the cost and the guarantee.
+steps, the cost and the guarantee; a class adds only what differs.
 """
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from veilring.config import DescribedKey
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError, PrivacyLeakWarning
-from veilring.estimators.base import (
-    Answered,
-    SystemClassifier,
-    query_keys,
-    whole,
-)
+from veilring.estimators.base import Answered, SystemClassifier, number, query_keys, whole
+from veilring.nodes.cost import Traffic
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import doubt_of_delta, require
 from veilring.protocols.forecast import Forecast, total_cost
-from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters
+from veilring.protocols.ldp.algorithm.bayes import Classifier
+from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.survey import (
+    BayesSurvey,
+    DiscreteBayesSurvey,
+    GaussianBayesSurvey,
+    Tally,
+    answer,
+    census,
+    tally_reports,
+    whole_numbers,
+)
+from veilring.protocols.ldp.roles import batch_traffic
+from veilring.protocols.ldp.system import LDPBayes
+from veilring.protocols.ldp.task import Task
 from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
-from veilring.protocols.promise import Promise, Spent
-from veilring.protocols.radius.rules import PAPER_SHARE, OwnerRules
+from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.cost import found_cost
-from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.system import Release, ReleaseSetup
-from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
-from veilring.protocols.system import SERVER, System
-from veilring.protocols.treewalk.algorithm.tree import Places
+from veilring.protocols.system import Setup, System
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup
 
-Mode = Literal["default", "paper"]
-"""veilring's method (each query pays for its largest clique, permute-and-flip), or the paper's
-(each query pays for the largest clique of its component, Laplace noise)."""
-
-_MODES: Final = ("default", "paper")
 _AT_LEAST_ONE: Final = 'a whole number of at least 1, or "auto"'
-_BY_MODE: Final = frozenset({"allocation", "mechanism", "conversion", "public_rows"})
 
 
 class PrivateKNNClassifier(SystemClassifier):
     """kNN over the rows of several parties, as if they were in one place.
 
-    `fit` divides the rows among parties. `predict` runs the steps of the parties of a ring: PP-TopK
-    for the k smallest distances overall, then a secure sum of votes. A batch too large for one
-    message is split.
+    The parties draw a ring and play PP-TopK for the k smallest distances overall, then add up votes
+    securely. A batch too large for one message is split.
 
     There is no ε. The transcript of PP-TopK is not differentially private for any choice of noise,
     and all parties learn exact distances and votes.
-
-    Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
-        parameters_: The protocol's public parameters.
-        parts_: The numbers of the rows that each party holds.
-        ranges_origin_: The origin of the ranges.
     """
 
-    _system: ClassVar[type[System]] = PrivateKNN
-    _first: ClassVar[tuple[str, ...]] = ("parties", "k")
-    _setup: RingSetup
-
-    @property
-    def parameters_(self) -> KNNParameters:
-        """The protocol's public parameters."""
-        return self._setup.parameters
-
-    @override
-    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
-        k = cast("PrivateKNN", self.system_).k
-        allowed = f"at most the rows of all parties (n_samples = {len(rows)})"
-        require(k <= len(rows), "k", k, allowed)
-        return super()._dealt(rows, rng)
+    setup_: RingSetup
+    _system = PrivateKNN
+    _first = ("parties", "k")
 
     @override
     def _is_noisy(self) -> bool:
@@ -101,34 +82,22 @@ class PrivateKNNClassifier(SystemClassifier):
 class RankSearchClassifier(SystemClassifier):
     """kNN over the rows of several parties, as if they were in one place; it reveals only totals.
 
-    `fit` divides the rows among parties. `predict` runs the steps of the parties: counts of rows
-    within public radii until the radius of the k nearest is known, then a sum of votes. A batch too
-    large for one message is split. The number of steps of a search depends on the rows, and so does
-    `cost_`.
+    The parties count rows within public radii until the radius of the k nearest is known, then add
+    up votes. A batch too large for one message is split. The number of steps of a search depends on
+    the rows, and so does `cost_`.
 
     There is no ε: all parties learn exact totals.
-
-    Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
-        parameters_: The protocol's public parameters.
-        parts_: The numbers of the rows that each party holds.
-        ranges_origin_: The origin of the ranges.
     """
 
-    _system: ClassVar[type[System]] = RankSearch
-    _first: ClassVar[tuple[str, ...]] = ("parties", "k")
+    setup_: SearchSetup
+    _system = RankSearch
+    _first = ("parties", "k")
     # one process with all rows always contains all parties
-    _leaves_out: ClassVar[frozenset[str]] = frozenset({"again"})
-    _setup: SearchSetup
-
-    @property
-    def parameters_(self) -> SearchParameters:
-        """The protocol's public parameters."""
-        return self._setup.parameters
+    _leaves_out = frozenset({"again"})
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        setup, parts = self._setup, list(self._setup.parts.values())
+        setup, parts = self.setup_, list(self.setup_.parts.values())
         ranked = [setup.search(batch, parts) for batch in setup.batches(queries)]
         costs = [
             found_cost(len(parts), each.found, setup.parameters, each.tied_rows) for each in ranked
@@ -143,51 +112,32 @@ class RankSearchClassifier(SystemClassifier):
 class NoisyVotesClassifier(SystemClassifier):
     """r-N or k-N among parties: each adds its noise share to its counts.
 
-    `fit` divides the rows among parties. `predict` runs the steps of the parties: those of the data
-    owner of `OwnerRadiusClassifier`, with a secure sum in the owner's place. All queries are one
-    batch under `epsilon`; another batch spends another `epsilon`. A batch has at most `batch`
-    queries, and must fit into a message.
+    All queries are one batch under `epsilon`; another batch spends another `epsilon`. A batch has
+    at most `batch` queries, and must fit into a message.
 
     Each party knows its own noise share, and a coalition knows those of its members. With
     `tolerated` at 0, the noise shares of the others are not enough for `epsilon`, and `privacy_`
     shows the larger loss.
-
-    Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
-        parameters_: The protocol's public parameters.
-        parts_: The numbers of the rows that each party holds.
-        ranges_origin_: The origin of the ranges.
     """
 
-    _system: ClassVar[type[System]] = NoisyVotes
-    _first: ClassVar[tuple[str, ...]] = ("parties", "epsilon")
-    _setup: VotesSetup
-
-    @property
-    def parameters_(self) -> NoisyVotesParameters:
-        """The protocol's public parameters."""
-        return self._setup.parameters
-
-    @override
-    def _set_up(self, parts: dict[str, Rows]) -> VotesSetup:
-        self._losses: list[float] = []
-        return cast("VotesSetup", super()._set_up(parts))
+    setup_: VotesSetup
+    _system = NoisyVotes
+    _first = ("parties", "epsilon")
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
         self._require_one_batch(queries)
-        said = self._setup.answer(queries, rng)
-        self._losses.append(self._setup.loss_of(said))
-        parties = len(self._setup.parties)
-        return Answered(
-            said.labels, votes_cost(parties, len(queries), self.parameters_, rows=said.rows)
-        )
+        setup = self.setup_
+        said = setup.answer(queries, rng)
+        cost = votes_cost(len(setup.parties), len(queries), setup.parameters, rows=said.rows)
+        return Answered(said.labels, cost, setup.loss_of(said))
 
     @override
     def _spent(self) -> Promise:
         """Return the exact privacy loss of the batches, below `epsilon` if their balls differ."""
-        lost = PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon()
-        return self._charged(Spent(lost, 0.0, len(self._losses), "batch"))
+        losses = [PureDP(answered.loss) for answered in self._session.kept.values()]
+        lost = PureDP(0.0).compose(*losses).epsilon()
+        return self._charged(Spent(lost, 0.0, len(losses), "batch"))
 
 
 def _has_probabilities(model: "ReleasedClassifier") -> bool:
@@ -198,34 +148,19 @@ def _has_probabilities(model: "ReleasedClassifier") -> bool:
 class ReleasedClassifier(SystemClassifier):
     """A model that parties, or an owner, release once; predictions cost nothing more.
 
-    `fit` divides the rows among parties, which release one noisy sum of them; the model is made
-    from that. `fit` spends `epsilon`, and each further `fit` on the same rows spends it again.
-    Class means have no `predict_proba`.
+    The parties release one noisy sum of their rows, and the model is made from that. `fit` spends
+    `epsilon`, and each further `fit` on the same rows spends it again. Class means have no
+    `predict_proba`.
 
     Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
         model_: The released model with its guarantee; `model_.save` writes it to a file.
-        parts_: The numbers of the rows that each party holds.
-        ranges_origin_: The origin of the ranges.
     """
 
     model_: ReleasedModel
-    _system: ClassVar[type[System]] = Release
-    _first: ClassVar[tuple[str, ...]] = ("parties", "epsilon")
-    _setup: ReleaseSetup
-
-    @property
-    @override
-    def cost_(self) -> Forecast:
-        """The cost of the release on a network; predicting is free."""
-        check_is_fitted(self)
-        return cast("Release", self.system_).cost(self._setup.parameters, len(self.parts_))
-
-    @override
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class of each row, shape (rows,)."""
-        rows = self._checked(X)
-        return np.asarray(self.classes_[self.model_.classifier.predict(self.model_.to_unit(rows))])
+    setup_: ReleaseSetup
+    system_: Release
+    _system = Release
+    _first = ("parties", "epsilon")
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -234,92 +169,60 @@ class ReleasedClassifier(SystemClassifier):
         return self.model_.predict_proba(rows)
 
     @override
+    def _numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        return self.model_.classifier.predict(self.model_.to_unit(rows))
+
+    @override
+    def _cost(self) -> Forecast:
+        return self.system_.cost(self.setup_.parameters, len(self.parts_))
+
+    @override
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
         self._ranges = self._public_ranges(rows)
         # a feature without width is 0, as in the model's own schema
         self._hold(Rows(self._ranges.to_unit(rows, constant=0.0), numbers), rng)
-        released, parameters = self._setup.release(rng), self._setup.parameters
+        released, parameters = self.setup_.release(rng), self.setup_.parameters
         self.model_ = ReleasedModel.of(released, parameters, self.privacy_)
 
     @override
-    def _set_up(self, parts: dict[str, Rows]) -> ReleaseSetup:
-        unnamed = [f"x{number}" for number in range(self._facts.features)]
+    def _facts(self, rows: Rows) -> Facts:
+        facts = super()._facts(rows)
+        unnamed = [f"x{number}" for number in range(facts.features)]
         names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
         classes = tuple(map(str, self.classes_.tolist()))
-        self._facts = replace(self._facts, schema=Features(names, self._ranges, classes))
-        return cast("ReleaseSetup", super()._set_up(parts))
+        return replace(facts, schema=Features(names, self._ranges, classes))
 
     @override
     def _spent(self) -> Promise:
-        return cast("Release", self.system_).promise_of(self._setup.parameters.plan)
+        return self.system_.promise_of(self.setup_.parameters.plan)
 
 
-class _OwnerClassifier(SystemClassifier):
-    """Shared parts of classifiers with an owner that holds all rows."""
-
-    mode: Mode
-    _own: ClassVar[tuple[DescribedKey, ...]] = (
-        DescribedKey(
-            "mode",
-            "default",
-            " or ".join(_MODES),
-            "The labelling method: veilring's own, or the `paper`'s (a query pays for the"
-            " largest clique of its component, Laplace noise; with k, the number of rows is"
-            " public, and half of `epsilon` turns k into radii).",
-        ),
-    )
-    _paper: ClassVar[Mapping[str, object]] = {"allocation": "component", "mechanism": "laplace"}
-    """The parameters of the paper's method."""
-    _setup: OwnerSetup
-
-    @property
-    def rules_(self) -> OwnerRules:
-        """The owner's rules."""
-        return self._setup.rules
-
-    @override
-    def _make_system(self) -> System:
-        require(self.mode in _MODES, "mode", self.mode, " or ".join(_MODES))
-        system = super()._make_system()
-        return system if self.mode == "default" else system.model_copy(update=self._paper)
-
-    @override
-    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
-        return {"party-0": rows}
-
-
-class OwnerRadiusClassifier(_OwnerClassifier):
+class OwnerRadiusClassifier(SystemClassifier):
     """r-N: the rows within a radius of a query vote, and a data owner draws the winner with noise.
 
     All queries of a `predict` are one batch under `epsilon`, which is divided by the overlap of the
     balls around them; another batch spends another `epsilon`. A batch has at most `batch` queries.
-
-    Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
-        rules_: The owner's rules.
-        ranges_origin_: The origin of the ranges.
     """
 
-    _system: ClassVar[type[System]] = DataOwner
-    _leaves_out: ClassVar[frozenset[str]] = _BY_MODE | {"k", "count_share", "conversion_share"}
-    _first: ClassVar[tuple[str, ...]] = ("epsilon", "radius")
+    setup_: OwnerSetup
+    _system = DataOwner
+    _own = ()
+    _leaves_out = frozenset({"k", "conversion", "public_rows", "count_share", "conversion_share"})
+    _first = ("epsilon", "radius")
 
 
-class OwnerKNNClassifier(_OwnerClassifier):
+class OwnerKNNClassifier(SystemClassifier):
     """k-N: k is converted to a radius for each query, and the rows within it vote.
 
-    A part of `epsilon` pays for the radii, and, unless `mode` is `paper`, another part for the
-    number of rows. All queries of a `predict` are one batch, as in `OwnerRadiusClassifier`.
-
-    Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
-        rules_: The owner's rules.
-        ranges_origin_: The origin of the ranges.
+    A part of `epsilon` pays for the radii, and another part for the number of rows unless it is
+    public. All queries of a `predict` are one batch, as in `OwnerRadiusClassifier`.
     """
 
-    _system: ClassVar[type[System]] = DataOwner
-    _leaves_out: ClassVar[frozenset[str]] = _BY_MODE | {"radius"}
-    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    setup_: OwnerSetup
+    _system = DataOwner
+    _own = ()
+    _leaves_out = frozenset({"radius"})
+    _changed = MappingProxyType(
         {
             "k": {
                 "default": "auto",
@@ -329,24 +232,17 @@ class OwnerKNNClassifier(_OwnerClassifier):
             }
         }
     )
-    _first: ClassVar[tuple[str, ...]] = ("epsilon", "k")
-    _paper: ClassVar[Mapping[str, object]] = {
-        **_OwnerClassifier._paper,  # noqa: SLF001  (inherited by this class)
-        "conversion": "paper",
-        "conversion_share": PAPER_SHARE,
-        "public_rows": True,
-    }
+    _first = ("epsilon", "k")
 
     @override
-    def _make_system(self) -> System:
-        given = self.k == "auto" or whole("k", self.k) >= 1
-        require(given, "k", self.k, _AT_LEAST_ONE)
-        return super()._make_system()
+    def _make_system(self, **instead: object) -> System:
+        require(self.k != 0, "k", self.k, _AT_LEAST_ONE)
+        return super()._make_system(**instead)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Stream:
-    """The open stream: its predictor, its number, and its remaining queries."""
+    """The open stream, the number of streams so far, and the queries left in the open one."""
 
     predictor: Predictor | None = None
     number: int = 0
@@ -365,14 +261,12 @@ class IndKNNClassifier(SystemClassifier):
     never the rows' own mean. A row at the centre has no direction; the diagonal is used instead. If
     `delta` is above 0.001, or above 1 divided by the number of rows, `fit` shows a
     `PrivacyLeakWarning`.
-
-    Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
-        ranges_origin_: The origin of the ranges.
     """
 
-    _system: ClassVar[type[System]] = IndKNN
-    _own: ClassVar[tuple[DescribedKey, ...]] = (
+    setup_: IndKNNSetup
+    system_: IndKNN
+    _system = IndKNN
+    _own = (
         DescribedKey(
             "centre",
             None,
@@ -380,46 +274,41 @@ class IndKNNClassifier(SystemClassifier):
             "The public point from which directions are measured.",
         ),
     )
-    _first: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
-    _setup: IndKNNSetup
+    _first = ("epsilon", "delta")
 
     @override
-    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
-        return {SERVER: rows}
-
-    @override
-    def _set_up(self, parts: dict[str, Rows]) -> IndKNNSetup:
-        centre: NDArray[np.float64] | float = 0.5
-        if self.centre is not None:
-            centre = self._ranges.to_unit(np.asarray(self.centre, np.float64)[None])
-        return IndKNNSetup(cast("IndKNN", self.system_), parts, self._facts, centre=centre)
+    def _set_up(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
+        if self.centre is None:
+            return super()._set_up(parts, facts)
+        centre = self._ranges.to_unit(np.asarray(self.centre, np.float64)[None])
+        return IndKNNSetup(self.system_, parts, facts, centre=centre)
 
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
         super()._hold(rows, rng)
-        if doubt := doubt_of_delta(cast("IndKNN", self.system_).delta, len(rows)):
+        if doubt := doubt_of_delta(self.system_.delta, len(rows)):
             warnings.warn(f"{doubt}.", PrivacyLeakWarning, stacklevel=4)
         self._stream = _Stream()
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        asked, stream = self._setup.directions(queries), self._stream
-        if stream.predictor is None or stream.left < len(queries):
-            declared = self._setup.rules(len(queries)).queries
-            if len(queries) > declared:
+        asked, count, stream = self.setup_.directions(queries), len(queries), self._stream
+        if stream.predictor is None or stream.left < count:
+            declared = self.setup_.rules(count).queries
+            if count > declared:
                 raise InputError.because(
-                    f"there are {len(queries)} queries at once, but `queries` is {declared}",
+                    f"there are {count} queries at once, but `queries` is {declared}",
                     field="queries",
                 )
-            stream.predictor = self._setup.open_stream(asked)
+            stream.predictor = self.setup_.open_stream(asked)
             stream.number, stream.left = stream.number + 1, declared
-        stream.left -= len(queries)
+        stream.left -= count
         labels = [said.label for said in stream.predictor.answer_block(asked, rng)]
-        return Answered(np.array(labels), self._setup.forecast(len(queries)))
+        return Answered(np.array(labels), self.system_.forecast_for(self.setup_.facts, count))
 
     @override
     def _spent(self) -> Promise:
-        return self._charged(self._setup.spent(self._stream.number))
+        return self._charged(self.setup_.spent(self._stream.number))
 
 
 class TreeWalkClassifier(SystemClassifier):
@@ -429,39 +318,23 @@ class TreeWalkClassifier(SystemClassifier):
     noise, and the nearest of the rows found vote. A repeated query, in any batch, gets its earlier
     answer and spends nothing. At most 16 features are supported: with more, every half of a tree is
     nearly all of it.
-
-    Attributes:
-        classes_: The sorted class labels.
-        places_: The server's rows, in their tree.
-        ranges_origin_: The origin of the ranges; those of the rows are public, too.
     """
 
-    _system: ClassVar[type[System]] = TreeWalk
-    _own: ClassVar[tuple[DescribedKey, ...]] = ()
-    _first: ClassVar[tuple[str, ...]] = ("epsilon", "utility", "variant")
-    _rows_are_public: ClassVar[bool] = True
-    _setup: TreeWalkSetup
-
-    @property
-    def places_(self) -> Places:
-        """The server's rows, in their tree."""
-        return self._setup.places
+    setup_: TreeWalkSetup
+    _system = TreeWalk
+    _own = ()
+    _first = ("epsilon", "utility", "variant")
 
     @override
-    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
-        if len(rows) == 1:
-            raise InputError.because(
-                "n_samples = 1 is too few: at least 2 rows are needed, or there is nothing to hide",
-                field="rows",
-            )
+    def _hold(self, rows: Rows, rng: Generator) -> None:
+        super()._hold(rows, rng)
         self._known: dict[bytes, int] = {}
-        return {"client": rows}
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
         names, is_first = query_keys(queries), not self._known
         fresh = {name: row for row, name in enumerate(names) if name not in self._known}
-        asked, setup = queries[list(fresh.values())], self._setup
+        asked, setup = queries[list(fresh.values())], self.setup_
         if len(asked):
             self._known.update(zip(fresh, setup.label(asked, rng).tolist(), strict=True))
         costs = [
@@ -472,17 +345,144 @@ class TreeWalkClassifier(SystemClassifier):
 
     @override
     def _spent(self) -> Promise:
-        return self._setup.promise
+        return self.setup_.promise
+
+
+class LDPClassifier(SystemClassifier):
+    """Shared parts of the LDP estimators: playing the clients, and predicting.
+
+    `fit` passes each row through the same `perturb` that a client calls on its own machine, and
+    only the sums of the reports reach the model. The accuracy is therefore that of a real
+    collection.
+
+    Attributes:
+        epsilon_: The exact ε that each client spent; at most `epsilon`.
+        tally_: The sums of the reports, the only input of the model.
+        survey_: The survey.
+        model_: The public steps, followed by the model; save it with `save_classifier`.
+    """
+
+    epsilon_: float
+    tally_: Tally
+    survey_: BayesSurvey
+    model_: Classifier
+    system_: LDPBayes
+    _own: ClassVar[tuple[DescribedKey, ...]] = ()
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+        {
+            "epsilon": {
+                "allowed": f"{LDPBayes.model_fields['epsilon'].description}; infinity means no"
+                " noise, with every client answering every question"
+            }
+        }
+    )
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the logarithm of each class's probability, shape (rows, classes)."""
+        rows = self._checked(X)
+        return self.model_.log_probabilities(rows)
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return each class's probability, shape (rows, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    @override
+    def _numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        return self.model_.classify(rows)
+
+    @override
+    def _cost(self) -> Forecast:
+        """Return the cost of the collection, with each client as a party."""
+        task, total = Task({}, self.survey_), Traffic()
+        for question, clients in enumerate(self.tally_.counts):
+            total = total.plus(batch_traffic(task, question, 1, times=clients))
+        return Forecast(1, total)
+
+    @override
+    def _spent(self) -> Promise:
+        """Return the budget that each client spends on its report."""
+        promise = replace(self.system_.promise(), epsilon=self.epsilon_)
+        if self.epsilon_ < inf:
+            return promise
+        return replace(promise, note="Nothing is protected: rows are counted without noise.")
+
+    @override
+    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+        is_noisy = self._is_noisy()
+        # without noise nothing of the system's ε is spent
+        instead = {} if is_noisy else {"epsilon": LDPBayes().epsilon}
+        self.system_ = cast("LDPBayes", self._make_system(**instead))
+        self.survey_ = survey = self._survey(rows)
+        if is_noisy:
+            self.tally_ = tally_reports(survey, answer(survey, rows, numbers, rng).reports)
+        else:
+            self.tally_ = census(survey, rows, numbers, rng)
+        self.epsilon_ = survey.exact_epsilon
+        self.model_ = self.system_.learn(survey, self.tally_)
+
+    def _survey(self, rows: NDArray[np.float64]) -> BayesSurvey:
+        """Return the survey, which may depend only on public numbers of the rows."""
+        ranges, classes = self._public_ranges(rows), len(self.classes_)
+        return self.system_.bind(ranges, classes, epsilon=number("epsilon", self.epsilon))
+
+
+class LDPNaiveBayes(LDPClassifier):
+    """Discrete naive Bayes under local differential privacy."""
+
+    survey_: DiscreteBayesSurvey
+    _system = LDPBayes
+    _leaves_out = frozenset({"kind", "approach", "variance_floor"})
+    _own = (
+        DescribedKey(
+            "domains",
+            None,
+            "a whole number for each feature, or none",
+            "The number of values of each feature, if the rows contain them numbered from 0. By"
+            " default, features are numbers, which are put into bins of equal width.",
+        ),
+    )
+
+    @override
+    def _survey(self, rows: NDArray[np.float64]) -> BayesSurvey:
+        if self.domains is None:
+            return super()._survey(rows)
+        self.ranges_origin_ = "no ranges: values are numbered"
+        domains = [whole("domains", each) for each in self.domains]
+        make = make_oracle(self.system_.oracle, number("epsilon", self.epsilon))
+        return DiscreteBayesSurvey.of(domains, len(self.classes_), make)
+
+    @override
+    def _checked(self, X: ArrayLike) -> NDArray[Any]:
+        rows = super()._checked(X)
+        if self.survey_.steps:
+            return rows
+        columns = zip(rows.T, self.survey_.domains, strict=True)
+        numbered = [whole_numbers(column, values, n) for n, (column, values) in enumerate(columns)]
+        return np.column_stack(numbered)
+
+
+class LDPGaussianNaiveBayes(LDPClassifier):
+    """Gaussian naive Bayes under local differential privacy."""
+
+    survey_: GaussianBayesSurvey
+    _system = LDPBayes
+    _leaves_out = frozenset({"kind", "bins", "smoothing"})
+    _changed = MappingProxyType(
+        {**LDPClassifier._changed, "kind": {"default": "gaussian-bayes"}}  # noqa: SLF001  (its base)
+    )
 
 
 _OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = MappingProxyType(
     {
-        PrivateKNN: PrivateKNNClassifier,
-        RankSearch: RankSearchClassifier,
-        Release: ReleasedClassifier,
-        NoisyVotes: NoisyVotesClassifier,
-        IndKNN: IndKNNClassifier,
-        TreeWalk: TreeWalkClassifier,
+        each._system: each  # noqa: SLF001  (a class of this module)
+        for each in (
+            PrivateKNNClassifier,
+            RankSearchClassifier,
+            ReleasedClassifier,
+            NoisyVotesClassifier,
+            IndKNNClassifier,
+            TreeWalkClassifier,
+        )
     }
 )
 
@@ -493,21 +493,17 @@ def classifier_of(system: type[System]) -> type[SystemClassifier]:
 
     Its constructor takes the parameters of the system, followed by those of every
     `SystemClassifier`. A subclass of one of veilring's systems uses the classifier of that system.
-
-    Args:
-        system: The class of the system.
     """
     if system in _OF_A_SYSTEM:
         return _OF_A_SYSTEM[system]
-    about = f"{system.title} as a classifier. {system.summary}\n\nAttributes:\n"
+    bases = (_OF_A_SYSTEM[each] for each in system.__mro__ if each in _OF_A_SYSTEM)
     own = {
         "_system": system,
-        "__doc__": f"{about}    parts_: The numbers of the rows that each party holds.\n",
+        "__doc__": f"{system.title} as a classifier. {system.summary}",
         "__module__": __name__,
         "__reduce__": _reduce,
     }
-    base = next((_OF_A_SYSTEM[each] for each in system.__mro__ if each in _OF_A_SYSTEM), None)
-    return type(f"{system.__name__}Classifier", (base or SystemClassifier,), own)
+    return type(f"{system.__name__}Classifier", (next(bases, SystemClassifier),), own)
 
 
 def as_classifier(system: System, **others: Any) -> SystemClassifier:

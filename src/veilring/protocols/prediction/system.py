@@ -316,10 +316,6 @@ class IndKNNSetup(ServerSetup):
         predictor.add(np.arange(count), self.records.directions, labels, units)
         return predictor
 
-    def forecast(self, queries: int) -> Forecast:
-        """Return the cost of a batch with the given number of queries."""
-        return _stream_cost(queries, self.rules(queries))
-
     @override
     def play(
         self,
