@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from veilring.errors import ProtocolViolation, RunFailed, Tampered
-from veilring.scenarios import load_scenario, run_scenario
+from veilring import ProtocolViolation, RunFailed, Tampered, load_scenario, run_scenario
 
 # Noise that is small compared with the distances between wines, and large noise.
 DELTAS = (0.01, 0.1)

@@ -11,13 +11,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring import simulation
-from veilring.errors import ProtocolViolation
-from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
-from veilring.nodes.party import Party, broadcast
-from veilring.nodes.run import Run
-from veilring.transport import Message
-from veilring.transport.messages import Array
+from veilring import Array, Cluster, Message, Party, ProtocolViolation, Run, broadcast, simulation
+from veilring.nodes.cluster import RUNTIMES, RuntimeName
 
 Words = NDArray[np.uint64]
 

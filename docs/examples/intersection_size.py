@@ -8,11 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.random import Generator
 
-from veilring.nodes.party import Party, broadcast
+from veilring import Message, Party, broadcast
 from veilring.protocols.masks import WordArray, agree_secrets
 from veilring.testing import RoleClaims, assert_hides, measure_leakage
 from veilring.testing.hiding import Played
-from veilring.transport import Message
 
 COUNTER: Final = "cy"
 ITEMS: Final = 4

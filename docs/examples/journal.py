@@ -2,11 +2,8 @@
 
 import asyncio
 
-from veilring.errors import RunFailed
-from veilring.nodes.cluster import Cluster
-from veilring.nodes.party import Party
+from veilring import Cluster, Message, Party, RunFailed
 from veilring.nodes.trace import Journal
-from veilring.transport.messages import Message
 
 PARTIES = ("ada", "bob", "cy")
 

@@ -9,8 +9,7 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
-from veilring.nodes.cluster import Cluster
+from veilring import Cluster, Rows
 from veilring.protocols.ring import KNNParameters, private_knn
 
 QUERIES = np.array([[0.30, 0.40, 0.50], [0.31, 0.40, 0.50], [0.30, 0.41, 0.50], [0.30, 0.40, 0.51]])

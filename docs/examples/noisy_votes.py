@@ -8,10 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from sklearn.datasets import make_moons
 
-from veilring import simulation
-from veilring.data.table import Rows
-from veilring.nodes.cluster import Cluster
-from veilring.nodes.run import Run
+from veilring import Cluster, Rows, Run, simulation
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

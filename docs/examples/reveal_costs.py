@@ -5,15 +5,10 @@ from typing import Final
 import numpy as np
 
 import veilring as vr
-from veilring import simulation
+from veilring import Cluster, Constant, Facts, LinkModel, Run, Simulated, Topology, simulation
 from veilring.data.table import scale_to_unit
-from veilring.nodes.cluster import Cluster
-from veilring.nodes.run import Run
-from veilring.nodes.runtimes import Simulated
-from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.parameters import Reveal
-from veilring.simulation import Constant, LinkModel, Topology
 
 LATENCY: Final = 0.02
 PARTIES: Final = 8

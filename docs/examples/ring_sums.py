@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.nodes.cluster import Cluster
+from veilring import Cluster
 from veilring.nodes.ring import Ring, deal_ring
 from veilring.nodes.transcript import View
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum

@@ -7,10 +7,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from veilring.nodes.cluster import Cluster
+from veilring import Cluster, load_scenario
 from veilring.nodes.run import Outcome
 from veilring.randomness import Streams
-from veilring.scenarios import load_scenario
 from veilring.scenarios.prepare import Prepared, prepare
 
 TABLES: Final = ("wine", "digits")

@@ -7,11 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from veilring.nodes.party import Party, broadcast
-from veilring.protocols.masks import MaskedSums, agree_keys
+from veilring import MaskedSums, Message, Party, agree_keys, broadcast
 from veilring.testing import RoleClaims
 from veilring.testing.exploring import explore
-from veilring.transport import Message
 
 BITS: Final = 8
 FEW_BITS: Final = 3

@@ -6,17 +6,24 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring import simulation
-from veilring.errors import Deadlock, RunFailed
-from veilring.nodes.cluster import Cluster, Retried, run_with_retries
-from veilring.nodes.party import Party
+from veilring import (
+    Cluster,
+    Deadlock,
+    Fault,
+    LinkModel,
+    Message,
+    Party,
+    Run,
+    RunFailed,
+    Simulated,
+    Topology,
+    run_with_retries,
+    simulation,
+)
+from veilring.nodes.cluster import Retried
 from veilring.nodes.ring import Ring
-from veilring.nodes.run import Run
-from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
-from veilring.simulation import LinkModel, LogNormal, Topology
-from veilring.simulation.faults import Fault
-from veilring.transport import Message
+from veilring.simulation import LogNormal
 
 Numbers = NDArray[np.float64]
 NAMES = ("oslo", "lima", "pune", "rome")

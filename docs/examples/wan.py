@@ -1,6 +1,6 @@
 """Time of a batch of queries if each message takes 50 ms: simulated, and by the formula."""
 
-from veilring.scenarios import load_scenario, run_scenario
+from veilring import load_scenario, run_scenario
 
 LATENCY = 0.05
 SETUP_STEPS = 3  # queries, commitments, reveals

@@ -23,6 +23,7 @@ from typing_extensions import override
 import veilring as vr
 from veilring.cli.app import app
 from veilring.deployment.peers import PeerTerms
+from veilring.errors import ScenarioError
 from veilring.estimators import classifier_of
 from veilring.protocols.registry import GROUP
 from veilring.testing.ports import reserve_ports
@@ -203,7 +204,7 @@ def test_only_systems_of_peers_can_be_deployed(tmp_path: Path) -> None:
     assert f"protocol.name is 'treewalk'; allowed: {allowed}" in refused.output
     assert not (tmp_path / "out").exists()
     terms = PeerTerms.of_table(vr.load("wine"), protocol=_WithServer())
-    with pytest.raises(vr.ScenarioError, match="a system in which all parties hold rows"):
+    with pytest.raises(ScenarioError, match="a system in which all parties hold rows"):
         terms.checked(3)
 
 

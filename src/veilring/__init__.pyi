@@ -1,0 +1,64 @@
+# The names of the package, each with its module. Type checkers and `__init__.py` read this table.
+
+__all__: tuple[str, ...]  # noqa: PYI035  (computed from this table)
+__version__: str
+
+from veilring.data.sources import load as load
+from veilring.data.table import Features as Features
+from veilring.data.table import Ranges as Ranges
+from veilring.data.table import Rows as Rows
+from veilring.data.table import Table as Table
+from veilring.deployment import ask as ask
+from veilring.deployment import serve as serve
+from veilring.errors import BudgetExhausted as BudgetExhausted
+from veilring.errors import Deadlock as Deadlock
+from veilring.errors import InputError as InputError
+from veilring.errors import PeerLost as PeerLost
+from veilring.errors import ProtocolViolation as ProtocolViolation
+from veilring.errors import RunFailed as RunFailed
+from veilring.errors import Tampered as Tampered
+from veilring.errors import VeilringError as VeilringError
+from veilring.estimators import as_classifier as as_classifier
+from veilring.nodes.adversary import Adversary as Adversary
+from veilring.nodes.cluster import Cluster as Cluster
+from veilring.nodes.cluster import run_with_retries as run_with_retries
+from veilring.nodes.party import Party as Party
+from veilring.nodes.party import broadcast as broadcast
+from veilring.nodes.run import Run as Run
+from veilring.nodes.runtimes import Simulated as Simulated
+from veilring.protocols.forecast import Forecast as Forecast
+from veilring.protocols.ldp.system import LDPBayes as LDPBayes
+from veilring.protocols.masks import MaskedSums as MaskedSums
+from veilring.protocols.masks import agree_keys as agree_keys
+from veilring.protocols.masks import masked_sum as masked_sum
+from veilring.protocols.membership import Membership as Membership
+from veilring.protocols.noisyvotes.system import NoisyVotes as NoisyVotes
+from veilring.protocols.prediction.system import IndKNN as IndKNN
+from veilring.protocols.promise import Facts as Facts
+from veilring.protocols.promise import Promise as Promise
+from veilring.protocols.promise import Spent as Spent
+from veilring.protocols.radius.system import DataOwner as DataOwner
+from veilring.protocols.ranksearch.system import RankSearch as RankSearch
+from veilring.protocols.registry import find_system as find_system
+from veilring.protocols.registry import system_names as system_names
+from veilring.protocols.release.model import load_model as load_model
+from veilring.protocols.release.system import Release as Release
+from veilring.protocols.ring.system import PrivateKNN as PrivateKNN
+from veilring.protocols.system import PeerSetup as PeerSetup
+from veilring.protocols.system import Play as Play
+from veilring.protocols.system import ServerSetup as ServerSetup
+from veilring.protocols.system import Setup as Setup
+from veilring.protocols.system import System as System
+from veilring.protocols.treewalk.system import TreeWalk as TreeWalk
+from veilring.scenarios import load_scenario as load_scenario
+from veilring.scenarios import run_scenario as run_scenario
+from veilring.scenarios.comparison import compare as compare
+from veilring.scenarios.direct import run as run
+from veilring.scenarios.direct import run_async as run_async
+from veilring.simulation import Constant as Constant
+from veilring.simulation import LinkModel as LinkModel
+from veilring.simulation import Topology as Topology
+from veilring.simulation import simulate as simulate
+from veilring.simulation.faults import Fault as Fault
+from veilring.transport.messages import Array as Array
+from veilring.transport.messages import Message as Message
